@@ -1,0 +1,140 @@
+"""Base, parents and soup are the models on disk, whatever the merge method is."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+from nested_runs import invoke, write
+
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.records import read_record
+from mergekit_map.types import BASE, SOUP
+
+BLOCK = 16  # tokens
+TEXTS = {
+    "fr": "le chat est sur la table et le chien dort dans la cour de la maison " * 2,
+    "de": "die katze liegt auf dem tisch und der hund schläft im hof des hauses " * 2,
+}
+METHODS = {
+    "ties": {"density": 0.5},
+    "dare_ties": {"density": 0.5},
+    "breadcrumbs": {"density": 0.5, "gamma": 0.01},
+}
+
+
+@pytest.fixture(scope="module")
+def parents(
+    family: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """A base model, a fine-tune of it, and an adapter for it."""
+    folder = tmp_path_factory.mktemp("adapters") / "de"
+    torch.manual_seed(7)
+    model = transformers.AutoModelForCausalLM.from_pretrained(family["base"])
+    lora = peft.LoraConfig(
+        r=4,
+        target_modules=["q_proj", "v_proj", "up_proj"],
+        init_lora_weights=False,
+        task_type="CAUSAL_LM",
+    )
+    peft.get_peft_model(model, lora).save_pretrained(folder)
+    return {"base": family["base"], "fr": family["a"], "de": folder}
+
+
+def write_search(parents: Mapping[str, Path], method: str, **search: Any) -> None:
+    for task, text in TEXTS.items():
+        Path(f"{task}.txt").write_text(text)
+    parameters = METHODS.get(method, {})
+    models = [str(parents["fr"]), f"{parents['base']}+{parents['de']}"]
+    config = {
+        "merge_method": method,
+        "base_model": str(parents["base"]),
+        "models": [{"model": m, "parameters": dict(parameters)} for m in models],
+        "dtype": "float32",
+        "map": {
+            "tasks": {
+                t: {"perplexity": {"file": f"{t}.txt"}, "block": BLOCK} for t in TEXTS
+            },
+            "search": {"evaluations": 6, "remeasure": 1, "refine": False, **search},
+        },
+    }
+    write(config)
+
+
+def read_front(run: str) -> Front:
+    return read_record(Path(run, "front.json"), Front, "front")
+
+
+def on_disk(parents: Mapping[str, Path]) -> dict[str, dict[str, float]]:
+    """Measure the models themselves with transformers alone."""
+
+    def load(name: Path) -> transformers.PreTrainedModel:
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            name, dtype=torch.float32
+        )
+
+    lora = peft.PeftModel.from_pretrained(load(parents["base"]), parents["de"])
+    models = {
+        BASE: load(parents["base"]),
+        "a": load(parents["fr"]),
+        "de": lora.merge_and_unload(),
+    }
+    soup = copy.deepcopy(models["a"])
+    tuned = [models["a"].state_dict(), models["de"].state_dict()]
+    soup.load_state_dict({k: (tuned[0][k] + tuned[1][k]) / 2 for k in tuned[0]})
+    tokenizer = transformers.AutoTokenizer.from_pretrained(parents["base"])
+    found = {}
+    for label, model in {**models, SOUP: soup}.items():
+        found[label] = {}
+        for task, text in TEXTS.items():
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            found[label][task] = loss_of(model, [tokenizer.bos_token_id, *ids])
+    return found
+
+
+@torch.inference_mode()
+def loss_of(model: transformers.PreTrainedModel, tokens: list[int]) -> float:
+    """Return the mean loss of all tokens but the first, over blocks."""
+    n, losses = len(tokens) - 1, []
+    for start in range(0, n, BLOCK):
+        first = min(start, n - BLOCK)  # the last block reaches back for its length
+        logits = model.eval()(torch.tensor([tokens[first : first + BLOCK]])).logits[0]
+        scored = torch.tensor(tokens[first + 1 : first + BLOCK + 1])
+        loss = torch.nn.functional.cross_entropy(logits, scored, reduction="none")
+        losses += loss[start - first :].tolist()
+    return math.fsum(losses) / n
+
+
+def values(anchor: Merge) -> dict[str, float | None]:
+    return {task: reading.value for task, reading in anchor.measured.items()}
+
+
+def test_references_are_the_models_on_disk_for_every_method(
+    parents: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    truth = on_disk(parents)
+    for method in METHODS:
+        write_search(parents, method)
+        invoke("search", "config.yml", method)
+        front = read_front(method)
+
+        assert [anchor.label for anchor in front.anchors] == [BASE, "a", "de", SOUP]
+        for anchor in front.anchors:
+            assert values(anchor) == pytest.approx(truth[anchor.label or ""], rel=1e-6)
+        # At weight 0 each of these methods is the base.
+        own = {a.label for a in front.anchors if a.coefficients}
+        assert own == {BASE}
+        corners = {merge.label: merge for merge in front.merges if merge.label}
+        alone = next(label for label in corners if label.startswith("a alone, "))
+        assert corners[alone].coefficients == {"a": 1.0, "de": 0.0}
+        assert values(corners[alone]) != pytest.approx(truth["a"], rel=1e-4)
+        known = front.differences["fr"].merges
+        assert known == tuple(range(len(front.known)))
