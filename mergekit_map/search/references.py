@@ -18,7 +18,7 @@ def on_disk_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluat
     """List the measurements of reference points that are no merges of the search."""
     if study.on_disk is None:
         return []
-    return [e for e in matching(study.on_disk, log) if e.role == "anchor"]
+    return matching(study.on_disk, log)
 
 
 def reference_values(

@@ -10,10 +10,11 @@ import pytest
 from fakes import line
 from fronts import CODE, make_front
 
-from mergekit_map.results.front import Front
+from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.gains import gains
 from mergekit_map.results.log import Role
 from mergekit_map.results.paired import stderrs_of_differences
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import read_samples, write_samples
 from mergekit_map.tasks.influence import itemise
 from mergekit_map.tasks.perplexity import PerplexityText
@@ -43,7 +44,7 @@ def value(samples: list[dict[str, float]]) -> float:
 
 
 def records(folder: Path) -> Records:
-    return Records(folder, folder, {})
+    return Records(folder, RunFolder(folder))
 
 
 def searched(folder: Path, shifts: list[float]) -> tuple[Front, list[np.ndarray]]:
@@ -144,12 +145,13 @@ def test_what_rivals_measured_is_not_compared(
 def test_anchors_of_other_models_have_records_of_their_own(tmp_path: Path) -> None:
     front, influences = searched(tmp_path / "all", [0.0, 0.2, 0.5])
     (anchor,) = front.anchors
-    nowhere = anchor.model_copy(update={"coefficients": {}})
-    front = front.model_copy(update={"anchors": (nowhere,)})
     single = {"one": 0.0, "two": 0.0}
+    linear = LinearMerge(merge="singles", weights=single)
+    nowhere = anchor.model_copy(update={"coefficients": {}, "linear": linear})
+    front = front.model_copy(update={"anchors": (nowhere,)})
     samples = read_samples(tmp_path / "all" / "code", anchor.coefficients)
-    keep(tmp_path / "singles" / "code", single, samples)
-    places = Records(tmp_path / "all", tmp_path / "singles", {"base": single})
+    keep(tmp_path / "samples" / "singles" / "code", single, samples)
+    places = Records(tmp_path / "all", RunFolder(tmp_path))
 
     found = with_differences(front, {"code": TASK}, places)
 
