@@ -150,7 +150,7 @@ def test_anchors_of_other_models_have_records_of_their_own(tmp_path: Path) -> No
     nowhere = anchor.model_copy(update={"coefficients": {}, "linear": linear})
     front = front.model_copy(update={"anchors": (nowhere,)})
     samples = read_samples(tmp_path / "all" / "code", anchor.coefficients)
-    keep(tmp_path / "samples" / "singles" / "code", single, samples)
+    keep(RunFolder(tmp_path).samples("singles") / "code", single, samples)
     places = Records(tmp_path / "all", RunFolder(tmp_path))
 
     found = with_differences(front, {"code": TASK}, places)
