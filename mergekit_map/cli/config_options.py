@@ -1,7 +1,4 @@
-"""Options for models and tasks, from which a configuration is written.
-
-The configuration is kept beside the output of the command.
-"""
+"""Options that stand for a configuration, or that override keys of one."""
 
 from __future__ import annotations
 
@@ -14,43 +11,37 @@ from typing import Any
 
 import click
 
-from mergekit_map.cli.options import FOLDER, check_paths, not_in_a_line
+from mergekit_map.cli.options import (
+    FOLDER,
+    SELECTION_OPTIONS,
+    check_paths,
+    gathered,
+    not_in_a_line,
+)
 from mergekit_map.config.option_lines import PASSING, WRITTEN, is_unedited, signed
 from mergekit_map.config.presets import PRESETS
 from mergekit_map.utils.files import scratch_folder
 
 _METHOD = "task_arithmetic"
 _LONGEST_FILE = 1 << 20  # bytes
-_NAMES = {  # option -> parameter
-    "--base": "base",
-    "--model": "models",
-    "--text": "texts",
-    "--task": "benchmarks",
-    "--method": "method",
-    "--dtype": "dtype",
-}
 
 
 def new_merge_options(command: Callable[..., None]) -> Any:
-    """Add the options; the command gets them as a dictionary, ``given``."""
-
-    @functools.wraps(command)
-    def gathered(**arguments: Any) -> None:
-        given = {name: arguments.pop(name) for name in _NAMES.values()}
-        command(given=given, **arguments)
-
-    decorated: Any = gathered
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+    """Add the options of models and tasks; the command gets them as ``given``."""
+    return gathered(command, "given", _NEW_MERGE)
 
 
-def config_or_options(
-    target: str | None, beside: str = ""
-) -> Callable[[Callable[..., None]], Any]:
+def option_names(given: dict[str, Any]) -> list[str]:
+    """List the options of models and tasks that were given."""
+    named = {"models": "model", "texts": "text", "benchmarks": "task"}
+    return [f"--{named.get(name, name)}" for name in given if given[name]]
+
+
+def config_or_options(target: str | None, beside: str = "") -> Callable[..., Any]:
     """Add ``[CONFIG] TARGET`` and the options that may stand for CONFIG.
 
-    The command gets ``config``, and the parameter named ``target``. The configuration
+    The command gets ``config`` and the parameter named ``target``; with a target also
+    ``settings``, the keys of CONFIG's map block that options override. A configuration
     from options is written beside the target, or to a temporary file without one.
     """
     metavar = f"[CONFIG] {beside}".strip()
@@ -60,27 +51,36 @@ def config_or_options(
         def begin(given: dict[str, Any], paths: tuple[Path, ...], **rest: Any) -> None:
             wanted = 0 if target is None else 1
             config = _config_of(paths, wanted, beside, given)
-            named = {target: paths[-1]} if target else {}
+            named = {} if target is None else {target: paths[-1]}
+            if target is not None:
+                rest["settings"] = _blocks(rest["settings"])
             check_paths(out=named.get("out"))  # before anything is written beside it
             if config is not None:
                 command(config=config, **named, **rest)
                 return
-            with _written(given, named.get(str(target)), quiet=rest["quiet"]) as config:
+            settings, place = rest.get("settings", {}), named.get(str(target))
+            title = PASSING if place is None else WRITTEN
+            text = new_config_text(given, settings, measured=True, title=title)
+            with _written(text, place, quiet=rest["quiet"]) as config:
                 command(config=config, **named, **rest)
 
         decorated = new_merge_options(begin)
-        argument = click.argument("paths", nargs=-1, type=FOLDER, metavar=metavar)
-        return argument(decorated)
+        if target is not None:
+            decorated = gathered(decorated, "settings", _SETTINGS)
+        return click.argument("paths", nargs=-1, type=FOLDER, metavar=metavar)(
+            decorated
+        )
 
     return add
 
 
-def filled_in(given: dict[str, Any]) -> list[tuple[str, str]]:
-    """List the given options with the names of their parameters."""
-    return [(option, name) for option, name in _NAMES.items() if given[name]]
-
-
-def text_of(given: dict[str, Any], *, measured: bool, title: str = WRITTEN) -> str:
+def new_config_text(
+    given: dict[str, Any],
+    settings: dict[str, Any] | None = None,
+    *,
+    measured: bool = False,
+    title: str = WRITTEN,
+) -> str:
     """Write the configuration that options stand for, with a title on top.
 
     Raises:
@@ -93,26 +93,38 @@ def text_of(given: dict[str, Any], *, measured: bool, title: str = WRITTEN) -> s
         )
     if measured and not given["texts"] and not given["benchmarks"]:
         raise click.UsageError(
-            "Missing option '--text' or '--task': what the merge is to be good at."
+            "Missing option '--text' or '--task': what the merge should do well on."
         )
     from mergekit_map.config import template
 
     base = given["base"] or template.base_of_adapters(given["models"])
-    if base is None and given["method"] in {None, _METHOD}:
+    method = given["method"] or _METHOD
+    if base is None and method == _METHOD:
         raise click.UsageError(
             "Missing option '--base': the model that the others were fine-tuned from."
         )
     tasks = template.new_tasks(given["texts"], given["benchmarks"])
-    method = given["method"] or _METHOD
-    merge = template.NewMerge(given["models"], base, method, given["dtype"])
-    return template.new_config(merge, tasks, [title])
+    merge = template.NewMerge(
+        given["models"], base, method, given["dtype"], given["density"]
+    )
+    return template.new_config(merge, tasks, [title], settings or {})
+
+
+def _blocks(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the given settings by their place in the map block."""
+    blocks: dict[str, dict[str, Any]] = {}
+    for name, value in settings.items():
+        if value is not None:
+            block = "select" if name in SELECTION_OPTIONS else "search"
+            blocks.setdefault(block, {})[name] = value
+    return blocks
 
 
 def _config_of(
     paths: tuple[Path, ...], wanted: int, target: str, given: dict[str, Any]
 ) -> Path | None:
     """Split configuration and target; the first is None where options replace it."""
-    stated = [option for option, _ in filled_in(given)]
+    stated = option_names(given)
     if len(paths) > wanted + 1:
         raise click.UsageError(f"Got unexpected extra argument ({paths[wanted + 1]})")
     if len(paths) == wanted + 1:
@@ -134,11 +146,8 @@ def _config_of(
 
 
 @contextmanager
-def _written(
-    given: dict[str, Any], target: Path | None, *, quiet: bool
-) -> Iterator[Path]:
+def _written(text: str, target: Path | None, *, quiet: bool) -> Iterator[Path]:
     if target is None:
-        text = text_of(given, measured=True, title=PASSING)
         with scratch_folder() as folder:
             config = folder / "options.yml"
             config.write_text(text, encoding="utf-8")
@@ -146,9 +155,9 @@ def _written(
         return
     place = target.resolve() if target.name in {"", ".."} else target
     config = place.with_name(f"{place.name}.yml")
-    _write(config, text_of(given, measured=True), target)
+    _write(config, signed(text), target)
     if not quiet:
-        click.echo(f"what these options stand for is in {config}", err=True)
+        click.echo(f"wrote {config}", err=True)
     yield config
 
 
@@ -156,7 +165,6 @@ def _write(config: Path, text: str, target: Path) -> None:
     from mergekit_map.errors import ArtifactError
     from mergekit_map.utils.files import write_atomically
 
-    text = signed(text)
     if config.exists():
         before = _beginning(config)
         if before == text:
@@ -193,42 +201,71 @@ def _in_a_line(
 
 
 _option = functools.partial(click.option, callback=_in_a_line)
-_OPTIONS = [
-    _option(
+_NEW_MERGE = {
+    "base": _option(
         "--base",
         metavar="MODEL",
-        help="Without CONFIG: the model that the others were fine-tuned from, a folder "
-        "or an id of the Hub.",
+        help="The model that the others were fine-tuned from, a folder or an id of the "
+        "Hub.",
     ),
-    _option(
+    "models": _option(
         "--model",
         "models",
         multiple=True,
         metavar="MODEL",
-        help="Without CONFIG: a model to merge, or a LoRA adapter; once for each.",
+        help="A model to merge, or a LoRA adapter; once for each.",
     ),
-    _option(
+    "texts": _option(
         "--text",
         "texts",
         multiple=True,
         metavar="[NAME=]FILE",
-        help="Without CONFIG: measure the loss on this .txt or .jsonl file; once for "
-        "each.",
+        help="Measure the loss on this .txt or .jsonl file; once for each.",
     ),
-    _option(
+    "benchmarks": _option(
         "--task",
         "benchmarks",
         multiple=True,
         metavar="NAME",
-        help=f"Without CONFIG: measure a benchmark ({', '.join(PRESETS)}), or any task "
+        help=f"Measure a benchmark ({', '.join(PRESETS)}), or any task "
         "of lm-eval, as TASK:METRIC or TASK:METRIC,FILTER.",
     ),
-    _option(
+    "method": _option(
         "--method",
-        help=f"Without CONFIG: the merge method  [default: {_METHOD}]",
+        help=f"The merge method  [default: {_METHOD}]",
     ),
-    _option(
+    "density": click.option(
+        "--density",
+        type=click.FloatRange(0, 1, min_open=True),
+        help="Share of each task vector to keep, for methods such as "
+        "ties  [default: 0.5 there]",
+    ),
+    "dtype": _option(
         "--dtype",
-        help="Without CONFIG: of the merge  [default: that of the base, or bfloat16]",
+        help="Dtype of the merge  [default: that of the base, or bfloat16]",
     ),
-]
+}
+_SETTINGS = {
+    "evaluations": click.option(
+        "--evaluations",
+        type=click.IntRange(min=1),
+        help="Merges to measure at most  [default: (N+1)(N+2) for N models]",
+    ),
+    "hours": click.option(
+        "--hours",
+        type=click.FloatRange(0, min_open=True),
+        help="Hours to measure at most.",
+    ),
+    "holdout": click.option(
+        "--holdout",
+        type=click.FloatRange(0.001, 0.99),
+        help="Share of the documents to keep apart, to confirm the chosen merge on.",
+    ),
+    "seed": click.option(
+        "--seed",
+        type=click.IntRange(min=0),
+        help="Seed of the search  [default: 0]",
+    ),
+    **{name: SELECTION_OPTIONS[name] for name in ("prefer", "require")},
+    "not_worse_than": SELECTION_OPTIONS["not_worse_than"],
+}

@@ -24,21 +24,27 @@ from mergekit_map.utils.shutdown import (
 )
 from mergekit_map.utils.text import printable
 
-# name -> its line in the list; commands/NAME.py holds the command
+# name -> its module in commands/, and its line in the list
 _COMMANDS = {
-    "run": "Search, select and merge: one YAML in, checkpoint out.",
-    "init": "Write a configuration to begin with.",
-    "inspect": "Check models and plan: before any money is spent.",
-    "search": "Evaluate merges and find the front; continues a stopped run.",
-    "select": "Choose a point of the front and write its recipe.",
-    "browse": "Walk along the front in the terminal; choose, merge, try, push.",
-    "merge": "Write the checkpoint of a selection.",
-    "push": "Upload a merge to the Hub, private unless told otherwise.",
-    "report": "Write one HTML page and pictures of a finished search.",
-    "compare": "Hold searches against baselines: the paper's tables.",
-    "schema": "Print the JSON Schema of a configuration, for editors.",
-    "cache": "List, remove and bound what is kept between searches.",
-    "demo": "Do all of it on models trained here, offline.",
+    "run": ("search", "Search, choose and merge: one YAML in, checkpoint out."),
+    "init": ("init", "Write a configuration to begin with."),
+    "inspect": ("inspect", "Check models and plan before a search."),
+    "search": (
+        "search",
+        "Evaluate merges and find the front; continues a stopped run.",
+    ),
+    "select": ("select", "Choose a point of the front and write its recipe."),
+    "browse": (
+        "browse",
+        "Walk along the front in the terminal; choose, merge, chat, push.",
+    ),
+    "merge": ("select", "Write the checkpoint of a selection."),
+    "push": ("push", "Upload a merge to the Hub, private unless told otherwise."),
+    "report": ("report", "Write one HTML page and pictures of a finished search."),
+    "compare": ("compare", "Compare searches with baselines: the paper's tables."),
+    "schema": ("init", "Print the JSON Schema of a configuration, for editors."),
+    "cache": ("init", "List, remove and bound what is kept between searches."),
+    "demo": ("search", "Do all of it on models trained here, offline."),
 }
 
 
@@ -49,9 +55,10 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
-        name = cmd_name.replace("-", "_")
-        module = importlib.import_module(f"{__package__}.commands.{name}")
-        command: click.Command = getattr(module, name)
+        module = importlib.import_module(
+            f"{__package__}.commands.{_COMMANDS[cmd_name][0]}"
+        )
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def resolve_command(
@@ -67,7 +74,7 @@ class _LazyGroup(click.Group):
         formatter: click.HelpFormatter,
     ) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = [*args]  # as they were typed
@@ -89,7 +96,7 @@ class _LazyGroup(click.Group):
             error.show()
             code = error.exit_code
         except (KeyboardInterrupt, click.Abort) as error:
-            code = _say_stopped(error, typed)
+            code = _print_stopped(error, typed)
         if is_program:
             ignore_signals()
         sys.exit(code)
@@ -116,7 +123,7 @@ def _fail(ctx: click.Context, text: str) -> NoReturn:
     ctx.exit(MapError.exit_code)
 
 
-def _say_stopped(error: BaseException, typed: Sequence[str]) -> int:
+def _print_stopped(error: BaseException, typed: Sequence[str]) -> int:
     """Print how to go on, and return the exit code."""
     # At a question, click raises Abort in the place of a KeyboardInterrupt.
     stop = error.__cause__ or error if isinstance(error, click.Abort) else error
@@ -131,8 +138,8 @@ def _say_stopped(error: BaseException, typed: Sequence[str]) -> int:
 def main() -> None:
     """Find the trade-offs of a model merge.
 
-    CONFIG is the YAML you would hand to mergekit-yaml, plus a map: block that says what
-    to measure. Start with: mergekit-map demo
+    CONFIG is a mergekit configuration with a map: block, which says what to measure.
+    Start with: mergekit-map demo
     """
 
 

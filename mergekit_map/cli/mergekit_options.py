@@ -15,7 +15,7 @@ import importlib.util
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +29,65 @@ from mergekit_map.utils.shutdown import temporary
 
 _USUAL_THREADS = 64  # may be asked for on any machine
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+_SHOWN = {"quiet", "verbosity"}  # options of mergekit in the help of each command
+_SELDOM = {"log_file", "model_paths", "trust_run"}  # ours that errors name
+# Options that stand for a configuration.
+_CONFIG = {"base", "models", "texts", "benchmarks", "method", "density", "dtype"}
 _HEAVY = ("torch", "transformers", "mergekit.common")
+
+
+class MergeCommand(click.Command):
+    """A command with mergekit's options, which have a page of help of their own."""
+
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write our options, and those of mergekit that matter most."""
+        apart = {*MergeOptions.model_fields, *_SELDOM} - _SHOWN
+        ours = [p for p in self._options(ctx) if p.name not in apart]
+        for title, is_config in (("In the place of CONFIG", True), ("Options", False)):
+            part = [p for p in ours if (p.name in _CONFIG) is is_config]
+            _write_options(ctx, formatter, title, part)
+
+    def format_mergekit_options(self, ctx: click.Context) -> str:
+        """Return the help on mergekit's options and on ours that are seldom needed."""
+        formatter = ctx.make_formatter()
+        theirs = [p for p in self._options(ctx) if p.name in MergeOptions.model_fields]
+        ours = [p for p in self._options(ctx) if p.name in _SELDOM]
+        _write_options(ctx, formatter, "Options of mergekit", theirs)
+        _write_options(ctx, formatter, "Seldom needed", ours)
+        return formatter.getvalue().strip("\n")
+
+    def _options(self, ctx: click.Context) -> list[click.Option]:
+        return [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+
+
+def _write_options(
+    ctx: click.Context,
+    formatter: click.HelpFormatter,
+    title: str,
+    options: Sequence[click.Option],
+) -> None:
+    records = [record for one in options if (record := one.get_help_record(ctx))]
+    if records:
+        with formatter.section(title):
+            formatter.write_dl(records)
+
+
+def _show_mergekit_options(ctx: click.Context, _: click.Parameter, given: Any) -> None:
+    if given and isinstance(ctx.command, MergeCommand):
+        click.echo(ctx.command.format_mergekit_options(ctx))
+        ctx.exit()
+
+
+_help_mergekit = click.option(
+    "--help-mergekit",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_mergekit_options,
+    help="Show mergekit's options, which all work here, and exit.",
+)
 
 
 def merging(doing: str, *look: str) -> Callable[[Callable[..., None]], Any]:
@@ -72,7 +130,14 @@ def lazy_merge_options(command: Callable[..., None]) -> Any:
 
     with_options = _OPTIONS.add_merge_options(begin)
     vars(begin)["__click_params__"] = with_options.__click_params__
-    return begin
+    for param in with_options.__click_params__:
+        if param.name == "verbosity":
+            param.opts.append("--verbose")
+            param.help = "Show the details of the answer, and each step."
+        if param.name == "quiet":
+            param.opts, param.secondary_opts = ["-q", "--quiet"], ["--no-quiet"]
+            param.help, param.show_default = "Print nothing but the result.", False
+    return _help_mergekit(begin)
 
 
 def _options_of(given: Mapping[str, Any], doing: str) -> MergeOptions:
@@ -180,7 +245,6 @@ def _run_options() -> Any:
 
 
 _OPTIONS = _run_options()
-PrettyPrintHelp: type[click.Command] = _OPTIONS.PrettyPrintHelp
 if TYPE_CHECKING:
     from mergekit.options import MergeOptions as MergeOptions
 else:

@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,6 @@ def not_in_a_line(text: str) -> str:
 
 FOLDER = _Path(path_type=Path)
 FILE = _Path(path_type=Path, dir_okay=False)
-N_SHOWN = 20  # points of a front, unless asked otherwise
 
 trust_option = click.option(
     "--trust-run",
@@ -71,13 +70,17 @@ trust_option = click.option(
 )
 
 
+def typed_command() -> str:
+    """Return the running command as it was typed."""
+    words = click.get_current_context().find_root().obj or []
+    return shlex.join(["mergekit-map", *words])
+
+
 def print_missing_models(names: Sequence[str]) -> None:
     """Print the option to type for missing models that lie elsewhere."""
-    if not names:
-        return
-    words = ["mergekit-map", *click.get_current_context().find_root().obj]
-    options = MissingModels("", names).options
-    click.echo(f"If they lie elsewhere, type:\n  {shlex.join(words)} {options}")
+    if names:
+        options = MissingModels("", names).options
+        click.echo(f"If they lie elsewhere, type:\n  {typed_command()} {options}")
 
 
 def _model_paths(
@@ -106,25 +109,6 @@ model_path_option = click.option(
     callback=_model_paths,
     help="Where a model lies now, if not where the configuration says: NAME is its "
     "last folder there, or its whole path or Hub id. Once for each such model.",
-)
-
-
-def _count(ctx: click.Context, param: click.Parameter, text: str) -> int:
-    """Parse the number of points; "all" is more than there can be."""
-    if text == "all":
-        return sys.maxsize
-    if not text.isdecimal():
-        raise click.BadParameter(f"a number or 'all', got {text!r}", ctx, param)
-    return int(text)
-
-
-points_option = click.option(
-    "--points",
-    default=str(N_SHOWN),
-    metavar="N|all",
-    callback=_count,
-    show_default=True,
-    help="About how many points of the front to show; the files hold all.",
 )
 
 
@@ -203,18 +187,25 @@ def readable_folder(run: Path) -> Path:
     return found.path
 
 
-def selection_options(command: Callable[..., None]) -> Any:
-    """Add the options that choose a point; ``choice`` gets them for select_point."""
+def gathered(
+    command: Callable[..., None], name: str, options: Mapping[str, Callable[..., Any]]
+) -> Any:
+    """Add options, by parameter; the command gets them as one dictionary, ``name``."""
 
     @functools.wraps(command)
-    def gathered(**arguments: Any) -> None:
-        choice = {name: arguments.pop(name) for name in _SELECTION_OPTIONS}
-        command(choice=choice, **arguments)
+    def begin(**arguments: Any) -> None:
+        values = {parameter: arguments.pop(parameter) for parameter in options}
+        command(**{name: values}, **arguments)
 
-    decorated: Any = gathered
-    for option in reversed(_SELECTION_OPTIONS.values()):
+    decorated: Any = begin
+    for option in reversed([*options.values()]):
         decorated = option(decorated)
     return decorated
+
+
+def selection_options(command: Callable[..., None]) -> Any:
+    """Add the options that choose a point; ``choice`` gets them for select_point."""
+    return gathered(command, "choice", SELECTION_OPTIONS)
 
 
 def _pairs(example: str) -> Callable[..., dict[str, float | str] | None]:
@@ -231,13 +222,18 @@ def _pairs(example: str) -> Callable[..., dict[str, float | str] | None]:
             if task in values:
                 raise click.BadParameter(f"{task} stands twice", ctx, param)
             try:
-                values[task] = value if value.endswith("%") else float(value)
+                values[task] = value if value.endswith("%") else _number(value)
             except ValueError:
                 message = f"write it as {example}; got {text!r}"
                 raise click.BadParameter(message, ctx, param) from None
         return values
 
     return read
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    return int(value) if value.is_integer() else value
 
 
 def _names(
@@ -253,7 +249,7 @@ def _names(
     return names
 
 
-_SELECTION_OPTIONS = {
+SELECTION_OPTIONS = {
     "prefer": click.option(
         "--prefer",
         metavar="TASK=WEIGHT,...",

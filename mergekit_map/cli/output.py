@@ -69,10 +69,12 @@ def answer(result: Path | None = None, **content: Any) -> None:
 
 def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
     """Set a front as the answer for programs."""
+    from mergekit_map.results.answer import answer as answer_of
     from mergekit_map.results.gain_sentences import confirmed_in_words, gains_in_words
     from mergekit_map.results.gains import gains
     from mergekit_map.results.narrative import missed_as_measured
 
+    found = answer_of(front)
     merge = front.chosen.model_dump(mode="json", exclude={"recipe"})
     answer(
         result,
@@ -80,6 +82,9 @@ def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
         finished=front.unfinished is None,
         progress=front.unfinished and front.unfinished.model_dump(exclude={"of"}),
         front=str(run / "front.json"),
+        advice=found.advice,
+        headline=found.headline,
+        findings=list(found.findings),
         chosen={"index": front.selected, **merge},
         recommended=list(front.recommended),
         reason=front.reason,

@@ -11,11 +11,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import yaml
 
 from mergekit_map.config.presets import PRESETS, hint_on
 from mergekit_map.config.tasks import TASK_NAME
+from mergekit_map.config.yaml_file import flow_text
 from mergekit_map.errors import ConfigError
 from mergekit_map.utils.files import read_json_or_nothing
 from mergekit_map.utils.text import printable
@@ -25,28 +28,39 @@ _TO_FILL_IN = "    # a text of each kind, which no model was trained on"
 
 
 def map_block(
-    models: Sequence[str], tasks: Mapping[str, str], *, on_base: bool = False
+    models: Sequence[str],
+    tasks: Mapping[str, str],
+    settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    *,
+    on_base: bool = False,
 ) -> list[str]:
     """Return the lines of a ``map:`` block; without tasks, with one per model to edit.
 
-    A merge on a base is required to be no worse than the base.
+    ``settings`` are keys of ``search`` and ``select``. A merge on a base is required to
+    be no worse than the base.
     """
     names = list(tasks) or task_names(map(last_part, models))
     known = tasks or {
         name: f"{{perplexity: {scalar(f'{name}.txt')}}}" for name in names
     }
-    weights = ", ".join(f"{scalar(name)}: 1" for name in names)
-    example = f"prefer: {{{weights}}}"
+    example = f"{{prefer: {flow_text(dict.fromkeys(names, 1))}}}"
+    search, select = settings.get("search"), {**settings.get("select", {})}
+    if on_base:
+        select = {"not_worse_than": "base", **select}
+    default = f"{{evaluations: {(len(models) + 1) * (len(models) + 2)}}}"
     return [
         "map:",
         "  tasks:  # what is measured, each under a name of your own",
         *([] if tasks else [_TO_FILL_IN]),
         *(f"    {scalar(name)}: {task}" for name, task in known.items()),
         *([] if tasks else [_BENCHMARK]),
-        "  # search: {evaluations: 12}  # at most; or {hours: 2}",
-        f"  select: {{not_worse_than: base}}  # and, as each counts, {example}"
-        if on_base
-        else f"  # select: {{{example}}}  # how much each task counts",
+        f"  search: {flow_text(search)}"
+        if search
+        else f"  # search: {default}  # at most; or {{hours: 2}}",
+        f"  select: {flow_text(select)}"
+        + ("" if "prefer" in select else f"  # {example}")
+        if select
+        else f"  # select: {example}  # how much each task counts",
     ]
 
 
@@ -89,10 +103,14 @@ class NewMerge:
     base: str | None
     method: str
     dtype: str | None  # None: that of the base model, where that is a folder
+    density: float | None = None  # None: the usual one of methods that drop weights
 
 
 def new_config(
-    merge: NewMerge, tasks: Mapping[str, str], comments: Iterable[str] = ()
+    merge: NewMerge,
+    tasks: Mapping[str, str],
+    comments: Iterable[str] = (),
+    settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> str:
     """Return a whole configuration; ``tasks`` are the result of ``new_tasks``."""
     lines = [f"# {printable(comment)}" for comment in comments]
@@ -101,11 +119,12 @@ def new_config(
         lines.append(f"base_model: {scalar(merge.base)}")
     lines.append("models:  # without weights, which are what is searched")
     lines += [f"  - model: {scalar(model)}" for model in merge.models]
-    if merge.method in _SPARSE:
-        lines.append("parameters: {density: 0.5}")
+    if merge.density is not None or merge.method in _SPARSE:
+        lines.append(f"parameters: {{density: {merge.density or 0.5:g}}}")
     dtype = merge.dtype or _dtype_of(Path(merge.base or merge.models[0]))
     lines.append(f"dtype: {scalar(dtype)}")
-    lines += map_block(merge.models, tasks, on_base=merge.base is not None)
+    on_base = merge.base is not None
+    lines += map_block(merge.models, tasks, settings, on_base=on_base)
     return "".join(f"{line}\n" for line in lines)
 
 

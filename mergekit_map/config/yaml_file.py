@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -122,6 +122,71 @@ def read_yaml(path: Path) -> YamlFile:
         reports = [f"{path}:{n}: {text}" for n, text in sorted({*places.problems})]
         raise with_count(path, reports)
     return YamlFile(path, text, content, places.lines, tuple(places.repeated))
+
+
+def with_settings(
+    file: YamlFile, settings: Mapping[str, Mapping[str, Any]]
+) -> YamlFile:
+    """Set keys of the ``map:`` block, in content and text; lines stay the file's.
+
+    Raises:
+        ConfigError: the text cannot be changed so.
+    """
+    text, content = file.text, _own_copies(file.content)
+    for block, values in settings.items():
+        for key, value in values.items():
+            try:
+                text = _with_value(text, ("map", block, key), value)
+                content["map"][block] = {
+                    **(content["map"].get(block) or {}),
+                    key: value,
+                }
+                same = yaml.load(text, Loader=Loader) == content
+            except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError):
+                same = False
+            if not same:
+                raise ConfigError(
+                    f"{file.path}: map.{block}.{key} cannot be set there by an option; "
+                    f"write it into the file: {flow_text(value)}"
+                )
+    return replace(file, text=text, content=content)
+
+
+def _with_value(text: str, key: Sequence[str], value: Any) -> str:
+    """Write a value at a key: in the place of another one, or before its neighbours."""
+    node: Any = yaml.compose(text, Loader=Loader)
+    for depth, part in enumerate(key):
+        if not isinstance(node, yaml.MappingNode):
+            break
+        found = [child for name, child in node.value if name.value == part]
+        if not found:
+            written = f"{part}: {flow_text(_nested(key[depth + 1 :], value))}"
+            start = node.start_mark.index
+            if node.flow_style:
+                written += ", " if node.value else ""
+                return f"{text[: start + 1]}{written}{text[start + 1 :]}"
+            return (
+                f"{text[:start]}{written}\n{' ' * node.start_mark.column}{text[start:]}"
+            )
+        node = found[-1]
+    else:
+        depth = len(key)
+    start, end = node.start_mark.index, node.end_mark.index
+    end = start + len(text[start:end].rstrip())
+    space = " " if text[:start].endswith(":") else ""
+    return f"{text[:start]}{space}{flow_text(_nested(key[depth:], value))}{text[end:]}"
+
+
+def _nested(key: Sequence[str], value: Any) -> Any:
+    return value if not key else {key[0]: _nested(key[1:], value)}
+
+
+def flow_text(value: Any) -> str:
+    """Return a value as YAML on one line."""
+    text = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6
+    )
+    return text.removesuffix("...\n").rstrip("\n")
 
 
 def with_count(path: Path, reports: Sequence[str]) -> ConfigError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from mergekit.options import MergeOptions
 
@@ -21,7 +22,12 @@ from mergekit_map.config.problems import (
     repeated_keys,
 )
 from mergekit_map.config.schema import MapBlock, SearchSpec
-from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml
+from mergekit_map.config.yaml_file import (
+    MergeConfig,
+    YamlFile,
+    read_yaml,
+    with_settings,
+)
 from mergekit_map.errors import ConfigError, MissingModels
 from mergekit_map.evaluation.engine_kinds import known_against
 from mergekit_map.merging.checkpoint import with_adapter_cache
@@ -94,6 +100,7 @@ def read_draft(
     *,
     trust_run: bool = False,
     model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+    settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Draft:
     """Read a configuration and load its tasks; of models only adapters are read.
 
@@ -104,7 +111,7 @@ def read_draft(
     config, directory = Path(config), Path(directory or Path.cwd()).resolve()
     if options is not None and options.device is not None:
         check_device(options)
-    file = read_yaml(config)
+    file = with_settings(read_yaml(config), settings)
     problems = [*repeated_keys(file), *check_merge(file.merge)]
     sound = not concerns_merge(problems)
     said: Mapping[str, Finding] = {}
@@ -331,6 +338,7 @@ def load_project(
     *,
     trust_run: bool = False,
     model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+    settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Project:
     """Read a configuration and report every problem of it at once.
 
@@ -338,13 +346,19 @@ def load_project(
     in mergekit and lm-eval. The seed of mergekit's random methods is that of the search
     unless the options name one. ``trust_run`` lets the configuration of a run folder
     name code. ``model_paths`` gives the present places of moved models, by name.
+    ``settings`` override keys of the map block: ``{"search": {"evaluations": 30}}``.
 
     Raises:
         ArtifactError: the configuration is of a run folder, and names code.
         ConfigError: with all problems, located by file, line and key.
     """
     draft = read_draft(
-        config, options, directory, trust_run=trust_run, model_paths=model_paths
+        config,
+        options,
+        directory,
+        trust_run=trust_run,
+        model_paths=model_paths,
+        settings=settings,
     )
     lost: list[str] = []
     if (merge := draft.merge) is not None:

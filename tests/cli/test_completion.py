@@ -28,7 +28,7 @@ main(prog_name="mergekit-map")
         (["se"], {"search": "plain", "select": "plain"}),
         (["search", "--imp"], {"--import": "plain"}),
         (
-            ["search", "--points", "3", "--lora-merge-d"],
+            ["search", "--evaluations", "3", "--lora-merge-d"],
             {"--lora-merge-dtype": "plain"},
         ),
         (["select", "r", "--scalarization", "a"], {"achievement": "plain"}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import click.testing
@@ -29,8 +28,6 @@ def test_the_demo_ends_with_a_merge_that_beats_the_base_and_the_soup(
         assert found.where(rival, "better")
         assert not found.where(rival, "worse")
     assert len(yaml.safe_load((out / "demo.yml").read_text())["map"]["tasks"]) == 2
-    # The table is what is seen first of the search, and last before what is next.
-    ends = [m.end() for m in re.finditer("What the chosen merge gains", result.stdout)]
-    points, following = (result.stdout.index(word) for word in ("Anchors,", "Next:"))
-    assert ends[0] < points < ends[1] < following
+    assert len(result.stdout.splitlines()) <= 40
+    assert result.stdout.count("gain kept") == 1
     assert f"mergekit-map push {out}/merged YOU/NAME" in result.stdout

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from mergekit_map.cli.commands.push import push
+from mergekit_map.cli.commands.select import merge_and_show
 from mergekit_map.cli.mergekit_options import (
+    MergeCommand,
     MergeOptions,
-    PrettyPrintHelp,
     lazy_merge_options,
 )
 from mergekit_map.cli.options import (
@@ -38,7 +39,6 @@ from mergekit_map.cli.options import (
     trust_option,
 )
 from mergekit_map.cli.output import is_terminal
-from mergekit_map.cli.steps import merge_and_show
 from mergekit_map.errors import ConfigError, MapError
 from mergekit_map.utils.files import refuse_existing
 
@@ -87,7 +87,7 @@ def _emit(words: str) -> None:
     click.echo(printable(words), nl=False)
 
 
-@click.command(cls=PrettyPrintHelp)
+@click.command(cls=MergeCommand)
 @click.argument("run", type=FOLDER)
 @trust_option
 @lazy_merge_options

@@ -10,14 +10,14 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table as Grid
 from rich.text import Text
 
-from mergekit_map.cli.mergekit_options import MergeOptions, PrettyPrintHelp, merging
+from mergekit_map.cli.mergekit_options import MergeCommand, MergeOptions, merging
 from mergekit_map.cli.options import FOLDER, model_path_option, starting, trust_option
 from mergekit_map.cli.output import answer, with_output_options
 from mergekit_map.compare.tables import Table
 from mergekit_map.utils.shutdown import deferred
 
 
-@click.command(cls=PrettyPrintHelp)
+@click.command(cls=MergeCommand)
 @with_output_options()
 @click.argument("runs", metavar="RUN...", type=FOLDER, nargs=-1, required=True)
 @click.option("--out", type=FOLDER, help="Where the tables go  [default: RUN/compare]")

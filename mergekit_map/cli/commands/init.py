@@ -1,16 +1,25 @@
-"""The command that writes a configuration to begin with; imports nothing heavy."""
+"""``mergekit-map init``, ``schema`` and ``cache``: import nothing heavy."""
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mergekit_map.cli.config_options import filled_in, new_merge_options, text_of
-from mergekit_map.cli.options import FOLDER
-from mergekit_map.errors import ArtifactError
+from mergekit_map.cli.config_options import new_config_text, new_merge_options
+from mergekit_map.cli.options import FOLDER, starting
+from mergekit_map.errors import ArtifactError, ConfigError, nearest
+from mergekit_map.utils.text import bytes_in_words
+
+if TYPE_CHECKING:
+    from mergekit_map.results.recordings_cache import CacheEntry
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 @click.command()
@@ -20,38 +29,36 @@ def init(given: dict[str, Any], paths: tuple[Path, ...]) -> None:
     """Write CONFIG, a configuration to begin with; nothing is loaded or looked up.
 
     From options alone it is what they stand for in run, search and inspect. From PLAIN,
-    a configuration of mergekit, it is that with its comments and a map: block added,
-    and the weights that are numbers made names, which are searched; --text and --task
-    fill that block in: mergekit-map init mergekit.yml merge.yml --task gsm8k
+    a configuration of mergekit, it is that with its comments, with names in place of
+    the weights that are numbers, and with a map: block, which --text and --task fill
+    in: mergekit-map init mergekit.yml merge.yml --task gsm8k
 
     Example: mergekit-map init merge.yml --base A --model B --model C --text fr.txt
     """
     if not 1 <= len(paths) <= 2:
         raise click.UsageError("[PLAIN] CONFIG was expected, one or two files.")
-    config = paths[-1]
+    *plain, config = paths
     if config.exists():
         new = config.parent / f"{config.stem or 'merge'}-map.yml"
         words = shlex.join(["mergekit-map", "init", str(config), str(new)])
         raise ArtifactError(
             f"{config} exists already and is left as it is; name another file"
-            + (f", such as: {words}" if len(paths) == 1 else "")
+            + ("" if plain else f", such as: {words}")
         )
-    single = len(paths) == 1
-    text = text_of(given, measured=False) if single else _extended(paths[0], given)
+    text = _extended(plain[0], given) if plain else new_config_text(given)
     from mergekit_map.utils.files import write_atomically
 
     write_atomically(config, text)
-    click.echo(f"written to {config}", err=True)
+    click.echo(f"wrote {config}", err=True)
     if not given["texts"] and not given["benchmarks"]:
-        click.echo(
-            "put texts and benchmarks of your own under 'tasks:', then", err=True
-        )
+        click.echo("put texts and benchmarks under 'tasks:', then type", err=True)
     for command in (["inspect", str(config)], ["run", str(config), "OUT"]):
         click.echo(f"  {shlex.join(['mergekit-map', *command])}", err=True)
 
 
 def _extended(plain: Path, given: dict[str, Any]) -> str:
-    named = [o for o, n in filled_in(given) if n not in {"texts", "benchmarks"}]
+    tasks = {"texts", "benchmarks"}
+    named = [f"--{n.rstrip('s')}" for n in given if given[n] and n not in tasks]
     if named:
         raise click.UsageError(
             f"{', '.join(named)}: {plain} says this already; leave it out."
@@ -60,3 +67,107 @@ def _extended(plain: Path, given: dict[str, Any]) -> str:
     from mergekit_map.workflows.init import extend_plain
 
     return extend_plain(plain, new_tasks(given["texts"], given["benchmarks"]))
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of a configuration, for completion and checks in editors.
+
+    Save it once, and name it in the first line of a configuration:
+    # yaml-language-server: $schema=mergekit-map.schema.json
+
+    Example: mergekit-map schema > mergekit-map.schema.json
+    """
+    with starting():
+        from mergekit_map.workflows.init import config_schema, mergekit_is_known
+
+    with starting(None if mergekit_is_known() else "loading mergekit"):
+        content = config_schema()
+    click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def _size(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> int | str | None:
+    """Read a size such as ``50GB``; "auto" stays."""
+    if text is None or text == "auto":
+        return text
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
+    if found is None:
+        message = f"a size such as 50GB, or auto; got {text!r}"
+        raise click.BadParameter(message, ctx, param)
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+@click.command()
+@click.option(
+    "--remove",
+    "removed",
+    multiple=True,
+    metavar="KEY|all",
+    help="Remove what has this key; all: every recorded merge. What a process uses "
+    "stays.",
+)
+@click.option(
+    "--limit",
+    metavar="SIZE|auto",
+    callback=_size,
+    help="The most that recorded merges may take from now on, such as 50GB; those "
+    "unused for longest go. auto: half of what is free, what they take included.",
+)
+def cache(removed: tuple[str, ...], limit: int | str | None) -> None:
+    """List what is kept between searches; remove it, and bound it.
+
+    A merge that was searched is kept as it was recorded: the base, the prepared task
+    vectors and a checkpoint, as large as all its models and one more. The next search
+    of these models begins at once, and processes on one machine share its memory. It
+    is found by the content of the models, and can be removed at any time.
+
+    Example: mergekit-map cache --limit 200GB
+    """
+    from mergekit_map.results import recordings_cache
+
+    if limit is not None:
+        recordings_cache.set_limit(None if isinstance(limit, str) else limit)
+    kept = recordings_cache.kept()
+    for key in removed:
+        chosen = [e for e in kept if e.key == key or (key, e.kind) == ("all", "merge")]
+        if not chosen and key != "all":
+            known = nearest(key, (one.key for one in kept)) if kept else "it is empty"
+            raise ConfigError(f"nothing in the cache has the key {key!r}; {known}")
+        for one in chosen:
+            if recordings_cache.remove(one):
+                click.echo(f"removed {one.key}: {one.what}")
+            else:
+                click.echo(f"{one.key} stays: a process uses it", err=True)
+    recordings_cache.make_room()
+    kept = recordings_cache.kept()
+    merges = sum(one.n_bytes for one in kept if one.kind == "merge")
+    click.echo(
+        f"{recordings_cache.recordings_folder()}: recorded merges take "
+        f"{bytes_in_words(merges)} of at most "
+        f"{bytes_in_words(recordings_cache.limit())}"
+    )
+    _show(kept)
+
+
+def _show(kept: list[CacheEntry]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from mergekit_map.cli.screen import new_table
+
+    table = new_table("", ["key", "what"], ["size", "used"])
+    for one in kept:
+        used = "in use" if one.in_use else _ago(time.time() - one.used)
+        cells = (one.key, one.what, bytes_in_words(one.n_bytes), used)
+        table.add_row(*map(Text, cells))
+    if kept:
+        Console().print(table)
+
+
+def _ago(seconds: float) -> str:
+    for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name} ago"
+    return "just now"

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.cli.config_options import config_or_options
-from mergekit_map.cli.mergekit_options import MergeOptions, PrettyPrintHelp, merging
+from mergekit_map.cli.mergekit_options import MergeCommand, MergeOptions, merging
 from mergekit_map.cli.options import (
     model_path_option,
     print_missing_models,
@@ -23,18 +23,21 @@ from mergekit_map.cli.options import (
     trust_option,
 )
 from mergekit_map.cli.output import with_output_options
-from mergekit_map.cli.tables import new_table, show_needs, show_probe
-from mergekit_map.utils.text import count_in_words, listed
+from mergekit_map.cli.screen import new_table
+from mergekit_map.utils.text import bytes_in_words, count_in_words, listed
 
 if TYPE_CHECKING:
-    from mergekit_map.workflows.inspect import Inspection, Model, Pair, Plan
+    from mergekit_map.workflows.inspect import Inspection, Model, Pair, Plan, Probe
 
 # Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+# Other devices by their names.
+_DEVICES = {"cpu": "host memory", "mapped": "mapped, free memory"}
+_PLACES = {"device": "on the device", "memory": "in memory", "mapped": "memory-mapped"}
 _MOST_PAIRS = 10  # in the table; where there are more, those that are most alike
 
 
-@click.command(cls=PrettyPrintHelp)
+@click.command(cls=MergeCommand)
 @with_output_options(as_json=False)
 @config_or_options(None)
 @click.option(
@@ -86,7 +89,7 @@ def inspect(
         click.echo(json.dumps(plain(asdict(inspection)), indent=1, allow_nan=False))
     else:
         if inspection.probe is not None and inspection.plan is not None:
-            show_probe(inspection.probe, inspection.plan)
+            _show_probe(inspection.probe, inspection.plan)
         show_verdict(inspection)
         print_missing_models(inspection.lost)
     if not inspection.mergeable:
@@ -231,7 +234,7 @@ def _show_plan(console: Console, plan: Plan) -> None:
         )
     if plan.device_choice:
         _print(console, f"{plan.device_choice}.")
-    show_needs(console, plan)
+    _show_needs(console, plan)
 
 
 def _print(console: Console, text: str, style: str = "") -> None:
@@ -240,3 +243,70 @@ def _print(console: Console, text: str, style: str = "") -> None:
 
 def _count(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _show_needs(console: Console, plan: Plan) -> None:
+    """Print the place of task vectors, the needed memory and disk, and shortages."""
+    if plan.task_vectors is not None:
+        where = f"{_PLACES[plan.task_vectors]} ({plan.task_vectors_why})"
+        _print(console, f"Task vectors are {where}.")
+    table = new_table("", ["for", "where"], ["needs", "free now"])
+    for need in (*plan.memory, *plan.disk):
+        free = "-" if need.free is None else bytes_in_words(need.free)
+        where = _DEVICES.get(need.where, need.where)
+        cells = (need.what, where, bytes_in_words(need.n_bytes), free)
+        table.add_row(*map(Text, cells))
+    console.print(table)
+    for need in plan.shortages:
+        free = "nothing" if need.free is None else bytes_in_words(need.free)
+        text = (
+            f"warning: {_DEVICES.get(need.where, need.where)} has {free} free, and "
+            f"{bytes_in_words(need.n_bytes)} are needed for {need.what}.\n"
+        )
+        _print(console, text, "warning")
+
+
+def _show_probe(probe: Probe, plan: Plan) -> None:
+    """Print the timings."""
+    timed = {
+        "opening the models": probe.load_seconds,
+        "a merge": probe.merge_seconds,
+        **probe.task_seconds,
+    }
+    steps = ", ".join(f"{what} {_time(seconds)}" for what, seconds in timed.items())
+    hours = _time(3600 * probe.expected_hours)
+    console = Console()
+    _print(
+        console,
+        f"Probe at the soup: {steps}. The search will take about {hours}. The probe is "
+        "not logged.\n",
+    )
+    if plan.hours is not None and probe.merges is not None:
+        _print(console, _what_the_budget_allows(probe, plan, probe.merges))
+
+
+def _what_the_budget_allows(probe: Probe, plan: Plan, merges: int) -> str:
+    """Write how many merges the budget allows, and for which front they suffice."""
+    if probe.budget_too_small:
+        return (
+            "warning: the budget is less than what the anchors, the first design and "
+            "the end take, which are measured all the same, and hardly anything else.\n"
+        )
+    words = f"The budget allows about {merges} merges"
+    if merges < plan.safe:
+        return f"{words}: below {plan.safe} a front is a guess.\n"
+    if merges < plan.default:
+        return (
+            f"{words}: enough for a fit, and fewer than the {plan.default} that a "
+            "search without a budget may take.\n"
+        )
+    return (
+        f"{words}; without a budget a search takes at most {plan.default}, and stops "
+        "before that when the front is known.\n"
+    )
+
+
+def _time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.2g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from mergekit_map.cli.options import FOLDER, readable_folder, starting
 from mergekit_map.cli.output import answer, is_terminal, with_output_options
-from mergekit_map.cli.tables import new_table
+from mergekit_map.cli.screen import new_table
 from mergekit_map.errors import ConfigError, HubError
 from mergekit_map.utils.text import bytes_in_words
 

@@ -1,27 +1,40 @@
-"""``mergekit-map search``: evaluates merges and finds the front."""
+"""``mergekit-map search``, ``run`` and ``demo``: from a configuration to a front."""
 
 from __future__ import annotations
 
+import itertools
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from mergekit_map.cli.commands.select import merge_and_show
 from mergekit_map.cli.config_options import config_or_options
-from mergekit_map.cli.mergekit_options import MergeOptions, PrettyPrintHelp, merging
+from mergekit_map.cli.mergekit_options import MergeCommand, MergeOptions, merging
 from mergekit_map.cli.options import (
     FOLDER,
     model_path_option,
-    points_option,
     starting,
     trust_option,
+    typed_command,
     workers_option,
 )
-from mergekit_map.cli.output import with_output_options
-from mergekit_map.cli.steps import search_and_show
-from mergekit_map.types import BASE
+from mergekit_map.cli.output import answer_front, output_options, with_output_options
+from mergekit_map.utils.files import refuse_existing, write_atomically
+from mergekit_map.utils.shutdown import deferred, stopped_by
+
+if TYPE_CHECKING:
+    from mergekit_map.cli.progress import TerminalReporter
+    from mergekit_map.evaluation.project import Project
+    from mergekit_map.results.front import Front
+    from mergekit_map.results.log import Evaluation
+
+_BEGUN = {"demo.yml", "run"}  # in the folder of a demo before its merge
 
 
-@click.command(cls=PrettyPrintHelp)
+@click.command(cls=MergeCommand)
 @with_output_options()
 @config_or_options("run", "RUN")
 @click.option(
@@ -29,24 +42,15 @@ from mergekit_map.types import BASE
     "import_file",
     type=FOLDER,
     metavar="FILE.csv",
-    help="Evaluations that were measured elsewhere, a row per merge: a column per "
+    help="Use evaluations that were measured elsewhere: a row per merge, a column per "
     "coefficient, a column named as each task, and 'TASK stderr' where it is known.",
 )
 @workers_option
-@points_option
 @model_path_option
 @trust_option
 @merging("reading {config}", "config")
 def search(
-    merge_options: MergeOptions,
-    config: Path,
-    run: Path,
-    import_file: Path | None,
-    points: int,
-    model_paths: dict[str, str],
-    workers: int | str | None,
-    *,
-    trust_run: bool,
+    merge_options: MergeOptions, run: Path, import_file: Path | None, **how: Any
 ) -> None:
     """Evaluate merges as CONFIG says, into the folder RUN, and find the front.
 
@@ -58,18 +62,172 @@ def search(
     Example: mergekit-map search merge.yml my-search
     """
     with starting():
-        from mergekit_map.cli.hints import after_search, show_steps
+        from mergekit_map.cli.screen import after_search, show_answer, show_steps
 
-    front = search_and_show(
-        config,
-        run,
+    front = find_front(run, merge_options, import_file, **how)
+    answer_front(run, front, run)
+    found = show_answer(front, verbose=output_options().verbose)
+    show_steps(after_search(run, found))
+
+
+@click.command(cls=MergeCommand)
+@with_output_options()
+@config_or_options("out", "OUT")
+@click.option(
+    "--run-folder",
+    "run_folder",
+    type=FOLDER,
+    help="Where the search goes  [default: OUT.run]",
+)
+@workers_option
+@model_path_option
+@trust_option
+@merging("reading {config}", "config", "out")
+def run(
+    merge_options: MergeOptions,
+    out: Path,
+    run_folder: Path | None,
+    model_paths: dict[str, str],
+    **how: Any,
+) -> None:
+    """Search, choose a merge, and write it to OUT.
+
+    CONFIG is a mergekit configuration with a map: block. Without it, options say what
+    it would; it is written to OUT.yml:
+    mergekit-map run --base A --model B --model C --text fr.txt --task gsm8k OUT
+
+    Example: mergekit-map run merge.yml my-model
+    """
+    from mergekit_map.workflows.select import select_point
+
+    run_folder = run_folder or out.with_name(f"{out.name}.run")
+    find_front(run_folder, merge_options, model_paths=model_paths, **how)
+    # The search has just written this folder, so its code is the user's own.
+    merge_and_show(
+        run_folder,
+        out,
+        select_point(run_folder),
         merge_options,
-        import_file,
         model_paths=model_paths,
-        trust_run=trust_run,
-        n_points=points,
-        workers=workers,
+        trust_run=True,
     )
-    click.echo(f"\nThe front is in {run}: front.csv, front.png and a recipe per point.")
-    has_base = any(anchor.label == BASE for anchor in front.anchors)
-    show_steps(after_search(run, list(front.tasks), has_base=has_base))
+
+
+@click.command(cls=MergeCommand)
+@with_output_options()
+@click.option(
+    "--out",
+    type=FOLDER,
+    help="Where results go; a demo that was stopped there goes on  [default: "
+    "mergekit-map-demo, numbered if that is done]",
+)
+@workers_option
+@merging("preparing the demo")
+def demo(
+    merge_options: MergeOptions, out: Path | None, workers: int | str | None
+) -> None:
+    """Train a small family of models, search, select and merge, all offline.
+
+    A base model and two fine-tunes, for code and for arithmetic, are trained on the
+    text of this Python installation, once, which takes some minutes.
+
+    Example: mergekit-map demo
+    """
+    with starting():
+        import torch
+
+        from mergekit_map.cli.progress import TerminalReporter
+        from mergekit_map.demo.configuration import demo_config
+        from mergekit_map.demo.family import family_folder, train_family
+        from mergekit_map.workflows.select import select_point
+
+    if merge_options.num_threads is None:
+        # The models are too small to gain from more, and threads that wait for one
+        # another on a busy machine take many times longer.
+        torch.set_num_threads(1)
+    folder = out or _free(Path("mergekit-map-demo"))
+    if not _is_begun(folder):
+        refuse_existing(folder)
+    with TerminalReporter() as reporter:
+        family = train_family(family_folder(), reporter.stage)
+    config, run_folder = folder / "demo.yml", folder / "run"
+    write_atomically(config, demo_config(family))
+    find_front(run_folder, merge_options, config=config, workers=workers)
+    selection = select_point(run_folder)
+    merge_and_show(
+        run_folder, folder / "merged", selection, merge_options, trust_run=True
+    )
+
+
+def find_front(
+    run: Path,
+    options: MergeOptions,
+    import_file: Path | None = None,
+    *,
+    config: Path,
+    settings: Mapping[str, Any] | None = None,
+    model_paths: Mapping[str, str] | None = None,
+    trust_run: bool = False,
+    workers: int | str | None = None,
+) -> Front:
+    """Search as CONFIG says, going on where it was stopped."""
+    with starting():
+        from mergekit_map.cli.progress import TerminalReporter
+        from mergekit_map.evaluation.project import load_project
+        from mergekit_map.search.import_csv import read_imported
+        from mergekit_map.utils.progress import notifying, stage
+        from mergekit_map.workflows.search import search_front
+
+    reporter = TerminalReporter()
+    try:
+        checking = stage(f"checking models and tasks of {config}")
+        with reporter, notifying(reporter), checking:
+            project: Project = load_project(
+                config,
+                options,
+                trust_run=trust_run,
+                model_paths=model_paths or {},
+                settings=settings or {},
+            )
+            study = project.study()
+        for note in project.notes:
+            reporter.notice(note)
+        imported: list[Evaluation] = []
+        if import_file is not None:
+            imported = read_imported(import_file, study)
+        with deferred(), reporter:
+            return search_front(project, run, reporter, imported, workers=workers).front
+    except KeyboardInterrupt as stop:
+        stop.args = ("\n".join(_stopped(run, reporter, stopped_by(stop))),)
+        raise
+
+
+def _stopped(run: Path, reporter: TerminalReporter, stopped: str) -> Iterator[str]:
+    """Print how far a stopped search is, and how to go on."""
+    from mergekit_map.results.run_folder import RunFolder
+
+    if not (reporter.done and RunFolder(run).plan.exists()):
+        yield f"{stopped} before anything was measured. Go on with:"
+    else:
+        yield (
+            f"{stopped} at {reporter.done} of at most {reporter.total} measurements, "
+            f"which are kept; look at them with: mergekit-map report "
+            f"{shlex.quote(str(run))}"
+        )
+        yield "Go on with:"
+    yield f"  {typed_command()}"
+
+
+def _free(folder: Path) -> Path:
+    """Return the first numbered folder that is free or has a stopped demo."""
+    numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(2))
+    places = itertools.chain([folder], numbered)
+    return next(path for path in places if not path.exists() or _is_begun(path))
+
+
+def _is_begun(folder: Path) -> bool:
+    """Whether a folder has nothing but the files of a demo before its merge."""
+    if not folder.is_dir():
+        return False
+    names = {path.name for path in folder.iterdir()}
+    return {name for name in names if not name.endswith(".partial")} <= _BEGUN

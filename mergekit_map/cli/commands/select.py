@@ -1,21 +1,33 @@
-"""``mergekit-map select``: chooses from a front; imports nothing heavy."""
+"""``mergekit-map select`` and ``merge``: choose a point of a front, and write it."""
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from mergekit_map.cli.mergekit_options import MergeCommand, MergeOptions, merging
 from mergekit_map.cli.options import (
     FOLDER,
     check_paths,
+    model_path_option,
     readable_folder,
     selection_options,
     starting,
+    trust_option,
 )
-from mergekit_map.cli.output import answer, answer_front, with_output_options
+from mergekit_map.cli.output import (
+    answer,
+    answer_front,
+    output_options,
+    with_output_options,
+)
+
+if TYPE_CHECKING:
+    from mergekit_map.workflows.select import Selection
 
 
 @click.command()
@@ -23,11 +35,14 @@ from mergekit_map.cli.output import answer, answer_front, with_output_options
 @click.argument("run", type=FOLDER)
 @selection_options
 @click.option(
+    "-v",
+    "--verbose",
     "--verdicts",
+    "verbose",
     is_flag=True,
-    help="Say all that is known of the search, not only what depends on the choice.",
+    help="Show the details of the answer, points of the front, and the recipe.",
 )
-def select(run: Path, choice: dict[str, Any], *, verdicts: bool) -> None:
+def select(run: Path, choice: dict[str, Any], *, verbose: bool) -> None:
     """Choose a point of the front of RUN and write RUN/recipe.yml.
 
     Nothing is evaluated, so choose as often as you like. Without an option, what was
@@ -38,29 +53,86 @@ def select(run: Path, choice: dict[str, Any], *, verdicts: bool) -> None:
     """
     check_paths(run=run)
     with starting(f"reading {run}"):
-        from rich.console import Console
-        from rich.text import Text
-
-        from mergekit_map.cli.gain_table import show_gains
-        from mergekit_map.results.narrative import choice_in_words
+        from mergekit_map.cli.screen import after_search, show_answer, show_steps
         from mergekit_map.workflows.select import select_point
 
-    found = readable_folder(run)
-    selection = select_point(found, **choice)
-    front = selection.front
-    answer_front(found, front, found / "recipe.yml")
-    answer(recipe=selection.recipe, recipe_file=str(found / "recipe.yml"))
-    console = Console(stderr=True)
-    show_gains(front, console)
-    console.print()
-    click.echo(selection.recipe, nl=False)
-    click.echo("", err=True)
-    for sentence in front.verdicts if verdicts else choice_in_words(front):
-        # A line each where programs read.
-        console.print(Text(sentence), soft_wrap=not console.is_terminal)
-    if not verdicts:
-        command = shlex.join(["mergekit-map", "select", str(run), "--verdicts"])
-        click.echo(f"What is known of the whole search: {command}", err=True)
-    click.echo(f"\nwritten to {found / 'recipe.yml'}; merge it with:", err=True)
-    command = shlex.join(["mergekit-map", "merge", str(run), "OUT"])
-    click.echo(f"  {command}", err=True)
+    folder = readable_folder(run)
+    selection = select_point(folder, **choice)
+    recipe = folder / "recipe.yml"
+    answer_front(folder, selection.front, recipe)
+    answer(recipe=selection.recipe, recipe_file=str(recipe))
+    found = show_answer(selection.front, verbose=verbose)
+    if verbose:
+        click.echo(f"\n{selection.recipe}", nl=False)
+    click.echo(f"\nThe recipe is in {recipe}.")
+    show_steps(after_search(run, found))
+
+
+@click.command(cls=MergeCommand)
+@with_output_options()
+@click.argument("run", type=FOLDER)
+@click.argument("out", type=FOLDER)
+@selection_options
+@model_path_option
+@trust_option
+@merging("opening {run}", "run", "out")
+def merge(
+    merge_options: MergeOptions,
+    run: Path,
+    out: Path,
+    choice: dict[str, Any],
+    model_paths: dict[str, str],
+    *,
+    trust_run: bool,
+) -> None:
+    """Write the checkpoint of a point of the front of RUN to OUT.
+
+    Without a choice, the recipe chosen last is merged.
+
+    Example: mergekit-map merge my-search my-model --prefer math=2,code=1
+    """
+    from mergekit_map.workflows.select import select_point
+
+    run = readable_folder(run)
+    selection = select_point(run, **choice)
+    merge_and_show(
+        run,
+        out,
+        selection,
+        merge_options,
+        model_paths=model_paths,
+        trust_run=trust_run,
+    )
+
+
+def merge_and_show(
+    run: Path,
+    out: Path,
+    selection: Selection,
+    options: MergeOptions,
+    *,
+    model_paths: Mapping[str, str] = MappingProxyType({}),
+    trust_run: bool = False,
+) -> None:
+    """Write the checkpoint of a selection, and print its answer and the next steps."""
+    with starting():
+        from mergekit_map.cli.progress import TerminalReporter
+        from mergekit_map.cli.screen import after_merge, show_answer, show_steps
+        from mergekit_map.workflows.merge import merge_point
+
+    with TerminalReporter() as reporter:
+        merged = merge_point(
+            run,
+            out,
+            selection,
+            options,
+            reporter,
+            trust_run=trust_run,
+            model_paths=model_paths,
+        )
+    answer_front(run, merged.front, out)
+    answer(model=str(out), command=merged.command)
+    found = show_answer(merged.front, verbose=output_options().verbose)
+    click.echo(f"\n{out} holds this merge; mergekit alone writes the same with:")
+    click.echo(f"  {merged.command}")
+    show_steps(after_merge(run, out, found))

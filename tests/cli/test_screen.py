@@ -1,0 +1,110 @@
+"""The answer on the terminal: short, and whole at every width."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from fronts import CODE, MATH, NOT_MEASURED, Row, make_front
+
+from mergekit_map.cli.main import main
+from mergekit_map.cli.screen import after_merge, after_search, show_answer, show_steps
+from mergekit_map.results.answer import answer
+from mergekit_map.results.front import Front
+from mergekit_map.types import SOUP
+
+LONG = [
+    "french_reading_comprehension_choice",
+    "gsm8k_cot_zeroshot_flexible_extract",
+    "de",
+    "humaneval_instruct_pass_at_1",
+]
+PARENT = "Meta-Llama-3-8B-french-instruct-v2"
+
+
+def front_of(n_tasks: int, n_points: int = 1, *, measured: bool = True) -> Front:
+    def row(better: float) -> Row:
+        return [
+            (0.6 + better * (i + 1) / 40, 0.01 + i / 100)
+            if i % 2
+            # Of a loss less is more.
+            else (2.5 - better * (i + 1) / 10, 0.02)
+            for i in range(n_tasks)
+        ]
+
+    anchors = {"base": row(0), PARENT: row(1.5), "other": row(-1), "soup": row(0.5)}
+    known = row(1) if measured else [(None, None)] * n_tasks
+    tasks = {name: MATH if i % 2 else CODE for i, name in enumerate(LONG[:n_tasks])}
+    points = [(row(1), known), *[(row(1), NOT_MEASURED * n_tasks)] * (n_points - 1)]
+    return make_front(points, anchors, tasks=tasks)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize(("n_tasks", "most"), [(1, 40), (2, 40), (4, 60)])
+@pytest.mark.parametrize("measured", [True, False])
+def test_an_answer_is_one_screen_with_every_number(
+    n_tasks: int,
+    most: int,
+    width: int,
+    measured: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    front = front_of(n_tasks, measured=measured)
+
+    found = show_answer(front)
+    show_steps(after_search(Path("run"), found))
+
+    output = capsys.readouterr().out
+    lines = output.splitlines()
+    assert len(lines) <= most
+    assert max(map(len, lines)) <= width
+    assert "…" not in output
+    assert "".join(found.headline.split()) in "".join(output.split())
+    gains = re.findall(r"[+-]\d\.\d+ ± \d\.\d+", output)
+    assert len(gains) >= 3 * n_tasks  # base, soup and best parent
+
+
+def test_more_shows_details_and_points(capsys: pytest.CaptureFixture[str]) -> None:
+    front = front_of(2, 200)
+
+    show_answer(front)
+    short = capsys.readouterr().out
+    found = show_answer(front, verbose=True)
+    long = capsys.readouterr().out
+
+    assert long.startswith(short)
+    together = "".join(long.split())
+    assert all("".join(detail.split()) in together for detail in found.details)
+    assert "of 200 points (all are in front.csv)" in long
+    assert "0, chosen" in long
+    assert len(re.findall(r"^ +\d+ ", long, re.M)) < 20
+
+
+def test_commands_to_type_next_are_accepted(tmp_path: Path) -> None:
+    run, out = tmp_path / "my run", tmp_path / "it's mine"
+    found = answer(front_of(2))
+
+    steps = [*after_search(run, found), *after_merge(run, out, found)]
+
+    assert len(steps) == 6
+    for _, line in steps:
+        program, name, *words = shlex.split(line)
+        command = main.get_command(click.Context(main), name)
+        assert (program, command is None) == ("mergekit-map", False)
+        assert command is not None
+        params = command.make_context(name, words).params
+        assert [value for value in params.values() if value in (run, out, (run,))]
+
+
+def test_a_soup_that_no_merge_beats_is_what_comes_next() -> None:
+    found = answer(front_of(2)).__class__(SOUP, "", answer(front_of(2)).table, "", ())
+
+    (purpose, command), *_ = after_search(Path("run"), found)
+
+    assert purpose == "merge the soup"
+    assert command == "mergekit-yaml run/recipes/soup.yml OUT"
