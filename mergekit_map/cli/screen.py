@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -13,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.types import SOUP
+from mergekit_map.utils.text import folded
 
 if TYPE_CHECKING:
     from mergekit_map.results.answer import Answer, GainTable
@@ -20,9 +23,8 @@ if TYPE_CHECKING:
 
 _N_POINTS = 10  # of the front, with --verbose
 _STYLES = {"better": "green", "worse": "red", "no significant difference": "yellow"}
-_TEXTS = 2  # the first columns of the table of gains: task and model
-_NARROW = 100  # columns of a terminal on which names of models are folded
-_NAME = 20  # letters of a name that stay on one line there
+_NAME, _VERDICT = 12, len("no significant")  # letters of these on a line, at least
+_GAP = "  "  # between columns
 
 
 def show_answer(front: Front, *, verbose: bool = False) -> Answer:
@@ -32,8 +34,10 @@ def show_answer(front: Front, *, verbose: bool = False) -> Answer:
 
     console, found = Console(), answer(front)
     console.print(Text(found.headline, style="bold"))
-    console.print(_gain_table(found.table, console.width))
-    console.print(Text(found.sample, style="dim"))
+    console.print()
+    for line in _gain_lines(found.table, console.width):
+        console.print(line)
+    console.print(Text(f"\n{found.sample}"))
     for finding in found.findings:
         console.print(_item(finding))
     if verbose:
@@ -50,23 +54,40 @@ def _item(sentence: str) -> Table:
     return table
 
 
-def _gain_table(gains: GainTable, width: int) -> Table:
-    """Lay out the table for a terminal of a width; names are folded."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for index, heading in enumerate(gains.headings):
-        texts = index < _TEXTS
-        name = _NAME if texts and width < _NARROW else None
-        verdict = not heading
-        table.add_column(
-            heading,
-            justify="left" if texts or verdict else "right",
-            max_width=name,
-            overflow="fold",
-        )
-    for row in gains.rows:
-        cells = [Text(cell, style=_STYLES.get(cell, "")) for cell in row]
-        table.add_row(*cells, style="bold" if row[0] else "")
-    return table
+def _gain_lines(gains: GainTable, width: int) -> Iterator[Text]:
+    """Lay out the table: a line for each task, and for each model below it.
+
+    Names and verdicts are folded where there is little room, numbers never.
+    """
+    _, model, value, gain, _, kept = gains.headings
+    compared = [row for row in gains.rows if row[3]]
+    values = max(len(cell) for cell in (value, *(row[2] for row in compared)))
+    amounts = max(len(cell) for cell in (gain, *(row[3] for row in compared)))
+    verdicts = max((len(row[4]) for row in compared), default=0)
+    names = max(len(row[1]) for row in gains.rows)
+    room = width - 2 - len(kept) - values - amounts - 4 * len(_GAP)
+    if names + verdicts > room:
+        verdicts = min(verdicts, _VERDICT)
+    names = max(_NAME, min(names, room - verdicts))
+    end = names + values + amounts + verdicts + len(kept) + 2 + 4 * len(_GAP)
+    heads = f"  {model:<{names}}{_GAP}{value:>{values}}{_GAP}{gain:>{amounts}}"
+    yield Text(f"{heads:<{end - len(kept)}}{kept}", style="dim")
+    for task, name, reading, amount, verdict, share in gains.rows:
+        if task:
+            yield Text(task, style="bold")
+        number, space, unit = reading.partition(" ")
+        if number[-1:].isdigit():
+            reading = f"{number:>{values}}{space}{unit}"
+        first, *more = folded(name, names)
+        word, *words = wrap(verdict, verdicts or 1) or [""]
+        line = f"  {first:<{names}}{_GAP}{reading:<{values}}{_GAP}{amount:>{amounts}}"
+        line = f"{line.rstrip():<{end - len(kept) - verdicts - len(_GAP)}}"
+        text = Text(f"{line}{word}", style=_STYLES.get(verdict, ""))
+        text.append(f"{share:>{max(0, end - len(text.plain))}}")
+        yield text
+        for one, other in zip_longest(more, words, fillvalue=""):
+            place = end - len(kept) - verdicts - len(_GAP)
+            yield Text(f"{f'  {one}':<{place}}{other}", style=_STYLES.get(verdict, ""))
 
 
 def new_table(
