@@ -17,7 +17,7 @@ from mergekit.options import MergeOptions, add_merge_options
 from quick_fronts import fronts_of_few_points
 
 from mergekit_map.cli.main import main
-from mergekit_map.cli.mergekit_options import merging
+from mergekit_map.cli.mergekit_options import MergeCommand, merging
 
 ALL = main.list_commands(click.Context(main))
 NUMERIC = {"scipy", "sklearn", "pandas", "pymoo", "moocore"}
@@ -187,11 +187,29 @@ def test_the_options_are_those_of_mergekit() -> None:
     theirs = described(add_merge_options(lambda: None))
 
     assert len(theirs) > 20
-    # A size stays text until mergekit reads it, and is not shown.
-    for options in (ours, theirs):
-        size = next(o for o in options if o["name"] == "out_shard_size")
-        del size["default"]
-    assert ours == theirs
+    changed = {
+        "out_shard_size": {"default"},  # text until mergekit reads it, and not shown
+        "verbosity": {"opts", "help"},  # --verbose, too
+        "quiet": {"opts", "secondary_opts", "help"},  # -q, too
+        "help_mergekit": set(ours[0]),
+    }
+    for option in (*ours, *theirs):
+        for key in changed.get(option["name"], ()):
+            del option[key]
+    assert [option for option in ours if option] == theirs
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_help_shows_at_most_twenty_options_of_ours(command: str) -> None:
+    found = main.get_command(click.Context(main), command)
+    assert found is not None
+    shown = click.testing.CliRunner().invoke(main, [command, "--help"]).output
+
+    options = [line for line in shown.splitlines() if line.startswith("  -")]
+    assert len(options) <= 20 + len(["-v", "-q", "--help", "--help-mergekit"])
+    if isinstance(found, MergeCommand):
+        more = click.testing.CliRunner().invoke(main, [command, "--help-mergekit"])
+        assert "--lora-merge-cache" in more.output
 
 
 @pytest.mark.parametrize(

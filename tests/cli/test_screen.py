@@ -38,7 +38,7 @@ def front_of(n_tasks: int, n_points: int = 1, *, measured: bool = True) -> Front
     anchors = {"base": row(0), PARENT: row(1.5), "other": row(-1), "soup": row(0.5)}
     known = row(1) if measured else [(None, None)] * n_tasks
     tasks = {name: MATH if i % 2 else CODE for i, name in enumerate(LONG[:n_tasks])}
-    points = [(row(1), known), *[(row(1), NOT_MEASURED * n_tasks)] * (n_points - 1)]
+    points = [(row(1), known), *[(row(1), NOT_MEASURED[:n_tasks])] * (n_points - 1)]
     return make_front(points, anchors, tasks=tasks)
 
 
