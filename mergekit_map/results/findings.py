@@ -88,8 +88,6 @@ class FewMerges:
 _GOOD_R2 = 0.93
 # Share of the front's range that predictions on it may miss by and still be some.
 _GOOD_SHARE = 0.1
-# The scatter of a few degrees of freedom is up to half as large again by chance.
-_CHANCE_SCATTER = 1.5
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,6 @@ class Predictions:
     task: str  # the task with the largest error
     error: float | None  # standard error there, as a share of the front's range
     poor: Sequence[str]  # tasks that are predicted poorly elsewhere in the bounds
-    noisy: bool  # whether the noise of measurements explains the error
 
     @property
     def known(self) -> bool:
@@ -195,17 +192,4 @@ def predictions(front: Front) -> Predictions:
         if max(fit.expected_r2 or -math.inf, fit.loo_r2 or -math.inf) < _GOOD_R2
     ]
     named = worst if errors[worst] or not poor else poor[0]
-    noisy = _explained_by_noise(front, named)
-    return Predictions(named, fits[named].front_error, poor, noisy)
-
-
-def _explained_by_noise(front: Front, task: str) -> bool:
-    """Return whether the noise of single merges explains the residuals of a fit.
-
-    The standard errors of values do not contain that noise: they come from the
-    documents, which are the same for all merges.
-    """
-    scatter, between = front.tasks[task].fit.residual_stderr, own_noise(front, task)
-    if scatter is None or not np.isfinite(between).any():
-        return False
-    return scatter <= _CHANCE_SCATTER * float(np.nanmedian(between))
+    return Predictions(named, fits[named].front_error, poor)

@@ -7,6 +7,7 @@ tasks' own units. With held-out documents, a gain is what these documents show.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from mergekit_map.results.holdout import Amount, Gain
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.multiple_testing import compare
 from mergekit_map.results.paired import Differences
-from mergekit_map.surrogates.arrays import BoolArray, FloatArray, finite
+from mergekit_map.surrogates.arrays import IntArray, finite
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 
 Verdict: TypeAlias = Literal["better", "worse", "noise"]
@@ -73,14 +74,14 @@ class Gains:
         found = rival.tasks.items() if rival is not None else ()
         return [task for task, gained in found if gained.verdict == verdict]
 
-    def share(self, task: str, value: float) -> float | None:
+    def share(self, task: str, value: float | None) -> float | None:
         """Return the share of the best parent's gain over the base that a value has.
 
         None where the best parent is not better than the base.
         """
         rows = [self.rival(label) for label in (BASE, BEST_PARENT)]
         known = [row.tasks[task] for row in rows if row and task in row.tasks]
-        if len(known) < len(rows) or known[0].amount <= known[1].amount:
+        if value is None or len(known) < 2 or known[0].amount <= known[1].amount:
             return None
         base, best = (one.reading.value or 0.0 for one in known)
         return (value - base) / (best - base)
@@ -96,34 +97,23 @@ def gains(front: Front, *, in_search: bool = False) -> Gains:
     predictions where it was not measured at all.
     """
     held_out, shown = (set[str](), front) if in_search else _on_held_out(front)
-    sources: dict[str, Source] = {
-        task: "held-out"
-        if task in held_out
-        else "measured"
-        if shown.chosen.is_measured(task)
-        else "predicted"
-        for task in front.tasks
-    }
-    paired = _paired(
-        shown, [t for t, source in sources.items() if source == "predicted"]
-    )
-    cells = {
-        (label, task): (front.anchors.index(rival), column)
-        for label in _RIVALS
-        for column, task in enumerate(front.tasks)
-        if (rival := rival_of(front, label, task)) is not None
-    }
-    known = {key: at for key, at in cells.items() if np.isfinite(paired.ahead[at])}
-    at = tuple(np.array([*known.values()], np.int_).reshape(-1, 2).T)
-    verdicts = _verdicts(
-        paired.Y[at],
-        paired.other[at],
-        paired.stderr[at],
-        paired.items[at],
-        paired.answers[at[1]],
-    )
+    sources: dict[str, Source] = {}
+    readings: dict[str, Reading] = {}
+    for task in front.tasks:
+        measured = shown.chosen.is_measured(task)
+        known = shown.chosen.readings("measured" if measured else "predicted")
+        readings[task] = known.get(task, UNKNOWN)
+        sources[task] = "measured" if measured else "predicted"
+    sources |= dict.fromkeys(held_out, "held-out")
+    paired, cells = _paired(shown), {}
+    for label, (column, task) in itertools.product(_RIVALS, enumerate(front.tasks)):
+        if (rival := rival_of(front, label, task)) is not None:
+            place = front.anchors.index(rival), column
+            if np.isfinite(paired.ahead[place]):
+                cells[label, task] = place
     rows: dict[str, dict[str, Improvement]] = {}
-    for ((label, task), place), verdict in zip(known.items(), verdicts, strict=True):
+    verdicts = _verdicts(paired, np.array([*cells.values()], np.int_).reshape(-1, 2))
+    for ((label, task), place), verdict in zip(cells.items(), verdicts, strict=True):
         rival = shown.anchors[place[0]]
         rows.setdefault(label, {})[task] = Improvement(
             other=rival.label or "",
@@ -132,41 +122,45 @@ def gains(front: Front, *, in_search: bool = False) -> Gains:
             stderr=finite(float(paired.stderr[place])),
             verdict=verdict,
         )
-    readings = {
-        task: shown.chosen.readings(
-            "predicted" if source == "predicted" else "measured"
-        ).get(task, UNKNOWN)
-        for task, source in sources.items()
-    }
     rivals = tuple(Rival(label, tasks) for label, tasks in rows.items())
     found = Gains(readings, sources, rivals, kept={})
     kept = {
-        task: None if reading.value is None else found.share(task, reading.value)
-        for task, reading in readings.items()
+        task: found.share(task, reading.value) for task, reading in readings.items()
     }
     return replace(found, kept=kept)
 
 
-def _paired(front: Front, predicted: Sequence[str]) -> PairedMerges:
-    """Pair the chosen merge with every reference point, as predicted on some tasks."""
-    places = len(front.points) + np.arange(len(front.anchors))
+def _paired(front: Front) -> PairedMerges:
+    """Pair the chosen merge with every reference point, as predicted if need be."""
+    chosen, places = front.chosen, len(front.points) + np.arange(len(front.anchors))
     found = PairedMerges.of(front, np.full_like(places, front.selected), places)
+    predicted = (
+        front.utilities([chosen], "predicted"),
+        front.stderrs([chosen], "predicted"),
+    )
     for column, task in enumerate(front.tasks):
-        if task in predicted:
-            own = front.chosen.readings("predicted").get(task, UNKNOWN)
-            value, stderr = (
-                math.nan if part is None else part for part in (own.value, own.stderr)
-            )
-            found.Y[:, column] = front.tasks[task].metric.utility(value)
+        if not chosen.is_measured(task):
+            value, stderr = (float(array[0, column]) for array in predicted)
+            found.Y[:, column], found.items[:, column] = value, math.inf
             # What its items would say is unknown: no less than those of others.
             found.stderr[:, column] = [
                 math.hypot(stderr, most_apart(front, rival, task))
                 for rival in front.anchors
             ]
-            found.items[:, column] = math.inf
-    same = [a.coefficients == front.chosen.coefficients for a in front.anchors]
-    found.stderr[same] = 0
+    found.stderr[[a.coefficients == chosen.coefficients for a in front.anchors]] = 0
     return found
+
+
+def _verdicts(paired: PairedMerges, cells: IntArray) -> list[Verdict]:
+    """Test which differences at cells (n, 2) exceed noise, all of them together."""
+    at = tuple(cells.T)
+    own, other = paired.Y[at][None], paired.other[at][None]
+    noise = paired.stderr[at][None], paired.items[at][None], paired.answers[at[1]]
+    ahead, behind = compare(own, other, *noise), compare(other, own, *noise)
+    return [
+        "better" if better else "worse" if worse else "noise"
+        for better, worse in zip(ahead.better[0], behind.better[0], strict=True)
+    ]
 
 
 def _on_held_out(front: Front) -> tuple[set[str], Front]:
@@ -176,41 +170,30 @@ def _on_held_out(front: Front) -> tuple[set[str], Front]:
     """
     if (holdout := front.holdout) is None:
         return set(), front
-    compared = {front.selected: front.chosen}
-    compared |= dict(enumerate(front.anchors, start=len(front.points)))
-    places = {
-        index: place
-        for index, merge in compared.items()
-        if (place := holdout.place(merge.coefficients, merge.label)) is not None
-    }
-    measured = {i: holdout.merges[place].measured for i, place in places.items()}
-    tasks = set(measured.get(front.selected, {}))
+    merges = (front.chosen, *front.anchors)
+    places = [holdout.place(merge.coefficients, merge.label) for merge in merges]
+    measured = [{} if p is None else holdout.merges[p].measured for p in places]
+    tasks, shown = set(measured[0]), []
+    for merge, there in zip(merges, measured, strict=True):
+        readings = dict.fromkeys(tasks, UNKNOWN)
+        readings |= {t: Reading.of(a.value, a.stderr) for t, a in there.items()}
+        shown.append(
+            merge.model_copy(update={"measured": {**merge.measured, **readings}})
+        )
     differences = {t: d for t, d in front.differences.items() if t not in tasks}
+    start = len(front.points)
+    rows = [front.selected, *range(start, start + len(front.anchors))]
     for task in tasks & set(holdout.differences):
         known = holdout.differences[task]
-        both = {i: place for i, place in places.items() if place in known.merges}
+        both = {r: p for r, p in zip(rows, places, strict=True) if p in known.merges}
         if len(both) > 1:
-            some = [*both.values()]
+            some = [p for p in both.values() if p is not None]
             stderr = known.array(len(holdout.merges))[np.ix_(some, some)]
             differences[task] = Differences.of(
                 [*both], stderr, known.items, answers=known.answers
             )
-    shown = {}
-    for index, merge in compared.items():
-        there = measured.get(index, {})
-        readings = {
-            task: Reading.of(there[task].value, there[task].stderr)
-            if task in there
-            else UNKNOWN
-            for task in tasks
-        }
-        shown[index] = merge.model_copy(
-            update={"measured": {**merge.measured, **readings}}
-        )
-    chosen, *anchors = shown.values()
-    changed = front.with_point(front.selected, chosen)
-    return tasks, changed.model_copy(
-        update={"anchors": tuple(anchors), "differences": differences}
+    return tasks, front.with_point(front.selected, shown[0]).model_copy(
+        update={"anchors": tuple(shown[1:]), "differences": differences}
     )
 
 
@@ -219,61 +202,48 @@ def with_gains(front: Front) -> Front:
     if (holdout := front.holdout) is None:
         return front
     found, before = gains(front), gains(front, in_search=True)
-    compared, promises = [], []
+    compared = []
     for label in (BASE, BEST_PARENT, SOUP):
         rival, earlier = found.rival(label), before.rival(label)
         for task, one in rival.tasks.items() if rival is not None else ():
             if found.sources[task] != "held-out" or one.stderr == 0:
                 continue  # the chosen merge is the rival itself
-            measured = earlier is not None and before.sources[task] == "measured"
-            was = earlier.tasks.get(task) if earlier is not None and measured else None
-            sign = front.tasks[task].metric.sign
-            gain = Gain(
-                task=task,
-                other=one.other,
-                held_out=Amount(value=sign * one.amount, stderr=one.stderr),
-                measured=None
-                if was is None
-                else Amount(value=sign * was.amount, stderr=was.stderr),
-                verdict=one.verdict,
+            sign, was = front.tasks[task].metric.sign, None
+            if earlier is not None and before.sources[task] == "measured":
+                old = earlier.tasks[task]
+                was = Amount(value=sign * old.amount, stderr=old.stderr)
+            compared.append(
+                Gain(
+                    task=task,
+                    other=one.other,
+                    held_out=Amount(value=sign * one.amount, stderr=one.stderr),
+                    measured=was,
+                    verdict=one.verdict,
+                )
             )
-            compared.append(gain)
-            errors = [
-                math.nan if i is None or i.stderr is None else i.stderr
-                for i in (one, was)
-            ]
-            promises.append(
-                (one.amount, was.amount if was else 0.0, math.hypot(*errors))
-            )
-    now, then, stderr = np.array(promises).reshape(-1, 3).T
-    verdicts = _verdicts(
-        now, then, stderr, np.full_like(now, math.inf), now < -math.inf
-    )
-    checked = tuple(
-        gain
-        if math.isnan(error)
-        else gain.model_copy(update={"kept": verdict == "noise"})
-        for gain, error, verdict in zip(compared, stderr, verdicts, strict=True)
-    )
-    updated = holdout.model_copy(update={"gains": checked})
+    updated = holdout.model_copy(update={"gains": _with_promises(compared)})
     return front.model_copy(update={"holdout": updated})
 
 
-def _verdicts(
-    own: FloatArray,
-    other: FloatArray,
-    stderr: FloatArray,
-    items: FloatArray,
-    answers: BoolArray,
-) -> list[Verdict]:
-    """Test which differences (n,) exceed noise, all of them together."""
-    rest = stderr[None], items[None], answers
-    ahead = compare(own[None], other[None], *rest).better[0]
-    behind = compare(other[None], own[None], *rest).better[0]
-    return [
-        "better" if better else "worse" if worse else "noise"
-        for better, worse in zip(ahead, behind, strict=True)
-    ]
+def _with_promises(found: Sequence[Gain]) -> tuple[Gain, ...]:
+    """Add whether gains are those of the search but for noise, tested together."""
+    pairs = [(gain.held_out, gain.measured or Amount(value=0.0)) for gain in found]
+    values, stderrs = (
+        np.array([[getattr(a, name) for a in pair] for pair in pairs], np.float64)
+        for name in ("value", "stderr")
+    )
+    values, stderrs = values.reshape(-1, 2), stderrs.reshape(-1, 2)
+    apart = np.hypot(*stderrs.T)[:, None]
+    every = np.full_like(apart, np.inf), np.zeros(1, bool)
+    both = PairedMerges(values[:, :1], values[:, 1:], apart, *every)
+    cells = np.argwhere(apart >= 0)
+    verdicts = dict(zip(cells[:, 0].tolist(), _verdicts(both, cells), strict=True))
+    return tuple(
+        gain.model_copy(update={"kept": verdicts[row] == "noise"})
+        if row in verdicts
+        else gain
+        for row, gain in enumerate(found)
+    )
 
 
 def best_single(front: Front, task: str) -> Merge | None:

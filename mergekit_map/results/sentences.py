@@ -166,31 +166,29 @@ def _dominance(front: Front, found: Dominance) -> str:
 def _broken(front: Front, found: BrokenPromises) -> str:
     texts = []
     for gain in found.gains:
-        sign, was = front.tasks[gain.task].metric.sign, gain.measured
-        amounts = [
-            difference(sign * amount.value, amount.stderr)
-            for amount in (gain.held_out, was)
-            if amount is not None
-        ]
-        texts.append(
-            f"{amounts[0]} on {gain.task} over {called(gain.other)} (in the search "
-            f"{amounts[-1]})"
-        )
+        sign, was = front.tasks[gain.task].metric.sign, gain.measured or gain.held_out
+        now = difference(sign * gain.held_out.value, gain.held_out.stderr)
+        before = difference(sign * was.value, was.stderr)
+        over = f"on {gain.task} over {called(gain.other)}"
+        texts.append(f"{now} {over} (in the search {before})")
     return f"Not confirmed on held-out documents: {listed(texts)}."
 
 
 def _predictions(found: Predictions) -> str:
-    advice = "measure more documents" if found.noisy else "allow more evaluations"
     known = "an unknown share"
     if found.error is not None:
         known = f"{percent(found.error)} of its range ({found.task})"
     if not found.reliable:
         return (
             f"Predictions on the front are good only to ± {known}: trust measured "
-            f"merges, or {advice}."
+            "merges; allow more evaluations, or measure more documents."
         )
     where = f" Elsewhere they are poorer ({listed(found.poor)})." if found.poor else ""
     return f"Predictions on the front are good to ± {known}.{where}"
+
+
+def _tasks(names: Sequence[str]) -> str:
+    return listed(names) if len(names) <= _NAMED else f"{len(names)} tasks"
 
 
 def called(label: str) -> str:
@@ -220,14 +218,9 @@ def _kept(found: Gains) -> str:
     if best is None or not shares:
         return _better_than_base(found)
     if len(shares) > _NAMED:
-        low, high = (
-            min(shares, key=shares.__getitem__),
-            max(shares, key=shares.__getitem__),
-        )
-        span = (
-            f"{share_in_words(shares[low])} ({low}) to {share_in_words(shares[high])}"
-        )
-        return f"{keeps} {span} ({high}) of the best parents' gains"
+        low, high = (end(shares, key=shares.__getitem__) for end in (min, max))
+        ends = (f"{share_in_words(shares[task])} ({task})" for task in (low, high))
+        return f"{keeps} {' to '.join(ends)} of the best parents' gains"
     texts: list[str] = []
     for task, share in shares.items():
         parent = best.tasks[task].other if task in best.tasks else "the best parent"
@@ -240,13 +233,13 @@ def _kept(found: Gains) -> str:
 
 def _better_than_base(found: Gains) -> str:
     if better := found.where(BASE, "better"):
-        return f"is better than the base on {listed(better)}"
+        return f"is better than the base on {_tasks(better)}"
     return "is not significantly better than the base"
 
 
 def _worse_than_base(found: Gains) -> str:
     worse = found.where(BASE, "worse")
-    return f"is worse than the base on {listed(worse)}" if worse else ""
+    return f"is worse than the base on {_tasks(worse)}" if worse else ""
 
 
 def _against_soup(found: Gains) -> str:
@@ -256,9 +249,9 @@ def _against_soup(found: Gains) -> str:
     if not better and not worse:
         return "shows no significant difference from the soup"
     known = [("better", better), ("worse", worse)]
-    parts = [f"{word} on {listed(tasks)}" for word, tasks in known if tasks]
+    parts = [f"{word} on {_tasks(tasks)}" for word, tasks in known if tasks]
     parts[0] = parts[0].replace(" on ", " than the soup on ", 1)
-    rest = f", with no significant difference on {listed(same)}" if same else ""
+    rest = f", with no significant difference on {_tasks(same)}" if same else ""
     return f"is {' and '.join(parts)}{rest}"
 
 
@@ -286,7 +279,7 @@ def share_in_words(share: float | None) -> str:
 
 def difference(amount: float, stderr: float | None) -> str:
     """Write ``+0.085 ± 0.012``, with two digits of the standard error."""
-    if not stderr:
+    if not stderr or not math.isfinite(stderr):
         return f"{amount + 0:+.2g}"
     digits = max(0, 1 - math.floor(math.log10(stderr)))
     # A sum with 0 has no sign where it is 0.
