@@ -70,11 +70,10 @@ def answer(result: Path | None = None, **content: Any) -> None:
 def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
     """Set a front as the answer for programs."""
     from mergekit_map.results.answer import answer as answer_of
-    from mergekit_map.results.gain_sentences import confirmed_in_words, gains_in_words
     from mergekit_map.results.gains import gains
-    from mergekit_map.results.narrative import missed_as_measured
+    from mergekit_map.results.sentences import limits_in_words
 
-    found = answer_of(front)
+    found, limits = answer_of(front), limits_in_words(front)
     merge = front.chosen.model_dump(mode="json", exclude={"recipe"})
     answer(
         result,
@@ -89,9 +88,9 @@ def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
         recommended=list(front.recommended),
         reason=front.reason,
         gains=gains(front).content(),
-        gained=list(gains_in_words(front)),
-        missed=missed_as_measured(front),
-        confirmed=list(confirmed_in_words(front)),
+        gained=[found.headline],
+        missed=[limits] if limits.startswith("misses") else [],
+        confirmed=[] if front.holdout is None else [found.sample],
         verdicts=list(front.verdicts),
     )
 
