@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mergekit_map.config.problems import parse_select
-from mergekit_map.config.schema import SelectSpec
+from mergekit_map.errors import MapError
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import anchor_values
-from mergekit_map.results.limits import find_limits, lower_limits
+from mergekit_map.results.limits import find_limits, lower_limits, unmet_limits
 from mergekit_map.results.selection import choose_point
 
 if TYPE_CHECKING:
@@ -24,19 +24,19 @@ class View:
     """An immutable view of a front; each action returns a new one."""
 
     front: Front
-    saved: int  # points that have a recipe; what was wished for comes after them
-    at: int  # the point one is at
-    order: tuple[int, ...]  # of the points, as shown
-    sorted_by: tuple[str, bool] | None = None  # task, and whether the best is last
+    saved: int  # points that have a recipe; merges between points come after them
+    at: int  # the current point
+    order: tuple[int, ...]  # of the points in the list
+    sorted_by: str | None = None  # a task; None: along the front
     marked: int | None = None  # a point to compare with
-    choice: Mapping[str, Any] = field(default_factory=dict)  # what was asked for last
-    missing: frozenset[int] = frozenset()  # points that do not keep the limits
+    choice: Mapping[str, Any] = field(default_factory=dict)  # the last limits
+    missing: frozenset[int] = frozenset()  # points that miss a limit
 
     @classmethod
     def of(cls, front: Front) -> View:
-        """Return the view of the chosen point of a front, in the front's own order."""
-        count = len(front.points)
-        return cls(front, count, front.selected, tuple(range(count)))
+        """Return the view of the chosen point, in the order along the front."""
+        order, missing = _along(front), _missing(front)
+        return cls(front, len(order), front.selected, order, missing=missing)
 
     @property
     def point(self) -> Merge:
@@ -50,7 +50,7 @@ class View:
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """Return the arguments that select the current point: a number or a choice."""
+        """Return the arguments that select the current point: a number or limits."""
         return {"index": self.at} if self.at < self.saved else self.choice
 
     def moved(self, index: int) -> View:
@@ -62,19 +62,18 @@ class View:
         return replace(self, marked=None if self.marked == self.at else self.at)
 
     def sorted(self, task: str | None) -> View:
-        """Return the view sorted by a task; again reverses it; None: as found."""
+        """Return the view with the best on a task first, or in order of the front."""
+        along = _along(self.front)
         if task is None:
-            order = tuple(range(len(self.front.points)))
-            return replace(self, order=order, sorted_by=None)
-        reverse = self.sorted_by == (task, False)
+            return replace(self, order=along, sorted_by=None)
         metric, points = self.front.tasks[task].metric, self.front.points
 
         def utility(index: int) -> float:
             value = best_reading(points[index], task)[0].value
             return -np.inf if value is None else metric.utility(value)
 
-        best = sorted(self.order, key=utility, reverse=not reverse)
-        return replace(self, order=tuple(best), sorted_by=(task, reverse))
+        best = sorted(along, key=utility, reverse=True)
+        return replace(self, order=tuple(best), sorted_by=task)
 
     def wished(self, choice: Mapping[str, Any], surrogates: Surrogates | None) -> View:
         """Return the view of the point chosen by the arguments; nothing is written.
@@ -82,36 +81,27 @@ class View:
         Raises:
             MapError: what is asked for does not go together, or there is no such point.
         """
-        limits = choice.get("limits", True)
-        select = parse_select({k: v for k, v in choice.items() if k != "limits"})
-        select = self.front.select.limits_in(select) if limits else select
-        points = self.front.points[: self.saved]
-        chosen = self.front.selected if self.front.selected < self.saved else 0
-        known = self.front.model_copy(update={"points": points, "selected": chosen})
+        select = parse_select(dict(choice))
+        known = self.without_wish().front
         found = choose_point(known, select, surrogates)
-        front = found.model_copy(update={"selected": chosen, "select": known.select})
-        at, count = found.selected, len(front.points)
-        marked = (
-            self.marked if self.marked is not None and self.marked < count else None
-        )
+        front = found.model_copy(update={"selected": known.selected})
         view = replace(
             self,
-            front=front,
-            at=at,
-            order=tuple(range(count)),
-            sorted_by=None,
-            marked=marked,
+            front=front.model_copy(update={"select": known.select}),
+            at=found.selected,
+            marked=None if self.marked == self.saved else self.marked,
             choice=dict(choice),
-            missing=_missing(front, select),
+            missing=_missing(found),
         )
-        return view.sorted(self.sorted_by[0]) if self.sorted_by else view
+        return view.sorted(self.sorted_by)
 
     def without_wish(self) -> View:
         """Return the view without limits and preferences."""
-        view = View.of(
-            self.front.model_copy(update={"points": self.front.points[: self.saved]})
-        )
-        return view.moved(min(self.at, self.saved - 1))
+        selected = self.front.selected if self.front.selected < self.saved else 0
+        kept = {"points": self.front.points[: self.saved], "selected": selected}
+        front = self.front.model_copy(update=kept)
+        at = min(self.at, self.saved - 1)
+        return replace(View.of(front), at=at, missing=frozenset())
 
 
 def best_reading(merge: Merge, task: str) -> tuple[Reading, str]:
@@ -122,20 +112,37 @@ def best_reading(merge: Merge, task: str) -> tuple[Reading, str]:
     return predicted, "predicted"
 
 
-def _missing(front: Front, select: SelectSpec) -> frozenset[int]:
-    limits = find_limits(select, front.metrics, anchor_values(front))
-    lower = lower_limits(front.metrics, limits)
-    utilities = front.utilities(front.points, "predicted")
-    kept = (utilities >= lower).all(axis=1)
-    return frozenset(np.flatnonzero(~kept).tolist())
-
-
 def rivals(view: View) -> Sequence[tuple[str, Merge]]:
-    """List the rivals of a point: the marked point, then the anchors."""
+    """List the merges to compare with: the marked or the chosen point, then anchors."""
     found = [(anchor.label or "", anchor) for anchor in view.front.anchors]
+    chosen = view.front.selected
     if view.marked is not None and view.marked != view.at:
         found.insert(0, (f"point {view.marked}", view.front.points[view.marked]))
-    elif view.front.selected != view.at:
-        chosen = view.front.selected
-        found.insert(0, (f"point {chosen}, the chosen one", view.front.chosen))
+    elif chosen != view.at:
+        found.insert(0, (f"point {chosen}, chosen", view.front.chosen))
     return found
+
+
+def _along(front: Front) -> tuple[int, ...]:
+    """Order the points from the worst to the best on the first task, as predicted."""
+    first = front.utilities(front.points, "predicted")[:, 0]
+    return tuple(np.argsort(first, kind="stable").tolist())
+
+
+def _missing(front: Front) -> frozenset[int]:
+    """Find the points that miss a limit by which the front was chosen.
+
+    Of measured points the measured values count, as far as noise does not explain them.
+    """
+    try:
+        limits = find_limits(front.select, front.metrics, anchor_values(front))
+        lower = lower_limits(front.metrics, limits)
+        utilities = front.utilities(front.points, "predicted")
+        kept = [bool((row >= lower).all()) for row in utilities]
+        for index, point in enumerate(front.points):
+            if point.is_measured(*front.tasks):
+                chosen = front.model_copy(update={"selected": index})
+                kept[index] = not unmet_limits(chosen)
+    except MapError:  # the limits were of another version, or cannot be computed
+        return frozenset()
+    return frozenset(i for i, keeps in enumerate(kept) if not keeps)

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.text import Text
 from textual.pilot import Pilot
 
 from mergekit_map.browse.app import Browser, ExitAction, Outside
 from mergekit_map.browse.state import View
 from mergekit_map.results.front import Front
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import ItemRecords
 
-NOWHERE = ItemRecords(Path("nowhere"), {})
+NOWHERE = ItemRecords(Path("nowhere"), {}, RunFolder(Path("nowhere")))
 
 
 def _refuse(*_: object) -> Any:
     raise AssertionError("nothing is done outside of the screen here")
 
 
-ALONE = Outside(_refuse, _refuse, lambda _: Text("what it means"), lambda: "merged")
+ALONE = Outside(_refuse, _refuse)
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Seen:
     view: View
     leaving: ExitAction | None
     picture: str  # as SVG
+    said: str  # in notifications
 
     @property
     def text(self) -> str:
@@ -75,14 +76,20 @@ def press(
                 if threads:  # of none, all would be waited for
                     await app.workers.wait_for_complete(threads)
                 lines = await settled(app, pilot) if app.is_running else []
-            return Seen(lines, app.view, app.return_value, app.export_screenshot())
+            return Seen(
+                lines,
+                app.view,
+                app.return_value,
+                app.export_screenshot(),
+                "\n".join(n.message for n in app._notifications),
+            )
 
     return asyncio.run(look())
 
 
-THREADS = {"_choose", "action_save"}
+THREADS = {"_take"}
 
 
 def wished(**answer: str) -> Mapping[str, str]:
     """Give the answers of the page for limits."""
-    return {"require": "", "prefer": "", "more": "", **answer}
+    return {"require": "", "prefer": "", **answer}

@@ -14,16 +14,12 @@ if TYPE_CHECKING:
     from mergekit_map.workflows.chat import ChatModel
 
 
-import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
-from mergekit_map.cli.commands.push import push
 from mergekit_map.cli.commands.select import merge_and_show
 from mergekit_map.cli.mergekit_options import (
     MergeCommand,
@@ -96,9 +92,9 @@ def browse(
 ) -> None:
     """Walk along the front of RUN in the terminal, compare points, and choose one.
 
-    From there a point is saved, merged, talked with and pushed. Models are loaded only
-    to merge and to talk. Press ? for the keys. Of a search that is not finished, what
-    is found so far is shown.
+    From there a point is saved, merged, or chatted with. Models are loaded only to
+    merge and to chat. Press ? for the keys. Of a search that is not finished, the front
+    so far is shown.
 
     Example: mergekit-map browse my-search
     """
@@ -120,12 +116,7 @@ def browse(
     records = ItemRecords.of(folder, view.front, folder.read_manifest())
     with ExitStack() as models:
         outside = _Outside(run, make_options, models, trust_run=trust_run)
-        doing = Outside(
-            wish=_wish(folder),
-            save=outside.save,
-            said=_said,
-            merged=lambda: str(outside.merged or ""),
-        )
+        doing = Outside(wish=_wish(folder), save=outside.save)
         while True:
             app = Browser(run, view, records, doing, name)
             exit_action = app.run()
@@ -148,7 +139,6 @@ class _Outside:
         self._run, self._make_options, self._models = run, make_options, models
         self._trust_run = trust_run
         self._chat_models: ChatModels | None = None
-        self.merged: Path | None = None  # the folder of the last merge
 
     def save(self, choice: Mapping[str, Any]) -> View:
         """Choose a point, as the command select."""
@@ -158,7 +148,7 @@ class _Outside:
         return View.of(select_point(self._run, **choice).front)
 
     def do(self, exit_action: ExitAction, view: View) -> View:
-        """Merge, chat or push; print the reason where that fails."""
+        """Merge or chat; print the reason where that fails."""
         try:
             match exit_action.doing:
                 case "merge":
@@ -168,17 +158,12 @@ class _Outside:
                 case "talk":
                     self._talk(view)
                     return view
-                case "push":
-                    words = [exit_action.words["out"], exit_action.words["repo"]]
-                    push.main([*words, "--run", str(self._run)], standalone_mode=False)
         except (MapError, OSError) as error:
             click.echo(f"error: {printable(str(error))}", err=True)
         except click.ClickException as error:
             error.show()
         except (KeyboardInterrupt, click.Abort):
             click.echo("\nstopped", err=True)
-        except SystemExit:  # push was called off, and has said so
-            pass
         click.prompt("enter goes back to the front", "", show_default=False, err=True)
         return view
 
@@ -191,7 +176,6 @@ class _Outside:
 
         selection = select_point(self._run, **choice)
         merge_and_show(self._run, out, selection, options, trust_run=self._trust_run)
-        self.merged = out
         return View.of(RunFolder(self._run).read_front())
 
     def _talk(self, view: View) -> None:
@@ -213,19 +197,12 @@ def _wish(folder: RunFolder) -> Callable[[View, Mapping[str, str]], View]:
     def wish(view: View, answer: Mapping[str, str]) -> View:
         from mergekit_map.workflows.select import known_surrogates
 
-        words = _split(answer["more"])
+        words: list[str] = []
         for option in ("require", "prefer"):
             words += [f"--{option}", answer[option]] if answer[option] else []
         return view.wished(_read_choice(words), known_surrogates(folder, view.front))
 
     return wish
-
-
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:  # a quotation that does not end
-        raise ConfigError(f"{text!r} cannot be read: {error}") from None
 
 
 def _read_choice(words: list[str]) -> dict[str, Any]:
@@ -245,18 +222,3 @@ def _read_choice(words: list[str]) -> dict[str, Any]:
     except click.ClickException as error:
         raise ConfigError(error.format_message()) from None
     return found
-
-
-def _said(view: View) -> Text:
-    """Return the meaning of the numbers, as if the current point were chosen."""
-    from mergekit_map.results.gain_sentences import confirmed_in_words, gains_in_words
-    from mergekit_map.results.selection import judged
-
-    front = judged(view.here)
-    sentences = [
-        f"Point {view.at} of {len(front.points)}: {view.point.weights}",
-        *gains_in_words(front),
-        *(confirmed_in_words(front) if view.at == view.front.selected else []),
-        *front.verdicts,
-    ]
-    return Text("\n\n".join(sentences))
