@@ -5,8 +5,7 @@ Notation: ``k`` merges, ``m`` tasks. In arrays, larger is better.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -117,12 +116,7 @@ class Ending(Frozen):
     """Share that a front one standard error better would add to the hypervolume."""
     spent: bool = False
     """Whether a budget of hours ended it; left out if not."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_did_not(
-        self, handler: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        return {k: v for k, v in handler(self).items() if v or k != "spent"}
+    left_out = frozenset({"spent"})
 
 
 class Unfinished(Frozen):
@@ -152,13 +146,7 @@ class Task(Frozen):
     """Quality of its surrogate."""
     engine: Line | None = None
     """Engine that generated its answers: `vllm`; left out where the log has none."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_it_lacks(
-        self, handler: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        keys = {"engine"} if self.engine is None else set()
-        return {key: v for key, v in handler(self).items() if key not in keys}
+    left_out = frozenset({"engine"})
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -188,13 +176,7 @@ class Reading(Frozen):
     documents: int | None = Field(default=None, ge=0)
     """Number of measured documents, where the value on all is estimated from them;
     left out where all were measured."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_it_lacks(
-        self, handler: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        keys = {"documents"} if self.documents is None else set()
-        return {key: v for key, v in handler(self).items() if key not in keys}
+    left_out = frozenset({"documents"})
 
     @classmethod
     def of(
@@ -244,17 +226,13 @@ class Merge(Frozen):
     recipe: Line | None = None
     """File name of a point's mergekit configuration."""
 
+    left_out = frozenset({"label", "linear", "predicted", "foretold", "recipe"})
+
     @field_validator("coefficients", mode="before")
     @classmethod
     def _without_null(cls, value: Any) -> Any:
         nowhere = isinstance(value, dict) and all(v is None for v in value.values())
         return {} if nowhere else value
-
-    @model_serializer(mode="wrap")
-    def _without_what_it_lacks(
-        self, handler: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        return {key: v for key, v in handler(self).items() if v is not None}
 
     @property
     def logged(self) -> Coefficients:
@@ -319,9 +297,8 @@ class Front(Record):
     def _consistent(self) -> Self:
         if self.selected >= len(self.points):
             raise ValueError(f"selected: there are only {len(self.points)} points")
-        every = (self.points, self.anchors, self.merges)
-        for place, merges in zip(("points", "anchors", "merges"), every, strict=True):
-            for index, merge in enumerate(merges):
+        for place in ("points", "anchors", "merges"):
+            for index, merge in enumerate(getattr(self, place)):
                 self._check(f"{place}.{index}", merge)
         for task, known in self.differences.items():
             if task not in self.tasks or known.merges[-1] >= len(self.known):
@@ -403,22 +380,16 @@ class Front(Record):
 
     def utilities(self, merges: Iterable[Merge], kind: Kind) -> FloatArray:
         """Return the values, larger is better; (k, m), NaN where unknown."""
-        rows = [
-            [
-                math.nan if value is None else metric.utility(value)
-                for task, metric in self.metrics.items()
-                for value in [merge.readings(kind)[task].value]
-            ]
-            for merge in merges
-        ]
-        return self._array(rows)
+        signs = np.array([metric.sign for metric in self.metrics.values()])
+        return signs * self._numbers(merges, kind, "value")
 
     def stderrs(self, merges: Iterable[Merge], kind: Kind) -> FloatArray:
         """Return the standard errors of ``utilities``; (k, m), NaN where unknown."""
-        rows = [[m.readings(kind)[task].stderr for task in self.tasks] for m in merges]
-        return self._array(rows)  # None becomes NaN
+        return self._numbers(merges, kind, "stderr")
 
-    def _array(self, rows: Sequence[Sequence[float | None]]) -> FloatArray:
+    def _numbers(self, merges: Iterable[Merge], kind: Kind, of: str) -> FloatArray:
+        rows = [[getattr(m.readings(kind)[t], of) for t in self.tasks] for m in merges]
+        # None becomes NaN.
         return np.array(rows, np.float64).reshape(len(rows), len(self.tasks))
 
     def with_point(self, index: int, point: Merge) -> Front:

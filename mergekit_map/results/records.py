@@ -9,9 +9,17 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from mergekit_map.config.problems import in_words
 from mergekit_map.errors import ArtifactError
@@ -55,6 +63,18 @@ class Frozen(BaseModel):
     model_config = ConfigDict(
         frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+    left_out: ClassVar[frozenset[str]] = frozenset()  # of the file, if the default
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        kept = handler(self)
+        for key in self.left_out:
+            field = type(self).model_fields[key]
+            if getattr(self, key) == field.get_default(call_default_factory=True):
+                del kept[key]
+        return dict(kept)
 
 
 class Record(Frozen):

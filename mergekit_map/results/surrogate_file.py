@@ -10,15 +10,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from mergekit_map.errors import ArtifactError
@@ -52,6 +47,22 @@ _Variance: TypeAlias = Annotated[float, Field(ge=0, le=1e100)]
 _Length: TypeAlias = Annotated[float, Field(ge=1e-9, le=1e9)]
 
 
+_Shaped = TypeVar("_Shaped", bound=Frozen)
+
+
+def _shaped(record: _Shaped, **shapes: tuple[int, ...]) -> _Shaped:
+    """Return a record whose arrays have these shapes.
+
+    Raises:
+        ValueError: one has another shape.
+    """
+    for name, shape in shapes.items():
+        found = np.array(getattr(record, name), object).shape
+        if found != shape:
+            raise ValueError(f"{name}: numbers are {shape}, got {found}")
+    return record
+
+
 class ResidualRecord(Frozen):
     """The mean of the process: a bump around every merge."""
 
@@ -64,12 +75,8 @@ class ResidualRecord(Frozen):
 
     @model_validator(mode="after")
     def _as_many(self) -> Self:
-        if len(self.points) != len(self.weights):
-            counts = f"{len(self.weights)} weights at {len(self.points)} points"
-            raise ValueError(counts)
-        if {len(self.lengths)} != {len(row) for row in self.points}:
-            raise ValueError(f"{len(self.lengths)} lengths, of other coefficients")
-        return self
+        n, d = len(self.points), len(self.lengths)
+        return _shaped(self, points=(n, d), weights=(n,))
 
     @classmethod
     def of(cls, residual: Residual) -> ResidualRecord:
@@ -100,9 +107,7 @@ class IsotropicRecord(Frozen):
 
     @model_validator(mode="after")
     def _as_many(self) -> Self:
-        if len(self.points) != len(self.left):
-            raise ValueError(f"{len(self.left)} left at {len(self.points)} points")
-        return self
+        return _shaped(self, left=(len(self.points),))
 
     def value(self) -> Residual:
         """Rebuild its mean."""
@@ -137,27 +142,18 @@ class ProcessRecord(Frozen):
     """Factor on all standard deviations."""
     rough: tuple[_Variance, ...]
     """For each draw, the deviation of the metric from its smooth part, at any point."""
+    left_out = frozenset({"sampling"})
 
     @model_validator(mode="after")
     def _shapes(self) -> Self:
         n, d = len(self.points), len(self.points[0])
-        rows, size = n + d * len(self.sloped), LENGTHS + d
-        widths = {len(row) for row in (self.theta, *self.draws)}
-        sizes = {len(self.seen), len(self.noise), len(self.sampling) or rows}
-        if sizes != {rows} or widths != {size}:
-            raise ValueError(f"{n} points need {rows} values, and {size} in theta")
-        if max(self.sloped, default=0) >= n or (
-            {len(self.weights), len(self.rough)} != {len(self.draws)}
-        ):
-            raise ValueError("slopes and weights are of points and draws")
-        return self
-
-    @model_serializer(mode="wrap")
-    def _without_what_it_lacks(
-        self, handler: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        keys = set() if self.sampling else {"sampling"}
-        return {key: v for key, v in handler(self).items() if key not in keys}
+        rows, k = (n + d * len(self.sloped),), len(self.draws)
+        size = LENGTHS + d
+        if max(self.sloped, default=0) >= n:
+            raise ValueError(f"sloped: there are {n} points")
+        some = {"sampling": rows} if self.sampling else {}
+        _shaped(self, points=(n, d), seen=rows, noise=rows, **some)
+        return _shaped(self, theta=(size,), draws=(k, size), weights=(k,), rough=(k,))
 
     @classmethod
     def of(cls, process: Process) -> ProcessRecord:
@@ -247,17 +243,10 @@ class SurrogateRecord(Frozen):
         if not all(lower < upper for lower, upper in self.bounds):
             raise ValueError("bounds: the ends do not rise")
         t = n_quadratic_terms(d)
-        wanted = {"linear": (d,), "hessian": (d, d), "covariance": (t, t)}
-        for name, shape in wanted.items():
-            rows = getattr(self, name)
-            widths = {len(row) for row in rows} if len(shape) == 2 else {shape[-1]}
-            if len(rows) != shape[0] or widths != {shape[-1]}:
-                raise ValueError(f"{name}: numbers are {shape} for {d} bounds")
-        for name, process in (("residual", self.residual), ("process", self.process)):
-            if process and {len(row) for row in process.points} != {d}:
-                text = f"rows are of {d} numbers for {d} bounds"
-                raise ValueError(f"{name}.points: {text}")
-        return self
+        for part in (self.residual, self.process):
+            if part is not None:
+                _shaped(part, points=(len(part.points), d))
+        return _shaped(self, linear=(d,), hessian=(d, d), covariance=(t, t))
 
     @classmethod
     def of(cls, surrogate: Surrogate) -> SurrogateRecord:

@@ -50,7 +50,7 @@ def test_a_file_speaks_the_users_units() -> None:
     ("change", "message"),
     [
         ({"covariance": None}, "covariance"),
-        ({"linear": [1.0]}, r"linear: numbers are \(2,\) for 2 bounds"),
+        ({"linear": [1.0]}, r"linear: numbers are \(2,\), got \(1,\)"),
         ({"hessian": [[1.0, 2.0], [3.0]]}, r"hessian: numbers are \(2, 2\)"),
         ({"intercept": "x"}, "intercept"),
     ],
