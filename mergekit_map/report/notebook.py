@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from mergekit_map.optimize.selection import spread
+from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front, Merge, Reading
-from mergekit_map.results.gain_sentences import gains_in_words
-from mergekit_map.results.gains import Gains, Improvement, gains
 
 _N_POINTS = 8  # about, of those that were not measured
 _TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"
@@ -21,9 +20,15 @@ _SMALL = "font-size:85%;opacity:.75;font-weight:normal"
 
 
 def front_html(front: Front, heading: str, *, points: bool = True) -> str:
-    """Return the gain of the chosen point and, if asked for, points of the front."""
-    parts = [f"<b>{escape(heading)}</b>", _small(front.reason), _gain_table(front)]
-    parts += [escape(sentence) for sentence in gains_in_words(front)]
+    """Return the answer of the chosen point and, if asked for, points of the front."""
+    found = answer(front)
+    rows = [[escape(cell) for cell in row] for row in found.table.rows]
+    parts = [
+        f"<b>{escape(heading)}</b>",
+        escape(found.headline),
+        _table([escape(cell) for cell in found.table.headings], rows),
+        *map(_small, (found.sample, *found.findings)),
+    ]
     if points:
         parts.append(_point_table(front))
     return "".join(f"<div>{part}</div>" for part in parts)
@@ -35,45 +40,6 @@ def folded(title: str, text: str) -> str:
         f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre>"
         "</details>"
     )
-
-
-def _gain_table(front: Front) -> str:
-    found = gains(front)
-    rows = [_chosen_row(front, found)]
-    for rival in found.rivals:
-        cells = (_gained(rival.tasks.get(task), rival.label) for task in front.tasks)
-        label = _two_lines(rival.label, "the chosen one is")
-        rows.append([label, *cells])
-    shares = list(map(_share, found.kept.values()))
-    if any(shares):
-        rows.append([_small("of the best parent's gain"), *shares])
-    return _table(["", *_task_headings(front)], rows)
-
-
-def _chosen_row(front: Front, found: Gains) -> list[str]:
-    cells = [
-        _known(found.readings[task], "" if source == "measured" else source)
-        for task, source in found.sources.items()
-    ]
-    return [f"<b>chosen, point {front.selected}</b>", *(f"<b>{c}</b>" for c in cells)]
-
-
-def _gained(gained: Improvement | None, label: str) -> str:
-    """Return the value of a rival, and the difference to the chosen merge."""
-    if gained is None:
-        return ""
-    stderr = "" if gained.stderr is None else f" ± {gained.stderr:.1g}"
-    side = "better" if gained.amount >= 0 else "worse"
-    noise = ", within noise" if gained.verdict == "noise" else ""
-    name = "" if gained.other == label else gained.other
-    by = f"{abs(gained.amount):.2g}{stderr} {side}{noise}"
-    return f"{_known(gained.reading, name)}<br>{_small(by)}"
-
-
-def _share(kept: float | None) -> str:
-    if kept is None:
-        return ""
-    return f"{100 * kept:.0f} %" if kept >= 0 else _small("below the base")
 
 
 def _point_table(front: Front) -> str:

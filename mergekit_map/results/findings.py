@@ -86,8 +86,9 @@ class FewMerges:
 # below this where it is not, in 9 of 10 cases, and in few others
 # (benchmarks/contest_fits.py).
 _GOOD_R2 = 0.93
-# Share of the front's range that predictions on it may miss by and still be some.
-_GOOD_SHARE = 0.1
+# On the front, predictions may miss by a tenth of its range. Their standard errors are
+# not to be believed where both estimates are below 0.75: the fit has the wrong shape.
+_GOOD_SHARE, _SHAPELESS_R2 = 0.1, 0.75
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Predictions:
     task: str  # the task with the largest error
     error: float | None  # standard error there, as a share of the front's range
     poor: Sequence[str]  # tasks that are predicted poorly elsewhere in the bounds
+    shapeless: Sequence[str]  # tasks that are predicted poorly anywhere
 
     @property
     def known(self) -> bool:
@@ -106,7 +108,8 @@ class Predictions:
     @property
     def reliable(self) -> bool:
         """Whether predictions can be chosen from."""
-        return not self.poor if self.error is None else self.error <= _GOOD_SHARE
+        near = not self.poor if self.error is None else self.error <= _GOOD_SHARE
+        return near and not self.shapeless
 
 
 @dataclass(frozen=True)
@@ -185,11 +188,13 @@ def predictions(front: Front) -> Predictions:
     """Return the quality of the predictions of a front."""
     fits = {task: about.fit for task, about in front.tasks.items()}
     errors = {task: fit.front_error or 0.0 for task, fit in fits.items()}
-    worst = max(errors, key=errors.__getitem__)
-    poor = [
-        task
+    r2 = {
+        task: max(fit.expected_r2 or -math.inf, fit.loo_r2 or -math.inf)
         for task, fit in fits.items()
-        if max(fit.expected_r2 or -math.inf, fit.loo_r2 or -math.inf) < _GOOD_R2
-    ]
-    named = worst if errors[worst] or not poor else poor[0]
-    return Predictions(named, fits[named].front_error, poor)
+    }
+    worst = max(errors, key=errors.__getitem__)
+    poor, shapeless = (
+        [task for task in fits if r2[task] < least]
+        for least in (_GOOD_R2, _SHAPELESS_R2)
+    )
+    return Predictions(worst, fits[worst].front_error, poor, shapeless)

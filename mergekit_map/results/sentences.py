@@ -175,16 +175,17 @@ def _broken(front: Front, found: BrokenPromises) -> str:
 
 
 def _predictions(found: Predictions) -> str:
-    known = "an unknown share"
-    if found.error is not None:
-        known = f"{percent(found.error)} of its range ({found.task})"
-    if not found.reliable:
-        return (
-            f"Predictions on the front are good only to ± {known}: trust measured "
-            "merges; allow more evaluations, or measure more documents."
-        )
-    where = f" Elsewhere they are poorer ({listed(found.poor)})." if found.poor else ""
-    return f"Predictions on the front are good to ± {known}.{where}"
+    known = f"{percent(found.error or 0.0)} of its range ({found.task})"
+    if found.reliable:
+        poor = f" Elsewhere they are poorer ({listed(found.poor)})."
+        start = f"Predictions on the front are good to ± {known}."
+        return start + poor if found.poor else start
+    tasks = found.shapeless or (found.poor if found.error is None else ())
+    how = f"of {listed(tasks)} are not reliable" if tasks else ""
+    return (
+        f"Predictions {how or f'on the front are good only to ± {known}'}: trust "
+        "measured merges; allow more evaluations, or measure more documents."
+    )
 
 
 def _tasks(names: Sequence[str]) -> str:

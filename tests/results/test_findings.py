@@ -87,6 +87,7 @@ def test_predictions_with_honest_standard_errors_hold_in_95_of_100_cases() -> No
         ({"loo_r2": 0.93, "front_error": 0.1}, True, []),
         ({"loo_r2": 0.4, "expected_r2": 0.89, "front_error": 0.1}, True, ["math"]),
         ({"loo_r2": 0.99, "front_error": 0.11}, False, []),
+        ({"loo_r2": 0.4, "expected_r2": 0.74, "front_error": 0.05}, False, ["math"]),
         ({"loo_r2": 0.4, "expected_r2": 0.93}, True, []),
         ({"loo_r2": None, "expected_r2": 0.89}, False, ["math"]),
         ({"loo_r2": None}, False, ["math"]),
