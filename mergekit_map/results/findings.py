@@ -15,19 +15,61 @@ from typing import TypeAlias
 import numpy as np
 
 from mergekit_map.optimize.degenerate_front import TradeOff, detect_tradeoff
-from mergekit_map.results.dominance import Dominance, dominating_merge
+from mergekit_map.optimize.selection import select_by_preference
 from mergekit_map.results.front import (
     Border,
     Ending,
     Front,
+    Merge,
     Unfinished,
     n_safe,
 )
 from mergekit_map.results.holdout import Gain
+from mergekit_map.results.multiple_testing import PairedMerges
 from mergekit_map.surrogates.arrays import FloatArray
 
 _STDERRS = 1.96  # 95 % of errors lie within so many standard errors
 _SAME_DIGITS = 1e-4  # relative difference that four digits do not show
+
+
+@dataclass(frozen=True, eq=False)
+class Dominance:
+    """A merge that is better than the chosen one on some tasks and worse on none."""
+
+    merge: Merge
+    tasks: Sequence[str]  # where it is significantly better
+    amounts: Sequence[float]  # by how much there; larger is better
+    stderrs: Sequence[float]  # of the amounts; NaN where unknown
+
+
+def dominating_merge(front: Front) -> Dominance | None:
+    """Return the best merge that dominates the chosen one, if one does.
+
+    All measured merges, reference points apart, are compared with it and tested
+    together: if none is better, one is found with a probability of at most 5 %. Of
+    several, the one with the largest sum is returned.
+    """
+    Y = front.utilities(front.known, "measured")
+    rows = np.flatnonzero(np.isfinite(Y).all(axis=1))
+    first = len(front.points)
+    references = (rows >= first) & (rows < first + len(front.anchors))
+    rivals = rows[~references & (rows != front.selected)]
+    if front.selected not in rows or not len(rivals):
+        return None
+    paired = PairedMerges.of(front, rivals, np.full_like(rivals, front.selected))
+    found = paired.tested()
+    ahead = np.flatnonzero(found.kept & found.better.any(axis=1))
+    if not len(ahead):
+        return None
+    best = ahead[select_by_preference(paired.Y[ahead], np.ones(Y.shape[1]))]
+    columns = np.flatnonzero(found.better[best])
+    tasks = list(front.tasks)
+    return Dominance(
+        front.known[rivals[best]],
+        [tasks[column] for column in columns],
+        paired.ahead[best, columns].tolist(),
+        paired.stderr[best, columns].tolist(),
+    )
 
 
 def prior_predictions(front: Front) -> Iterator[float]:

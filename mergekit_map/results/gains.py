@@ -16,11 +16,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
-from mergekit_map.results.dominance import PairedMerges
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading
 from mergekit_map.results.holdout import Amount, Gain
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
-from mergekit_map.results.multiple_testing import compare
+from mergekit_map.results.multiple_testing import PairedMerges, compare
 from mergekit_map.results.paired import Differences
 from mergekit_map.surrogates.arrays import IntArray, finite
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP

@@ -11,9 +11,9 @@ import numpy as np
 from mergekit_map.config.schema import SIGNIFICANT, SelectSpec, share_of
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.optimize.selection import TIE
-from mergekit_map.results.dominance import PairedMerges
 from mergekit_map.results.front import Front, Kind
 from mergekit_map.results.gains import Anchors, anchor_values
+from mergekit_map.results.multiple_testing import PairedMerges
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, Metric
 from mergekit_map.utils.text import listed

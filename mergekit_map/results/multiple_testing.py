@@ -1,4 +1,4 @@
-"""Multiple testing: which of many differences between merges exceed noise.
+"""Multiple testing: which of many differences between merges are significant.
 
 Notation: ``r`` comparisons of one merge with another, ``m`` tasks, larger is better.
 
@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.optimize.degenerate_front import NOISE_FACTOR
+from mergekit_map.optimize.degenerate_front import NOISE_FACTOR, stderr_of_difference
 from mergekit_map.optimize.selection import TIE
-from mergekit_map.surrogates.arrays import BoolArray, FloatArray
+from mergekit_map.results.front import Front
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 
 ALPHA = 0.05
 
@@ -41,6 +42,46 @@ class Comparisons:
         """Return which merges are worse on no task by more than noise; (r,)."""
         found: BoolArray = np.all(self.scores > -NOISE_FACTOR, axis=1)
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class PairedMerges:
+    """Measured merges beside others, a pair in each row; larger is better."""
+
+    Y: FloatArray  # (r, m) of the first
+    other: FloatArray  # (r, m) of the second
+    stderr: FloatArray  # (r, m) of the difference, NaN where unknown
+    items: FloatArray  # (r, m) that it was estimated from; infinite if not paired
+    answers: BoolArray  # (m,) whether items are right or wrong answers
+
+    @classmethod
+    def of(cls, front: Front, ones: IntArray, others: IntArray) -> PairedMerges:
+        """Pair merges by their places among ``front.known``; (r,) each.
+
+        Standard errors are paired where both were measured on the same items.
+        """
+        Y = front.utilities(front.known, "measured")
+        errors = front.stderrs(front.known, "measured")
+        stderr = stderr_of_difference(errors[ones], errors[others])
+        items = np.full(stderr.shape, np.inf)
+        differences = [front.differences.get(task) for task in front.tasks]
+        for column, known in enumerate(differences):
+            if known is not None:
+                paired = known.between(ones, others)
+                there = ~np.isnan(paired)
+                stderr[there, column] = paired[there]
+                items[there, column] = known.items
+        answers = [known is not None and known.answers for known in differences]
+        return cls(Y[ones], Y[others], stderr, items, np.array(answers))
+
+    @property
+    def ahead(self) -> FloatArray:
+        """Return the differences; (r, m)."""
+        return self.Y - self.other
+
+    def tested(self) -> Comparisons:
+        """Test all differences together."""
+        return compare(self.Y, self.other, self.stderr, self.items, self.answers)
 
 
 def compare(

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from mergekit_map.errors import ConfigError
 from mergekit_map.optimize.degenerate_front import TradeOff
 from mergekit_map.optimize.selection import TIE
-from mergekit_map.results.dominance import Dominance
 from mergekit_map.results.findings import (
     AtBounds,
     BrokenPromises,
+    Dominance,
     FewMerges,
     Finding,
     PredictionChecks,

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from fronts import CODE, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
 
-from mergekit_map.results.dominance import Dominance, dominating_merge
 from mergekit_map.results.findings import (
+    Dominance,
     PredictionChecks,
+    dominating_merge,
     find,
     predictions,
     prior_predictions,
