@@ -40,7 +40,7 @@ from mergekit_map.results.limits import (
 )
 from mergekit_map.results.multiple_testing import PairedMerges
 from mergekit_map.results.sentences import findings_in_words, reason
-from mergekit_map.surrogates.arrays import FloatArray, IntArray, ranges
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 from mergekit_map.types import BASE, Metric
 
 if TYPE_CHECKING:
@@ -78,23 +78,28 @@ def advice(front: Front) -> str:
 
     That is a reference point which the chosen point is not significantly better than:
     on no task that counts, and not by the weighted sum. All comparisons are adjusted
-    together. Of several, the one with the largest sum.
+    together. Of several it is the base, unless others are significantly better than
+    the base; of these the one with the largest sum.
     """
-    start, chosen = len(front.points), front.chosen
-    whole = _measured(front)
+    start, whole = len(front.points), _measured(front)
     anchors = whole[(whole >= start) & (whole < start + len(front.anchors))]
     if front.unfinished is not None or not {front.selected, *anchors} <= {*whole}:
         return MERGE
-    labels = [front.known[i].label or MERGE for i in anchors]
-    for i, label in zip(anchors, labels, strict=True):
-        if chosen.coefficients == front.known[i].coefficients:
-            return label
     keeps = np.max(excess(front, np.append(front.selected, anchors)), axis=1) <= 0
-    with_sum = _with_sum(front, np.full(len(anchors), front.selected), anchors)
-    better = np.any(with_sum.tested().better, axis=1)
-    (instead,) = np.nonzero(keeps[1:] & ~(better & keeps[0]))
-    sums = with_sum.other[instead, -1]
-    return labels[instead[sums.argmax()]] if len(instead) else MERGE
+    beaten = _beats(front, np.full(len(anchors), front.selected), anchors) & keeps[0]
+    instead = anchors[keeps[1:] & ~beaten]
+    base = [i for i in instead if front.known[i].label == BASE]
+    if base:
+        better = instead[_beats(front, instead, np.repeat(base, len(instead)))]
+        instead = better if len(better) else np.array(base)
+    sums = _with_sum(front, instead, instead).Y[:, -1]
+    return front.known[instead[sums.argmax()]].label or MERGE if len(instead) else MERGE
+
+
+def _beats(front: Front, ones: IntArray, others: IntArray) -> BoolArray:
+    """Return which merges are significantly better somewhere; (r,)."""
+    better = _with_sum(front, ones, others).tested().better
+    return np.asarray(better.any(axis=1))
 
 
 def _measured(front: Front) -> IntArray:

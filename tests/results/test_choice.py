@@ -76,7 +76,9 @@ def test_preferences_and_limits_hold_for_measured_values() -> None:
         (row(0.60, 2.40), row(0.61, 2.39), "soup"),
         (row(0.60, 2.40), row(0.58, 2.41), "soup"),  # nothing that noise does not do
         (row(0.60, 2.40), row(0.58, 2.60), MERGE),  # which is worse than the base
+        (row(0.60, 2.40), row(0.60, 2.40), "soup"),  # it is the soup
         (row(0.51, 2.48), row(0.40, 2.60), "base"),
+        (row(0.51, 2.48), row(0.52, 2.48), "base"),  # nor is the soup better
         (row(0.60, 2.60), row(0.40, 2.60), "base"),  # no point is allowed
         (NOT_MEASURED, row(0.90, 2.0), MERGE),
     ],
@@ -85,15 +87,3 @@ def test_the_advice_is_what_no_merge_beats(
     measured: Row, soup: Row, label: str
 ) -> None:
     assert advice(chosen([measured], soup)) == label
-
-
-def test_a_choice_that_is_a_reference_point_is_called_so() -> None:
-    front = chosen([row(0.6, 2.4)])
-    soup = front.anchors[1].model_copy(
-        update={"coefficients": front.chosen.coefficients}
-    )
-
-    same = front.model_copy(update={"anchors": (front.anchors[0], soup)})
-
-    assert advice(front) == MERGE
-    assert advice(same) == "soup"
