@@ -62,15 +62,6 @@ def test_the_rule_is_the_one_that_is_checked() -> None:
     assert checked == [set(re.findall(r"\w+", line)) for line in rule.splitlines()]
 
 
-def test_a_command_is_the_file_of_its_name() -> None:
-    from mergekit_map.cli.main import main
-
-    commands = {name.replace("-", "_") for name in main.list_commands(None)}
-    files = {path.stem for path in (PACKAGE / "cli" / "commands").glob("*.py")}
-
-    assert commands == files - {"__init__"}
-
-
 def test_tools_that_a_contributor_is_told_to_run_are_in_the_test_extra() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extra = re.search(r"^test = \[\n(.*?)^\]", pyproject, re.M | re.S)

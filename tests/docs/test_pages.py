@@ -71,8 +71,7 @@ def test_options_named_in_passing_exist(page: str) -> None:
         for option in (*parameter.opts, *parameter.secondary_opts)
     }
 
-    soon = {"--holdout", "--hours", "--help-mergekit", "--no-limits"}
-    assert named <= known | {"--help", "--version"} | soon
+    assert named <= known | {"--help", "--version"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
