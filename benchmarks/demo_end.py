@@ -2,13 +2,14 @@
 
     python benchmarks/demo_end.py
 
-Runs ``mergekit-map demo`` in a folder of its own and keeps its last answer, and what
+Runs ``mergekit-map demo`` in a folder of its own and keeps what it prints, and what
 made it, in ``docs/results/demo.json`` and ``demo.md``.
 """
 
 from __future__ import annotations
 
 import datetime
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,8 +21,7 @@ from mergekit_map.utils.files import write_atomically, write_json
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 _COMMAND = "from mergekit_map.cli.main import main; main()"
-_BEGIN = "mergekit-map-demo/merged holds"  # the line before the answer
-_END = "Next"  # the line after it
+_COLUMNS = "100"  # of the terminal
 
 
 def main() -> None:
@@ -30,12 +30,13 @@ def main() -> None:
         printed = subprocess.run(
             [sys.executable, "-c", _COMMAND, "demo"],
             cwd=folder,
+            env={**os.environ, "COLUMNS": _COLUMNS},
             capture_output=True,
             text=True,
             check=True,
         ).stdout
     content = {
-        "end": _end(printed),
+        "end": _plain(printed),
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "machine": machine(),
         "versions": versions(),
@@ -47,11 +48,9 @@ def main() -> None:
     print(_page(content))
 
 
-def _end(printed: str) -> str:
-    """Return the last answer, without the next steps."""
-    lines = printed[printed.rindex(_BEGIN) :].splitlines()
-    count = next(i for i, line in enumerate(lines) if line.startswith(_END))
-    return "\n".join(line.rstrip() for line in lines[:count]).strip() + "\n"
+def _plain(printed: str) -> str:
+    """Remove spaces at the ends of lines."""
+    return "\n".join(line.rstrip() for line in printed.splitlines()).strip() + "\n"
 
 
 def _page(content: dict[str, object]) -> str:

@@ -168,7 +168,7 @@ def test_the_pages_are_short_and_the_readme_begins_with_two_commands() -> None:
     install = "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e "
     lines = {page: len(text(page).splitlines()) for page in PAGES}
 
-    assert lines["README.md"] <= 140
+    assert lines["README.md"] <= 120
     assert lines["docs/architecture.md"] <= 250
     assert sum(lines.values()) - lines["CHANGELOG.md"] - lines["SECURITY.md"] <= 1_800
     assert commands == [
@@ -177,8 +177,8 @@ def test_the_pages_are_short_and_the_readme_begins_with_two_commands() -> None:
     ]
 
 
-def test_the_demo_ended_as_the_readme_shows() -> None:
+def test_the_demo_ends_as_the_readme_shows() -> None:
     kept = json.loads((ROOT / "docs" / "results" / "demo.json").read_text())
     (shown,) = blocks("README.md", "text")
 
-    assert shown == kept["end"]
+    assert kept["end"].startswith(shown)
