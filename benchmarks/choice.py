@@ -35,10 +35,10 @@ from scipy.stats import qmc
 from mergekit_map.config.schema import SIGNIFICANT, SearchSpec, SelectSpec
 from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.optimize.selection import spread
-from mergekit_map.results.dominance import PairedMerges
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.gains import anchor_values, measured_anchors
 from mergekit_map.results.log import Evaluation, by_merge
+from mergekit_map.results.multiple_testing import PairedMerges
 from mergekit_map.results.selection import MERGE, advice, choose, choose_measured
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.fitting import chosen_of, fit_surrogates, predict_utilities
