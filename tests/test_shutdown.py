@@ -70,7 +70,7 @@ def test_ctrl_c_between_measurements_says_how_to_go_on(
 
     assert process.returncode == 130, said
     assert "Traceback" not in said
-    assert "Go on with: mergekit-map search config.yml 'my run'" in said
+    assert "Go on with:\n  mergekit-map search config.yml 'my run'" in said
     text = log.read_text()
     count = len([json.loads(line) for line in text.splitlines()])
     assert text.endswith("\n")

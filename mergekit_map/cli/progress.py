@@ -91,7 +91,8 @@ class TerminalReporter(Callback):
 
     def on_start(self, started: Started) -> None:
         """Show how much is measured already."""
-        if count := len({(e.key, e.role == "holdout") for e in started.known}):
+        known = [e for e in started.known if e.taken is None]
+        if count := len({(e.merge, e.key, e.role == "holdout") for e in known}):
             self.notice(f"{count} of at most {started.total} measurements are there")
 
     def progress(self, progress: Progress) -> None:
@@ -150,7 +151,8 @@ class TerminalReporter(Callback):
         now, state = time.monotonic(), self._state
         if self._is_drawn or now - self._last_line < _SECONDS_BETWEEN_LINES:
             return
-        line = f"{state.done}/{state.total} {text}, {now - state.started:.0f} s"
+        count = f"{state.done}/{state.total} " if state.total else ""
+        line = f"{count}{text}, {now - state.started:.0f} s"
         if (left := state.left()) is not None:
             line += f", about {left:.0f} s left"
         self._console.print(Text(printable(line)), soft_wrap=True)

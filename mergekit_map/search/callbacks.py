@@ -11,6 +11,7 @@ from typing import Any
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import ASSESSING, Evaluation
 from mergekit_map.search.measure import matching
+from mergekit_map.search.reuse import n_saved
 from mergekit_map.search.study import Progress, Reporter, Study
 from mergekit_map.types import Metric
 from mergekit_map.utils.progress import notifying
@@ -82,10 +83,13 @@ class CallbackList:
             for e in matching(part, started.known)
             if e.role in {"front", "holdout"} or e.role not in ASSESSING
         ]
-        self._done |= set(map(_counted, known))
+        # What another search measured is no progress of this one: it makes it shorter.
+        self._done |= {_counted(e) for e in known if e.taken is None}
         if self._total is None:
-            self._total = started.total
-            self._call(lambda one: one.on_start(replace(started, known=known)))
+            total = max(started.total - n_saved(study, known), len(self._done))
+            self._total = total
+            started = replace(started, known=known, total=total)
+            self._call(lambda one: one.on_start(started))
 
     def progress(self, progress: Progress) -> None:
         """Announce a measurement."""

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import yaml
 
-from mergekit_map.config.yaml_file import yaml_text
+from mergekit_map.config.yaml_file import read_yaml, with_settings, yaml_text
+from mergekit_map.errors import ConfigError
 
 
 def test_comments_stand_on_top_a_line_each() -> None:
@@ -18,3 +22,40 @@ def test_what_holds_no_other_may_be_on_one_line() -> None:
 
     assert text == "tasks:\n  math: {lm_eval: gsm8k, metric: acc}\n"
     assert yaml.safe_load(yaml_text([content])) == yaml.safe_load(text) == content
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "map:\n  tasks:\n    a: 1\n  search: {seed: 3}\n  select:\n    prefer:\n      a: 2\n",
+        "map: {tasks: {a: 1}}\n",
+        "map:\n  tasks: {a: 1}\n  search:\nother: 3\n",
+        "map:\n    # mine\n    search: # as well\n        evaluations: 3 # at most\n",
+    ],
+)
+def test_settings_are_set_in_content_and_text_of_any_form(
+    text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.yml").write_text(text)
+    before = read_yaml(tmp_path / "a.yml")
+    settings = {"search": {"evaluations": 30}, "select": {"prefer": {"no": 1}}}
+
+    file = with_settings(before, settings)
+
+    assert yaml.safe_load(file.text) == file.content
+    block = file.content["map"]
+    assert block["search"]["evaluations"] == 30
+    assert block["select"] == settings["select"]
+    assert {**block, "search": None, "select": None} == {
+        **before.content["map"],
+        "search": None,
+        "select": None,
+    }
+    assert text.count("#") == file.text.count("#")
+
+
+def test_settings_that_a_file_cannot_take_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text("map: 3\n")
+
+    with pytest.raises(ConfigError, match=r"map\.search\.seed cannot be set there"):
+        with_settings(read_yaml(tmp_path / "a.yml"), {"search": {"seed": 3}})

@@ -131,8 +131,6 @@ def test_too_few_merges_give_a_front_of_measured_merges_alone(stopped: Any) -> N
     invoke("report", "run")
 
     assert result.exit_code == 0, result.output
-    assert "the front is of measured merges alone" in result.stderr
-    assert "predicted and measured agree" not in result.stderr
     front = RunFolder(Path("run")).so_far.read_front()
     known = [*front.points, *front.anchors, *front.merges]
     assert all(point.is_measured(*TWO) for point in front.points)
@@ -189,10 +187,10 @@ def test_whoever_stops_a_search_is_told_what_can_be_done_with_it(stopped: Any) -
     result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
 
     assert result.exit_code == 130
-    assert "stopped at 13 of at most 36 measurements, which are kept" in result.stderr
-    for command in ("report run", "select run --prefer", "merge run OUT"):
-        assert f"mergekit-map {command}" in result.stderr
-    assert "Go on with: mergekit-map search config.yml run" in result.stderr
+    *_, kept, go_on, command = result.stderr.splitlines()
+    assert kept.startswith("stopped at 13 of at most 36 measurements, which are kept")
+    assert kept.endswith("look at them with: mergekit-map report run")
+    assert (go_on, command) == ("Go on with:", "  mergekit-map search config.yml run")
     assert "11 of at most 36 measurements are there" in result.stderr
 
 
