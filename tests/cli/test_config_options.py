@@ -104,7 +104,7 @@ def test_a_search_without_a_file_can_be_continued_with_and_without_it(
 def test_options_of_search_and_choice_complete_and_override_a_configuration(
     options: list[str],
 ) -> None:
-    more = ["--evaluations", "6", "--holdout", "0.3", "--prefer", "fr=2,german=1"]
+    more = ["--evaluations", "6", "--hours", "0.5", "--prefer", "fr=2,german=1"]
     first = invoke(
         "search", *options, *more, "--method", "ties", "--density", "0.7", "s"
     )
@@ -112,7 +112,7 @@ def test_options_of_search_and_choice_complete_and_override_a_configuration(
     written = yaml.safe_load(Path("s.yml").read_text())
     assert written["parameters"] == {"density": 0.7}
     block = written["map"]
-    assert block["search"] == {"evaluations": 6, "holdout": 0.3}
+    assert block["search"] == {"evaluations": 6, "hours": 0.5}
     assert block["select"] == {
         "not_worse_than": "base",
         "prefer": {"fr": 2, "german": 1},
@@ -122,7 +122,7 @@ def test_options_of_search_and_choice_complete_and_override_a_configuration(
 
     assert again.exit_code == 0, again.output
     found = yaml.safe_load(Path("s/config.yml").read_text())
-    assert found["map"]["search"] == {"evaluations": 7, "holdout": 0.3}
+    assert found["map"]["search"] == {"evaluations": 7, "hours": 0.5}
     assert found["map"]["select"] == {**block["select"], "require": {"fr": 9}}
     assert yaml.safe_load(Path("s.yml").read_text()) == written  # is the user's
 
