@@ -177,9 +177,10 @@ def _broken(front: Front, found: BrokenPromises) -> str:
 def _predictions(found: Predictions) -> str:
     known = f"{percent(found.error or 0.0)} of its range ({found.task})"
     if found.reliable:
-        poor = f" Elsewhere they are poorer ({listed(found.poor)})."
         start = f"Predictions on the front are good to ± {known}."
-        return start + poor if found.poor else start
+        if not found.poor:
+            return start
+        return f"{start} Elsewhere they are poorer ({listed(found.poor)})."
     tasks = found.shapeless or (found.poor if found.error is None else ())
     how = f"of {listed(tasks)} are not reliable" if tasks else ""
     return (
