@@ -151,14 +151,23 @@ def _paired(front: Front) -> PairedMerges:
 
 
 def _verdicts(paired: PairedMerges, cells: IntArray) -> list[Verdict]:
-    """Test which differences at cells (n, 2) exceed noise, all of them together."""
+    """Test which differences at cells (n, 2) are significant, in both directions.
+
+    All are tested together: if merges are equal, the probability of any verdict but
+    "noise" is at most 5 %.
+    """
     at = tuple(cells.T)
-    own, other = paired.Y[at][None], paired.other[at][None]
-    noise = paired.stderr[at][None], paired.items[at][None], paired.answers[at[1]]
-    ahead, behind = compare(own, other, *noise), compare(other, own, *noise)
+    own, other = paired.Y[at], paired.other[at]
+    both = np.append(own, other)[None], np.append(other, own)[None]
+    stderr, items, answers = (
+        np.tile(row, 2)
+        for row in (paired.stderr[at], paired.items[at], paired.answers[at[1]])
+    )
+    found = compare(*both, stderr[None], items[None], answers)
+    ahead, behind = found.better.reshape(2, -1)
     return [
         "better" if better else "worse" if worse else "noise"
-        for better, worse in zip(ahead.better[0], behind.better[0], strict=True)
+        for better, worse in zip(ahead, behind, strict=True)
     ]
 
 

@@ -190,7 +190,9 @@ def _predictions(found: Predictions) -> str:
 
 
 def _tasks(names: Sequence[str]) -> str:
-    return listed(names) if len(names) <= _NAMED else f"{len(names)} tasks"
+    if not names or len(names) > _NAMED:
+        return f"{len(names)} tasks"
+    return listed(names)
 
 
 def called(label: str) -> str:
@@ -236,6 +238,8 @@ def _kept(found: Gains) -> str:
 def _better_than_base(found: Gains) -> str:
     if better := found.where(BASE, "better"):
         return f"is better than the base on {_tasks(better)}"
+    if found.rival(BASE) is None:
+        return "has no base to compare with"
     return "is not significantly better than the base"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fronts import MATH, NOT_MEASURED, Row, as_json, from_json, make_front
+from fronts import CODE, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
 
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
@@ -118,16 +118,17 @@ def test_a_task_turned_round_changes_no_gain() -> None:
 
 def test_four_standard_errors_of_16_blocks_are_significant() -> None:
     """Whatever other merges were measured: they are not in the family."""
-    rng_free = [((0.1, i / 100), [(0.5 + i / 1000, 0.1)]) for i in range(40)]
-    rows: list[Row] = [[(0.58, 0.1)], [(0.5, 0.1)]]
-    known = {"items": 16, "merges": [0, 1], "stderr": [[0.02]]}
+    others = [((0.1, i / 100), [(0.5 + i / 1000, 0.1)] * 2) for i in range(40)]
+    rows: list[Row] = [[(value, 0.1)] * 2 for value in (0.58, 0.5, 0.5, 0.5)]
+    stderr = [[0.02], [0.02] * 2, [0.02] * 3]
+    known = {"items": 16, "merges": [0, 1, 2, 3], "stderr": stderr}
     found = answer(
         make_front(
             [(rows[0], rows[0])],
-            {"base": rows[1]},
-            rng_free,
-            tasks={"math": MATH},
-            differences={"math": known},
+            dict(zip(("base", "one", "soup"), rows[1:], strict=True)),
+            others,
+            tasks={"math": MATH, "text": MATH},
+            differences={"math": known, "text": known},
         )
     )
 
@@ -140,6 +141,25 @@ def test_the_end_of_the_bounds_names_larger_ones() -> None:
     (finding,) = answer(front(border=[border])).findings
 
     assert "(1 at a=1 of 1): set `bounds: {a: [0, 1.2]}` under `search`" in finding
+
+
+@pytest.mark.parametrize(
+    ("fit", "expected"),
+    [
+        ({"loo_r2": 0.95}, "good to ± 6 % of its range (math)."),
+        ({"loo_r2": 0.8}, "good to ± 6 % of its range (math). Elsewhere they are poor"),
+        ({"loo_r2": 0.5}, "Predictions of math are not reliable: trust measured"),
+    ],
+)
+def test_one_number_says_how_good_predictions_are(
+    fit: dict[str, float], expected: str
+) -> None:
+    about = {**MATH, "fit": {"n": 9, "r2": 0.9, "front_error": 0.06, **fit}}
+    rows: list[Row] = [[(0.1, 0.001), (2.0, 0.001)], [(0.9, 0.001), (3.0, 0.001)]]
+    points = [(row, row) for row in rows]
+    found = answer(make_front(points, tasks={"math": about, "code": CODE}))
+
+    assert expected in " ".join([*found.findings, *found.details])
 
 
 def test_at_most_three_findings_are_shown_and_none_is_lost() -> None:

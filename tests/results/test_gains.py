@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
-from fronts import NOT_MEASURED, Row, make_front
+from fronts import MATH, NOT_MEASURED, Row, make_front
 
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import BEST_PARENT, gains
@@ -84,6 +85,24 @@ def test_a_point_that_was_not_measured_is_held_against_others_as_predicted() -> 
     assert soup.tasks["math"].stderr == pytest.approx(
         math.hypot(0.03, 0.04 * math.sqrt(2))
     )
+
+
+def test_equal_merges_get_a_verdict_in_at_most_5_of_100_tables() -> None:
+    rng = np.random.default_rng(2)
+    n, false = 300, 0
+    for _ in range(n):
+        rows = [[(0.5 + e / 10, 0.1) for e in rng.normal(size=2)] for _ in range(5)]
+        anchors = dict(zip(("base", "one", "other", "soup"), rows[1:], strict=True))
+        tasks = {"math": MATH, "text": MATH}
+        found = gains(make_front([(rows[0], rows[0])], anchors, tasks=tasks))
+        # The best parent is the best of two, and not expected to be equal.
+        kept = (rival for rival in found.rivals if rival.label != BEST_PARENT)
+        false += any(
+            one.verdict != "noise" for rival in kept for one in rival.tasks.values()
+        )
+
+    # 5 % and two standard errors of what so many tables show.
+    assert false / n <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / n)
 
 
 POINTS = [
