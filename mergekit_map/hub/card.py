@@ -11,83 +11,118 @@ import json
 import re
 import shlex
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import CardData, ModelCard, ModelCardData
 
 from mergekit_map.config.tasks import TaskSpec
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
-from mergekit_map.hub.markdown import (
-    bullets,
-    escaped,
-    fenced,
-    folded,
-    renamed_usage,
-    section,
-    table,
-    usage,
-)
-from mergekit_map.hub.metadata import (
-    Licence,
-    Licences,
-    common_licence,
-    model_index,
-    parent_licences,
-)
+from mergekit_map.hub import metadata
 from mergekit_map.hub.sanitize import (
     RUN_FOLDER,
     Configs,
     PublicNames,
     is_local,
     models_of,
+    parts_of,
     public_names,
 )
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
 from mergekit_map.results.sentences import merge_name
+from mergekit_map.utils.files import read_json_or_nothing
 
 CARD = "README.md"
 RECIPE_FILE = "mergekit_config.yml"
-PICTURE = "front.png"
-# Headings of the sections that change when a card goes to the Hub.
-_PARENTS, _RECIPE, _SEARCH = "Models", "Recipe", "The search"
+_CARD = """\
+# {name}
+
+{answer}
+
+This model is a merge by {methods}, with [mergekit](https://github.com/arcee-ai/mergekit).
+Its weights were searched with [mergekit-map](https://github.com/mergekit-map/mergekit-map)
+by MAP, [arXiv:2406.07529](https://arxiv.org/abs/2406.07529): {fitted} measured merges.
+
+{usage}## Models
+
+{models}
+
+## Recipe
+
+With local models in folders of their names, and on the same kind of device, this writes
+the same tensors, bit for bit:
+
+```sh
+pip install mergekit=={version}
+{command}
+```
+
+<details><summary>mergekit_config.yml</summary>
+
+{recipe}
+
+</details>
+
+<details><summary>BibTeX</summary>
+
+```bibtex
+@inproceedings{{li2025map,
+  title = {{{{MAP}}: Low-Compute Model Merging with Amortized {{Pareto}} Fronts via
+    Quadratic Approximation}},
+  author = {{Li, Lu and Zhang, Tianyu and Bu, Zhiqi and Wang, Suyuchen and He, Huan and
+    Fu, Jie and Wu, Yonghui and Bian, Jiang and Chen, Yong and Bengio, Yoshua}},
+  booktitle = {{International Conference on Learning Representations}},
+  year = {{2025}}
+}}
+```
+
+</details>
+"""
+_USAGE = """\
+## How to use it
+
+```python
+from transformers import pipeline
+
+{name}
+generate = pipeline("text-generation", name, dtype="auto")
+print(generate({prompt}, max_new_tokens=200))
+```
+
+"""
+_SEARCH = f"""\
+## The search
+
+`{RUN_FOLDER}/` has the configuration of the search, every measurement, and the front:
+all of its points with their weights, as predicted and as measured. Texts that were
+measured on are not included.
+"""
+_TIES, _DARE, _DELLA, _CRUMBS = "2306.01708", "2311.03099", "2406.11617", "2312.06795"
+_ARXIV = {
+    "linear": ["2203.05482"],
+    "task_arithmetic": ["2212.04089"],
+    "ties": [_TIES],
+    "dare_linear": [_DARE],
+    "dare_ties": [_DARE, _TIES],
+    "della": [_DELLA],
+    "della_linear": [_DELLA],
+    "breadcrumbs": [_CRUMBS],
+    "breadcrumbs_ties": [_CRUMBS, _TIES],
+}
 # The answer speaks of a merge and of files of the run folder.
 _WORDS = {
     "The chosen merge": "This model",
-    "the chosen merge": "this model",
     "chosen merge": "this model",
+    "the this model": "this model",
     "the merge's gain": "gain of this model",
     " (`recipes/soup.yml`)": "",
 }
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
-
-_ARXIV = {
-    "linear": ("linear", ["2203.05482"]),
-    "task_arithmetic": ("task arithmetic", ["2212.04089"]),
-    "ties": ("TIES", ["2306.01708"]),
-    "dare_linear": ("DARE", ["2311.03099"]),
-    "dare_ties": ("DARE-TIES", ["2311.03099", "2306.01708"]),
-    "della": ("DELLA", ["2406.11617"]),
-    "della_linear": ("linear DELLA", ["2406.11617"]),
-    "breadcrumbs": ("Model Breadcrumbs", ["2312.06795"]),
-    "breadcrumbs_ties": ("Model Breadcrumbs with TIES", ["2312.06795", "2306.01708"]),
-}
-_BIBTEX = """\
-@inproceedings{li2025map,
-  title = {{MAP}: Low-Compute Model Merging with Amortized {Pareto} Fronts via \
-Quadratic Approximation},
-  author = {Li, Lu and Zhang, Tianyu and Bu, Zhiqi and Wang, Suyuchen and He, Huan and \
-Fu, Jie and Wu, Yonghui and Bian, Jiang and Chen, Yong and Bengio, Yoshua},
-  booktitle = {International Conference on Learning Representations},
-  year = {2025}
-}
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,50 +143,39 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     names = public_names(models_of(configs))
     content = names.content(record.front.model_dump(mode="json"))
     front = Front.model_validate_json(json.dumps(content))
-    licences = parent_licences(configs, names)
-    pipeline_tag = _pipeline_tag(folder)
-    results = model_index(record.tasks, front.chosen.measured, pipeline_tag or "other")
+    licences = metadata.parent_licences(configs, names)
+    known = read_json_or_nothing(folder / "config.json").get("architectures") or ()
+    kind = "text-generation" if any(str(n).endswith(_CAUSAL) for n in known) else None
+    measured = front.chosen.measured
+    results = metadata.model_index(record.tasks, measured, kind or "other")
     data = ModelCardData(
         base_model=names.hub_parents(configs) or None,
         base_model_relation="merge",
         library_name="transformers",
-        pipeline_tag=pipeline_tag,
+        pipeline_tag=kind,
         tags=["mergekit", "merge", "mergekit-map"],
         model_name=record.name if results else None,
         eval_results=results or None,
     )
-    licence = common_licence(licences)
+    licence = metadata.common_licence(licences)
     vars(data).update(licence.metadata() if licence else {})
-    body = [
-        f"# {escaped(record.name)}\n",
-        f"{_answer_section(front, record.difference)}\n",
-        f"{_made(front, configs)}\n",
-    ]
-    if pipeline_tag:
-        body.append(section("How to use it", usage(folder, record.name)))
-    body += [
-        section(_PARENTS, _parents_section(configs, names, licences)),
-        section(
-            _RECIPE, _recipe_section(record.command, public_recipe(configs, names))
-        ),
-        folded("BibTeX", fenced(_BIBTEX, "bibtex")) + "\n",
-    ]
-    plot_front(front, folder / PICTURE)
-    card = f"---\n{data.to_yaml()}\n---\n\n" + "\n".join(body)
-    (folder / CARD).write_text(card, encoding="utf-8")
+    methods = dict.fromkeys(str(config.get("merge_method")) for config in configs)
+    text = _CARD.format(
+        name=escaped(record.name),
+        answer=_answer(front, record.difference),
+        methods=" and ".join(map(_method, methods)),
+        fitted=max(task.fit.n for task in front.tasks.values()),
+        usage=_usage(folder, record.name) if kind else "",
+        models=_models(configs, names, licences),
+        version=importlib.metadata.version("mergekit"),
+        command=_public_command(record.command),
+        recipe=_fenced_recipe(configs, names),
+    )
+    plot_front(front, folder / "front.png")
+    (folder / CARD).write_text(_card(data, f"\n{text}").content, encoding="utf-8")
 
 
-def _pipeline_tag(folder: Path) -> str | None:
-    path = folder / "config.json"
-    try:
-        names = json.loads(path.read_text(encoding="utf-8")).get("architectures") or ()
-    except (OSError, ValueError, AttributeError) as error:
-        raise ArtifactError(f"{path} cannot be read: {error}; merge again") from None
-    causal = any(str(name).endswith(_CAUSAL) for name in names)
-    return "text-generation" if causal else None
-
-
-def _answer_section(front: Front, difference: str) -> str:
+def _answer(front: Front, difference: str) -> str:
     """Return the answer of the search, as the terminal begins with it."""
     found, merge = answer(front), merge_name(front, front.chosen)
     words = {f"The {merge}": "This model", f"the {merge}": "this model", **_WORDS}
@@ -159,54 +183,53 @@ def _answer_section(front: Front, difference: str) -> str:
     def own(text: str) -> str:
         for word, public in words.items():
             text = text.replace(word, public)
-        return text
+        return escaped(text)
 
-    rows = (map(own, row) for row in found.table.rows)
-    notes = [escaped(own(text)) for text in (*found.findings, difference) if text]
-    details = bullets(escaped(own(text)) for text in found.details)
+    rows = [[*map(own, row)] for row in (found.table.headings, *found.table.rows)]
+    rows.insert(1, ["---", "---", *("---:" for _ in found.table.headings[2:])])
+    details = _bullets(map(own, found.details))
     parts = [
-        f"**{escaped(own(found.headline))}**",
-        table([*map(own, found.table.headings)], rows),
-        escaped(found.sample),
-        bullets(notes),
-        f"![Merges of the search, task against task]({PICTURE})",
-        folded("More on the front", details) if details else "",
+        f"**{own(found.headline)}**",
+        "\n".join(f"| {' | '.join(row)} |" for row in rows),
+        own(found.sample),
+        _bullets(map(own, filter(None, (*found.findings, difference)))),
+        "![Merges of the search, task against task](front.png)",
+        f"<details><summary>More on the front</summary>\n\n{details}\n\n</details>",
     ]
     return "\n\n".join(filter(None, parts))
 
 
-def _made(front: Front, configs: Configs) -> str:
-    """Return how the models were merged and the weights found."""
-    methods = dict.fromkeys(str(config.get("merge_method")) for config in configs)
-    ways = " and ".join(map(_method, methods))
-    fitted = max(task.fit.n for task in front.tasks.values())
-    return (
-        f"This model is a merge by {ways} with "
-        "[mergekit](https://github.com/arcee-ai/mergekit). Its weights were searched "
-        f"with {_program_link()} by MAP ({_paper('2406.07529')}): {fitted} measured "
-        "merges."
-    )
+def escaped(text: str) -> str:
+    """Escape a text for one line of Markdown."""
+    line = " ".join(text.split())
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # An underscore within a word is no markup.
+    return re.sub(r"([\\`*\[\]|#~$!])|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", line)
+
+
+def _bullets(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {text}" for text in texts)
 
 
 def _method(method: str) -> str:
-    if method not in _ARXIV:
-        return f"`{method}`"
-    name, papers = _ARXIV[method]
-    return f"{name} ({', '.join(map(_paper, papers))})"
+    links = (f"[arXiv:{n}](https://arxiv.org/abs/{n})" for n in _ARXIV.get(method, ()))
+    return ", ".join([f"`{method}`", *links])
 
 
-def _paper(arxiv: str) -> str:
-    return f"[arXiv:{arxiv}](https://arxiv.org/abs/{arxiv})"
+def _usage(folder: Path, name: str) -> str:
+    config = read_json_or_nothing(folder / "tokenizer_config.json")
+    chat = config.get("chat_template") or (folder / "chat_template.jinja").exists()
+    prompt = '"YOUR PROMPT"'
+    prompt = f'[{{"role": "user", "content": {prompt}}}]' if chat else prompt
+    return _USAGE.format(name=_assigned(name), prompt=prompt)
 
 
-def _program_link() -> str:
-    """Return a link to this program, if the package metadata has its address."""
-    found = importlib.metadata.metadata("mergekit-map").get_all("Project-URL") or []
-    urls = dict(entry.split(", ", 1) for entry in found)
-    return f"[mergekit-map]({urls['Source']})" if "Source" in urls else "mergekit-map"
+def _assigned(name: str) -> str:
+    # JSON quotes whatever a name may hold, and Python reads JSON.
+    return f"name = {json.dumps(name, ensure_ascii=False)}"
 
 
-def _parents_section(configs: Configs, names: PublicNames, licences: Licences) -> str:
+def _models(configs: Configs, names: PublicNames, licences: metadata.Licences) -> str:
     """Return the list of the models, with links to the Hub and known licences."""
     bases = {config.get("base_model") for config in configs}
     lines = []
@@ -217,7 +240,7 @@ def _parents_section(configs: Configs, names: PublicNames, licences: Licences) -
         known = [licences.get(names.reference(part)) for part in parts]
         stated = dict.fromkeys(escaped(str(licence)) for licence in known if licence)
         lines.append(line + (f"; licence: {', '.join(stated)}" if stated else ""))
-    return bullets(lines)
+    return _bullets(lines)
 
 
 def _linked(part: str, names: PublicNames) -> str:
@@ -232,20 +255,18 @@ def public_recipe(configs: Configs, names: PublicNames) -> str:
     return yaml_text([names.config(config) for config in configs])
 
 
-def _recipe_section(command: str, recipe: str) -> str:
+def _fenced_recipe(configs: Configs, names: PublicNames) -> str:
+    # A line of YAML cannot begin with the end of the block.
+    return f"```yaml\n{public_recipe(configs, names)}```"
+
+
+def _public_command(command: str) -> str:
     words = shlex.split(command)
     public = [Path(word).name if is_local(word) else word for word in words]
     cache = "--lora-merge-cache"
     if cache in words[:-1]:
         public[words.index(cache) + 1] = "CACHE"
-    version = importlib.metadata.version("mergekit")
-    commands = f"pip install mergekit=={version}\n{shlex.join(public)}\n"
-    text = (
-        "With local models in folders of their names, and on the same kind of device, "
-        "this writes the same tensors, bit for bit:"
-    )
-    shown = folded(RECIPE_FILE, fenced(recipe, "yaml"))
-    return f"{text}\n\n{fenced(commands, 'sh')}\n\n{shown}"
+    return shlex.join(public)
 
 
 def read_card(folder: Path) -> ModelCard:
@@ -253,78 +274,45 @@ def read_card(folder: Path) -> ModelCard:
     path = folder / CARD
     try:
         return ModelCard(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise ArtifactError(
-            f"{folder} has no {path.name}, which the Hub shows; name the folder that "
-            "mergekit-map merge wrote, or merge again"
-        ) from None
     except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
         raise ArtifactError(
-            f"{path}: the metadata of the model card cannot be read: {error}; repair "
-            "it, or merge again"
+            f"{path}, the model card, cannot be read: {error}; name the folder that "
+            "mergekit-map merge wrote, or repair it"
         ) from None
 
 
-@dataclass(frozen=True)
-class Publication:
-    """The decisions about a card for the Hub."""
-
-    repo: str  # of the repository, with its owner
-    folder: str  # its name, which a card is called by before
-    licence: Licence | None
-    licences: Licences  # of the parents, by public name
-    configs: Configs  # the recipe
-    names: PublicNames
-    renamed: bool  # whether models are called otherwise than in the card
-    with_search: bool  # whether the search goes along
-
-
-def published_card(card: ModelCard, publication: Publication) -> str:
-    """Complete a card for the Hub; keep the text added by hand.
-
-    The sections on parents and recipe are rewritten where names of models change.
-    """
-    card = ModelCard(card.content)
-    configs, names = publication.configs, publication.names
-    text, data = renamed_usage(card.text, publication.repo), card.data
-    name = publication.repo.rpartition("/")[2]
-    for known in (publication.folder, str(data.get("model_name"))):
-        heading = f"# {escaped(known)}\n"
-        if text.lstrip().startswith(heading):
-            text = text.replace(heading, f"# {escaped(name)}\n", 1)
-    if data.get("eval_results"):
-        data["model_name"] = name
-    if publication.licence is not None:
-        vars(data).update(publication.licence.metadata())
-    if publication.renamed:
-        data["base_model"] = _all_parents(data, names.hub_parents(configs))
-        parents = _parents_section(configs, names, publication.licences)
-        text = _section(_PARENTS).sub(lambda _: section(_PARENTS, parents) + "\n", text)
-        recipe = fenced(public_recipe(configs, names), "yaml")
-        text = _section(_RECIPE).sub(lambda m: _with_yaml(m[0], recipe), text)
-    text = _section(_SEARCH).sub("", text)
-    if publication.with_search:
-        text = f"{text.rstrip()}\n\n{section(_SEARCH, _SEARCH_TEXT)}"
-    return f"---\n{data.to_yaml()}\n---\n{text}"
+def renamed_card(
+    card: ModelCard, folder: str, repo: str, licence: metadata.Licence | None
+) -> ModelCard:
+    """Name a card by its repository instead of its folder, and set the licence."""
+    card, text = ModelCard(card.content), card.text
+    name = repo.rpartition("/")[2]
+    for known in (folder, str(card.data.get("model_name"))):
+        text = text.replace(f"# {escaped(known)}\n", f"# {escaped(name)}\n", 1)
+        text = text.replace(f"\n{_assigned(known)}\n", f"\n{_assigned(repo)}\n")
+    if card.data.get("eval_results"):
+        card.data["model_name"] = name
+    vars(card.data).update(licence.metadata() if licence else {})
+    return _card(card.data, text)
 
 
-_SEARCH_TEXT = (
-    f"`{RUN_FOLDER}/` has the configuration of the search, every measurement, and the "
-    "front: all of its points with their weights, as predicted and as measured. Texts "
-    "that were measured on are not included."
-)
+def with_parents(card: ModelCard, configs: Configs, names: PublicNames) -> ModelCard:
+    """Call local models by their Hub ids in metadata, list of models and recipe."""
+    known = card.data.get("base_model") or []
+    known = [known] if isinstance(known, str) else known
+    card.data["base_model"] = list(dict.fromkeys([*known, *names.hub_parents(configs)]))
+    before, text = public_names(models_of(configs)), card.text
+    for part in parts_of(configs):
+        text = text.replace(_linked(part, before), _linked(part, names))
+    recipe = _fenced_recipe(configs, names)
+    return _card(card.data, text.replace(_fenced_recipe(configs, before), recipe))
 
 
-def _all_parents(data: Any, parents: list[str]) -> list[str]:
-    known = data.get("base_model") or []
-    return list(
-        dict.fromkeys([*([known] if isinstance(known, str) else known), *parents])
-    )
+def with_search(card: ModelCard, *, there: bool) -> ModelCard:
+    """Add the section on the search to a card, or remove it."""
+    text = re.sub(r"(?ms)^## The search\n.*?(?=^## |\Z)", "", card.text).rstrip()
+    return _card(card.data, f"{text}\n\n{_SEARCH}" if there else f"{text}\n")
 
 
-def _with_yaml(text: str, recipe: str) -> str:
-    return re.sub(r"(?ms)^```yaml\n.*?^```$", lambda _: recipe, text, count=1)
-
-
-def _section(heading: str) -> re.Pattern[str]:
-    return re.compile(rf"^## {heading}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+def _card(data: CardData, text: str) -> ModelCard:
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n{text}")

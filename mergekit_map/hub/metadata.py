@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,17 +12,17 @@ import yaml
 from huggingface_hub import EvalResult, try_to_load_from_cache
 from huggingface_hub.repocard import metadata_load
 
-from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
+from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.hub.sanitize import Configs, PublicNames, parts_of
 from mergekit_map.results.front import Reading, Readings
 
 
 def model_index(
-    tasks: Mapping[str, TaskSpec], measured: Readings, task_type: str
+    tasks: Mapping[str, TaskSpec], measured: Readings, kind: str
 ) -> list[EvalResult]:
     """List the measured values, each rounded by its standard error."""
     return [
-        _result(name, spec)(task_type=task_type, metric_value=_rounded(measured[name]))
+        _result(name, spec, _rounded(measured[name]), kind)
         for name, spec in tasks.items()
         if name in measured and measured[name].value is not None
     ]
@@ -36,39 +35,31 @@ def _rounded(reading: Reading) -> float:
     return round(value, 1 - math.floor(math.log10(scale)))
 
 
-def _result(name: str, spec: TaskSpec) -> Callable[..., EvalResult]:
-    match spec:
-        case PerplexityTask(perplexity=text):
-            return partial(
-                EvalResult,
-                dataset_type=text.dataset or "own-text",
-                dataset_name=text.dataset or "own texts",
-                dataset_config=text.name,
-                dataset_split=text.split if text.dataset else None,
-                dataset_revision=text.revision,
-                metric_type="loss",
-                metric_name=f"{name}: mean token loss (nats/token)",
-            )
-        case LmEvalTask(metric=metric):
-            path = Path(spec.lm_eval)
-            dataset = path.stem if path.suffix in {".yaml", ".yml"} else spec.lm_eval
-            args = {"num_few_shot": spec.num_fewshot, "limit": spec.limit}
-            way = f"{metric} ({spec.filter})" if spec.filter else metric
-            return partial(
-                EvalResult,
-                dataset_type=dataset,
-                dataset_name=dataset,
-                dataset_args={k: v for k, v in args.items() if v is not None} or None,
-                metric_type=metric,
-                metric_name=f"{name}: {way}",
-            )
-        case PythonTask():
-            return partial(
-                EvalResult,
-                dataset_type="python",
-                dataset_name=spec.python,
-                metric_type=name,
-            )
+def _result(task: str, spec: TaskSpec, value: float, kind: str) -> EvalResult:
+    args: dict[str, Any] = {}
+    if isinstance(spec, PerplexityTask):
+        dataset, metric = spec.perplexity.dataset or "own-text", "loss"
+        name = f"{task}: mean token loss (nats/token)"
+    elif isinstance(spec, LmEvalTask):
+        path = Path(spec.lm_eval)
+        dataset = path.stem if path.suffix in {".yaml", ".yml"} else spec.lm_eval
+        metric = spec.metric
+        name = (
+            f"{task}: {metric} ({spec.filter})" if spec.filter else f"{task}: {metric}"
+        )
+        args = {"num_few_shot": spec.num_fewshot, "limit": spec.limit}
+    else:
+        dataset, metric, name = spec.python, task, task
+    given = {key: value for key, value in args.items() if value is not None}
+    return EvalResult(
+        task_type=kind,
+        dataset_type=dataset,
+        dataset_name=dataset,
+        dataset_args=given or None,
+        metric_type=metric,
+        metric_name=name,
+        metric_value=value,
+    )
 
 
 @dataclass(frozen=True)
@@ -94,16 +85,14 @@ Licences: TypeAlias = Mapping[str, Licence | None]  # by model; None where unkno
 def parent_licences(
     configs: Configs,
     names: PublicNames,
-    lookup: Callable[[str], Licence | None] | None = None,
+    lookup: Callable[[str], Licence | None] = lambda _: None,
 ) -> dict[str, Licence | None]:
     """Look up licences by public name: in cards on this machine, then by Hub id."""
     found = {}
     for part in parts_of(configs):
         hub_id = names.hub_id(part)
-        licence = _own_licence(Path(part.partition("@")[0]), hub_id)
-        if licence is None and hub_id is not None and lookup is not None:
-            licence = lookup(hub_id)
-        found[names.reference(part)] = licence
+        known = _own_licence(Path(part.partition("@")[0]), hub_id)
+        found[names.reference(part)] = known or (lookup(hub_id) if hub_id else None)
     return found
 
 

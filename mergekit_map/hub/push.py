@@ -1,49 +1,92 @@
-"""Upload to the Hub with huggingface_hub and its login; no token is shown.
+"""The plan of an upload, and the upload with the login of huggingface_hub.
 
-Every function raises HubError where the Hub cannot be reached, or refuses.
+A plan has the files, the card, the licence and the repository; nothing is sent before
+``upload``. No token is shown.
 """
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 from huggingface_hub import (
     CommitOperationAdd,
     CommitOperationDelete,
     HfApi,
+    constants,
+    errors,
     get_session,
     get_token,
+    utils,
 )
-from huggingface_hub.errors import (  # type: ignore[attr-defined]
-    HfHubHTTPError,
-    HTTPError,  # of httpx or httpx2, whichever it uses
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
+
+from mergekit_map.config.yaml_file import read_yaml, yaml_text
+from mergekit_map.errors import ArtifactError, ConfigError, HubError
+from mergekit_map.hub import card as cards
+from mergekit_map.hub.metadata import (
+    Licence,
+    Licences,
+    common_licence,
+    parent_licences,
+    read_licence,
 )
-from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
+from mergekit_map.hub.sanitize import (
+    RUN_FOLDER,
+    VOCABULARIES,
+    Configs,
+    PublicFile,
+    PublicNames,
+    is_local,
+    models_of,
+    public_names,
+    refuse_leaks,
+)
+from mergekit_map.results.recipe_rendering import DAMAGES, documents
+from mergekit_map.results.run_folder import RunFolder, open_run
+from mergekit_map.utils.files import read_whole
 
-from mergekit_map.errors import ArtifactError, HubError
-from mergekit_map.hub.metadata import Licence, read_licence
-from mergekit_map.hub.sanitize import PublicFile
-
-_SHOWN = 300  # characters of what the Hub says
-# What an answer of another form than the Hub's ends in.
-_ODD = (LookupError, TypeError, AttributeError)
-_AGAIN = "push again to go on; complete files are not uploaded again"
+_MOST_BYTES = 1 << 20  # of a recipe
+# Files that loaders read: left by another checkpoint they would be taken for the new.
+_LOADED = (
+    *("*.safetensors", "*.safetensors.index.json", "*config.json", "*.model"),
+    *("adapter_model.*", "added_tokens.json", "chat_template.*", "merges.txt"),
+    *("pytorch_model*.bin", "pytorch_model.bin.index.json", "special_tokens_map.json"),
+    *("tokenizer.*", "vocab.*"),
+)
+_BESIDE = (
+    *("LICENSE*", "NOTICE*", "README.md", "mergekit_config.yml", "*.gguf", "*.png"),
+    "*.py",
+)
+_TEMPLATES = "additional_chat_templates/"
+_OUTDATED_FOLDERS = (f"{RUN_FOLDER}/", ".eval_results/")  # of an earlier upload
+# Keys of a checkpoint's JSON that say where a model came from, and nothing else.
+_ORIGINS = {"_name_or_path", "name_or_path", "base_model_name_or_path"}
+_SHOWN = 300  # characters of the Hub's message
+_AGAIN = "check HF_ENDPOINT and HF_HUB_OFFLINE, and push again to go on"
 _ADVICE = {
-    400: "the Hub refuses what was sent; repair it and push again",
-    401: "the Hub does not know this login; log in again with: hf auth login "
-    "(or set HF_TOKEN)",
+    401: "the Hub does not know this login; log in again with: hf auth login",
     403: "this login may not do that; name a repository of your own, or log in with "
     "a token that may write to it",
     404: "there is no such repository; check the name, and that your login may see it",
-    409: "somebody else changes this repository, or has just made it; look at it and "
-    "push again",
-    429: "too many requests; wait a while and push again",
+    409: "somebody else changes this repository; look at it and push again",
 }
+
+
+@dataclass(frozen=True)
+class PushOptions:
+    """The options of a push."""
+
+    repo: str
+    private: bool | None = None  # None: unless the repository is there already
+    licence: str | None = None
+    parents: Mapping[str, str] = field(default_factory=dict)  # folder to Hub id
 
 
 @dataclass(frozen=True)
@@ -58,10 +101,29 @@ class Target:
     asked: bool = True  # whether the Hub was asked for it
 
 
+@dataclass(frozen=True)
+class Plan:
+    """The files to upload, and the repository."""
+
+    target: Target
+    private: bool  # what the repository will be
+    card: str
+    files: Sequence[PublicFile]
+    left_out: Sequence[str]  # of the checkpoint's folder
+    removed: Sequence[str]  # of the repository
+    licence: Licence | None  # None where nobody was asked
+    licences: Licences  # of the parents, by public name
+    warnings: Sequence[str]  # of the Hub, on the card
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
 def open_hub(endpoint: str | None = None) -> HfApi:
     """Open the Hub with the token of ``hf auth login`` or ``HF_TOKEN``."""
-    token = get_token()
-    if token is None:
+    if (token := get_token()) is None:
         raise HubError(
             "no login to the Hub was found on this machine; log in with: hf auth login "
             "(or set HF_TOKEN)"
@@ -69,116 +131,300 @@ def open_hub(endpoint: str | None = None) -> HfApi:
     return HfApi(endpoint=endpoint, token=token)
 
 
-def find_target(api: HfApi, repo: str) -> Target:
-    """Look up a repository, by default of the user's own namespace."""
-    with hub_errors(api, repo):
-        me = api.whoami()["name"]
-        repo_id = repo if "/" in repo else f"{me}/{repo}"
-        url = f"{api.endpoint}/{repo_id}"
+def plan_push(
+    folder: Path,
+    run: Path | None,
+    options: PushOptions,
+    api: HfApi | None,
+    ask: Callable[[Licences], Licence] | None,
+) -> Plan:
+    """Collect files, card and licence of a checkpoint, and look up the repository.
+
+    The search in ``run`` may be uploaded with it. The Hub is queried, not changed;
+    without ``api`` it is not reached. ``ask`` is called for the licence alone, if no
+    other source has it.
+
+    Raises:
+        ArtifactError: a folder is not what it should be, or a file holds a local path
+            or a token.
+        ConfigError: the options do not go together with what is there.
+        HubError: the Hub cannot be reached or refuses.
+    """
+    for name in (options.repo, *options.parents.values()):
         try:
-            info = api.model_info(repo_id)
-        except RepositoryNotFoundError:
-            return Target(repo_id, url, None)
-        names = frozenset(str(file.rfilename) for file in info.siblings or ())
-    return Target(repo_id, url, bool(info.private), names, info.sha)
+            utils.validate_repo_id(name.partition("@")[0])  # type: ignore[attr-defined]
+        except errors.HFValidationError as error:
+            raise ConfigError(f"{error}; write it as owner/name") from None
+    configs, card = _documents(folder / cards.RECIPE_FILE), cards.read_card(folder)
+    search = None if run is None else open_run(run)
+    directory = "/" if search is None else search.read_manifest().directory
+    names = public_names(models_of(configs), options.parents, directory)
+    files, left_out = _checkpoint_files(folder, configs, names)
+    files += [] if search is None else _run_files(search, configs, names)
+    secret = get_token() if api is None else str(api.token)
+    refuse_leaks(files, names, secret)
+    with _hub_errors(api, options.repo):
+        target = _find_target(api, options.repo)
+        licences = parent_licences(configs, names, partial(_hub_licence, api))
+    private = _visibility(target, options)
+    licence = Licence(options.licence) if options.licence else None
+    licence = licence or read_licence(vars(card.data)) or common_licence(licences)
+    if licence is None and ask is not None:
+        licence = ask(licences)
+    card = cards.renamed_card(card, folder.resolve().name, target.repo_id, licence)
+    if options.parents:
+        card = cards.with_parents(card, configs, names)
+    text = cards.with_search(card, there=search is not None).content
+    finished = PublicFile(cards.CARD, text.encode())
+    refuse_leaks([finished], names, secret)
+    files = [finished, *(file for file in files if file.path != cards.CARD)]
+    uploaded = {file.path for file in files}
+    with _hub_errors(api, options.repo):
+        warned = [] if api is None else _check_card(api, text)
+    return Plan(
+        target=target,
+        private=private,
+        card=text,
+        files=files,
+        left_out=left_out,
+        removed=sorted(filter(_is_outdated, target.files - uploaded)),
+        licence=licence,
+        licences=licences,
+        warnings=warned,
+    )
 
 
-def hub_licence(api: HfApi, hub_id: str) -> Licence | None:
-    """Return the licence of a repository; None where the Hub does not say."""
-    with hub_errors(api, hub_id):
-        try:
-            data = api.model_info(hub_id).card_data
-        except HfHubHTTPError as error:
-            if error.response.status_code in {401, 403, 404}:
-                return None
-            raise
-    return read_licence(vars(data) if data else {})
-
-
-def check_card(api: HfApi, card: str) -> list[str]:
-    """Validate the metadata of a card on the Hub; returns its warnings."""
-    with hub_errors(api, "the model card"):
-        answer = get_session().post(
-            f"{api.endpoint}/api/validate-yaml",
-            json={"content": card, "repoType": "model"},
-            headers={"authorization": f"Bearer {api.token}"},
-        )
-        if answer.status_code != 400:
-            hf_raise_for_status(answer)
-        found = answer.json()
-        errors, warned = (
-            [str(one.get("message")) for one in found.get(kind, ())]
-            for kind in ("errors", "warnings")
-        )
-    if errors or answer.status_code == 400:
-        raise ArtifactError(
-            "the Hub refuses the metadata of the model card, so nothing was uploaded: "
-            f"{'; '.join(errors) or 'it does not say why'}; repair README.md, or give "
-            "another --license"
-        )
-    return warned
-
-
-def upload(
-    api: HfApi,
-    target: Target,
-    files: Sequence[PublicFile],
-    removed: Sequence[str],
-    message: str,
-    *,
-    private: bool,
-) -> str | None:
+def upload(api: HfApi, plan: Plan, message: str) -> str | None:
     """Upload files as one commit, creating the repository where there is none.
 
     Files that the Hub has already are not uploaded again, so that an interrupted upload
     continues. Returns the address of the commit, None if nothing was new.
+
+    Raises:
+        HubError: the Hub cannot be reached or refuses.
     """
-    with hub_errors(api, target.repo_id), warnings.catch_warnings():
+    target = plan.target
+    added = [CommitOperationAdd(f.path, f.content) for f in plan.files]
+    removed = [CommitOperationDelete(path) for path in plan.removed]
+    with _hub_errors(api, target.repo_id), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the card were shown before
         if target.private is None:
-            api.create_repo(target.repo_id, private=private)
-        added = [CommitOperationAdd(f.path, f.content) for f in files]
+            api.create_repo(target.repo_id, private=plan.private)
         api.preupload_lfs_files(target.repo_id, added)
         commit = api.create_commit(
-            target.repo_id,
-            [*added, *(CommitOperationDelete(path) for path in removed)],
-            commit_message=message,
+            target.repo_id, [*added, *removed], commit_message=message
         )
     return None if commit.oid == target.commit else str(commit.commit_url)
 
 
+def _documents(path: Path) -> Configs:
+    try:
+        found = documents(read_whole(path, _MOST_BYTES).decode())
+        models_of(found)
+    except (OSError, *DAMAGES) as error:
+        raise _unreadable(path, error) from None
+    return found
+
+
+def _unreadable(path: Path, error: Exception) -> ArtifactError:
+    return ArtifactError(f"{path} cannot be read: {error}; merge or search again")
+
+
+def _checkpoint_files(
+    folder: Path, configs: Configs, names: PublicNames
+) -> tuple[list[PublicFile], list[str]]:
+    """Return the public files of a checkpoint, and the names of those left out."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    found = {path.relative_to(folder).as_posix(): path for path in paths}
+    shown = {name: path for name, path in found.items() if "/." not in f"/{name}"}
+    allowed = {name: path for name, path in shown.items() if _is_allowed(name)}
+    files = [_public_file(*item, configs, names) for item in allowed.items()]
+    return files, [name for name in shown if name not in allowed]
+
+
+def _is_loaded(path: str) -> bool:
+    return _matches(path, _LOADED) or path.startswith(_TEMPLATES)
+
+
+def _is_allowed(path: str) -> bool:
+    return path.isprintable() and (_is_loaded(path) or _matches(path, _BESIDE))
+
+
+def _is_outdated(path: str) -> bool:
+    return _is_loaded(path) or path.startswith(_OUTDATED_FOLDERS)
+
+
+def _matches(path: str, patterns: Sequence[str]) -> bool:
+    return "/" not in path and any(fnmatchcase(path, one) for one in patterns)
+
+
+def _public_file(
+    name: str, path: Path, configs: Configs, names: PublicNames
+) -> PublicFile:
+    """Return a file of a checkpoint, its names of models rewritten and nothing else.
+
+    Any other text, such as a chat template, is part of what was measured.
+    """
+    if name == cards.RECIPE_FILE:
+        return PublicFile(name, cards.public_recipe(configs, names).encode())
+    if path.suffix != ".json" or name in VOCABULARIES:
+        return PublicFile(name, path)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    public = _with_origins(names, content)
+    return PublicFile(name, path if public == content else _json(public, indent=2))
+
+
+def _with_origins(names: PublicNames, part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {
+            key: names.reference(value)
+            if key in _ORIGINS and isinstance(value, str) and is_local(value)
+            else _with_origins(names, value)
+            for key, value in part.items()
+        }
+    return [_with_origins(names, v) for v in part] if isinstance(part, list) else part
+
+
+def _json(content: Any, indent: int | None = None) -> bytes:
+    return f"{json.dumps(content, indent=indent, ensure_ascii=False)}\n".encode()
+
+
+def _run_files(
+    run: RunFolder, configs: Configs, names: PublicNames
+) -> list[PublicFile]:
+    """Return the public files of a search: no samples, which may hold texts of tasks.
+
+    The front is one file, its chosen point the uploaded one.
+    """
+    front = run.read_front()
+    recipes = enumerate(map(run.recipe, range(len(front.points))))
+    merged = [i for i, p in recipes if p.exists() and _documents(p) == configs]
+    if not merged:
+        raise ArtifactError(
+            f"{run.path} has no recipe of this merge, so it is not the folder of its "
+            "search (or was searched again since); name another folder, or merge again"
+        )
+    content = front.model_dump(mode="json")
+    if front.selected != merged[0]:
+        reason = f"Point {merged[0]} of {len(front.points)} is the uploaded one."
+        content |= {"selected": merged[0], "select": {}, "reason": reason}
+    for point in content["points"]:
+        point.pop("recipe", None)  # its weights are the recipe
+    public = {run.front.name: _json(names.content(content))}
+    try:
+        public[run.config.name] = _public_config(run.config, names)
+        public[run.log.name] = _public_lines(run.log, names)
+        for pair in run.finished_pairs():
+            public[f"{pair.path.name}.jsonl"] = _public_lines(pair.log, names)
+    except (OSError, *DAMAGES) as error:
+        raise _unreadable(run.path, error) from None
+    return [PublicFile(f"{RUN_FOLDER}/{name}", text) for name, text in public.items()]
+
+
+def _public_lines(path: Path, names: PublicNames) -> bytes:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return b"".join(_json(names.content(json.loads(one))) for one in lines if one)
+
+
+def _public_config(path: Path, names: PublicNames) -> bytes:
+    """Rewrite a configuration, without its comments; files keep their names alone."""
+    public = names.config(read_yaml(path).content)
+    for task in (public.get("map") or {}).get("tasks", {}).values():
+        text = task.get("perplexity")
+        if isinstance(text, dict) and text.get("file"):
+            text["file"] = Path(text["file"]).name
+        elif isinstance(text, str):
+            task["perplexity"] = Path(text).name
+        if Path(str(task.get("lm_eval", ""))).suffix in {".yaml", ".yml"}:
+            task["lm_eval"] = Path(task["lm_eval"]).name
+    return yaml_text([public]).encode()
+
+
+def _visibility(target: Target, options: PushOptions) -> bool:
+    """Return whether the repository is or becomes private; it is never changed."""
+    if target.private is None:
+        return options.private is not False
+    if options.private not in {None, target.private}:
+        now, asked = ("private", "public") if target.private else ("public", "private")
+        raise ConfigError(
+            f"{target.url} is there already and {now}, not {asked}; change it in its "
+            "settings, or name another one"
+        )
+    return target.private
+
+
+def _find_target(api: HfApi | None, repo: str) -> Target:
+    """Look up a repository, by default of the user's own namespace."""
+    if api is None:
+        return Target(repo, f"{constants.ENDPOINT}/{repo}", None, asked=False)
+    me = api.whoami()["name"]
+    repo_id = repo if "/" in repo else f"{me}/{repo}"
+    url = f"{api.endpoint}/{repo_id}"
+    try:
+        info = api.model_info(repo_id)
+    except errors.RepositoryNotFoundError:
+        return Target(repo_id, url, None)
+    names = frozenset(str(file.rfilename) for file in info.siblings or ())
+    return Target(repo_id, url, bool(info.private), names, info.sha)
+
+
+def _hub_licence(api: HfApi | None, hub_id: str) -> Licence | None:
+    """Return the licence of a repository; None where the Hub does not say."""
+    try:
+        data = api.model_info(hub_id).card_data if api is not None else None
+    except errors.HfHubHTTPError:
+        return None
+    return read_licence(vars(data) if data else {})
+
+
+def _check_card(api: HfApi, card: str) -> list[str]:
+    """Validate the metadata of a card on the Hub; returns its warnings."""
+    answer = get_session().post(
+        f"{api.endpoint}/api/validate-yaml",
+        json={"content": card, "repoType": "model"},
+        headers={"authorization": f"Bearer {api.token}"},
+    )
+    found = answer.json()
+    refused, warned = (
+        [str(one.get("message")) for one in found.get(kind, ())]
+        for kind in ("errors", "warnings")
+    )
+    if refused:
+        raise ArtifactError(
+            "the Hub refuses the metadata of the model card, so nothing was uploaded: "
+            f"{'; '.join(refused)}; repair README.md, or give another --license"
+        )
+    return warned
+
+
 @contextmanager
-def hub_errors(api: HfApi, what: str) -> Iterator[None]:
+def _hub_errors(api: HfApi | None, what: str) -> Iterator[None]:
     """Convert errors of the Hub to HubError with advice; OSErrors of files stay."""
+    known = (errors.HTTPError, OSError)  # type: ignore[attr-defined]
+    # The others where something else than a Hub answers.
+    odd = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)
     try:
         yield
-    except (HTTPError, OSError, RuntimeError, ValueError, *_ODD) as error:
-        cause = _cause(error)
-        if isinstance(cause, OSError) and cause.filename is not None:
-            raise cause from None
-        text = _explain(cause, what, str(api.endpoint))
-        if isinstance(api.token, str):
-            text = text.replace(api.token, "[token]")
-        raise HubError(text) from None
-
-
-def _cause(error: BaseException) -> BaseException:
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, HTTPError | OSError):
-        cause = cause.__cause__
-    return cause or error
+    except (*known, *odd) as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, known):
+            cause = cause.__cause__
+        if api is None or (isinstance(cause, OSError) and cause.filename is not None):
+            raise
+        text = _explain(cause or error, what, str(api.endpoint))
+        raise HubError(text.replace(str(api.token), "[token]")) from None
 
 
 def _explain(error: BaseException, what: str, endpoint: str) -> str:
-    if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE forbids reaching the Hub; unset it and push again"
     text = (str(error).strip() or type(error).__name__).splitlines()[0][:_SHOWN]
-    if isinstance(error, _ODD):
-        text = f"{type(error).__name__}: {text}"
-        return f"{what}: {endpoint} is not a Hub ({text}); check HF_ENDPOINT"
-    if not isinstance(error, HfHubHTTPError):
+    if not isinstance(error, errors.HfHubHTTPError):
         return f"{what}: the Hub at {endpoint} cannot be used: {text}; {_AGAIN}"
     status = error.response.status_code
     text = (error.server_message or text)[:_SHOWN]
-    reason, _, advice = _ADVICE.get(status, f"the Hub fails; {_AGAIN}").partition("; ")
+    reason, _, advice = _ADVICE.get(status, f"the Hub refuses; {_AGAIN}").partition(
+        "; "
+    )
     return f"{what}: {reason} (HTTP {status}: {text}); {advice}"

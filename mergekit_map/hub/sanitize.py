@@ -7,58 +7,51 @@ go by their Hub id or by the name of their folder, any other file by its own nam
 from __future__ import annotations
 
 import html
-import itertools
 import json
 import mmap
 import os
 import re
 import urllib.parse
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from mergekit_map.errors import ArtifactError, ConfigError, nearest
-from mergekit_map.models.references import MODEL_KEYS, ModelPart, Reference
+from mergekit_map.models.references import (
+    MODEL_KEYS,
+    ModelPart,
+    Reference,
+    referenced_models,
+)
 from mergekit_map.utils.text import secrets
 
 RUN_FOLDER = "mergekit-map"  # where the search lies in a repository
 # Tokens may look like paths.
 VOCABULARIES = {
-    "tokenizer.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "added_tokens.json",
-    "tokenizer.model",
+    *("added_tokens.json", "merges.txt", "tokenizer.json", "tokenizer.model"),
+    *("vocab.json", "vocab.txt"),
 }
-# Part of what was measured: a prompt may name folders such as /root.
-_PROMPTS = {
-    "chat_template.json",
-    "generation_config.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "special_tokens_map.json",
-    "tokenizer_config.json",
+# Parts of what was measured: a prompt may name folders such as /root.
+_PROMPTS = VOCABULARIES | {
+    *("chat_template.json", "generation_config.json", "preprocessor_config.json"),
+    *("processor_config.json", "special_tokens_map.json", "tokenizer_config.json"),
 }
 # A folder of the Hub's cache, which is named by repository and commit.
-_SNAPSHOT = re.compile(r".*/models--([^/]+)/snapshots/([^/]+)")
+_SNAPSHOT = re.compile(r".*/models--([^/]+)/snapshots/([^/]+)/?")
 
 # Where a known path may start and end in a text; JSON writes a line's end as two
-# letters. An unknown path starts at none that belongs to a URL, either.
+# letters. An unknown path does not start within a URL.
 _START, _END = r"(?:(?<![\w.~-])|(?<=\\[nrt]))", r"(?![\w-]|\.\w)"
-_REST = r"(?:/[^\s\"'`<>|,;:()\[\]{}\\&]*)?"
 _BEFORE = r"(?:(?<![\w.~/:-])|(?<=file://)|(?<=\\[nrt]))"
 _ABSOLUTE = rf"{_BEFORE}(?:/[\w.+@-]+){{2,}}"
-# The home directory of somebody, on any machine.
-_HOMES = rf"{_BEFORE}/(?:home|Users)/[\w.-]+"
+_HOMES = rf"{_BEFORE}/(?:home|Users)/[\w.-]+"  # on any machine
+# Folders that every machine has.
+_COMMON = re.compile("/(?:bin|dev|etc|lib|lib64|opt|proc|sbin|sys|usr)/")
 _TOKEN = r"hf_[A-Za-z0-9]{20,}"
 # Shorter ones may be in any file by chance, a password of the environment in prose.
 _TOKEN_LENGTH, _SECRET_LENGTH = 8, 16
-# Folders that every machine has.
-_COMMON = ("/bin", "/dev", "/etc", "/lib", "/opt", "/proc", "/sbin", "/sys", "/usr")
 _SHOWN = 10  # findings; a file with more has the same one many times
 
 # A recipe: a merge configuration for each of its stages.
@@ -80,31 +73,25 @@ class PublicFile:
             return len(self.content)
         return self.content.stat().st_size
 
-    @property
-    def rewritten(self) -> bool:
-        """Whether it differs from the file on this machine."""
-        return isinstance(self.content, bytes)
-
 
 @dataclass(frozen=True)
 class PublicNames:
     """Public names of the models of a merge."""
 
-    folders: Mapping[str, str]  # absolute path of a local model to its public name
-    hub_ids: Mapping[str, str]  # the same for those that the Hub has, too
+    names: Mapping[str, str]  # of a local model by its absolute path; Hub ids have a /
     directory: str = "/"  # where relative paths of configurations start
     home: str = "/"
 
     def hub_id(self, part: str) -> str | None:
         """Return the Hub repository of a model or adapter; None for a local one."""
         path = self._full(ModelPart.parse(part).path)
-        if path in self.hub_ids:
-            return ModelPart.parse(self.hub_ids[path]).path
-        return None if path in self.folders or is_local(path) else path
+        name = ModelPart.parse(self.names.get(path, path)).path
+        there = "/" in name if path in self.names else not is_local(name)
+        return name if there else None
 
     def hub_parents(self, configs: Configs) -> list[str]:
         """List the Hub repositories that a recipe takes its models from."""
-        found = [self.hub_id(part) for part in parts_of(configs)]
+        found = map(self.hub_id, parts_of(configs))
         return list(dict.fromkeys(hub_id for hub_id in found if hub_id))
 
     def reference(self, reference: str) -> str:
@@ -129,39 +116,23 @@ class PublicNames:
         return self.text(part) if isinstance(part, str) else part
 
     def text(self, text: str) -> str:
-        """Replace paths: those of models in every spelling, any other by its name."""
-        return re.sub(_ABSOLUTE, _last_name, self._pattern.sub(self._named, text))
+        """Replace every absolute path by its last name, a home directory by a dot."""
+        home = rf"{_START}{re.escape(self.home)}{_END}"
+
+        def last_name(path: re.Match[str]) -> str:
+            own = re.fullmatch(rf"{home}|{_HOMES}", path[0])
+            return "." if own else path[0].rpartition("/")[2]
+
+        return re.sub(rf"{_ABSOLUTE}|{home}", last_name, text)
 
     def _part(self, part: ModelPart) -> str:
         path = self._full(part.path)
-        name = self._names.get(path) or (Path(path).name if is_local(path) else path)
+        name = self.names.get(path) or (Path(path).name if is_local(path) else path)
         return name if "@" in name else str(ModelPart(name, part.revision))
 
     def _full(self, path: str) -> str:
         full = os.path.normpath(os.path.join(self.directory, path))
-        return full if full in self._names else path
-
-    @cached_property
-    def _names(self) -> dict[str, str]:
-        return {**self.folders, **self.hub_ids}
-
-    @cached_property
-    def _spellings(self) -> dict[str, str]:
-        known = {self.home: "", **self._names}
-        return {s: n for p, n in known.items() if p != "/" for s in _spellings(p)}
-
-    @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        return re.compile(f"{_START}({_either(self._spellings)}){_END}({_REST})")
-
-    def _named(self, match: re.Match[str]) -> str:
-        name, rest = self._spellings[match[1]], match[2]
-        return f"{name}{rest}" if name else rest.rstrip("/").rpartition("/")[2] or "."
-
-
-def _last_name(match: re.Match[str]) -> str:
-    home = re.fullmatch(_HOMES, match[0])
-    return "." if home else match[0].rpartition("/")[2]
+        return full if full in self.names else path
 
 
 def public_names(
@@ -179,34 +150,27 @@ def public_names(
     """
     paths = [part.path for r in references for part in Reference.parse(r).parts]
     local = list(dict.fromkeys(path for path in paths if is_local(path)))
-    hub_ids = {path: hub_id for path in local if (hub_id := _hub_snapshot(path))}
-    for given, hub_id in (parents or {}).items():
-        hub_ids[_local_model(local, given)] = hub_id
-    folders: dict[str, str] = {}
+    names = {_local_model(local, given): i for given, i in (parents or {}).items()}
     for path in local:
-        if path not in hub_ids:
-            folders[path] = _unused(Path(path).name or "model", folders.values())
-    return PublicNames(folders, hub_ids, directory, str(Path.home()))
+        if snapshot := _SNAPSHOT.fullmatch(path):
+            hub_id = f"{snapshot[1].replace('--', '/')}@{snapshot[2]}"
+            names.setdefault(path, hub_id)
+        folder, taken = Path(path).name or "model", set(names.values())
+        others = (f"{folder}-{number}" for number in range(2, len(local) + 2))
+        free = (name for name in (folder, *others) if name not in taken)
+        names.setdefault(path, next(free))
+    return PublicNames(names, directory, str(Path.home()))
 
 
 def _local_model(local: Sequence[str], given: str) -> str:
     full = str(Path(given).expanduser().resolve())
     named = [path for path in local if Path(path).name == given]
     found = [full] if full in local else named
-    if not found:
-        names = {Path(path).name for path in local}
-        known = nearest(given, names) if names else "all models are of the Hub"
-        raise ConfigError(f"--parent: no local model is called {given!r}; {known}")
-    if len(found) > 1:
-        raise ConfigError(
-            f"--parent: {given!r} may be any of {', '.join(found)}; give the path"
-        )
+    if len(found) != 1:
+        known = f"may be any of {', '.join(found)}" if found else "is no local model"
+        have = "" if found else f" ({nearest(given, {Path(p).name for p in local})})"
+        raise ConfigError(f"--parent: {given!r} {known}{have}; give its path")
     return found[0]
-
-
-def _unused(name: str, taken: Collection[str]) -> str:
-    others = (f"{name}-{number}" for number in itertools.count(2))
-    return next(free for free in itertools.chain([name], others) if free not in taken)
 
 
 def is_local(reference: str) -> bool:
@@ -214,15 +178,10 @@ def is_local(reference: str) -> bool:
     return reference.startswith(("/", ".", "~")) or reference.count("/") > 1
 
 
-def _hub_snapshot(path: str) -> str | None:
-    match = _SNAPSHOT.fullmatch(path.rstrip("/"))
-    return f"{match[1].replace('--', '/')}@{match[2]}" if match else None
-
-
 def models_of(configs: Configs) -> list[str]:
     """List the models of a recipe, the base model first, without its own stages."""
     stages = {config.get("name") for config in configs}
-    found = dict.fromkeys(model for config in configs for model in _models(config))
+    found = dict.fromkeys(m for config in configs for m in referenced_models(config))
     return [model for model in found if model not in stages]
 
 
@@ -230,17 +189,6 @@ def parts_of(configs: Configs) -> list[str]:
     """List the folders and repositories that models and adapters come from."""
     models = map(Reference.parse, models_of(configs))
     return list(dict.fromkeys(str(part) for model in models for part in model.parts))
-
-
-def _models(part: Any) -> Iterator[str]:
-    if isinstance(part, Mapping):
-        for key in ("base_model", "model"):
-            if isinstance(part.get(key), str):
-                yield part[key]
-        part = list(part.values())
-    if isinstance(part, list):
-        for item in part:
-            yield from _models(item)
 
 
 def refuse_leaks(
@@ -255,60 +203,48 @@ def refuse_leaks(
         for file in files
         for line, what in _leaks(file, names, secret)
     ]
-    if not found:
-        return
-    listing = "\n".join(found[:_SHOWN])
-    if len(found) > _SHOWN:
-        listing += f"\nand {len(found) - _SHOWN} more"
-    raise ArtifactError(
-        "nothing was uploaded: no file may hold a path of this machine or a token, but "
-        f"these do; remove them and push again:\n{listing}"
-    )
+    if found:
+        more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+        listing = "\n".join([*found[:_SHOWN], *more])
+        raise ArtifactError(
+            "nothing was uploaded: no file may hold a path of this machine or a token, "
+            f"but these do; remove them and push again:\n{listing}"
+        )
 
 
 def _leaks(
     file: PublicFile, names: PublicNames, secret: re.Pattern[bytes]
 ) -> Iterator[tuple[int, str]]:
     path = PurePosixPath(file.path)
-    searched = path.parts[0] == RUN_FOLDER
-    prompt = path.name in VOCABULARIES | _PROMPTS or path.suffix == ".jinja"
-    prompt = prompt and not searched
-    config = path.suffix == ".json" and not searched  # loaders read it as it is
-    known = [*names.folders, *names.hub_ids, *([] if prompt else [names.home])]
-    spelled = [s for one in known if one != "/" for s in _spellings(one)]
-    paths = f"{_START}(?:{_either(spelled)}){_END}"
-    if (config or searched) and not prompt:
-        paths += rf"|{_HOMES}/[\w.+@-]+"
+    prompt = path.name in _PROMPTS or path.suffix == ".jinja"
+    places = [*names.names, *([] if prompt else [names.home])]
+    known = f"{_START}(?:{_either(s for p in places for s in _spellings(p))}){_END}"
+    known += "" if prompt else rf"|{_HOMES}/[\w.+@-]+"
     with _opened(file) as data:
         for match in secret.finditer(data):
             yield _line(data, match), "an access token"
-        for match in re.finditer(paths.encode(), data):
+        for match in re.finditer(known.encode(), data):
             yield _line(data, match), f"the local path {_shown(match)}"
-        if prompt or config:
-            return
-        for match in re.finditer(_ABSOLUTE.encode(), data):
+        for match in () if prompt else re.finditer(_ABSOLUTE.encode(), data):
             place = _shown(match).rstrip(".")  # of a sentence
-            common = place.startswith(tuple(f"{folder}/" for folder in _COMMON))
-            known_ = re.match(paths.encode(), match[0])
-            if not common and not known_ and os.path.exists(place):
+            found = _COMMON.match(place) or re.match(known.encode(), match[0])
+            if not found and os.path.exists(place):
                 yield _line(data, match), f"the local path {place}"
 
 
 @contextmanager
 def _opened(file: PublicFile) -> Iterator[_Bytes]:
     """Open a file; of safetensors the header, which is all text they have."""
-    if not isinstance(file.content, Path):
-        yield file.content
-    elif file.size == 0:
-        yield b""
-    else:
-        with file.content.open("rb") as opened:
-            if file.content.suffix == ".safetensors":
-                length = int.from_bytes(opened.read(8), "little")
-                yield opened.read(min(length, file.size))
-            else:
-                with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                    yield data
+    if isinstance(file.content, bytes) or file.size == 0:
+        yield file.content if isinstance(file.content, bytes) else b""
+        return
+    with file.content.open("rb") as opened:
+        if file.content.suffix == ".safetensors":
+            length = int.from_bytes(opened.read(8), "little")
+            yield opened.read(min(length, file.size))
+        else:
+            with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                yield data
 
 
 def _line(data: _Bytes, match: re.Match[bytes]) -> int:
@@ -325,9 +261,9 @@ def _either(texts: Iterable[str]) -> str:
 
 
 def _spellings(path: str) -> set[str]:
-    """List the spellings of a path in text, JSON, YAML, HTML and links."""
+    """List the spellings of a path in text, JSON, YAML, HTML and links; of / none."""
     escaped = json.dumps(path)[1:-1]
-    return {
+    spelled = {
         path,
         escaped,
         json.dumps(path, ensure_ascii=False)[1:-1],
@@ -336,3 +272,4 @@ def _spellings(path: str) -> set[str]:
         html.escape(path),
         urllib.parse.quote(path),
     }
+    return spelled - {"/"}

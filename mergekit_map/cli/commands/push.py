@@ -22,7 +22,7 @@ from mergekit_map.utils.text import bytes_in_words
 
 if TYPE_CHECKING:
     from mergekit_map.hub.metadata import Licence, Licences
-    from mergekit_map.hub.plan import Plan
+    from mergekit_map.hub.push import Plan
 
 _MOST_ROWS = 8  # for files of one kind in one folder
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
@@ -108,8 +108,7 @@ def push(
     with starting(f"reading {out} and asking the Hub"):
         from huggingface_hub import utils
 
-        from mergekit_map.hub.plan import PushOptions, plan_push
-        from mergekit_map.hub.push import open_hub, upload
+        from mergekit_map.hub.push import PushOptions, open_hub, plan_push, upload
 
     run = None if run is None else readable_folder(run)
 
@@ -138,9 +137,7 @@ def push(
         raise refused
     else:
         _confirm(plan, private=private, yes=yes)
-        url = upload(
-            api, plan.target, plan.files, plan.removed, message, private=plan.private
-        )
+        url = upload(api, plan, message)
         said = f"holds the merge: {url}" if url else "holds all of this already."
         click.echo(f"{plan.target.url} {said}")
     answer(
@@ -191,7 +188,7 @@ def _show(plan: Plan) -> None:
     for name, paths in _grouped(list(by_path)).items():
         files = [by_path[path] for path in paths]
         size = bytes_in_words(sum(file.size for file in files))
-        rewritten = any(file.rewritten for file in files)
+        rewritten = any(isinstance(file.content, bytes) for file in files)
         note = "without local paths" if rewritten else ""
         if name == "README.md":
             note = "model card"
@@ -206,26 +203,18 @@ def _show(plan: Plan) -> None:
         _visibility(plan),
         f"Licence: {licence}; of the parents: {', '.join(parents)}",
         *_unnamed(plan),
-        *([f"{plan.kept} other files of the repository stay."] if plan.kept else []),
-        *_left_out(plan),
+        *([f"Not uploaded: {', '.join(plan.left_out)}"] if plan.left_out else []),
         *(f"The Hub warns: {warning}" for warning in plan.warnings),
     ]
     for line in lines:
         console.print(Text() + line, soft_wrap=True)
 
 
-def _left_out(plan: Plan) -> list[str]:
-    if not plan.left_out:
-        return []
-    names = ", ".join(_grouped(plan.left_out))
-    return [f"Not uploaded, as no file of a merge is called so: {names}"]
-
-
 def _unnamed(plan: Plan) -> list[str]:
-    if not plan.unnamed:
-        return []
-    typed = [f"  --parent {shlex.quote(model)}=owner/name" for model in plan.unnamed]
-    return ["Not in base_model, as no Hub id is known; if there is one, add:", *typed]
+    local = [name for name in plan.licences if "/" not in name]
+    typed = [f"  --parent {shlex.quote(name)}=owner/name" for name in local]
+    title = "Not in base_model, as no Hub id is known; if there is one, add:"
+    return [title, *typed] if typed else []
 
 
 def _grouped(files: Sequence[str]) -> dict[str, list[str]]:
