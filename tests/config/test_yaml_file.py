@@ -27,7 +27,7 @@ def test_what_holds_no_other_may_be_on_one_line() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "map:\n  tasks:\n    a: 1\n  search: {seed: 3}\n  select:\n    prefer:\n      a: 2",
+        "map:\n  tasks: {a: 1}\n  search: {seed: 3}\n  select:\n    prefer:\n     a: 2",
         "map: {tasks: {a: 1}}\n",
         "map:\n  tasks: {a: 1}\n  search:\nother: 3\n",
         "map:\n    # mine\n    search: # as well\n        evaluations: 3 # at most\n",
