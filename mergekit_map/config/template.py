@@ -43,7 +43,7 @@ def map_block(
     known = tasks or {
         name: f"{{perplexity: {scalar(f'{name}.txt')}}}" for name in names
     }
-    example = f"{{prefer: {flow_text(dict.fromkeys(names, 1))}}}"
+    example = f"prefer: {flow_text(dict.fromkeys(names, 1))}"
     search, select = settings.get("search"), {**settings.get("select", {})}
     if on_base:
         select = {"not_worse_than": "base", **select}
@@ -58,9 +58,9 @@ def map_block(
         if search
         else f"  # search: {default}  # at most; or {{hours: 2}}",
         f"  select: {flow_text(select)}"
-        + ("" if "prefer" in select else f"  # {example}")
+        + ("" if "prefer" in select else f"  # and, for example, {example}")
         if select
-        else f"  # select: {example}  # how much each task counts",
+        else f"  # select: {{{example}}}  # how much each task counts",
     ]
 
 

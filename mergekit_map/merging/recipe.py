@@ -87,7 +87,7 @@ def _merge_options(space: MergeSpace, options: MergeOptions) -> list[str]:
     if draws_random_numbers(space):
         words += ["--random-seed", str(options.random_seed)]
     if models_with_adapter(space.template):
-        words += ["--lora-merge-cache", str(options.lora_merge_cache)]
+        words += ["--lora-merge-cache", "CACHE"]  # any folder: the bits are the same
         if options.lora_merge_dtype:
             words += ["--lora-merge-dtype", options.lora_merge_dtype]
     if str(options.device) != "cpu":

@@ -31,7 +31,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
 from pydantic import ValidationError
 
 from mergekit_map.config.problems import in_words
-from mergekit_map.errors import ArtifactError, MergeError
+from mergekit_map.errors import ArtifactError, MergeError, alike
 from mergekit_map.models.config_checks import Settings
 from mergekit_map.models.references import ModelPart, Reference
 from mergekit_map.models.safetensors_headers import (
@@ -309,11 +309,21 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
         ) from None
     except (HTTPError, OSError) as error:
         raise MergeError(
-            f"{NO_FOLDER} {path!r}, and the Hub gives no repository of that "
-            f"name: {_reason(error)}; check the name, your network and "
+            f"{NO_FOLDER} {path!r}{_like(path)}, and the Hub gives no repository of "
+            f"that name: {_reason(error)}; check the name, your network and "
             "HF_HUB_OFFLINE"
         ) from None
     return Path(folder)
+
+
+def _like(path: str) -> str:
+    """Suggest a model's folder like one that is not there."""
+    with suppress(OSError):
+        folders = Path(path).parent.iterdir()
+        known = [str(one) for one in folders if (one / "config.json").exists()]
+        if found := alike(path, known):
+            return f" ({found})"
+    return ""
 
 
 def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:

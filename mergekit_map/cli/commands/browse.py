@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import click
-
-from mergekit_map.errors import EvaluationError
-from mergekit_map.utils.shutdown import deferred
-from mergekit_map.utils.text import printable
-
-if TYPE_CHECKING:
-    from mergekit_map.workflows.chat import ChatModel
-
-
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from mergekit_map.cli.commands.select import merge_and_show
 from mergekit_map.cli.mergekit_options import (
@@ -35,14 +25,16 @@ from mergekit_map.cli.options import (
     trust_option,
 )
 from mergekit_map.cli.output import is_terminal
-from mergekit_map.errors import ConfigError, MapError
+from mergekit_map.errors import ConfigError, EvaluationError, MapError
 from mergekit_map.utils.files import refuse_existing
+from mergekit_map.utils.shutdown import deferred
+from mergekit_map.utils.text import printable
 
 if TYPE_CHECKING:
     from mergekit_map.browse.app import ExitAction
     from mergekit_map.browse.state import View
     from mergekit_map.results.run_folder import RunFolder
-    from mergekit_map.workflows.chat import ChatModels
+    from mergekit_map.workflows.chat import ChatModel, ChatModels
 
 
 def talk(model: ChatModel, name: str) -> None:

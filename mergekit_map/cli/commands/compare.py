@@ -65,13 +65,11 @@ def compare(
     *,
     trust_run: bool,
 ) -> None:
-    """Hold finished searches against opponents and baselines: the paper's tables.
+    """Compare finished searches with other searches and baselines: the paper's tables.
 
-    Each opponent evaluates as many merges as --budget says, or as can be measured on as
-    many documents as the search took, on all documents each; the front of each RUN adds
-    up to 100, and the baselines about 50 and one per preference and model. How many it
-    will be is said first. All goes into the log of the RUN: stopped, the same command
-    goes on where it was; finished, it measures nothing again. No search fits any of it.
+    Each opponent measures as many merges as --budget says, by default on as many
+    documents as the search did. All is kept in the log of RUN: if stopped, the same
+    command continues; finished, it measures nothing again.
 
     Example: mergekit-map compare my-search --opponents random,nsga2 --budget 100
     """

@@ -295,15 +295,7 @@ def _what_the_budget_allows(probe: Probe, plan: Plan, merges: int) -> str:
     words = f"The budget allows about {merges} merges"
     if merges < plan.safe:
         return f"{words}: below {plan.safe} a front is a guess.\n"
-    if merges < plan.default:
-        return (
-            f"{words}: enough for a fit, and fewer than the {plan.default} that a "
-            "search without a budget may take.\n"
-        )
-    return (
-        f"{words}; without a budget a search takes at most {plan.default}, and stops "
-        "before that when the front is known.\n"
-    )
+    return f"{words}; without a budget a search takes at most {plan.default}.\n"
 
 
 def _time(seconds: float) -> str:
