@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ from pydantic import JsonValue, TypeAdapter
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading
 from mergekit_map.results.holdout import Amount, Gain
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
-from mergekit_map.results.multiple_testing import PairedMerges, compare
+from mergekit_map.results.multiple_testing import ALPHA, PairedMerges, compare
 from mergekit_map.results.paired import Differences
 from mergekit_map.surrogates.arrays import IntArray, finite
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
@@ -210,16 +211,21 @@ def with_gains(front: Front) -> Front:
     if (holdout := front.holdout) is None:
         return front
     found, before = gains(front), gains(front, in_search=True)
+    # Bonferroni's bound for all of these differences between search and held-out.
+    most = NormalDist().inv_cdf(1 - ALPHA / 2 / (len(_RIVALS) * len(front.tasks)))
     compared = []
     for label in (BASE, BEST_PARENT, SOUP):
         rival, earlier = found.rival(label), before.rival(label)
         for task, one in rival.tasks.items() if rival is not None else ():
             if found.sources[task] != "held-out" or one.stderr == 0:
                 continue  # the chosen merge is the rival itself
-            sign, was = front.tasks[task].metric.sign, None
+            sign, was, kept = front.tasks[task].metric.sign, None, None
             if earlier is not None and before.sources[task] == "measured":
                 old = earlier.tasks[task]
                 was = Amount(value=sign * old.amount, stderr=old.stderr)
+                if one.stderr is not None and old.stderr is not None:
+                    noise = most * math.hypot(one.stderr, old.stderr)
+                    kept = abs(one.amount - old.amount) <= noise
             compared.append(
                 Gain(
                     task=task,
@@ -227,31 +233,11 @@ def with_gains(front: Front) -> Front:
                     held_out=Amount(value=sign * one.amount, stderr=one.stderr),
                     measured=was,
                     verdict=one.verdict,
+                    kept=kept,
                 )
             )
-    updated = holdout.model_copy(update={"gains": _with_promises(compared)})
+    updated = holdout.model_copy(update={"gains": tuple(compared)})
     return front.model_copy(update={"holdout": updated})
-
-
-def _with_promises(found: Sequence[Gain]) -> tuple[Gain, ...]:
-    """Add whether gains are those of the search but for noise, tested together."""
-    pairs = [(gain.held_out, gain.measured or Amount(value=0.0)) for gain in found]
-    values, stderrs = (
-        np.array([[getattr(a, name) for a in pair] for pair in pairs], np.float64)
-        for name in ("value", "stderr")
-    )
-    values, stderrs = values.reshape(-1, 2), stderrs.reshape(-1, 2)
-    apart = np.hypot(*stderrs.T)[:, None]
-    every = np.full_like(apart, np.inf), np.zeros(1, bool)
-    both = PairedMerges(values[:, :1], values[:, 1:], apart, *every)
-    cells = np.argwhere(apart >= 0)
-    verdicts = dict(zip(cells[:, 0].tolist(), _verdicts(both, cells), strict=True))
-    return tuple(
-        gain.model_copy(update={"kept": verdicts[row] == "noise"})
-        if row in verdicts
-        else gain
-        for row, gain in enumerate(found)
-    )
 
 
 def best_single(front: Front, task: str) -> Merge | None:
