@@ -29,6 +29,7 @@ from mergekit_map.results.multiple_testing import PairedMerges
 from mergekit_map.surrogates.arrays import FloatArray
 
 _STDERRS = 1.96  # 95 % of errors lie within so many standard errors
+_WORTH_MORE = 0.005  # share of the hypervolume that is worth another search
 _SAME_DIGITS = 1e-4  # relative difference that four digits do not show
 
 
@@ -221,6 +222,8 @@ def decides(finding: Finding) -> bool:
             return not finding.reliable
         case TradeOff():
             return finding.kind == "within noise"
+        case AtBounds():
+            return max(end.gain for end in finding.borders) >= _WORTH_MORE
         case Ending() | PredictionChecks():
             return False
     return True

@@ -46,13 +46,11 @@ def headline(front: Front, found: Gains, advice: str | None = None) -> str:
     if advice is not None:
         instead = {SOUP: "use it (`recipes/soup.yml`)", BASE: "keep it"}
         return f"No merge beats {called(advice)} here: {instead.get(advice, 'use it')}."
-    clauses = [
-        limits_in_words(front),
-        _kept(found),
-        _worse_than_base(found),
-        _against_soup(found),
-    ]
-    first, *others = filter(None, clauses)
+    based = [_kept(found), _worse_than_base(found), _against(found, SOUP)]
+    if found.rival(BASE) is None:
+        based = [_against(found, SOUP), _against(found, BEST_PARENT)]
+    clauses = filter(None, [limits_in_words(front), *based])
+    first, *others = [*clauses] or ["was chosen; no reference point was measured"]
     text = "; ".join([first, *(f"it {clause}" for clause in others)])
     return f"The {merge_name(front, front.chosen)} {text}."
 
@@ -238,8 +236,6 @@ def _kept(found: Gains) -> str:
 def _better_than_base(found: Gains) -> str:
     if better := found.where(BASE, "better"):
         return f"is better than the base on {_tasks(better)}"
-    if found.rival(BASE) is None:
-        return "has no base to compare with"
     return "is not significantly better than the base"
 
 
@@ -248,15 +244,15 @@ def _worse_than_base(found: Gains) -> str:
     return f"is worse than the base on {_tasks(worse)}" if worse else ""
 
 
-def _against_soup(found: Gains) -> str:
-    better, worse, same = (found.where(SOUP, verdict) for verdict in VERDICTS)
+def _against(found: Gains, label: str) -> str:
+    better, worse, same = (found.where(label, verdict) for verdict in VERDICTS)
     if not (better or worse or same):
         return ""
     if not better and not worse:
-        return "shows no significant difference from the soup"
+        return f"shows no significant difference from the {label}"
     known = [("better", better), ("worse", worse)]
     parts = [f"{word} on {_tasks(tasks)}" for word, tasks in known if tasks]
-    parts[0] = parts[0].replace(" on ", " than the soup on ", 1)
+    parts[0] = parts[0].replace(" on ", f" than the {label} on ", 1)
     rest = f", with no significant difference on {_tasks(same)}" if same else ""
     return f"is {' and '.join(parts)}{rest}"
 

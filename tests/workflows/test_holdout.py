@@ -191,7 +191,7 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
         main, ["select", "run", f"--index={other}"]
     )
 
-    said = " ".join(selected.stderr.split())
+    said = " ".join(selected.output.split())
     assert "Predicted by the model of the search" in said
     assert read(f"{run}/front.json")["holdout"]["gains"] == []
 
