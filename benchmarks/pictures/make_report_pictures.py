@@ -35,7 +35,7 @@ from browser import open_browser, watched_page
 
 WIDTHS = (1280, 400)
 SCHEMES = ("light", "dark")
-LAST = ".point"  # the part of the page that a picture in the docs ends with
+LAST = "section.point"  # the part of the page that a picture in the docs ends with
 
 
 def main() -> None:
