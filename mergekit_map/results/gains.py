@@ -185,8 +185,8 @@ def _on_held_out(front: Front) -> tuple[set[str], Front]:
     tasks, shown = set(measured[0]), []
     for merge, there in zip(merges, measured, strict=True):
         readings = dict.fromkeys(tasks, UNKNOWN)
-        known = {t: a for t, a in there.items() if t in tasks}
-        readings |= {t: Reading.of(a.value, a.stderr) for t, a in known.items()}
+        held = {t: a for t, a in there.items() if t in tasks}
+        readings |= {t: Reading.of(a.value, a.stderr) for t, a in held.items()}
         shown.append(
             merge.model_copy(update={"measured": {**merge.measured, **readings}})
         )
