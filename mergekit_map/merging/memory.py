@@ -166,10 +166,12 @@ def needs(
     spec: MapBlock,
     options: MergeOptions,
     models: Sequence[InspectedModel],
+    beside: MergeSpace | None = None,
 ) -> tuple[list[Need], list[Need]]:
     """List the memory, without activations, and the disk space that a search needs.
 
-    Files that are written anew for each merge count once.
+    Files that are written anew for each merge count once. ``beside`` is the linear
+    merge of base, parents and soup, if that is measured before the search.
     """
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None:
@@ -178,7 +180,11 @@ def needs(
     size = _shipped_bytes(facts, space)
     copies = len(models) - count_in_low_rank(space.template, options)
     held = copies * _copy_bytes(facts, space.template.get("dtype"))
-    disk = _disk_needs(space, spec, size, held + size)
+    disk = [*_disk_needs(space, spec, size, held + size)]
+    recorded = len(models) * _copy_bytes(facts, space.template.get("dtype")) + size
+    if beside is not None and spec.merge == "memory" and not lacking_room(recorded):
+        what = "base, parents and soup, recorded"
+        disk.append(_disk_need(what, recordings_folder(), recorded, "source"))
     return memory, [*_sources(options, models), *disk]
 
 

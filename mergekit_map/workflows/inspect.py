@@ -330,7 +330,8 @@ def _engines(project: Project) -> dict[str, str]:
 def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
     space, spec, options = project.space, project.spec, project.options
     study = project.outline()
-    memory, disk = needs(space, spec, options, models)
+    beside = project.on_disk.space if project.on_disk else None
+    memory, disk = needs(space, spec, options, models, beside)
     place = storage(space, spec, options, models)
     return Plan(
         strategy=spec.search.strategy,

@@ -15,6 +15,7 @@ from fakes import line, make_study
 from scipy.stats import qmc
 
 from mergekit_map.results.front import Front
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import write_samples
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.study import StudyResult
@@ -74,7 +75,9 @@ def test_a_step_is_told_as_a_wrong_shape_and_a_miss(
 
     if records == "with records per item":
         task = PerplexityText("loss", ("text",), 100, 9, "")
-        front = with_differences(front, {"loss": task}, Records(tmp_path, tmp_path, {}))
+        front = with_differences(
+            front, {"loss": task}, Records(tmp_path, RunFolder(tmp_path))
+        )
         assert front.differences["loss"].items == N
 
     words = " ".join(front.verdicts)

@@ -12,9 +12,13 @@ import peft
 import pytest
 import torch
 import transformers
-from nested_runs import invoke, write
+from nested_runs import invoke, stock, write
+from plain_runs import write_plain
+from safetensors.torch import load_file
 
 from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.gains import anchor_values, gains
+from mergekit_map.results.limits import find_limits
 from mergekit_map.results.records import read_record
 from mergekit_map.types import BASE, SOUP
 
@@ -138,3 +142,57 @@ def test_references_are_the_models_on_disk_for_every_method(
         assert values(corners[alone]) != pytest.approx(truth["a"], rel=1e-4)
         known = front.differences["fr"].merges
         assert known == tuple(range(len(front.known)))
+
+
+def test_a_share_is_of_the_gain_of_the_model_on_disk(
+    family: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [load_file(family[n] / "model.safetensors") for n in ("base", "a", "b")]
+    base, *tuned = (100 * row["lm_head.weight"][3].mean().item() for row in rows)
+    # The tasks are each other's opposite: a gain of a model on one of them.
+    task, parent = ("one", min(tuned)) if min(tuned) < base else ("two", -max(tuned))
+    base = base if task == "one" else -base
+    config = write_plain(family, refine=False)
+    config["merge_method"] = "ties"
+    for entry in config["models"]:
+        entry["parameters"] = {"density": 0.5}
+    config["map"]["select"] = {"require": {task: "40%"}}
+    write(config)
+
+    invoke("search", "config.yml", "run")
+
+    front = read_front("run")
+    (limit,) = find_limits(front.select, front.metrics, anchor_values(front)).values()
+    assert limit.value == pytest.approx(base + 0.4 * (parent - base), rel=1e-6)
+    chosen = front.chosen.measured[task].value
+    assert chosen is not None
+    share = (chosen - base) / (parent - base)
+    assert gains(front).kept[task] == pytest.approx(share, rel=1e-6)
+    # Nothing is measured again.
+    log = Path("run/evaluations.jsonl").read_bytes()
+    found = Path("run/front.json").read_bytes()
+    invoke("search", "config.yml", "run")
+    assert Path("run/evaluations.jsonl").read_bytes() == log
+    assert Path("run/front.json").read_bytes() == found
+
+
+def test_held_out_documents_and_the_recipe_of_the_soup(
+    parents: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_search(parents, "ties", holdout=0.3)
+
+    invoke("search", "config.yml", "run")
+
+    holdout = read_front("run").holdout
+    assert holdout is not None
+    assert {BASE, SOUP} < {merge.label for merge in holdout.merges}
+    assert SOUP in {gain.other for gain in holdout.gains}
+    stock("run/recipes/soup.yml", "soup")
+    found = load_file("soup/model.safetensors")
+    base, one = (
+        load_file(parents[name] / "model.safetensors") for name in ("base", "fr")
+    )
+    norm = "model.norm.weight"  # which the adapter leaves as it is
+    torch.testing.assert_close(found[norm], (base[norm] + one[norm]) / 2)

@@ -31,10 +31,11 @@ def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> N
 
     assert plan["searched"] == 15
     assert plan["front"] == 5
-    assert plan["measurements"] == plan["expected"] == 2 * 20
+    assert plan["references"] == 1  # the soup, as no parts are dropped
+    assert plan["measurements"] == plan["expected"] == 2 * (20 + 1)
     copy = 2 * 35680
     assert [need["n_bytes"] for need in plan["memory"]] == [copy, 3 * copy]
-    assert [need["n_bytes"] for need in plan["disk"]] == [4 * copy, copy]
+    assert [need["n_bytes"] for need in plan["disk"]] == [4 * copy, copy, 4 * copy]
     config["map"]["search"] |= {"gradients": True}
     assert inspected(config)["plan"]["memory"][0]["n_bytes"] == 2 * copy
     config["map"]["task_vectors"] = "memory"
@@ -50,7 +51,8 @@ def test_nested_checkpoints_are_counted(base: Path, tmp_path: Path) -> None:
 
     # Base, soup and four models; then three pairs of 20 merges, and what is chosen of
     # the first two; then the front.
-    assert plan["searched"] == 6 + 3 * 20 + 2
+    assert plan["references"] == 6
+    assert plan["searched"] == 3 * 20 + 2
     # The pair that does not own the only task is measured on it all the same.
     assert plan["measurements"] == plan["expected"] == 6 + 60 + 2 + 5
     copy = 4 * 35680

@@ -1,0 +1,97 @@
+"""Which merges of a search are base, parents and soup."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_space import merge, space_of, weighted
+
+from mergekit_map.merging.recipe import stock_config
+from mergekit_map.merging.reference_points import reference_points, soup_weights
+
+EVERY = ["base", "one", "two", "soup"]
+
+
+def sliced(*ranges: list[int]) -> dict[str, Any]:
+    names = ("x/base", "x/one", "y/two")
+    parts = [[{"model": n, "layer_range": r} for n in names] for r in ranges]
+    slices = [{"sources": part} for part in parts]
+    content = {"merge_method": "task_arithmetic", "base_model": "x/base"}
+    return {**content, "slices": slices}
+
+
+def dense(model: str, density: float) -> dict[str, Any]:
+    return {"model": model, "parameters": {"density": density}}
+
+
+@pytest.mark.parametrize(
+    ("config", "own"),
+    [
+        (merge("task_arithmetic", "x/one", "y/two"), EVERY),
+        (merge("map_task_arithmetic", "x/one", "y/two", dtype="bfloat16"), EVERY),
+        (
+            merge("task_arithmetic", "x/one", "y/two", parameters={"lambda": 2}),
+            ["base"],
+        ),
+        (merge("task_arithmetic", weighted("x/one", "w"), weighted("y/two", 0.3)), []),
+        (
+            merge("task_arithmetic", weighted("x/one", ["low", "high"]), "y/two"),
+            EVERY,
+        ),
+        (
+            merge(
+                "task_arithmetic",
+                weighted("x/one", [{"filter": "mlp", "value": "w"}, {"value": 0.5}]),
+                "y/two",
+            ),
+            [],
+        ),
+        (merge("ties", dense("x/one", 0.5), dense("y/two", 0.5)), ["base"]),
+        (merge("ties", "x/one", "y/two"), ["base", "one", "two"]),
+        (merge("dare_linear", "x/one", "y/two"), ["base"]),
+        (merge("breadcrumbs", "x/one", "y/two"), ["base"]),
+        (sliced([0, 4], [4, 8]), EVERY),
+        (sliced([0, 6], [2, 8]), []),
+    ],
+)
+def test_merges_that_are_these_models_stand_for_them(
+    config: dict[str, Any], own: list[str]
+) -> None:
+    space = space_of(config)
+    found = reference_points(space)
+
+    assert list(found.own) == own
+    assert sorted([*found.own, *found.others]) == sorted(EVERY)
+    assert len(found.own) + len(found.corners) == len(space.anchors())
+
+
+def test_shares_of_a_whole_have_no_base() -> None:
+    config = merge("linear", "x/one", "y/two")
+    del config["base_model"]
+
+    assert list(reference_points(space_of(config)).own) == ["two", "one", "soup"]
+
+
+def test_other_reference_points_are_linear_merges_with_the_same_settings() -> None:
+    settings = {"dtype": "float32", "out_dtype": "bfloat16", "chat_template": "auto"}
+    models = (dense("x/one", 0.5), dense("y/two", 0.5))
+    space = space_of(merge("ties", *models, tokenizer_source="base", **settings))
+
+    found = reference_points(space)
+
+    assert list(found.corners) == ["one alone, TIES", "two alone, TIES", "uniform TIES"]
+    assert found.others["two"] == {"base": 0.0, "one": 0.0, "two": 1.0}
+    assert found.others["soup"] == soup_weights(space)
+    assert stock_config(found.linear, soup_weights(space)) == {
+        **settings,
+        "merge_method": "linear",
+        "base_model": "x/base",
+        "tokenizer_source": "base",
+        "parameters": {"normalize": False},
+        "models": [
+            weighted("x/base", 0.0),
+            weighted("x/one", 0.5),
+            weighted("y/two", 0.5),
+        ],
+    }
