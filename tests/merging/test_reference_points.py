@@ -42,7 +42,7 @@ def dense(model: str, density: float) -> dict[str, Any]:
         (
             merge(
                 "task_arithmetic",
-                weighted("x/one", [{"filter": "mlp", "value": "w"}, {"value": 0.5}]),
+                weighted("x/one", [{"filter": "mlp", "value": "w"}, {"value": 0.3}]),
                 "y/two",
             ),
             [],
