@@ -87,7 +87,7 @@ def _fronts(compute: object, n_generations: int, n_samples: int) -> Iterator[Non
 @contextmanager
 def _drawing(canvas: type) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mergekit_map.report.pictures.FigureCanvasAgg", canvas)
+        patch.setattr("mergekit_map.report.plots.FigureCanvasAgg", canvas)
         yield
 
 

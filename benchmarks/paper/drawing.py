@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mergekit_map.optimize.front_refinement import non_dominated
-from mergekit_map.report.pictures import ANCHOR, CHOSEN, MEASURED, PREDICTED
+from mergekit_map.report.plots import ANCHOR, CHOSEN, MEASURED, PREDICTED
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import Metric
 

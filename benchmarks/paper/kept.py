@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from mergekit_map._version import __version__
 from mergekit_map.compare.tables import Cell, Column, Spread, Table, markdown
-from mergekit_map.report.pictures import png
+from mergekit_map.report.plots import png
 from mergekit_map.utils.files import write_atomically, write_json
 
 _PACKAGES = ("mergekit", "torch", "transformers", "numpy", "scipy", "pymoo")

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from mergekit_map.compare.indicators import mean_and_std
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
-from mergekit_map.report.pictures import name_mark
+from mergekit_map.report.plots import name_mark
 from mergekit_map.surrogates.arrays import FloatArray
 from paper.distances import (
     POINTS,

@@ -10,31 +10,36 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+
 from mergekit_map._version import __version__
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.report.merges import ItemReader, MeasuredMerge, Surfaces
+from mergekit_map.report.merges import (
+    ItemReader,
+    measured_merges,
+    pairs,
+    predict_surfaces,
+)
 from mergekit_map.results.answer import answer, gain_table
 from mergekit_map.results.finished import FinishedSearch
-from mergekit_map.results.front import KINDS, Front, Merge, Reading, Task
+from mergekit_map.results.front import KINDS, Front, Merge, Task
 from mergekit_map.results.gains import gains
 from mergekit_map.results.search_plan import unfinished_in_words
 from mergekit_map.types import NO_SINGLE_MODEL
 from mergekit_map.utils.files import plain
 
 
-def report_content(
-    run: FinishedSearch, surfaces: Surfaces, merges: Sequence[MeasuredMerge]
-) -> Mapping[str, object]:
+def report_content(run: FinishedSearch) -> Mapping[str, object]:
     """Return the content of the page of a finished search.
 
     Raises:
-        ArtifactError: a recipe is missing.
+        ArtifactError: a recipe is missing, or a surrogate predicts no finite numbers.
     """
-    front = run.front
+    front, surfaces = run.front, predict_surfaces(run)
     # There may be tens of thousands of them, so they are plain from the beginning.
     many = {
         "points": [
@@ -46,7 +51,7 @@ def report_content(
             }
             for index, point in enumerate(front.points)
         ],
-        "merges": [_merge(merge) for merge in merges],
+        "merges": measured_merges(run),
     }
     content: dict[str, object] = {
         "name": _name(run.folder.named),
@@ -59,7 +64,7 @@ def report_content(
             for name, bounds in front.coefficients.items()
         ],
         "order": front.order,
-        "tasks": [_task(name, about) for name, about in front.tasks.items()],
+        "tasks": [task_content(name, about) for name, about in front.tasks.items()],
         "anchors": [
             {"label": a.label, "kind": kind_of(a.label), **_readings(front, a)}
             for a in front.anchors
@@ -68,11 +73,8 @@ def report_content(
         "start": _start(front),
         "items": list(_items(run)),
         "surfaces": {
-            **{key: getattr(surfaces, key) for key in ("kind", "axes")},
-            **{
-                key: getattr(surfaces, key).tolist()
-                for key in ("nodes", "points", "value", "stderr")
-            },
+            key: value.tolist() if isinstance(value, np.ndarray) else value
+            for key, value in vars(surfaces).items()
         },
     }
     return {**plain(content), **many}
@@ -121,7 +123,8 @@ def _facts(run: FinishedSearch) -> dict[str, object]:
     }
 
 
-def _task(name: str, task: Task) -> dict[str, object]:
+def task_content(name: str, task: Task) -> dict[str, object]:
+    """Return a task with its unit and the quality of its surrogate."""
     return {
         "name": name,
         "higher": task.metric.higher_is_better,
@@ -141,16 +144,6 @@ def _readings(front: Front, merge: Merge) -> dict[str, object]:
     }
 
 
-def pairs(readings: Iterable[Reading]) -> list[list[float | None] | None]:
-    """List values with their standard errors, and with documents where not on all."""
-    return [
-        None
-        if r.value is None
-        else [r.value, r.stderr, *([] if r.documents is None else [r.documents])]
-        for r in readings
-    ]
-
-
 def _start(front: Front) -> dict[str, object] | None:
     """Return the preference and limits that chose the point; None for an index."""
     select = front.select
@@ -162,13 +155,3 @@ def _start(front: Front) -> dict[str, object] | None:
         "weights": [prefer.get(task, 0.0) for task in front.tasks],
         "limits": [str(limits.get(task, "")) for task in front.tasks],
     }
-
-
-def _merge(merge: MeasuredMerge) -> dict[str, object]:
-    content = {
-        key: list(value) if isinstance(value, tuple) else value
-        for key, value in vars(merge).items()
-    }
-    for key in ("measured", "predicted", "foretold"):
-        content[key] = pairs(content[key])
-    return content

@@ -8,7 +8,7 @@ tasks. Predictions are rounded, as a picture shows no more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -16,12 +16,11 @@ import numpy as np
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.finished import FinishedSearch
-from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading
+from mergekit_map.results.front import UNKNOWN, Merge, Reading
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
     Key,
-    Role,
     by_merge,
     evaluation_key,
     merge_key,
@@ -37,78 +36,75 @@ from mergekit_map.results.surrogate_file import predict
 from mergekit_map.surrogates.arrays import FloatArray
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasuredMerge:
-    """A measured merge; tuples go by task unless noted otherwise."""
+def measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
+    """List the merges in the order in which they were measured, as plain data.
 
-    label: str | None  # of a reference point, or of a corner of the method
-    point: int | None = None  # of the front
-    roles: tuple[Role, ...]  # why it was measured
-    coefficients: tuple[float | None, ...]
-    measured: tuple[Reading, ...]
-    errors: tuple[str | None, ...]
-    fitted: tuple[bool, ...]  # whether the surrogate of the task knows it
-    seconds: float | None = None
-    at: Sequence[float] | None = None  # on the axes of the surrogates, if there
-    predicted: tuple[Reading, ...]
-    foretold: tuple[Reading, ...]  # predicted before it was measured
-
-
-def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
-    """List the merges in the order in which they were measured.
-
-    The single models of nested MAP that are no merges of the last pair come first.
+    Values go by task. Reference points that are no merges of the search come first.
     """
     front, merges = run.front, by_merge(run.evaluations)
     places = [next(iter(merge.values())).coefficients for merge in merges.values()]
     X = run.locate(places)
-    found = [_nowhere(front, a) for a in front.anchors if not a.coefficients]
     nothing = dict.fromkeys(front.tasks, UNKNOWN)
     labels = {
-        merge_key(m.coefficients): m.label for m in (*front.merges, *front.anchors)
+        merge_key(merge.coefficients): merge.label
+        for merge in (*front.merges, *front.anchors)
     }
     points = {merge_key(p.coefficients): i for i, p in enumerate(front.points)}
     predicted = predict(run.surrogates, X) if run.surrogates else [nothing] * len(X)
     located = np.asarray(np.isfinite(X).all(axis=1)).tolist()
+    m = len(front.tasks)
+    found: list[dict[str, object]] = [
+        {
+            "label": anchor.label,
+            "point": None,
+            "roles": ["anchor"],
+            "coefficients": [None] * len(front.coefficients),
+            "measured": pairs(anchor.measured.values()),
+            "errors": [None] * m,
+            "fitted": [False] * m,
+            "seconds": None,
+            "at": None,
+            "predicted": [None] * m,
+            "foretold": [None] * m,
+        }
+        for anchor in front.anchors
+        if not anchor.coefficients
+    ]
     rows = zip(merges.items(), places, X.tolist(), located, predicted, strict=True)
     for (key, merge), coefficients, row, known, foreseen in rows:
         evaluations = [merge.get(task) for task in front.tasks]
         found.append(
-            MeasuredMerge(
-                label=labels.get(key),
-                point=points.get(key),
-                roles=tuple(dict.fromkeys(e.role for e in merge.values())),
-                coefficients=tuple(coefficients[name] for name in front.coefficients),
-                measured=tuple(e.reading if e else UNKNOWN for e in evaluations),
-                errors=tuple(
+            {
+                "label": labels.get(key),
+                "point": points.get(key),
+                "roles": list(dict.fromkeys(e.role for e in merge.values())),
+                "coefficients": [coefficients[name] for name in front.coefficients],
+                "measured": pairs(e.reading if e else UNKNOWN for e in evaluations),
+                "errors": [
                     (e.error or "no finite number") if e and e.failed else None
                     for e in evaluations
-                ),
-                fitted=tuple(
+                ],
+                "fitted": [  # by the surrogate of the task
                     bool(run.surrogates) and known and e is not None and _is_fitted(e)
                     for e in evaluations
-                ),
-                seconds=sum(e.seconds for e in merge.values()),
-                at=row if known else None,
-                predicted=tuple(foreseen[task] for task in front.tasks),
-                foretold=tuple((e and e.foretold) or UNKNOWN for e in evaluations),
-            )
+                ],
+                "seconds": sum(e.seconds for e in merge.values()),
+                "at": row if known else None,  # on the axes of the surrogates
+                "predicted": pairs(foreseen[task] for task in front.tasks),
+                "foretold": pairs((e and e.foretold) or UNKNOWN for e in evaluations),
+            }
         )
     return found
 
 
-def _nowhere(front: Front, anchor: Merge) -> MeasuredMerge:
-    m, d = len(front.tasks), len(front.coefficients)
-    return MeasuredMerge(
-        label=anchor.label,
-        roles=("anchor",),
-        coefficients=(None,) * d,
-        measured=tuple(anchor.measured.values()),
-        errors=(None,) * m,
-        fitted=(False,) * m,
-        predicted=(UNKNOWN,) * m,
-        foretold=(UNKNOWN,) * m,
-    )
+def pairs(readings: Iterable[Reading]) -> list[list[float | None] | None]:
+    """List values with their standard errors, and with documents where not on all."""
+    return [
+        None
+        if r.value is None
+        else [r.value, r.stderr, *([] if r.documents is None else [r.documents])]
+        for r in readings
+    ]
 
 
 def _is_fitted(evaluation: Evaluation) -> bool:
@@ -198,41 +194,29 @@ class ItemReader:
     """Reads the records of a finished search, each file once."""
 
     def __init__(self, run: FinishedSearch) -> None:
-        self._tasks = run.front.metrics
-        self._definitions = run.manifest.definitions
-        self._folder = run.folder.samples(run.manifest.merge)
-        self._known: dict[Key, Items] = {}
+        self._run = run
+        self._known: dict[tuple[str, Key], Items] = {}
 
     def compare(self, one: Merge, other: Merge, task: str) -> list[object] | None:
         """Count items won, lost and tied, and list those that differ most."""
-        found = won_items(
-            self.read(one, task), self.read(other, task), self._tasks[task]
-        )
+        metric = self._run.front.metrics[task]
+        found = won_items(self.read(one, task), self.read(other, task), metric)
         if found is None:
             return None
         most = [(name, float(f"{ahead:.3g}")) for name, ahead in found.most]
         return [found.won, found.lost, found.level, most]
 
     def read(self, merge: Merge, task: str) -> Items:
-        """Read the items of a merge."""
-        return self.read_at(merge.coefficients, merge.measured[task].value, task)
-
-    def read_at(
-        self, coefficients: Mapping[str, float], value: float | None, task: str
-    ) -> Items:
-        """Read the items of a merge that measured a value."""
-        key = evaluation_key(coefficients, task)
-        if value is None or not coefficients:
+        """Read the items of a merge, or of a reference point as it is on disk."""
+        value, manifest = merge.measured[task].value, self._run.manifest
+        if value is None or not merge.logged:
             return NO_ITEMS
+        log = manifest.merge if merge.linear is None else merge.linear.merge
+        key = (log, evaluation_key(merge.logged, task))
         if key not in self._known:
-            self._known[key] = self._read(coefficients, value, task)
+            folder = self._run.folder.samples(log) / task
+            content = read_sample_file(folder, merge.logged)
+            known = manifest.definitions.get(task)
+            same = content.get("definition", known) == known
+            self._known[key] = read_items(content, value) if same else NO_ITEMS
         return self._known[key]
-
-    def _read(
-        self, coefficients: Mapping[str, float], value: float, task: str
-    ) -> Items:
-        content = read_sample_file(self._folder / task, coefficients)
-        known = self._definitions.get(task)
-        if content.get("definition", known) != known:
-            return NO_ITEMS
-        return read_items(content, value)

@@ -10,8 +10,7 @@ are larger where better.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,12 +19,13 @@ import numpy as np
 from mergekit_map._version import __version__
 from mergekit_map.errors import ArtifactError
 from mergekit_map.optimize.pareto import volume
-from mergekit_map.report.data import kind_of, pairs
-from mergekit_map.report.merges import ItemReader, MeasuredMerge, measured_merges
+from mergekit_map.report.data import kind_of, task_content
+from mergekit_map.report.merges import ItemReader, pairs
 from mergekit_map.report.page import build_page, refuse_foreign
 from mergekit_map.results.answer import answer
 from mergekit_map.results.finished import FinishedSearch, read_finished
-from mergekit_map.results.log import Role
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.log import merge_key
 from mergekit_map.results.samples import Items
 from mergekit_map.results.search_plan import unfinished_in_words
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
@@ -35,7 +35,6 @@ from mergekit_map.utils.text import listed
 _BELOW_NADIR = -0.1  # where volumes start, between nadir (0) and ideal (1)
 _DRAWS = 200
 _SEED = 0  # of the draws behind the errors of volumes
-_NOT_OF_IT: frozenset[Role] = frozenset({"opponent", "baseline", "holdout"})
 _ROUNDING = 2e-3  # relative, between measurements of one model in two searches
 # The page's own script, in the order in which its parts build on one another.
 _SCRIPTS = (
@@ -72,18 +71,10 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
     """
     names, tasks = _names(runs), _shared_tasks(runs)
     found = [_measured(run, tasks) for run in runs]
-    first = runs[0].front
     content: dict[str, object] = {
         "name": " and ".join(names),
-        "notes": [*_unfinished(runs, names), *_left_out(runs, tasks, names)],
-        "tasks": [
-            {
-                "name": name,
-                "higher": first.tasks[name].metric.higher_is_better,
-                "unit": first.tasks[name].unit,
-            }
-            for name in tasks
-        ],
+        "notes": list(_notes(runs, tasks, names)),
+        "tasks": [task_content(name, runs[0].front.tasks[name]) for name in tasks],
         "runs": [
             {
                 "name": name,
@@ -99,12 +90,12 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
                     }
                     for point in run.front.points
                 ],
-                "merges": [_merge(run, merge, tasks) for merge in merges],
+                "merges": [_merge(run.front, merge, tasks) for merge in merges],
             }
             for name, run, merges in zip(names, runs, found, strict=True)
         ],
         "references": _references(runs, tasks, names),
-        **_volumes(runs, tasks, found),
+        "volumes": _volumes(runs, tasks, found),
         "page_by": {"mergekit-map": __version__},
     }
     exact: Mapping[str, object] = plain(content)
@@ -122,15 +113,11 @@ def _names(runs: Sequence[FinishedSearch]) -> list[str]:
 
 
 def _shared_tasks(runs: Sequence[FinishedSearch]) -> list[str]:
-    first = runs[0]
+    definitions = [run.manifest.definitions for run in runs]
     tasks = [
         task
-        for task in first.front.tasks
-        if all(
-            task in run.front.tasks
-            and run.manifest.definitions[task] == first.manifest.definitions[task]
-            for run in runs
-        )
+        for task in runs[0].front.tasks
+        if len({known.get(task) for known in definitions}) == 1
     ]
     if not tasks:
         folders = listed([str(run.folder.named) for run in runs])
@@ -142,59 +129,44 @@ def _shared_tasks(runs: Sequence[FinishedSearch]) -> list[str]:
     return tasks
 
 
-def _unfinished(runs: Sequence[FinishedSearch], names: Sequence[str]) -> list[str]:
-    """List the searches that are not finished, and how to continue them."""
-    return [
-        f"{name} is not finished: {words}"
-        for name, run in zip(names, runs, strict=True)
-        for words in unfinished_in_words(run.folder, run.front)
-    ]
-
-
-def _left_out(
+def _notes(
     runs: Sequence[FinishedSearch], tasks: Sequence[str], names: Sequence[str]
-) -> list[str]:
-    """List the tasks that are not compared, with reasons."""
-    sentences = []
+) -> Iterator[str]:
+    """Write which searches are not finished, and which tasks are not compared."""
+    for name, run in zip(names, runs, strict=True):
+        for words in unfinished_in_words(run.folder, run.front):
+            yield f"{name} is not finished: {words}"
     for task in dict.fromkeys(task for run in runs for task in run.front.tasks):
-        having = [
-            n for n, run in zip(names, runs, strict=True) if task in run.front.tasks
-        ]
-        where = f"only {listed(having)} measured it"
-        if len(having) == len(runs):
-            where = "it measures something else in each, or on other documents"
-        if task not in tasks:
-            sentences.append(f"{task} is not compared: {where}.")
-    return sentences
+        both = zip(names, runs, strict=True)
+        having = [name for name, run in both if task in run.front.tasks]
+        if task not in tasks and len(having) == len(runs):
+            yield f"{task} is not compared: it measures something else in each search."
+        elif task not in tasks:
+            yield f"{task} is not compared: only {listed(having)} measured it."
 
 
-def _measured(run: FinishedSearch, tasks: Sequence[str]) -> list[MeasuredMerge]:
-    """List the merges that a search measured on all documents of the tasks."""
-    places = [list(run.front.tasks).index(task) for task in tasks]
-    found = [
-        merge
-        for merge in measured_merges(run)
-        if all(merge.measured[place].value is not None for place in places)
-        and not set(merge.roles) <= _NOT_OF_IT
-    ]
-    if not found:
+def _measured(run: FinishedSearch, tasks: Sequence[str]) -> list[Merge]:
+    """List the merges that a search measured on all documents of the tasks, once."""
+    front = run.front
+    merges = (*front.points, *front.merges, *front.anchors)
+    measured = [merge for merge in merges if merge.is_measured(*tasks)]
+    if not measured:
         raise ArtifactError(
             f"{run.folder.named} has no merge that was measured on {listed(tasks)}; "
             "continue its search"
         )
-    return found
+    # A point that is a reference point is listed as that one.
+    return list({merge_key(merge.logged): merge for merge in measured}.values())
 
 
-def _merge(
-    run: FinishedSearch, merge: MeasuredMerge, tasks: Sequence[str]
-) -> dict[str, object]:
-    readings = dict(zip(run.front.tasks, merge.measured, strict=True))
+def _merge(front: Front, merge: Merge, tasks: Sequence[str]) -> dict[str, object]:
+    points = [index for index, point in enumerate(front.points) if point is merge]
     return {
         "label": merge.label,
-        "reference": merge.label in {a.label for a in run.front.anchors},
-        "point": merge.point,
-        "coefficients": merge.coefficients,
-        "measured": pairs(readings[task] for task in tasks),
+        "reference": merge in front.anchors,
+        "point": points[0] if points else None,
+        "coefficients": [merge.coefficients.get(name) for name in front.coefficients],
+        "measured": pairs(merge.measured[task] for task in tasks),
     }
 
 
@@ -215,7 +187,7 @@ def _references(
             values = [anchor.measured[task].value or 0.0 for task in tasks]
             label = anchor.label or ""
             twins = [known for other, known in found if other == label]
-            if any(_are_close(values, twin) for twin in twins):
+            if any(np.allclose(values, twin, _ROUNDING, 0) for twin in twins):
                 continue
             found.append((label, values))
             content.append(
@@ -229,52 +201,47 @@ def _references(
     return content
 
 
-def _are_close(one: Sequence[float], other: Sequence[float]) -> bool:
-    both = zip(one, other, strict=True)
-    return all(math.isclose(a, b, rel_tol=_ROUNDING) for a, b in both)
-
-
 def _volumes(
     runs: Sequence[FinishedSearch],
     tasks: Sequence[str],
-    found: Sequence[Sequence[MeasuredMerge]],
-) -> dict[str, object]:
+    found: Sequence[Sequence[Merge]],
+) -> list[dict[str, float]]:
     """Return the hypervolumes of the measured merges, with errors from draws.
 
     Errors of differences to the first search are paired where all merges of all
     searches were measured on the same items.
     """
-    rng = np.random.default_rng(_SEED)
-    fronts: list[list[FloatArray]] = [[] for _ in runs]  # by search and task: (k,)
-    drawn: list[list[FloatArray]] = [[] for _ in runs]  # (b, k)
+    rng, readers = np.random.default_rng(_SEED), [*map(ItemReader, runs)]
+    values: list[list[FloatArray]] = []  # by task and search: (k,)
+    drawn: list[list[FloatArray]] = []  # (b, k)
     for task in tasks:
         sign = runs[0].front.metrics[task].sign
-        items = [_items(*pair, task) for pair in zip(runs, found, strict=True)]
-        together = draw_items(items, sign, rng)
-        for r, (run, merges) in enumerate(zip(runs, found, strict=True)):
-            place = list(run.front.tasks).index(task)
-            readings = [merge.measured[place] for merge in merges]
-            column = sign * np.array([one.value for one in readings], np.float64)
-            stderr = np.array([one.stderr or 0.0 for one in readings])
-            fronts[r].append(column)
-            alone = column + stderr * rng.normal(size=(_DRAWS, len(column)))
-            drawn[r].append(alone if together is None else together[r])
-    Y = [np.column_stack(front) for front in fronts]
-    lower, width = joint_box(Y)
-    values = [_volume(front, lower, width) for front in Y]
-    draws = [np.stack(each, axis=2) for each in drawn]
-    known = np.array([[_volume(y, lower, width) for y in each] for each in draws])
-    return {
-        "volumes": [
-            {
-                "value": value,
-                "stderr": float(own.std()),
-                "ahead": value - values[0],
-                "ahead_stderr": float((own - known[0]).std()),
-            }
-            for value, own in zip(values, known, strict=True)
-        ],
-    }
+        known = [[merge.measured[task] for merge in merges] for merges in found]
+        values.append([sign * np.array([r.value for r in each]) for each in known])
+        items = [
+            [reader.read(merge, task) for merge in merges]
+            for reader, merges in zip(readers, found, strict=True)
+        ]
+        stderr = [np.array([r.stderr or 0 for r in each]) for each in known]
+        alone = [
+            y + error * rng.normal(size=(_DRAWS, len(y)))
+            for y, error in zip(values[-1], stderr, strict=True)
+        ]
+        drawn.append(draw_items(items, sign, rng) or alone)
+    fronts = [np.column_stack(each) for each in zip(*values, strict=True)]
+    draws = [np.stack(each, axis=2) for each in zip(*drawn, strict=True)]
+    box = joint_box(fronts)
+    volumes = [_volume(Y, *box) for Y in fronts]
+    again = np.array([[_volume(Y, *box) for Y in each] for each in draws])
+    return [
+        {
+            "value": value,
+            "stderr": float(own.std()),
+            "ahead": value - volumes[0],
+            "ahead_stderr": float((own - again[0]).std()),
+        }
+        for value, own in zip(volumes, again, strict=True)
+    ]
 
 
 def joint_box(fronts: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -293,18 +260,6 @@ def _volume(Y: FloatArray, nadir: FloatArray, width: FloatArray) -> float:
     """Return the hypervolume of merges (k, m), as a share of the box."""
     box: float = (1 - _BELOW_NADIR) ** Y.shape[1]
     return volume((Y - nadir) / width, _BELOW_NADIR) / box
-
-
-def _items(
-    run: FinishedSearch, merges: Sequence[MeasuredMerge], task: str
-) -> list[Items]:
-    reader, place = ItemReader(run), list(run.front.tasks).index(task)
-    found = []
-    for merge in merges:
-        both = zip(run.front.coefficients, merge.coefficients, strict=True)
-        known = {name: value for name, value in both if value is not None}
-        found.append(reader.read_at(known, merge.measured[place].value, task))
-    return found
 
 
 def draw_items(

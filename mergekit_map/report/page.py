@@ -19,9 +19,8 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.data import report_content
-from mergekit_map.report.merges import measured_merges, predict_surfaces
 from mergekit_map.report.plots import plot_front
-from mergekit_map.results.finished import FinishedSearch, read_finished
+from mergekit_map.results.finished import read_finished
 from mergekit_map.utils.files import StrPath, json_line, unwritable, write_atomically
 
 # Where plotly.js would take a chart that is shared: see guard.js.
@@ -110,9 +109,7 @@ class Report:
 
 
 def write_report(run: StrPath, page: StrPath | None = None) -> Report:
-    """Write ``report.html`` and ``front.png`` of a finished search.
-
-    They are written to its folder; only the page may go elsewhere.
+    """Write the page of a finished search, into its folder if nowhere else.
 
     Raises:
         ArtifactError: the search is not finished, a file cannot be read or written, or
@@ -123,21 +120,10 @@ def write_report(run: StrPath, page: StrPath | None = None) -> Report:
     finished = read_finished(Path(run))
     named = finished.folder.named  # where it stays when the search is finished
     page, picture = Path(page or named / "report.html"), finished.folder.picture
-    content = report_content(
-        finished, predict_surfaces(finished), measured_merges(finished)
-    )
-    if not _is_drawn(finished):
+    write_atomically(page, report_page(report_content(finished)))
+    if not picture.exists():
         plot_front(finished.front, picture)
-    write_atomically(page, report_page(content))
     return Report(page, (picture,))
-
-
-def _is_drawn(finished: FinishedSearch) -> bool:
-    """Whether the picture is newer than the front, and has all values."""
-    folder = finished.folder
-    if not folder.picture.exists() or finished.front != folder.read_front():
-        return False
-    return folder.picture.stat().st_mtime_ns > folder.front.stat().st_mtime_ns
 
 
 def report_page(content: Mapping[str, object]) -> str:

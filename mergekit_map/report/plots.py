@@ -1,34 +1,34 @@
-"""The picture of a front: predicted and measured points, anchors, the chosen point.
+"""The picture of a front: predicted and measured points, reference points, the choice.
 
 ``front.json``, ``front.csv`` and the picture are written together, so that they agree.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from mergekit_map.report.pictures import (
-    ANCHOR,
-    CHOSEN,
-    MEASURED,
-    PREDICTED,
-    ShownFigure,
-    axis_label,
-    name_mark,
-    write_png,
-)
-from mergekit_map.report.task_panels import draw_others, drawn_tasks
 from mergekit_map.results.front import KINDS, Front, Kind, Merge
 from mergekit_map.results.front_table import front_table
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.utils.files import write_atomically
+from mergekit_map.utils.text import cut_short
+
+PREDICTED = "#1f6fb4"
+MEASURED = "#d1495b"
+ANCHOR = "#555555"
+CHOSEN = "#e6a100"
+MOST_DRAWN = 6  # tasks, whose pairs make a picture of 5 by 5
+_LABELS_GO_LEFT = 0.6  # of the width of a panel
+_LONGEST = 30  # letters of a name beside a mark
 
 _Pair: TypeAlias = tuple[list[float], list[float]]  # values of two tasks, by merge
 
@@ -41,23 +41,37 @@ def save_front(front: Front, folder: RunFolder) -> None:
 
 
 def plot_front(front: Front, path: Path) -> None:
-    """Draw a front to a PNG."""
-    write_png(front_figure(front), path)
+    """Draw a front to a PNG, which is written atomically."""
+    write_atomically(path, png(front_figure(front)))
+
+
+def png(figure: Figure) -> bytes:
+    """Draw a figure."""
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer)  # type: ignore[no-untyped-call]
+    return buffer.getvalue()
+
+
+class ShownFigure(Figure):
+    """A figure that a notebook shows, though pyplot was never imported there."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
 
 
 def front_figure(front: Front) -> Figure:
     """Draw a front: one panel for two tasks, a pair each for more.
 
-    Of many tasks some are drawn, and a table lists the others.
+    Of many tasks some are drawn: those that the choice names, then the first.
     """
-    tasks = drawn_tasks(front)
+    asked = {**(front.select.prefer or {}), **(front.select.require or {})}
+    named = [task for task in front.tasks if task in asked]
+    first = list(dict.fromkeys([*named, *front.tasks]))[:MOST_DRAWN]
+    tasks = [task for task in front.tasks if task in first]
     size = max(1, len(tasks) - 1)
     shape = (1.5 + 4.2 * size, 1.2 + 3.8 * size)
     figure = ShownFigure(figsize=shape, layout="constrained")
     axes = figure.subplots(size, size, squeeze=False)
-    if len(tasks) < len(front.tasks):
-        corner = axes[0, 0].get_gridspec()[: size // 2, size // 2 :]
-        draw_others(figure.add_subplot(corner), front, tasks)
     if len(tasks) == 1:
         _draw_one(axes[0, 0], front, tasks[0])
     for column, row in itertools.product(range(size), repeat=2):
@@ -65,22 +79,18 @@ def front_figure(front: Front) -> Figure:
             axes[row, column].set_axis_off()
         elif len(tasks) > 1:
             _draw_pair(axes[row, column], front, (tasks[column], tasks[row + 1]))
-    handles, labels = axes[0, 0].get_legend_handles_labels()
+    entries = axes[0, 0].get_legend_handles_labels()
     columns = 2 if size == 1 else 4
-    figure.legend(
-        handles, labels, loc="outside upper left", ncols=columns, frameon=False
-    )
+    figure.legend(*entries, loc="outside upper left", ncols=columns, frameon=False)
+    if len(tasks) < len(front.tasks):
+        words = f"{len(tasks)} of {len(front.tasks)} tasks; front.csv has all"
+        figure.supxlabel(words, fontsize=9, color=ANCHOR)
     return figure
 
 
 def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
-    axes.scatter(
-        *_values(front.points, pair, "predicted"),
-        s=12,
-        color=PREDICTED,
-        label="front, predicted",
-        zorder=2,
-    )
+    predicted = _values(front.points, pair, "predicted")
+    axes.scatter(*predicted, s=12, color=PREDICTED, label="front, predicted", zorder=2)
     measured = [point for point in front.points if point.is_measured(*pair)]
     # Errors of the measured points alone: those of a whole front hide it.
     for kind, color in zip(KINDS, (PREDICTED, MEASURED), strict=True):
@@ -103,11 +113,11 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
         axes.plot(*zip(*ends, strict=True), color=MEASURED, linewidth=0.7, zorder=1)
     anchors = [anchor for anchor in front.anchors if anchor.is_measured(*pair)]
     _mark(axes, _values(measured, pair), "o", MEASURED, "front, measured")
-    _mark(axes, _values(anchors, pair), "^", ANCHOR, "anchors, measured")
+    _mark(axes, _values(anchors, pair), "^", ANCHOR, "base, parents, soup")
     known: Kind = "measured" if front.chosen.is_measured(*pair) else "predicted"
     _mark(axes, _values([front.chosen], pair, known), "*", CHOSEN, f"chosen, {known}")
-    axes.set_xlabel(axis_label(front, pair[0]), parse_math=False)
-    axes.set_ylabel(axis_label(front, pair[1]), parse_math=False)
+    axes.set_xlabel(_axis_label(front, pair[0]), parse_math=False)
+    axes.set_ylabel(_axis_label(front, pair[1]), parse_math=False)
     axes.grid(alpha=0.25)
     for anchor, x, y in zip(anchors, *_values(anchors, pair), strict=True):
         name_mark(axes, anchor.label or "", (x, y))
@@ -129,7 +139,14 @@ def _draw_one(axes: Axes, front: Front, task: str) -> None:
             label=kind,
         )
     axes.set_xticks(range(len(rows)), labels, rotation=30, ha="right", parse_math=False)
-    axes.set_ylabel(axis_label(front, task), parse_math=False)
+    axes.set_ylabel(_axis_label(front, task), parse_math=False)
+
+
+def _axis_label(front: Front, task: str) -> str:
+    """Return a task's name with its unit and direction."""
+    metric = front.tasks[task].metric
+    unit = f" [{metric.unit}]" if metric.unit else ""
+    return f"{task}{unit}, {metric.better} is better"
 
 
 def _values(
@@ -151,3 +168,24 @@ def _mark(axes: Axes, values: _Pair, marker: str, color: str, label: str) -> Non
         label=label,
         zorder=4 if chosen else 3,
     )
+
+
+def name_mark(axes: Axes, label: str, place: tuple[float, float]) -> None:
+    """Write a name above a mark, on the side where the panel has room for it.
+
+    To be called when everything else is drawn, as that decides where the edges are.
+    """
+    axes.autoscale_view()
+    across, _ = axes.transAxes.inverted().transform(axes.transData.transform(place))
+    left = bool(across > _LABELS_GO_LEFT)
+    written = axes.annotate(
+        cut_short(label, _LONGEST),
+        place,
+        xytext=(-5 if left else 5, 5),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        fontsize=8,
+        color=ANCHOR,
+        parse_math=False,  # a model's name may hold dollar signs
+    )
+    written.set_in_layout(False)  # a long name reaches out of its panel

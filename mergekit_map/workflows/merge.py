@@ -65,7 +65,7 @@ class Merged:
         return f"Merged({str(self.path)!r}: {front_line(self.front)})"
 
     def _repr_html_(self) -> str:
-        shown = front_html(self.front, str(self.path), points=False)
+        shown = front_html(self.front, str(self.path))
         return shown + folded("the same checkpoint with mergekit alone", self.command)
 
     def to_pandas(self) -> pandas.DataFrame:

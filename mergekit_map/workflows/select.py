@@ -54,7 +54,7 @@ class Selection:
         return f"Selection({front_line(self.front)})"
 
     def _repr_html_(self) -> str:
-        shown = front_html(self.front, "chosen", points=False)
+        shown = front_html(self.front, "chosen")
         return shown + folded("recipe.yml", self.recipe)
 
     def to_pandas(self) -> pandas.DataFrame:

@@ -94,6 +94,21 @@ def test_a_search_is_as_large_as_itself(finished_run: Make, tmp_path: Path) -> N
     assert [r["label"] for r in content["references"]] == ["base", "a", "b", "soup"]
 
 
+def test_corners_of_a_method_are_named_and_no_reference_points(
+    finished_run: Make, tmp_path: Path
+) -> None:
+    run = copied(finished_run("three"), tmp_path / "ties")
+    label = "a alone, TIES"
+    changed(run / "front.json", lambda f: f["merges"][0].update(label=label))
+
+    content = content_of(finished_run("three"), run)
+
+    labels = [r["label"] for r in content["references"]]
+    assert labels == ["base", "a", "b", "c", "soup"]
+    merges = [m for each in content["runs"] for m in each["merges"]]
+    assert [m["reference"] for m in merges if m["label"] == label] == [False]
+
+
 def test_a_reference_point_that_measured_something_else_is_drawn_by_itself(
     finished_run: Make, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 from fronts import Row, make_front
 from matplotlib.image import imread
 
-from mergekit_map.report.plots import plot_front
+from mergekit_map.report.plots import MOST_DRAWN, front_figure, plot_front
 from mergekit_map.results.front import Front
 
 
@@ -51,3 +51,13 @@ def test_names_that_are_no_mathematics_are_drawn_as_they_are(
     plot_front(front(tasks), tmp_path / "front.png")
 
     assert (tmp_path / "front.png").stat().st_size > 1000
+
+
+@pytest.mark.picture
+def test_a_picture_is_no_larger_the_more_tasks_there_are() -> None:
+    figure = front_figure(front([f"task{i}" for i in range(200)]))
+
+    panels = MOST_DRAWN - 1
+    size = (1.5 + 4.2 * panels, 1.2 + 3.8 * panels)
+    assert tuple(figure.get_size_inches()) == pytest.approx(size)
+    assert figure.get_supxlabel() == "6 of 200 tasks; front.csv has all"

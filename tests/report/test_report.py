@@ -21,7 +21,7 @@ from mergekit_map import select_point
 from mergekit_map.cli.main import main
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.data import report_content
-from mergekit_map.report.merges import measured_merges, predict_surfaces
+from mergekit_map.report.merges import predict_surfaces
 from mergekit_map.report.overlay import write_fronts_report
 from mergekit_map.report.page import report_page, write_report
 from mergekit_map.results.finished import RunFolder, read_finished
@@ -31,7 +31,7 @@ Make = Callable[[str], Path]
 
 def content_of(run: Path | RunFolder) -> dict[str, Any]:
     read = read_finished(run) if isinstance(run, Path) else run
-    return report_content(read, predict_surfaces(read), measured_merges(read))
+    return report_content(read)
 
 
 def copied(run: Path, folder: Path) -> Path:

@@ -18,7 +18,6 @@ from playwright.sync_api import Browser, Page, TimeoutError
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.report.data import report_content
-from mergekit_map.report.merges import measured_merges, predict_surfaces
 from mergekit_map.report.page import report_page
 from mergekit_map.results.finished import read_finished
 from mergekit_map.results.gains import Anchors
@@ -280,7 +279,7 @@ EVIL = [
 def evil_page(reported: Callable[[str], Path], tmp_path_factory: Any) -> Path:
     """A page whose every name and sentence is markup."""
     run = read_finished(reported("three"))
-    content = report_content(run, predict_surfaces(run), measured_merges(run))
+    content = report_content(run)
     names = itertools.cycle(EVIL)
     for field in ("tasks", "coefficients"):
         for part in content[field]:

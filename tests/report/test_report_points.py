@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from mergekit_map.report.data import report_content
-from mergekit_map.report.merges import measured_merges, predict_surfaces
 from mergekit_map.results.answer import answer
 from mergekit_map.results.finished import FinishedSearch, read_finished
 from mergekit_map.results.samples import write_samples
@@ -26,7 +25,7 @@ def run(request: pytest.FixtureRequest, finished_run: Make) -> FinishedSearch:
 
 
 def content_of(run: FinishedSearch) -> dict[str, Any]:
-    content = report_content(run, predict_surfaces(run), measured_merges(run))
+    content = report_content(run)
     return json.loads(json.dumps(content))
 
 
