@@ -39,19 +39,21 @@ def show_answer(front: Front, *, verbose: bool = False) -> Answer:
         console.print(line)
     console.print(Text(f"\n{found.sample}"))
     for finding in found.findings:
-        console.print(_item(finding))
+        console.print(_item(finding, console.width))
     if verbose:
         console.print()
         for detail in found.details:
-            console.print(_item(detail))
+            console.print(_item(detail, console.width))
         console.print(_front_table(front))
     return found
 
 
-def _item(sentence: str) -> Table:
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_row("-", Text(sentence))
-    return table
+def _item(sentence: str, width: int) -> Text:
+    indent = "  "
+    lines = wrap(
+        f"- {sentence}", width, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return Text("\n".join(lines))
 
 
 def _gain_lines(gains: GainTable, width: int) -> Iterator[Text]:
@@ -157,22 +159,28 @@ def after_search(run: Path, found: Answer) -> list[tuple[str, str]]:
 
 
 def after_merge(run: Path, out: Path, found: Answer) -> list[tuple[str, str]]:
-    """Return the steps after a merge: look, choose again, publish."""
-    last = ("publish it", _typed("push", out, "YOU/NAME"))
-    if found.advice == SOUP:
-        last = _merging(run, found)
-    return [
+    """Return the steps after a merge: look, choose again, publish what is advised."""
+    from mergekit_map.results.answer import MERGE
+
+    steps = [
         ("see the front", _typed("report", run)),
         ("choose another", _typed("browse", run)),
-        last,
     ]
+    if found.advice == MERGE:
+        steps.append(("publish it", _typed("push", out, "YOU/NAME")))
+    elif found.advice == SOUP:
+        steps.append(_merging(run, found))
+    return steps
 
 
 def _merging(run: Path, found: Answer) -> tuple[str, str]:
+    from mergekit_map.results.answer import MERGE
+
     if found.advice == SOUP:
         recipe = run / "recipes" / "soup.yml"
         return "merge the soup", shlex.join(["mergekit-yaml", str(recipe), "OUT"])
-    return "merge it", _typed("merge", run, "OUT")
+    purpose = "merge it" if found.advice == MERGE else "merge it anyway"
+    return purpose, _typed("merge", run, "OUT")
 
 
 def _typed(command: str, folder: Path, *words: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ from fronts import CODE, MATH, NOT_MEASURED, Row, make_front
 
 from mergekit_map.cli.main import main
 from mergekit_map.cli.screen import after_merge, after_search, show_answer, show_steps
-from mergekit_map.results.answer import answer
+from mergekit_map.results.answer import MERGE, answer
 from mergekit_map.results.front import Front
 from mergekit_map.types import SOUP
 
@@ -87,7 +88,7 @@ def test_more_shows_details_and_points(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_commands_to_type_next_are_accepted(tmp_path: Path) -> None:
     run, out = tmp_path / "my run", tmp_path / "it's mine"
-    found = answer(front_of(2))
+    found = replace(answer(front_of(2)), advice=MERGE)
 
     steps = [*after_search(run, found), *after_merge(run, out, found)]
 
@@ -102,9 +103,9 @@ def test_commands_to_type_next_are_accepted(tmp_path: Path) -> None:
 
 
 def test_a_soup_that_no_merge_beats_is_what_comes_next() -> None:
-    found = answer(front_of(2)).__class__(SOUP, "", answer(front_of(2)).table, "", ())
+    found = replace(answer(front_of(2)), advice=SOUP)
 
-    (purpose, command), *_ = after_search(Path("run"), found)
+    first, *_ = after_search(Path("run"), found)
 
-    assert purpose == "merge the soup"
-    assert command == "mergekit-yaml run/recipes/soup.yml OUT"
+    assert first == ("merge the soup", "mergekit-yaml run/recipes/soup.yml OUT")
+    assert after_merge(Path("run"), Path("out"), found)[-1] == first
