@@ -118,12 +118,12 @@ def test_options_of_search_and_choice_complete_and_override_a_configuration(
         "prefer": {"fr": 2, "german": 1},
     }
 
-    again = invoke("search", "s.yml", "s", "--evaluations", "7", "--require", "fr=9")
+    again = invoke("search", "s.yml", "s", "--evaluations", "7", "--require", "fr=5.7")
 
     assert again.exit_code == 0, again.output
     found = yaml.safe_load(Path("s/config.yml").read_text())
     assert found["map"]["search"] == {"evaluations": 7, "hours": 0.5}
-    assert found["map"]["select"] == {**block["select"], "require": {"fr": 9}}
+    assert found["map"]["select"] == {**block["select"], "require": {"fr": 5.7}}
     assert yaml.safe_load(Path("s.yml").read_text()) == written  # is the user's
 
 

@@ -114,7 +114,7 @@ def test_init_writes_it_and_names_the_next_steps(
 
     assert result.exit_code == 0, result.output
     assert result.stderr.splitlines() == [
-        "written to merge.yml",
+        "wrote merge.yml",
         "  mergekit-map inspect merge.yml",
         "  mergekit-map run merge.yml OUT",
     ]

@@ -72,7 +72,7 @@ def test_a_plan_that_does_not_fit_is_a_warning(
 
     result = inspect(configure(base, models))
     text = " ".join(result.stdout.split())
-    assert "What merges are made of lies in memory (428 kB are wanted in" in text
+    assert "Task vectors are in memory (428 kB are wanted in" in text
 
     assert result.exit_code == 0
     assert "has 100 kB free, and 143 kB are needed for a merge" in " ".join(
