@@ -7,9 +7,11 @@ markup, and it ends neither a table nor a block.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.resources
 import json
 import re
 import shlex
+import string
 import urllib.parse
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +25,6 @@ from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.hub import metadata
 from mergekit_map.hub.sanitize import (
-    RUN_FOLDER,
     Configs,
     PublicNames,
     is_local,
@@ -39,80 +40,12 @@ from mergekit_map.utils.files import read_json_or_nothing
 
 CARD = "README.md"
 RECIPE_FILE = "mergekit_config.yml"
-_CARD = """\
-# {name}
-
-{answer}
-
-This model is a merge by {methods}, with [mergekit](https://github.com/arcee-ai/mergekit).
-Its weights were searched with [mergekit-map](https://github.com/mergekit-map/mergekit-map)
-by MAP, [arXiv:2406.07529](https://arxiv.org/abs/2406.07529): {fitted} measured merges.
-
-{usage}## Models
-
-{models}
-
-## Recipe
-
-With local models in folders of their names, and on the same kind of device, this writes
-the same tensors, bit for bit:
-
-```sh
-pip install mergekit=={version}
-{command}
-```
-
-<details><summary>mergekit_config.yml</summary>
-
-{recipe}
-
-</details>
-
-<details><summary>BibTeX</summary>
-
-```bibtex
-@inproceedings{{li2025map,
-  title = {{{{MAP}}: Low-Compute Model Merging with Amortized {{Pareto}} Fronts via
-    Quadratic Approximation}},
-  author = {{Li, Lu and Zhang, Tianyu and Bu, Zhiqi and Wang, Suyuchen and He, Huan and
-    Fu, Jie and Wu, Yonghui and Bian, Jiang and Chen, Yong and Bengio, Yoshua}},
-  booktitle = {{International Conference on Learning Representations}},
-  year = {{2025}}
-}}
-```
-
-</details>
-"""
-_USAGE = """\
-## How to use it
-
-```python
-from transformers import pipeline
-
-{name}
-generate = pipeline("text-generation", name, dtype="auto")
-print(generate({prompt}, max_new_tokens=200))
-```
-
-"""
-_SEARCH = f"""\
-## The search
-
-`{RUN_FOLDER}/` has the configuration of the search, every measurement, and the front:
-all of its points with their weights, as predicted and as measured. Texts that were
-measured on are not included.
-"""
-_TIES, _DARE, _DELLA, _CRUMBS = "2306.01708", "2311.03099", "2406.11617", "2312.06795"
-_ARXIV = {
-    "linear": ["2203.05482"],
-    "task_arithmetic": ["2212.04089"],
-    "ties": [_TIES],
-    "dare_linear": [_DARE],
-    "dare_ties": [_DARE, _TIES],
-    "della": [_DELLA],
-    "della_linear": [_DELLA],
-    "breadcrumbs": [_CRUMBS],
-    "breadcrumbs_ties": [_CRUMBS, _TIES],
+_ARXIV = {  # by words of the method's name
+    "arithmetic": "2212.04089",
+    "dare": "2311.03099",
+    "della": "2406.11617",
+    "breadcrumbs": "2312.06795",
+    "ties": "2306.01708",
 }
 # The answer speaks of a merge and of files of the run folder.
 _WORDS = {
@@ -160,7 +93,8 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     licence = metadata.common_licence(licences)
     vars(data).update(licence.metadata() if licence else {})
     methods = dict.fromkeys(str(config.get("merge_method")) for config in configs)
-    text = _CARD.format(
+    text = _filled(
+        "card",
         name=escaped(record.name),
         answer=_answer(front, record.difference),
         methods=" and ".join(map(_method, methods)),
@@ -178,10 +112,11 @@ def write_card(folder: Path, record: MergeRecord) -> None:
 def _answer(front: Front, difference: str) -> str:
     """Return the answer of the search, as the terminal begins with it."""
     found, merge = answer(front), merge_name(front, front.chosen)
-    words = {f"The {merge}": "This model", f"the {merge}": "this model", **_WORDS}
+    own_name = re.compile(rf"\b([Tt])he {re.escape(merge)}(?!\.?\d)")
 
     def own(text: str) -> str:
-        for word, public in words.items():
+        text = own_name.sub(r"\1his model", text)
+        for word, public in _WORDS.items():
             text = text.replace(word, public)
         return escaped(text)
 
@@ -212,8 +147,9 @@ def _bullets(texts: Iterable[str]) -> str:
 
 
 def _method(method: str) -> str:
-    links = (f"[arXiv:{n}](https://arxiv.org/abs/{n})" for n in _ARXIV.get(method, ()))
-    return ", ".join([f"`{method}`", *links])
+    papers = [number for word, number in _ARXIV.items() if word in method.split("_")]
+    links = (f"[arXiv:{number}](https://arxiv.org/abs/{number})" for number in papers)
+    return ", ".join([escaped(method), *links])
 
 
 def _usage(folder: Path, name: str) -> str:
@@ -221,7 +157,7 @@ def _usage(folder: Path, name: str) -> str:
     chat = config.get("chat_template") or (folder / "chat_template.jinja").exists()
     prompt = '"YOUR PROMPT"'
     prompt = f'[{{"role": "user", "content": {prompt}}}]' if chat else prompt
-    return _USAGE.format(name=_assigned(name), prompt=prompt)
+    return _filled("usage", name=_assigned(name), prompt=prompt)
 
 
 def _assigned(name: str) -> str:
@@ -237,9 +173,9 @@ def _models(configs: Configs, names: PublicNames, licences: metadata.Licences) -
         parts = model.split("+")
         line = " + ".join(_linked(part, names) for part in parts)
         line += ", the base model" if model in bases else ""
-        known = [licences.get(names.reference(part)) for part in parts]
-        stated = dict.fromkeys(escaped(str(licence)) for licence in known if licence)
-        lines.append(line + (f"; licence: {', '.join(stated)}" if stated else ""))
+        known = filter(None, (licences.get(names.reference(part)) for part in parts))
+        stated = ", ".join(dict.fromkeys(escaped(str(licence)) for licence in known))
+        lines.append(f"{line}; licence: {stated}" if stated else line)
     return _bullets(lines)
 
 
@@ -275,10 +211,8 @@ def read_card(folder: Path) -> ModelCard:
     try:
         return ModelCard(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
-        raise ArtifactError(
-            f"{path}, the model card, cannot be read: {error}; name the folder that "
-            "mergekit-map merge wrote, or repair it"
-        ) from None
+        text = f"{path}, the model card, cannot be read: {error}; merge again"
+        raise ArtifactError(text) from None
 
 
 def renamed_card(
@@ -311,7 +245,14 @@ def with_parents(card: ModelCard, configs: Configs, names: PublicNames) -> Model
 def with_search(card: ModelCard, *, there: bool) -> ModelCard:
     """Add the section on the search to a card, or remove it."""
     text = re.sub(r"(?ms)^## The search\n.*?(?=^## |\Z)", "", card.text).rstrip()
-    return _card(card.data, f"{text}\n\n{_SEARCH}" if there else f"{text}\n")
+    return _card(card.data, f"{text}\n\n{_filled('search')}" if there else f"{text}\n")
+
+
+def _filled(template: str, **values: object) -> str:
+    """Read a template of this package and fill in its values."""
+    folder = importlib.resources.files(__package__) / "templates"
+    text = (folder / f"{template}.md").read_text(encoding="utf-8")
+    return string.Template(text).substitute(values)
 
 
 def _card(data: CardData, text: str) -> ModelCard:

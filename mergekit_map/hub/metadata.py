@@ -51,15 +51,8 @@ def _result(task: str, spec: TaskSpec, value: float, kind: str) -> EvalResult:
     else:
         dataset, metric, name = spec.python, task, task
     given = {key: value for key, value in args.items() if value is not None}
-    return EvalResult(
-        task_type=kind,
-        dataset_type=dataset,
-        dataset_name=dataset,
-        dataset_args=given or None,
-        metric_type=metric,
-        metric_name=name,
-        metric_value=value,
-    )
+    source = (dataset, dataset, metric, value)
+    return EvalResult(kind, *source, dataset_args=given or None, metric_name=name)
 
 
 @dataclass(frozen=True)
@@ -72,8 +65,8 @@ class Licence:
 
     def metadata(self) -> dict[str, str | None]:
         """Return the licence in the form of a card's metadata."""
-        named = {"license_name": self.name, "license_link": self.link}
-        return {"license": self.id, **named}
+        name, link = self.name, self.link
+        return {"license": self.id, "license_name": name, "license_link": link}
 
     def __str__(self) -> str:
         return f"{self.id} ({self.name})" if self.name else self.id

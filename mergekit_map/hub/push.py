@@ -22,7 +22,6 @@ from huggingface_hub import (
     HfApi,
     constants,
     errors,
-    get_session,
     get_token,
     utils,
 )
@@ -30,13 +29,8 @@ from huggingface_hub import (
 from mergekit_map.config.yaml_file import read_yaml, yaml_text
 from mergekit_map.errors import ArtifactError, ConfigError, HubError
 from mergekit_map.hub import card as cards
-from mergekit_map.hub.metadata import (
-    Licence,
-    Licences,
-    common_licence,
-    parent_licences,
-    read_licence,
-)
+from mergekit_map.hub import metadata
+from mergekit_map.hub.metadata import Licence, Licences
 from mergekit_map.hub.sanitize import (
     RUN_FOLDER,
     VOCABULARIES,
@@ -57,12 +51,11 @@ _MOST_BYTES = 1 << 20  # of a recipe
 _LOADED = (
     *("*.safetensors", "*.safetensors.index.json", "*config.json", "*.model"),
     *("adapter_model.*", "added_tokens.json", "chat_template.*", "merges.txt"),
-    *("pytorch_model*.bin", "pytorch_model.bin.index.json", "special_tokens_map.json"),
-    *("tokenizer.*", "vocab.*"),
+    *("pytorch_model*", "special_tokens_map.json", "tokenizer.*", "vocab.*"),
 )
 _BESIDE = (
-    *("LICENSE*", "NOTICE*", "README.md", "mergekit_config.yml", "*.gguf", "*.png"),
-    "*.py",
+    *("README.md", "mergekit_config.yml", "LICENSE*", "NOTICE*"),
+    *("*.gguf", "*.png", "*.py"),
 )
 _TEMPLATES = "additional_chat_templates/"
 _OUTDATED_FOLDERS = (f"{RUN_FOLDER}/", ".eval_results/")  # of an earlier upload
@@ -113,12 +106,6 @@ class Plan:
     removed: Sequence[str]  # of the repository
     licence: Licence | None  # None where nobody was asked
     licences: Licences  # of the parents, by public name
-    warnings: Sequence[str]  # of the Hub, on the card
-
-    @property
-    def size(self) -> int:
-        """Return the number of bytes of all files."""
-        return sum(file.size for file in self.files)
 
 
 def open_hub(endpoint: str | None = None) -> HfApi:
@@ -145,8 +132,7 @@ def plan_push(
     other source has it.
 
     Raises:
-        ArtifactError: a folder is not what it should be, or a file holds a local path
-            or a token.
+        ArtifactError: a folder cannot be read, or a file holds a local path or token.
         ConfigError: the options do not go together with what is there.
         HubError: the Hub cannot be reached or refuses.
     """
@@ -165,10 +151,11 @@ def plan_push(
     refuse_leaks(files, names, secret)
     with _hub_errors(api, options.repo):
         target = _find_target(api, options.repo)
-        licences = parent_licences(configs, names, partial(_hub_licence, api))
+        licences = metadata.parent_licences(configs, names, partial(_hub_licence, api))
     private = _visibility(target, options)
     licence = Licence(options.licence) if options.licence else None
-    licence = licence or read_licence(vars(card.data)) or common_licence(licences)
+    licence = licence or metadata.read_licence(vars(card.data))
+    licence = licence or metadata.common_licence(licences)
     if licence is None and ask is not None:
         licence = ask(licences)
     card = cards.renamed_card(card, folder.resolve().name, target.repo_id, licence)
@@ -179,8 +166,6 @@ def plan_push(
     refuse_leaks([finished], names, secret)
     files = [finished, *(file for file in files if file.path != cards.CARD)]
     uploaded = {file.path for file in files}
-    with _hub_errors(api, options.repo):
-        warned = [] if api is None else _check_card(api, text)
     return Plan(
         target=target,
         private=private,
@@ -190,7 +175,6 @@ def plan_push(
         removed=sorted(filter(_is_outdated, target.files - uploaded)),
         licence=licence,
         licences=licences,
-        warnings=warned,
     )
 
 
@@ -201,16 +185,16 @@ def upload(api: HfApi, plan: Plan, message: str) -> str | None:
     continues. Returns the address of the commit, None if nothing was new.
 
     Raises:
+        ArtifactError: the Hub refuses the metadata of the card.
         HubError: the Hub cannot be reached or refuses.
     """
     target = plan.target
     added = [CommitOperationAdd(f.path, f.content) for f in plan.files]
     removed = [CommitOperationDelete(path) for path in plan.removed]
     with _hub_errors(api, target.repo_id), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # those of the card were shown before
+        warnings.simplefilter("ignore")  # on metadata that a card may lack
         if target.private is None:
             api.create_repo(target.repo_id, private=plan.private)
-        api.preupload_lfs_files(target.repo_id, added)
         commit = api.create_commit(
             target.repo_id, [*added, *removed], commit_message=message
         )
@@ -377,27 +361,7 @@ def _hub_licence(api: HfApi | None, hub_id: str) -> Licence | None:
         data = api.model_info(hub_id).card_data if api is not None else None
     except errors.HfHubHTTPError:
         return None
-    return read_licence(vars(data) if data else {})
-
-
-def _check_card(api: HfApi, card: str) -> list[str]:
-    """Validate the metadata of a card on the Hub; returns its warnings."""
-    answer = get_session().post(
-        f"{api.endpoint}/api/validate-yaml",
-        json={"content": card, "repoType": "model"},
-        headers={"authorization": f"Bearer {api.token}"},
-    )
-    found = answer.json()
-    refused, warned = (
-        [str(one.get("message")) for one in found.get(kind, ())]
-        for kind in ("errors", "warnings")
-    )
-    if refused:
-        raise ArtifactError(
-            "the Hub refuses the metadata of the model card, so nothing was uploaded: "
-            f"{'; '.join(refused)}; repair README.md, or give another --license"
-        )
-    return warned
+    return metadata.read_licence(vars(data) if data else {})
 
 
 @contextmanager
@@ -414,17 +378,13 @@ def _hub_errors(api: HfApi | None, what: str) -> Iterator[None]:
             cause = cause.__cause__
         if api is None or (isinstance(cause, OSError) and cause.filename is not None):
             raise
-        text = _explain(cause or error, what, str(api.endpoint))
-        raise HubError(text.replace(str(api.token), "[token]")) from None
-
-
-def _explain(error: BaseException, what: str, endpoint: str) -> str:
-    text = (str(error).strip() or type(error).__name__).splitlines()[0][:_SHOWN]
-    if not isinstance(error, errors.HfHubHTTPError):
-        return f"{what}: the Hub at {endpoint} cannot be used: {text}; {_AGAIN}"
-    status = error.response.status_code
-    text = (error.server_message or text)[:_SHOWN]
-    reason, _, advice = _ADVICE.get(status, f"the Hub refuses; {_AGAIN}").partition(
-        "; "
-    )
-    return f"{what}: {reason} (HTTP {status}: {text}); {advice}"
+        if "Invalid metadata" in str(error):
+            raise ArtifactError(f"{error}; repair README.md or --license") from None
+        text = " ".join(str(error).split()) or type(error).__name__
+        advice = f"the Hub at {api.endpoint} cannot be used; {_AGAIN}"
+        if isinstance(cause, errors.HfHubHTTPError):
+            status, text = cause.response.status_code, cause.server_message or text
+            advice = _ADVICE.get(status, f"the Hub refuses; {_AGAIN}")
+            text = f"HTTP {status}: {text}"
+        text = text.replace(str(api.token), "[token]")[:_SHOWN]
+        raise HubError(f"{what}: {advice} ({text})") from None

@@ -51,7 +51,7 @@ _HOMES = rf"{_BEFORE}/(?:home|Users)/[\w.-]+"  # on any machine
 _COMMON = re.compile("/(?:bin|dev|etc|lib|lib64|opt|proc|sbin|sys|usr)/")
 _TOKEN = r"hf_[A-Za-z0-9]{20,}"
 # Shorter ones may be in any file by chance, a password of the environment in prose.
-_TOKEN_LENGTH, _SECRET_LENGTH = 8, 16
+_SECRET_LENGTH = 16
 _SHOWN = 10  # findings; a file with more has the same one many times
 
 # A recipe: a merge configuration for each of its stages.
@@ -195,8 +195,8 @@ def refuse_leaks(
     files: Iterable[PublicFile], names: PublicNames, token: str | None
 ) -> None:
     """Raise ArtifactError with each place of a local path or a secret."""
-    hidden = [known for known in secrets() if len(known) >= _SECRET_LENGTH]
-    hidden += [token] if token and len(token) >= _TOKEN_LENGTH else []
+    known = filter(None, (token, *secrets()))
+    hidden = [text for text in known if len(text) >= _SECRET_LENGTH]
     secret = re.compile(f"{_TOKEN}|{_either(hidden)}".encode())
     found = [
         f"{file.path}:{line}: {what}"
@@ -204,8 +204,7 @@ def refuse_leaks(
         for line, what in _leaks(file, names, secret)
     ]
     if found:
-        more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-        listing = "\n".join([*found[:_SHOWN], *more])
+        listing = "\n".join(found[:_SHOWN])
         raise ArtifactError(
             "nothing was uploaded: no file may hold a path of this machine or a token, "
             f"but these do; remove them and push again:\n{listing}"
@@ -221,15 +220,16 @@ def _leaks(
     known = f"{_START}(?:{_either(s for p in places for s in _spellings(p))}){_END}"
     known += "" if prompt else rf"|{_HOMES}/[\w.+@-]+"
     with _opened(file) as data:
-        for match in secret.finditer(data):
-            yield _line(data, match), "an access token"
+        found = [(match, "an access token") for match in secret.finditer(data)]
         for match in re.finditer(known.encode(), data):
-            yield _line(data, match), f"the local path {_shown(match)}"
+            found.append((match, f"the local path {match[0].decode()}"))
         for match in () if prompt else re.finditer(_ABSOLUTE.encode(), data):
-            place = _shown(match).rstrip(".")  # of a sentence
-            found = _COMMON.match(place) or re.match(known.encode(), match[0])
-            if not found and os.path.exists(place):
-                yield _line(data, match), f"the local path {place}"
+            place = match[0].decode().rstrip(".")  # of a sentence
+            told = _COMMON.match(place) or re.match(known.encode(), match[0])
+            if not told and os.path.exists(place):
+                found.append((match, f"the local path {place}"))
+        for match, what in found:
+            yield data[: match.start()].count(b"\n") + 1, what
 
 
 @contextmanager
@@ -245,14 +245,6 @@ def _opened(file: PublicFile) -> Iterator[_Bytes]:
         else:
             with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 yield data
-
-
-def _line(data: _Bytes, match: re.Match[bytes]) -> int:
-    return data[: match.start()].count(b"\n") + 1
-
-
-def _shown(match: re.Match[bytes]) -> str:
-    return match[0].decode(errors="replace")
 
 
 def _either(texts: Iterable[str]) -> str:

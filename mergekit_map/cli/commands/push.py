@@ -145,7 +145,7 @@ def push(
         url=url,
         private=plan.private,
         files=[file.path for file in plan.files],
-        bytes=plan.size,
+        bytes=sum(file.size for file in plan.files),
     )
 
 
@@ -198,13 +198,13 @@ def _show(plan: Plan) -> None:
     console.print(table)
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
     licence = plan.licence or "you are asked for it at the upload"
+    size = bytes_in_words(sum(file.size for file in plan.files))
     lines = [
-        f"{len(plan.files)} files, {bytes_in_words(plan.size)}, to {plan.target.url}",
+        f"{len(plan.files)} files, {size}, to {plan.target.url}",
         _visibility(plan),
         f"Licence: {licence}; of the parents: {', '.join(parents)}",
         *_unnamed(plan),
         *([f"Not uploaded: {', '.join(plan.left_out)}"] if plan.left_out else []),
-        *(f"The Hub warns: {warning}" for warning in plan.warnings),
     ]
     for line in lines:
         console.print(Text() + line, soft_wrap=True)
