@@ -27,6 +27,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,9 @@ from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.selection import spread
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.log import by_merge, open_log
-from mergekit_map.results.selection import choose_merge
+from mergekit_map.search.fitting import chosen_of
 from mergekit_map.search.loop import run_study
-from mergekit_map.search.study import Evaluator, Study
+from mergekit_map.search.study import Evaluator, Study, StudyResult
 from mergekit_map.types import BASE, SOUP
 
 # Of our search, by coefficients, the first to be done first: 50 merges with those of
@@ -135,15 +136,14 @@ def search_as_a_user(truth: Truth, budget: int, seed: int, *, asks: bool) -> Any
 
     front = front[spread(predict(front), len(front))]
     wanted = preferences(len(truth.names)) if asks else ()
-    chosen = [_asked(truth, predict, front, weights) for weights in wanted]
+    chosen = [_asked(study, result, front, weights) for weights in wanted]
     return measured, np.vstack([*chosen, front])
 
 
-def _asked(truth: Truth, predict: Any, front: Array, weights: Array) -> Array:
-    metrics = dict.fromkeys(truth.names, truth.metric)
-    select = SelectSpec(prefer=dict(zip(truth.names, weights.tolist(), strict=True)))
-    given = select, metrics, predict, truth.bounds, front
-    X, index = choose_merge(*given, Anchors({}))
+def _asked(study: Study, result: StudyResult, front: Array, weights: Array) -> Array:
+    select = SelectSpec(prefer=dict(zip(study.tasks, weights.tolist(), strict=True)))
+    asked = replace(study, select=select)
+    X, index = chosen_of(asked, result.surrogates, front, Anchors({}))
     return np.asarray(X[index])
 
 

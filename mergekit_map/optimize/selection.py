@@ -28,6 +28,10 @@ def select_by_preference(
 ) -> int:
     """Return the row with the largest preference-weighted sum of the scaled metrics.
 
+    With equal weights it is the *knee*: the row from which every other one loses at
+    least what it gains, in totals over the scaled metrics (Rachmawati and Srinivasan,
+    2009). Of two tasks it is farthest beyond the chord between the front's ends.
+
     A task that is constant over Y contributes nothing. Ties go to the point nearest to
     the ideal point, then to the lowest index. Points in a hollow of the front are never
     chosen, whatever the weights: see ``select_by_achievement``.
@@ -61,23 +65,6 @@ def select_by_achievement(
     missing = _shares(weights, Y.shape[1]) * (1 - scaled)
     worst = missing.max(axis=1) + _AUGMENTATION * missing.sum(axis=1)
     return _best(-worst, scaled, allowed)
-
-
-def select_knee(Y: FloatArray, allowed: BoolArray | None = None) -> int:
-    """Return the row from which every other one loses at least what it gains.
-
-    Losses and gains are totals over the scaled metrics. This is the point of the
-    largest trade-off of Rachmawati and Srinivasan (2009; pymoo's ``HighTradeoffPoints``
-    looks at neighbours only), and of two tasks that farthest beyond the chord between
-    the ends of the front. It is also, exactly, the largest sum: the knee is what an
-    equal preference chooses. The plane through the best points of more tasks is not
-    used: where tasks rise and fall together it leaves some without a say.
-
-    A front without a bulge has no knee: of a flat one this is the point nearest to the
-    ideal, of a hollow one, as of two points, the best of some task. Arguments, ties and
-    errors as for ``select_by_preference``.
-    """
-    return select_by_preference(Y, np.ones(Y.shape[1:]), allowed)
 
 
 def nearest_to_limits(Y: FloatArray, lower: FloatArray) -> int:

@@ -23,7 +23,7 @@ import numpy as np
 
 from mergekit_map.config.schema import SIGNIFICANT, SelectSpec
 from mergekit_map.errors import ConfigError, DesignError, nearest
-from mergekit_map.optimize.scalarized_optimum import Predict, Wish, best_merge
+from mergekit_map.optimize.scalarized_optimum import Wish, best_merge
 from mergekit_map.optimize.selection import (
     nearest_to_limits,
     select_by_achievement,
@@ -279,33 +279,6 @@ def choose(
         return nearest_to_limits(utilities, lower)
     weights = _weights(select, tasks)
     return _SCALARIZATIONS[select.scalarization](utilities, weights, allowed)
-
-
-def choose_merge(
-    select: SelectSpec,
-    tasks: Mapping[str, Metric],
-    predict_utilities: Predict,
-    bounds: FloatArray,
-    X: FloatArray,
-    anchors: Anchors,
-) -> tuple[FloatArray, int]:
-    """Choose a merge as requested: a front point of X (k, d), or one between them.
-
-    A merge within the bounds (d, 2) that is predicted to be better than all points
-    becomes a further row. If none keeps the limits, the nearest is chosen. Returns the
-    rows and the index of the chosen one.
-
-    Raises:
-        ConfigError: a limit cannot be computed from the measurements.
-        DesignError: there is no such row.
-    """
-    better = None
-    if select.index is None:
-        wish = wished(select, tasks, anchors)
-        better = best_merge(predict_utilities, bounds, X, wish)
-    if better is not None:
-        return np.vstack([X, better]), len(X)
-    return X, choose(select, tasks, predict_utilities(X), anchors)
 
 
 def wished(select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors) -> Wish:

@@ -9,9 +9,10 @@ import numpy as np
 
 from mergekit_map.errors import DesignError
 from mergekit_map.optimize.nsga3 import compute_front
+from mergekit_map.optimize.scalarized_optimum import best_merge
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.log import Evaluation
-from mergekit_map.results.selection import choose_merge
+from mergekit_map.results.selection import choose, wished
 from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.fit import fit_surrogate
@@ -83,18 +84,27 @@ def chosen_of(
     front: FloatArray,
     anchors: Anchors,
 ) -> tuple[FloatArray, int]:
-    """Choose from a front (k, d) as the study requires; add a row for a better merge.
+    """Choose from a front (k, d) by predictions, as the study requires.
 
-    If no merge keeps the limits, the nearest is chosen, and the reason states it.
+    A merge that is predicted to be better than all points becomes a further row. If
+    none keeps the limits, the nearest is chosen. Returns the rows and the index of the
+    chosen one.
+
+    Raises:
+        ConfigError: a limit cannot be computed from the measurements.
+        DesignError: there is no such row.
     """
-    return choose_merge(
-        study.select,
-        study.tasks,
-        lambda X: predict_utilities(study, surrogates, X),
-        study.box,
-        front,
-        anchors,
-    )
+
+    def predict(X: FloatArray) -> FloatArray:
+        return predict_utilities(study, surrogates, X)
+
+    better = None
+    if study.select.index is None:
+        wish = wished(study.select, study.tasks, anchors)
+        better = best_merge(predict, study.box, front, wish)
+    if better is not None:
+        return np.vstack([front, better]), len(front)
+    return front, choose(study.select, study.tasks, predict(front), anchors)
 
 
 def _slopes(study: Study, evaluations: Sequence[Evaluation]) -> FloatArray | None:

@@ -10,7 +10,6 @@ from mergekit_map.optimize.selection import (
     nearest_to_limits,
     select_by_achievement,
     select_by_preference,
-    select_knee,
     spread,
 )
 
@@ -19,6 +18,10 @@ BALANCED = np.array([[1.0, 0.0], [0.8, 0.8], [0.0, 1.0]])
 # Three points of a hollow front: no weighted sum is largest in the middle.
 HOLLOW = np.array([[1.0, 0.0], [0.4, 0.4], [0.0, 1.0]])
 EQUAL = np.ones(2)
+
+
+def select_knee(Y: np.ndarray, allowed: np.ndarray | None = None) -> int:
+    return select_by_preference(Y, np.ones(Y.shape[1]), allowed)
 
 
 def random_front(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
