@@ -85,7 +85,11 @@ def advice(front: Front) -> str:
     anchors = whole[(whole >= start) & (whole < start + len(front.anchors))]
     if front.unfinished is not None or not {front.selected, *anchors} <= {*whole}:
         return MERGE
-    keeps = np.max(excess(front, np.append(front.selected, anchors)), axis=1) <= 0
+    try:
+        missing = excess(front, np.append(front.selected, anchors))
+    except ConfigError:  # chosen when shares were of something else
+        return MERGE
+    keeps = np.max(missing, axis=1) <= 0
     beaten = _beats(front, np.full(len(anchors), front.selected), anchors) & keeps[0]
     instead = anchors[keeps[1:] & ~beaten]
     base = [i for i in instead if front.known[i].label == BASE]

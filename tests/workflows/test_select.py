@@ -123,6 +123,16 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
         select_point(run, require={"math": 1})
 
 
+def test_a_preference_keeps_the_limits_unless_they_are_dropped(run: Path) -> None:
+    def number(*options: str) -> int:
+        assert select(run, *options).exit_code == 0
+        return int(json.loads((run / "front.json").read_text())["selected"])
+
+    assert number("--require", "math=0.65") == 1
+    assert number("--prefer", "code=1") == 1
+    assert number("--prefer", "code=1", "--no-limits") == 3
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
