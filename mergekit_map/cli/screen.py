@@ -71,7 +71,10 @@ def _gain_lines(gains: GainTable, width: int) -> Iterator[Text]:
     if names + verdicts > room:
         verdicts = min(verdicts, _VERDICT)
     names = max(_NAME, min(names, room - verdicts))
-    end = names + values + amounts + verdicts + len(kept) + 2 + 4 * len(_GAP)
+    place = 2 + names + values + amounts + 3 * len(_GAP)  # where verdicts begin
+    readings = 2 + names + max(len(row[2]) for row in gains.rows) + len(_GAP)
+    end = max(place + verdicts, min(readings, width - len(kept))) + len(_GAP)
+    end = min(width, end + len(kept))
     heads = f"  {model:<{names}}{_GAP}{value:>{values}}{_GAP}{gain:>{amounts}}"
     yield Text(f"{heads:<{end - len(kept)}}{kept}", style="dim")
     for task, name, reading, amount, verdict, share in gains.rows:
@@ -83,12 +86,11 @@ def _gain_lines(gains: GainTable, width: int) -> Iterator[Text]:
         first, *more = folded(name, names)
         word, *words = wrap(verdict, verdicts or 1) or [""]
         line = f"  {first:<{names}}{_GAP}{reading:<{values}}{_GAP}{amount:>{amounts}}"
-        line = f"{line.rstrip():<{end - len(kept) - verdicts - len(_GAP)}}"
+        line = f"{line.rstrip():<{place}}"
         text = Text(f"{line}{word}", style=_STYLES.get(verdict, ""))
         text.append(f"{share:>{max(0, end - len(text.plain))}}")
         yield text
         for one, other in zip_longest(more, words, fillvalue=""):
-            place = end - len(kept) - verdicts - len(_GAP)
             yield Text(f"{f'  {one}':<{place}}{other}", style=_STYLES.get(verdict, ""))
 
 
@@ -146,7 +148,7 @@ def show_steps(steps: Sequence[tuple[str, str]]) -> None:
     console.print("\nNext:")
     for purpose, command in steps:
         # A command is never folded, which would break it.
-        console.print(Text(f"  {purpose:<15} {command}"), soft_wrap=True)
+        console.print(Text(f"  {purpose:<16} {command}"), soft_wrap=True)
 
 
 def after_search(run: Path, found: Answer) -> list[tuple[str, str]]:
