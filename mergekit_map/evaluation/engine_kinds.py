@@ -1,4 +1,7 @@
-"""Kinds of vLLM engines, which decide whether merges can be written into them."""
+"""Kinds of vLLM engines, and whether merges can be written into them.
+
+What a check found of a kind is stored for later searches of this user.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,15 @@ from typing import Any
 import transformers
 from mergekit.common import dtype_from_name
 from mergekit.options import MergeOptions
+from pydantic import Field, ValidationError
 
-from mergekit_map.errors import MapError
+from mergekit_map.errors import ArtifactError, MapError
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.files import find_description
 from mergekit_map.models.references import Reference, referenced_models
-from mergekit_map.results.engine_checks import known_check
+from mergekit_map.results.records import Record, read_record
 from mergekit_map.tasks.engines import InstalledVllm
+from mergekit_map.utils.files import cache_home, write_atomically
 
 # What vLLM is opened with that decides nothing of how weights are taken.
 _NO_MATTER = ("max_model_len", "gpu_memory_utilization")
@@ -67,3 +72,41 @@ def _kind(
         *(f"{key} {value}" for key, value in own.items()),
     ]
     return ", ".join(parts)
+
+
+class EngineCheck(Record):
+    """The result of checking one kind of engine."""
+
+    equal: bool
+    """Whether a merge written into it answers as its checkpoint does."""
+    why: str
+    """The reason against it."""
+    gap: float | None = None
+    """The largest difference of log-probabilities."""
+
+
+class _Verdicts(Record):
+    kinds: dict[str, EngineCheck] = Field(default_factory=dict)
+
+
+def known_check(kind: str) -> EngineCheck | None:
+    """Return the stored result for a kind of engine; None where it was not checked."""
+    return _read().kinds.get(kind)
+
+
+def remember(kind: str, verdict: EngineCheck) -> None:
+    """Store a result for later searches of this user."""
+    found = _Verdicts(kinds={**_read().kinds, kind: verdict})
+    path = cache_home() / "engines.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, found.model_dump_json(indent=1) + "\n")
+
+
+def _read() -> _Verdicts:
+    path = cache_home() / "engines.json"
+    if not path.exists():
+        return _Verdicts()
+    try:
+        return read_record(path, _Verdicts, "list of engines")
+    except (ArtifactError, ValidationError):
+        return _Verdicts()  # they are seen again

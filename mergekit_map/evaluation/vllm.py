@@ -21,7 +21,12 @@ import numpy as np
 import transformers
 
 from mergekit_map.errors import MergeError
-from mergekit_map.evaluation.engine_kinds import kind_of_checkpoint
+from mergekit_map.evaluation.engine_kinds import (
+    EngineCheck,
+    kind_of_checkpoint,
+    known_check,
+    remember,
+)
 from mergekit_map.evaluation.engines import by_engine
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
@@ -29,7 +34,6 @@ from mergekit_map.merging.memory import engine_share
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.recording import NoPlace, Recorded, open_recorded, record
 from mergekit_map.merging.vllm_worker import NAME
-from mergekit_map.results.engine_checks import EngineCheck, known_check, remember
 from mergekit_map.tasks.lm_eval_generation import Generations
 from mergekit_map.tasks.preparing import prepare_generating
 from mergekit_map.tasks.vllm_model import (

@@ -45,8 +45,8 @@ from mergekit_map.models.facts import ModelFacts, read_facts
 from mergekit_map.models.files import find_model
 from mergekit_map.models.preflight import InspectedModel
 from mergekit_map.models.references import Reference, referenced_models
-from mergekit_map.results.recordings_cache import lacking_room, recordings_folder
 from mergekit_map.utils.files import cache_home
+from mergekit_map.utils.recordings_cache import lacking_room, recordings_folder
 from mergekit_map.utils.text import bytes_in_words
 
 Place: TypeAlias = Literal["device", "memory", "mapped"]

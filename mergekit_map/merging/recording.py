@@ -46,13 +46,6 @@ from mergekit_map.merging.tensor_files import (
 from mergekit_map.merging.weights import WeightTable, weight_table
 from mergekit_map.models.files import find_model
 from mergekit_map.models.references import Reference, referenced_models
-from mergekit_map.results.recordings_cache import (
-    CONTENTS,
-    lock_of,
-    make_room,
-    mark_in_use,
-    recordings_folder,
-)
 from mergekit_map.utils.files import (
     digest,
     read_json_or_nothing,
@@ -61,6 +54,13 @@ from mergekit_map.utils.files import (
     write_json,
 )
 from mergekit_map.utils.progress import stage
+from mergekit_map.utils.recordings_cache import (
+    CONTENTS,
+    lock_of,
+    make_room,
+    mark_in_use,
+    recordings_folder,
+)
 from mergekit_map.utils.text import bytes_in_words
 
 # Where in the box the recorded merge lies. At a corner, tensors that are tied could

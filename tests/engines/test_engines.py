@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.evaluation.engine_kinds import kind_of_checkpoint
+from mergekit_map.evaluation.engine_kinds import (
+    EngineCheck,
+    kind_of_checkpoint,
+    remember,
+)
 from mergekit_map.evaluation.engines import side_by_side
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.memory import share_beside
 from mergekit_map.merging.recording import open_recorded, record
-from mergekit_map.results.engine_checks import EngineCheck, remember
 from mergekit_map.tasks.engines import EngineChoice, installed_vllm
 from mergekit_map.workflows.search import search_front
 

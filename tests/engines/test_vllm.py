@@ -18,6 +18,7 @@ pytest.importorskip(
     "vllm", reason="vLLM is not installed; see tests/engines/run_vllm.sh"
 )
 
+from mergekit_map.evaluation.engine_kinds import EngineCheck
 from mergekit_map.evaluation.engines import by_engine
 from mergekit_map.evaluation.project import load_project
 from mergekit_map.evaluation.vllm import (
@@ -28,7 +29,6 @@ from mergekit_map.evaluation.vllm import (
 )
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.recipe import stock_config
-from mergekit_map.results.engine_checks import EngineCheck
 
 Write = Callable[..., Path]
 pytestmark = [

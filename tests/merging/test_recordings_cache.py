@@ -11,14 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from mergekit_map.cli.main import main
-from mergekit_map.results.recordings_cache import (
+from mergekit_map.utils.files import write_json
+from mergekit_map.utils.recordings_cache import (
     CONTENTS,
     kept,
     make_room,
     recordings_folder,
     set_limit,
 )
-from mergekit_map.utils.files import write_json
 
 SIZE = 100_000
 
@@ -74,7 +74,7 @@ def test_nothing_is_removed_where_that_would_not_do() -> None:
 _USER = """
 import sys
 from pathlib import Path
-from mergekit_map.results.recordings_cache import mark_in_use
+from mergekit_map.utils.recordings_cache import mark_in_use
 mark_in_use(Path(sys.argv[1]))
 print("holds", flush=True)
 sys.stdin.read()
