@@ -83,6 +83,7 @@ class Draft:
     merge: MergeConfig | None  # mergekit's part; None where it is wrong
     problems: Sequence[Problem]
     adapters: Mapping[str, Finding] = field(default_factory=dict)  # filled-in bases
+    warnings: Sequence[str] = ()  # for the user, about the models
     places: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     open_device: bool = False  # nobody asked for the one in the options
@@ -362,8 +363,9 @@ def load_project(
     )
     lost: list[str] = []
     if (merge := draft.merge) is not None:
-        problems = check_models(merge, draft.options)
-        draft = replace(draft, problems=[*draft.problems, *problems])
+        problems, warnings = check_models(merge, draft.options)
+        problems_so_far = [*draft.problems, *problems]
+        draft = replace(draft, problems=problems_so_far, warnings=warnings)
         lost = missing_models(merge, problems, draft.places)
         if not problems:
             draft = replace(draft, options=with_adapter_cache(merge, draft.options))
@@ -406,7 +408,7 @@ def finish_draft(
         space=space,
         tasks=draft.tasks,
         options=options,
-        notes=[str(finding) for finding in draft.adapters.values()],
+        notes=[*map(str, draft.adapters.values()), *draft.warnings],
         places=draft.places,
         names=draft.names,
         open_device=draft.open_device,

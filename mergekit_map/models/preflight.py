@@ -80,18 +80,38 @@ class Family:
     figures: Figures | None  # None where no two models could be read
 
 
-def check_models(merge: MergeConfig, options: MergeOptions) -> list[Problem]:
-    """List the problems of merging these models; download them if necessary.
+def check_models(
+    merge: MergeConfig, options: MergeOptions
+) -> tuple[list[Problem], list[str]]:
+    """List the problems of merging these models, and warnings for the user.
 
-    ``merge`` is a configuration that ``check_merge`` accepts. Every model is inspected,
-    so that all problems are found at once.
+    ``merge`` is a configuration that ``check_merge`` accepts. Every model is downloaded
+    if necessary, and inspected, so that all problems are found at once.
     """
     family = inspect_models(merge, options, download=True)
-    return [
+    problems = [
         Problem(model.key, str(finding))
         for model in family.models
         for finding in model.findings
         if finding.severity == "error"
+    ]
+    return problems, _warn_of_ratios(family)
+
+
+def _warn_of_ratios(family: Family) -> list[str]:
+    """Return a line about models that are far from the base model, if there are any."""
+    figures = family.figures.models if family.figures is not None else {}
+    far = [
+        f"{model.name} {figures[model.reference].norm_ratio:.2f}"
+        for model in family.models
+        if any(finding.code == "norm-ratio" for finding in model.findings)
+    ]
+    if not far:
+        return []
+    return [
+        f"warning: large norm ratio ({', '.join(far)}; 0.01 to 0.02 in the paper): "
+        "predictions may be poor, and merges may keep little of each model; "
+        "'mergekit-map inspect' says what to do"
     ]
 
 
