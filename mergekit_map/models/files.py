@@ -9,6 +9,7 @@ set one but not the other. Hashing a file again takes seconds for every model.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -150,6 +151,7 @@ def _table() -> Path:
 
 
 NO_FOLDER = "there is no folder"  # how it is said that a model was not found
+MISTYPED = "no folder is called"  # where another one is called almost so
 
 # What a loader may read of a repository of the Hub beside weights.
 _DESCRIPTIONS = [
@@ -302,27 +304,28 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
         folder = huggingface_hub.snapshot_download(
             path, revision=part.revision or None, allow_patterns=patterns
         )
-    except HFValidationError:
-        raise MergeError(
-            f"{NO_FOLDER} {path!r}, and it is not the id of a Hub repository; "
-            "check the path (relative paths start at the working directory)"
-        ) from None
-    except (HTTPError, OSError) as error:
-        raise MergeError(
-            f"{NO_FOLDER} {path!r}{_like(path)}, and the Hub gives no repository of "
-            f"that name: {_reason(error)}; check the name, your network and "
-            "HF_HUB_OFFLINE"
-        ) from None
+    except (HFValidationError, HTTPError, OSError) as error:
+        if like := _folder_like(Path(path)):
+            raise MergeError(f"{MISTYPED} {path!r}; {like}") from None
+        why = (
+            "it is not the id of a Hub repository; check the path (relative paths "
+            "start at the working directory)"
+        )
+        if not isinstance(error, HFValidationError):
+            why = (
+                f"the Hub gives no repository of that name: {_reason(error)}; check "
+                "the name, your network and HF_HUB_OFFLINE"
+            )
+        raise MergeError(f"{NO_FOLDER} {path!r}, and {why}") from None
     return Path(folder)
 
 
-def _like(path: str) -> str:
-    """Suggest a model's folder like one that is not there."""
+def _folder_like(path: Path) -> str:
+    """Return a hint with the folders whose names are like that of a missing one."""
     with suppress(OSError):
-        folders = Path(path).parent.iterdir()
-        known = [str(one) for one in folders if (one / "config.json").exists()]
-        if found := alike(path, known):
-            return f" ({found})"
+        known = [found.name for found in path.parent.iterdir() if found.is_dir()]
+        near = difflib.get_close_matches(path.name, known)
+        return alike(str(path), [str(path.parent / name) for name in near])
     return ""
 
 

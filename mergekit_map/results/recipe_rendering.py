@@ -209,7 +209,7 @@ def naming_its_place(recipe: str, folder: RunFolder, index: int) -> str:
 def recipe_comments(front: Front, index: int) -> list[str]:
     """Write the comments above a recipe, with the results of its point."""
     point = front.points[index]
-    lines = [f"mergekit-map {__version__}, point {index} of {len(front.points)}."]
+    lines = [f"mergekit-map {__version__}, point {index} of the front."]
     for task, predicted in point.readings("predicted").items():
         text = (
             f"{task}: predicted {predicted.value:.6g} {front.tasks[task].unit}".rstrip()

@@ -26,7 +26,7 @@ from mergekit_map.results.records import (
     Record,
     read_record,
 )
-from mergekit_map.surrogates.arrays import FloatArray, finite, inside
+from mergekit_map.surrogates.arrays import FloatArray, finite, inside, weight
 from mergekit_map.surrogates.gaussian_process import Process
 from mergekit_map.surrogates.kernel import LENGTHS, Rows
 from mergekit_map.surrogates.links import Link
@@ -314,7 +314,7 @@ class Surrogates(Record):
 
     def named(self, place: FloatArray) -> dict[str, float]:
         """Return the front's coefficients of a point (d,) on the axes."""
-        axes = dict(zip(self.coefficients, place.tolist(), strict=True))
+        axes = {n: weight(x) for n, x in zip(self.coefficients, place, strict=True)}
         if not self.groups:
             return axes
         names = next(iter(self.groups.values()))

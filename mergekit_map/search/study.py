@@ -13,7 +13,7 @@ from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.results.front import Ending
 from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.results.nested_order import Order
-from mergekit_map.surrogates.arrays import BoolArray, FloatArray, inside
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, inside, weight
 from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Study:
 
     def named(self, vector: FloatArray) -> dict[str, float]:
         """Name the entries of a row of a design."""
-        return {n: float(v) for n, v in zip(self.bounds, vector, strict=True)}
+        return {n: weight(v) for n, v in zip(self.bounds, vector, strict=True)}
 
     def utilities(self, measured: Mapping[str, Evaluation]) -> list[float]:
         """Return the measured values of a merge, in the order of the tasks.

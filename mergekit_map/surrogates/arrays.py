@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 IntArray: TypeAlias = NDArray[np.int_]
+_ROUNDING = 1e-12  # of a weight of about 1, after a few operations
 
 
 def finite(value: float | None) -> float | None:
@@ -42,3 +43,8 @@ def to_unit(X: FloatArray, bounds: FloatArray) -> FloatArray:
     lower, upper = bounds.T
     unit: FloatArray = (X - lower) / (upper - lower)
     return unit
+
+
+def weight(value: float) -> float:
+    """Return a merge weight, which is 0 where rounding left almost nothing of it."""
+    return 0.0 if abs(value) <= _ROUNDING else float(value)

@@ -17,7 +17,7 @@ from mergekit_map.errors import ArtifactError, ConfigError, nearest
 from mergekit_map.utils.text import bytes_in_words
 
 if TYPE_CHECKING:
-    from mergekit_map.results.recordings_cache import CacheEntry
+    from mergekit_map.utils.recordings_cache import CacheEntry
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
@@ -125,7 +125,7 @@ def cache(removed: tuple[str, ...], limit: int | str | None) -> None:
 
     Example: mergekit-map cache --limit 200GB
     """
-    from mergekit_map.results import recordings_cache
+    from mergekit_map.utils import recordings_cache
 
     if limit is not None:
         recordings_cache.set_limit(None if isinstance(limit, str) else limit)
