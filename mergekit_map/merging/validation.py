@@ -204,10 +204,8 @@ def _bad_template(merge: MergeConfig) -> Iterator[Problem]:
     known = [f.name.removesuffix(".jinja") for f in files if f.name.endswith(".jinja")]
     if "{" not in text:
         if text not in known:
-            text = (
-                f"mergekit has no chat template {shown(text)}; {nearest(text, known)}"
-            )
-            yield Problem((key,), f"{text}; or write one in Jinja")
+            near = nearest(text, known)
+            yield Problem((key,), f"mergekit has no chat template {text!r}; {near}")
     elif len(text) < _SHORTEST_TEMPLATE:
         yield Problem(
             (key,),

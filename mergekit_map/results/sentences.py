@@ -57,7 +57,7 @@ def headline(front: Front, found: Gains, advice: str | None = None) -> str:
 
 def reason(front: Front) -> str:
     """Return in a sentence how the point was chosen."""
-    select, start = front.select, f"Point {front.selected} of {len(front.points)}"
+    select, start = front.select, f"Point {front.selected}"
     if select.index is not None:
         return f"{start}, chosen by its index."
     if unmet := unmet_limits(front):
