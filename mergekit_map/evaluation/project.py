@@ -83,10 +83,10 @@ class Draft:
     merge: MergeConfig | None  # mergekit's part; None where it is wrong
     problems: Sequence[Problem]
     adapters: Mapping[str, Finding] = field(default_factory=dict)  # filled-in bases
-    warnings: Sequence[str] = ()  # for the user, about the models
     places: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     open_device: bool = False  # nobody asked for the one in the options
+    warnings: Sequence[str] = ()  # for the user, about the models
 
 
 def quiet_options(options: MergeOptions | None) -> MergeOptions:

@@ -91,7 +91,7 @@ def test_the_options_choose_and_the_recipe_says_why(
     assert result.exit_code == 0, result.output
     recipe = (run / "recipe.yml").read_text()
     assert recipe.startswith(f"# {reason}\n")
-    index = int(reason.split()[1])
+    index = int(reason.split()[1].rstrip(","))
     assert _number(recipe) == index
     front = json.loads((run / "front.json").read_text())
     assert (front["selected"], front["reason"]) == (index, reason)
