@@ -323,7 +323,7 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
 def _folder_like(path: Path) -> str:
     """Return a hint with the folders whose names are like that of a missing one."""
     with suppress(OSError):
-        known = [found.name for found in path.parent.iterdir() if found.is_dir()]
+        known = [f.name for f in path.parent.iterdir() if [*f.glob("*config.json")]]
         near = difflib.get_close_matches(path.name, known)
         return alike(str(path), [str(path.parent / name) for name in near])
     return ""
