@@ -61,7 +61,7 @@ def test_a_search_and_a_choice_are_shown_as_tables(
     shown = {code.splitlines()[-1]: cell for code, cell in executed.items()}
 
     for name in ("run", "chosen", "merged"):
-        assert "best parent" in outputs(shown[name])["text/html"]
+        assert "gain kept" in outputs(shown[name])["text/html"]
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_the_script_of_the_page_does_the_same(
 
     search, choice, *_ = capsys.readouterr().out.splitlines()
     assert search.startswith("Run('its-search': ")
-    assert "chosen by the preference law=2, medicine=1" in choice
+    assert "the best by law=2, medicine=1" in choice
     assert (folder / "its-model" / "model.safetensors").exists()
 
 
