@@ -180,7 +180,10 @@ def index(out: Path) -> str:
         "numbers. This page is made by the same command.",
     ]
     if (out / "demo.md").exists():
-        lines.append("[How the demo ends](demo.md), as the README shows it.")
+        lines.append(
+            "[How the demo ends](demo.md), as the README shows it, and [what the "
+            "commands of the tutorial print](tutorial.md)."
+        )
     kept = results(out)
     for folder in dict.fromkeys(c["folder"] for c in kept):
         ours = [c for c in kept if c["folder"] == folder]
