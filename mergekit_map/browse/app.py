@@ -53,7 +53,6 @@ class Outside:
 
 
 _BESIDE = 110  # columns from which the point is shown beside the list
-_TALL = 30  # lines from which headings of the list may have a line more
 
 
 class Browser(App[ExitAction]):
@@ -65,7 +64,6 @@ class Browser(App[ExitAction]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(n), f"sort({n})", show=False) for n in range(10)),
         Binding("l", "limits", "limits", tooltip="set limits, or remove them"),
-        Binding("space", "mark", tooltip="mark a point, to compare", show=False),
         Binding("c", "compare", "compare", tooltip="compare two merges"),
         Binding("i", "items", "items", tooltip="documents that got better or worse"),
         Binding("v", "meaning", "findings", tooltip="the answer for this point"),
@@ -127,21 +125,18 @@ class Browser(App[ExitAction]):
                 self._show_point()
 
     def _show_all(self) -> None:
-        table = self.screen_stack[0].query_one(FrontList)
-        table.show(self.view, lines=3 if self.size.height >= _TALL else 2)
+        self.screen_stack[0].query_one(FrontList).show(self.view)
         self._show_point()
 
     def _show_point(self) -> None:
         view, screen = self.view, self.screen_stack[0]
         screen.query_one("#weights", Static).update(weights_text(view.point))
         screen.query_one("#point", Static).update(gains_text(view))
-        words = [f"point {view.at} of {len(view.front.points)}"]
-        words += ["chosen"] if view.at == view.front.selected else []
-        words += ["recommended"] if view.at in view.front.recommended else []
-        words += ["misses a limit"] if view.at in view.missing else []
-        words += ["not saved yet"] if view.at >= view.saved else []
-        title = f" {', '.join(words)} · {self._called}"
-        screen.query_one("#title", Static).update(Text(title))
+        title = f" point {view.at} of {len(view.front.points)}"
+        title += ", chosen" * (view.at == view.front.selected)
+        title += ", misses a limit" * (view.at in view.missing)
+        title += ", not saved" * (view.at >= view.saved)
+        screen.query_one("#title", Static).update(Text(f"{title} · {self._called}"))
 
     def action_sort(self, number: int) -> None:
         """Sort by a task, counted from 1; by 0 in the order along the front."""
@@ -149,11 +144,6 @@ class Browser(App[ExitAction]):
         if number <= len(tasks):
             self.view = self.view.sorted(tasks[number - 1] if number else None)
             self._show_all()
-
-    def action_mark(self) -> None:
-        """Mark the current point."""
-        self.view = self.view.with_mark()
-        self._show_all()
 
     def action_compare(self) -> None:
         """Show the current point beside others, one after the other."""
@@ -240,6 +230,6 @@ class Browser(App[ExitAction]):
         """Ask for the folder, and merge outside of the screen."""
         about = f"Point {self.view.at} is chosen, merged and measured."
         fields = [("out", "folder for the merge", f"{self._called}-{self.view.at}")]
-        answer = await self.push_screen_wait(Form(about, fields, required=True))
-        if answer is not None:
+        answer = await self.push_screen_wait(Form(about, fields))
+        if answer and answer["out"]:
             self.exit(ExitAction("merge", self.view.asked, answer))

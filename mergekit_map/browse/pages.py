@@ -64,12 +64,10 @@ class Form(ModalScreen[Mapping[str, str] | None]):
         self,
         about: str,
         fields: Sequence[tuple[str, str, str]] = (),
-        *,
-        required: bool = False,
     ) -> None:
         """Create the questions from fields: a name, a prompt and a default."""
         super().__init__()
-        self._about, self._fields, self._required = about, fields, required
+        self._about, self._fields = about, fields
 
     def compose(self) -> ComposeResult:
         """Lay out the questions; the first has the focus."""
@@ -82,14 +80,9 @@ class Form(ModalScreen[Mapping[str, str] | None]):
             yield Label(Text(f"{keys} · esc: back"), id="keys")
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
-        """Answer."""
+        """Answer, from a line."""
         self.action_answer()
 
     def action_answer(self) -> None:
-        """Answer, or go to the first required question without an answer."""
-        answer = {field.id or "": field.value.strip() for field in self.query(Input)}
-        empty = next((name for name, given in answer.items() if not given), None)
-        if self._required and empty is not None:
-            self.query_one(f"#{empty}", Input).focus()
-        else:
-            self.dismiss(answer)
+        """Answer with what the lines hold."""
+        self.dismiss({x.id or "": x.value.strip() for x in self.query(Input)})

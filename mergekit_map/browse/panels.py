@@ -6,7 +6,7 @@ They are tables of rich, which fold names and cut no number.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -18,16 +18,15 @@ from mergekit_map.browse.state import View, best_reading
 from mergekit_map.results.answer import answer, gain_table
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import gains
-from mergekit_map.results.samples import ItemGain, ItemRecords
+from mergekit_map.results.samples import ItemRecords
 from mergekit_map.results.sentences import difference
-from mergekit_map.utils.text import listed
+from mergekit_map.utils.text import cut_short
 
 _NARROWEST = 8  # of a column; a list of more tasks than fit is scrolled
 _COLOURS = {"better": "green", "worse": "red"}
 _MARKS = {
     ">": "the chosen merge; its recipe is recipe.yml",
     "*": "recommended: measured, and no measured merge is better on every task",
-    "+": "marked, to be compared with",
     "!": "misses a limit",
     "?": "between points of the front; it gets a recipe when it is saved",
     "~": "before a number: predicted, not measured",
@@ -37,15 +36,15 @@ _MARKS = {
 class FrontList(DataTable[Text]):
     """The points in the order of a view, with the current one highlighted."""
 
-    def show(self, view: View, lines: int) -> None:
-        """Lay out the list for the width, with so many lines of headings."""
+    def show(self, view: View) -> None:
+        """Lay out the list for the width."""
         self.clear(columns=True)
         tasks = list(view.front.tasks)
         labels = {index: _label(view, index) for index in view.order}
         first = max(map(len, labels.values()))
         width = self.size.width - first - 2 - 1  # padding, and the scroll bar
         each = max(_NARROWEST, width // len(tasks) - 2)
-        self.header_height = lines
+        self.header_height = 2
         self.add_column(Text(""), width=first)
         for number, task in enumerate(tasks, start=1):
             self.add_column(
@@ -62,7 +61,6 @@ def _label(view: View, index: int) -> str:
     marks = {
         ">": index == view.front.selected,
         "*": index in view.front.recommended,
-        "+": index == view.marked,
         "!": index in view.missing,
         "?": index >= view.saved,
     }
@@ -85,22 +83,20 @@ def weights_text(point: Merge) -> Text:
 
 def gains_text(view: View) -> RenderableType:
     """Return the table of gains of the current point."""
-    table = gain_table(view.here, gains(view.here))
     parts: list[RenderableType] = []
-    grid = Table.grid(padding=(0, 1))
-    for task, name, *cells in table.rows:
+    tasks = list(view.front.tasks)
+    for task, name, *texts in gain_table(view.here, gains(view.here)).rows:
         if task:
-            direction = view.front.tasks[task].metric.better
-            number = list(view.front.tasks).index(task) + 1
+            better = view.front.tasks[task].metric.better
+            heading = f"{tasks.index(task) + 1} {task} ({better} is better)"
             grid = Table.grid(padding=(0, 1))
-            heading = Text.assemble((f"{number} {task}", "bold"), f" ({direction})")
-            parts += [heading, grid]
-        colour = next((_COLOURS[cell] for cell in cells if cell in _COLOURS), "")
-        shown = f"point {view.at}" if task else name
-        value, *others = (Text(cell, overflow="fold") for cell in cells)
-        for cell in others[:2]:
+            parts += [Text(heading, "bold"), grid]
+        colour = next((_COLOURS[text] for text in texts if text in _COLOURS), "")
+        cells = [Text(text, overflow="fold") for text in texts]
+        for cell in cells[1:3]:
             cell.stylize(colour)
-        grid.add_row(Text(shown, overflow="fold"), value, *others)
+        label = f"point {view.at}" if task else name
+        grid.add_row(Text(label, overflow="fold"), *cells)
     return Group(*parts)
 
 
@@ -159,7 +155,6 @@ def _error(front: Front, one: Merge, other: Merge, task: str) -> float | None:
     return None if None in errors else math.hypot(*(e or 0.0 for e in errors))
 
 
-_EXCERPT = 200  # letters of a document
 _SHOWN = 50  # documents that got better, and that got worse
 
 
@@ -172,35 +167,21 @@ def items_text(
     heading = Text(f"{task}: point {view.at} compared with {label}\n", "bold")
     items = records.compare(view.point, other, task, metric)
     if not items:
-        measured = [
-            str(i) for i, p in enumerate(view.front.points) if p.is_measured(task)
-        ]
-        there = f"Measured points: {listed(measured)}. " if measured else ""
         words = "There are no records of single documents for these two merges. "
-        return Group(heading, Text(f"{words}{there}Merging a point measures it."))
+        return Group(heading, Text(f"{words}Merging a point measures it."))
     better = [item for item in items if item.ahead > 0]
     worse = [item for item in reversed(items) if item.ahead < 0]
-    mean = sum(item.ahead for item in items) / len(items)
-    equal = len(items) - len(better) - len(worse)
     counts = Text(
-        f"{len(better)} better, {len(worse)} worse, {equal} equal of {len(items)}; "
-        f"mean gain {mean:+.3g}. A positive gain is better.\n"
+        f"{len(better)} better, {len(worse)} worse of {len(items)}. "
+        "A positive gain is better.\n"
     )
     table = _table("document", f"point {view.at}", label, "gain")
-    _add_items(table, better, "green")
-    _add_items(table, worse, "red")
-    return Group(heading, counts, table)
-
-
-def _add_items(table: Table, items: Sequence[ItemGain], colour: str) -> None:
-    for item in items[:_SHOWN]:
-        name = Text(item.name)
-        if text := " ".join(item.text.split()):
-            name.append(f"\n{text[:_EXCERPT]}{'…' * (len(text) > _EXCERPT)}", "italic")
-        gain = Text(f"{item.ahead:+.3g}", colour)
+    for item in (*better[:_SHOWN], *worse[:_SHOWN]):
+        text = cut_short(" ".join(item.text.split()), 200)
+        name = Text.assemble(item.name, (f"\n{text}" if text else "", "italic"))
+        gain = Text(f"{item.ahead:+.3g}", "green" if item.ahead > 0 else "red")
         table.add_row(name, f"{item.value:.4g}", f"{item.other:.4g}", gain)
-    if len(items) > _SHOWN:
-        table.add_row(f"and {len(items) - _SHOWN} more", "", "", "")
+    return Group(heading, counts, table)
 
 
 def help_text(keys: Iterable[tuple[str, str]]) -> RenderableType:

@@ -14,6 +14,7 @@ from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import anchor_values
 from mergekit_map.results.limits import find_limits, lower_limits, unmet_limits
 from mergekit_map.results.selection import choose_point
+from mergekit_map.surrogates.arrays import BoolArray
 
 if TYPE_CHECKING:
     from mergekit_map.results.surrogate_file import Surrogates
@@ -28,7 +29,6 @@ class View:
     at: int  # the current point
     order: tuple[int, ...]  # of the points in the list
     sorted_by: str | None = None  # a task; None: along the front
-    marked: int | None = None  # a point to compare with
     choice: Mapping[str, Any] = field(default_factory=dict)  # the last limits
     missing: frozenset[int] = frozenset()  # points that miss a limit
 
@@ -56,10 +56,6 @@ class View:
     def moved(self, index: int) -> View:
         """Return the view of another point."""
         return replace(self, at=index)
-
-    def with_mark(self) -> View:
-        """Return the view with the current point marked, or without the mark."""
-        return replace(self, marked=None if self.marked == self.at else self.at)
 
     def sorted(self, task: str | None) -> View:
         """Return the view with the best on a task first, or in order of the front."""
@@ -89,7 +85,6 @@ class View:
             self,
             front=front.model_copy(update={"select": known.select}),
             at=found.selected,
-            marked=None if self.marked == self.saved else self.marked,
             choice=dict(choice),
             missing=_missing(found),
         )
@@ -113,14 +108,10 @@ def best_reading(merge: Merge, task: str) -> tuple[Reading, str]:
 
 
 def rivals(view: View) -> Sequence[tuple[str, Merge]]:
-    """List the merges to compare with: the marked or the chosen point, then anchors."""
-    found = [(anchor.label or "", anchor) for anchor in view.front.anchors]
-    chosen = view.front.selected
-    if view.marked is not None and view.marked != view.at:
-        found.insert(0, (f"point {view.marked}", view.front.points[view.marked]))
-    elif chosen != view.at:
-        found.insert(0, (f"point {chosen}, chosen", view.front.chosen))
-    return found
+    """List the merges to compare with: the chosen point, base, parents and soup."""
+    chosen = (f"point {view.front.selected}, chosen", view.front.chosen)
+    anchors = [(anchor.label or "", anchor) for anchor in view.front.anchors]
+    return anchors if view.front.selected == view.at else [chosen, *anchors]
 
 
 def _along(front: Front) -> tuple[int, ...]:
@@ -130,19 +121,17 @@ def _along(front: Front) -> tuple[int, ...]:
 
 
 def _missing(front: Front) -> frozenset[int]:
-    """Find the points that miss a limit by which the front was chosen.
-
-    Of measured points the measured values count, as far as noise does not explain them.
-    """
+    """Find the points that miss a limit by which the front was chosen."""
     try:
         limits = find_limits(front.select, front.metrics, anchor_values(front))
         lower = lower_limits(front.metrics, limits)
-        utilities = front.utilities(front.points, "predicted")
-        kept = [bool((row >= lower).all()) for row in utilities]
-        for index, point in enumerate(front.points):
-            if point.is_measured(*front.tasks):
-                chosen = front.model_copy(update={"selected": index})
-                kept[index] = not unmet_limits(chosen)
-    except MapError:  # the limits were of another version, or cannot be computed
+        Y = front.utilities(front.points, "predicted")
+        short: BoolArray = np.any(lower > Y, axis=1)
+        for index in np.flatnonzero(
+            [p.is_measured(*front.tasks) for p in front.points]
+        ):
+            chosen = front.model_copy(update={"selected": int(index)})
+            short[index] = bool(unmet_limits(chosen))
+    except MapError:  # a limit of another version, or that cannot be computed
         return frozenset()
-    return frozenset(i for i, keeps in enumerate(kept) if not keeps)
+    return frozenset(np.flatnonzero(short).tolist())

@@ -108,11 +108,12 @@ def test_a_task_sorts_the_best_first_whatever_its_direction(
     assert seen.view.at == CHOSEN
 
 
-def test_a_marked_point_stands_beside_the_one_that_one_is_at() -> None:
+def test_a_point_stands_beside_the_chosen_one() -> None:
     front = wide_front()
-    seen = press(front, "space", "down", "c", size=(80, 40))
+    seen = press(front, "down", "c", size=(90, 40))
 
-    assert seen.lines[0].split() == ["weight", "point", "5", "point", "4", "difference"]
+    words = "weight point 5 point 4, chosen difference"
+    assert seen.lines[0].split() == words.split()
     assert re.search(r"instruct-v2 +0.350 +0.300 +\+0.050", seen.text)
     assert re.search(r"~0.6623 ± 0.01 +0.6533 ± 0.01 +\+0.009 ± 0.017", seen.text)
     # Lower is better here, so that a larger value is a loss.
