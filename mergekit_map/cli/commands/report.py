@@ -28,16 +28,15 @@ from mergekit_map.utils.text import bytes_in_words, listed
     help="Where the page goes  [default: RUN/report.html; of several: RUN/fronts.html]",
 )
 def report(runs: tuple[Path, ...], page: Path | None) -> None:
-    """Write the search RUN as one HTML page, and pictures into RUN.
+    """Write the search RUN as one HTML page.
 
-    The page shows the front, the surrogates and all that was measured, and lets you
-    choose a point by sliders and limits and copy its recipe. It holds all it needs,
-    fetches nothing, and can be mailed as it is; recipes name your models as you did,
-    paths included. Of a search that is not finished it shows what is found so far.
+    The page begins with the answer. It shows the front, finds points by sliders and
+    limits, and has their recipes, the predictions and all measurements. It is one file
+    that fetches nothing and can be mailed; recipes name your models as you did, with
+    paths. Of a search that is not finished it shows the front so far.
 
-    Several searches are laid over one another on one page (TIES or task arithmetic?):
-    their fronts, hypervolumes and best points, on the tasks they share. Nothing is
-    measured.
+    Several searches are compared on one page (TIES or task arithmetic?): their answers,
+    hypervolumes and fronts, on the tasks that they share. Nothing is measured.
 
     Example: mergekit-map report my-search
 
