@@ -20,6 +20,7 @@ from mergekit_map.cli.options import (
 )
 from mergekit_map.config.option_lines import PASSING, WRITTEN, is_unedited, signed
 from mergekit_map.config.presets import PRESETS
+from mergekit_map.errors import MapError
 from mergekit_map.utils.files import scratch_folder
 
 _METHOD = "task_arithmetic"
@@ -61,7 +62,9 @@ def config_or_options(target: str | None, beside: str = "") -> Callable[..., Any
             settings, place = rest.get("settings", {}), named.get(str(target))
             title = PASSING if place is None else WRITTEN
             text = new_config_text(given, settings, measured=True, title=title)
-            with _written(text, place, quiet=rest["quiet"]) as config:
+            beside_out = place and place.with_name(f"{place.name}.run")
+            run = named.get("run") or rest.get("run_folder") or beside_out
+            with _written(text, place, run, quiet=rest["quiet"]) as config:
                 command(config=config, **named, **rest)
 
         decorated = new_merge_options(begin)
@@ -146,7 +149,10 @@ def _config_of(
 
 
 @contextmanager
-def _written(text: str, target: Path | None, *, quiet: bool) -> Iterator[Path]:
+def _written(
+    text: str, target: Path | None, run: Path | None, *, quiet: bool
+) -> Iterator[Path]:
+    """Write a configuration, and remove it if no search into ``run`` could start."""
     if target is None:
         with scratch_folder() as folder:
             config = folder / "options.yml"
@@ -155,10 +161,16 @@ def _written(text: str, target: Path | None, *, quiet: bool) -> Iterator[Path]:
         return
     place = target.resolve() if target.name in {"", ".."} else target
     config = place.with_name(f"{place.name}.yml")
+    is_new = not config.exists()
     _write(config, signed(text), target)
     if not quiet:
         click.echo(f"wrote {config}", err=True)
-    yield config
+    try:
+        yield config
+    except MapError:
+        if is_new and run is not None and not run.exists():
+            config.unlink(missing_ok=True)
+        raise
 
 
 def _write(config: Path, text: str, target: Path) -> None:
