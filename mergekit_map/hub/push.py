@@ -58,7 +58,7 @@ _BESIDE = (
     *("*.gguf", "*.png", "*.py"),
 )
 _TEMPLATES = "additional_chat_templates/"
-_OUTDATED_FOLDERS = (f"{RUN_FOLDER}/", ".eval_results/")  # of an earlier upload
+_OUTDATED = (f"{RUN_FOLDER}/", ".eval_results/")  # of an earlier upload
 # Keys of a checkpoint's JSON that say where a model came from, and nothing else.
 _ORIGINS = {"_name_or_path", "name_or_path", "base_model_name_or_path"}
 _SHOWN = 300  # characters of the Hub's message
@@ -68,7 +68,6 @@ _ADVICE = {
     403: "this login may not do that; name a repository of your own, or log in with "
     "a token that may write to it",
     404: "there is no such repository; check the name, and that your login may see it",
-    409: "somebody else changes this repository; look at it and push again",
 }
 
 
@@ -153,9 +152,8 @@ def plan_push(
         target = _find_target(api, options.repo)
         licences = metadata.parent_licences(configs, names, partial(_hub_licence, api))
     private = _visibility(target, options)
-    licence = Licence(options.licence) if options.licence else None
-    licence = licence or metadata.read_licence(vars(card.data))
-    licence = licence or metadata.common_licence(licences)
+    known = metadata.read_licence(vars(card.data)) or metadata.common_licence(licences)
+    licence = Licence(options.licence) if options.licence else known
     if licence is None and ask is not None:
         licence = ask(licences)
     card = cards.renamed_card(card, folder.resolve().name, target.repo_id, licence)
@@ -165,14 +163,14 @@ def plan_push(
     finished = PublicFile(cards.CARD, text.encode())
     refuse_leaks([finished], names, secret)
     files = [finished, *(file for file in files if file.path != cards.CARD)]
-    uploaded = {file.path for file in files}
+    others = target.files - {file.path for file in files}
     return Plan(
         target=target,
         private=private,
         card=text,
         files=files,
         left_out=left_out,
-        removed=sorted(filter(_is_outdated, target.files - uploaded)),
+        removed=sorted(n for n in others if _is_loaded(n) or n.startswith(_OUTDATED)),
         licence=licence,
         licences=licences,
     )
@@ -221,8 +219,8 @@ def _checkpoint_files(
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     found = {path.relative_to(folder).as_posix(): path for path in paths}
     shown = {name: path for name, path in found.items() if "/." not in f"/{name}"}
-    allowed = {name: path for name, path in shown.items() if _is_allowed(name)}
-    files = [_public_file(*item, configs, names) for item in allowed.items()]
+    allowed = [n for n in shown if _is_loaded(n) or _matches(n, _BESIDE)]
+    files = [_public_file(name, shown[name], configs, names) for name in allowed]
     return files, [name for name in shown if name not in allowed]
 
 
@@ -230,16 +228,9 @@ def _is_loaded(path: str) -> bool:
     return _matches(path, _LOADED) or path.startswith(_TEMPLATES)
 
 
-def _is_allowed(path: str) -> bool:
-    return path.isprintable() and (_is_loaded(path) or _matches(path, _BESIDE))
-
-
-def _is_outdated(path: str) -> bool:
-    return _is_loaded(path) or path.startswith(_OUTDATED_FOLDERS)
-
-
 def _matches(path: str, patterns: Sequence[str]) -> bool:
-    return "/" not in path and any(fnmatchcase(path, one) for one in patterns)
+    plain = "/" not in path and path.isprintable()
+    return plain and any(fnmatchcase(path, pattern) for pattern in patterns)
 
 
 def _public_file(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from mergekit_map.errors import ArtifactError, ConfigError, nearest
+from mergekit_map.errors import ArtifactError, ConfigError
 from mergekit_map.models.references import (
     MODEL_KEYS,
     ModelPart,
@@ -167,9 +167,8 @@ def _local_model(local: Sequence[str], given: str) -> str:
     named = [path for path in local if Path(path).name == given]
     found = [full] if full in local else named
     if len(found) != 1:
-        known = f"may be any of {', '.join(found)}" if found else "is no local model"
-        have = "" if found else f" ({nearest(given, {Path(p).name for p in local})})"
-        raise ConfigError(f"--parent: {given!r} {known}{have}; give its path")
+        known = ", ".join(found or local) or "all are of the Hub"
+        raise ConfigError(f"--parent: no one local model is {given!r} ({known})")
     return found[0]
 
 

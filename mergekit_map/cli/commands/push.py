@@ -41,13 +41,11 @@ def _parents(
     return parents
 
 
-def _licence(
-    ctx: click.Context, param: click.Parameter, text: str | None
-) -> str | None:
-    if text is not None and not _LICENCE.fullmatch(text):
-        message = f"write an identifier of the Hub, such as apache-2.0; got {text!r}"
-        raise click.BadParameter(message, ctx, param)
-    return text
+def _licence_id(text: str) -> str:
+    if not _LICENCE.fullmatch(text.strip()):
+        example = "an identifier of the Hub, such as apache-2.0"
+        raise click.BadParameter(f"write {example}; got {text!r}")
+    return text.strip()
 
 
 @click.command()
@@ -64,7 +62,7 @@ def _licence(
     "--license",
     "licence",
     metavar="ID",
-    callback=_licence,
+    callback=lambda _ctx, _param, text: text and _licence_id(text),
     help="Licence of the merge, such as apache-2.0 or llama3.1  [default: that of "
     "the card, or of all parents if they have the same; else you are asked]",
 )
@@ -157,27 +155,17 @@ def _ask_licence(licences: Licences, *, interactive: bool) -> Licence:
     )
     if not interactive:
         raise ConfigError(
-            "nothing was uploaded: the parents do not have one known licence, so say "
-            "which the merge has, with --license ID (an identifier of the Hub, such as "
-            f"apache-2.0, llama3.1 or other); the parents have:\n{listing}"
+            "nothing was uploaded: the parents do not have one known licence; add "
+            f"--license ID, such as apache-2.0 or other; the parents have:\n{listing}"
         )
     click.echo(
         "The parents do not have one known licence, so the merge has none by itself:\n"
         f"{listing}\nIt must be one that all of theirs allow."
     )
-    given = click.prompt(
-        "Licence of the merge (an identifier of the Hub, such as apache-2.0 or other)",
-        value_proc=_read_licence,
+    asked = (
+        "Licence of the merge (an identifier of the Hub, such as apache-2.0 or other)"
     )
-    return Licence(given)
-
-
-def _read_licence(text: str) -> str:
-    if not _LICENCE.fullmatch(text.strip()):
-        raise click.UsageError(
-            f"{text!r} is no identifier of the Hub, such as apache-2.0"
-        )
-    return text.strip()
+    return Licence(click.prompt(asked, value_proc=_licence_id))
 
 
 def _show(plan: Plan) -> None:
