@@ -128,8 +128,10 @@ def test_options_of_search_and_choice_complete_and_override_a_configuration(
 
 
 def test_a_file_that_was_edited_is_left_as_it_is(options: list[str]) -> None:
-    invoke("search", *options, "--dtype", "float23", "s")
-    edited = Path("s.yml").read_text() + "# mine\n"
+    failed = invoke("search", *options, "--dtype", "float23", "s")
+    assert failed.exit_code == 2
+    assert not Path("s.yml").exists()  # nothing was searched
+    edited = "# mine\n"
     Path("s.yml").write_text(edited)
 
     result = invoke("search", *options, "s")
