@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,12 @@ from browser import Watched, find_chromium, watched_page
 from playwright.sync_api import Browser, Page, TimeoutError
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.errors import ConfigError, DesignError
+from mergekit_map.errors import ConfigError
 from mergekit_map.report.data import report_content
 from mergekit_map.report.page import report_page
 from mergekit_map.results.finished import read_finished
 from mergekit_map.results.gains import Anchors
-from mergekit_map.results.limits import required_limits
+from mergekit_map.results.limits import lower_limits, required_limits
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import choose, choose_point
 from mergekit_map.types import Metric
@@ -143,16 +142,13 @@ def python_choice(case: dict[str, Any]) -> dict[str, Any]:
         limits = required_limits(select, tasks, anchors)
     except ConfigError:  # a share of a gain that there is not
         return {"wrong": True}
-    found = {
+    kept = (utilities >= lower_limits(tasks, limits)).all(axis=1)
+    return {
         "limits": [limits[n].value if n in limits else None for n in names],
-        "out": False,
+        "index": choose(select, tasks, utilities, anchors),
+        "out": not kept.any(),
         "wrong": False,
     }
-    try:
-        return found | {"index": choose(select, tasks, utilities, anchors)}
-    except DesignError as error:
-        (nearest,) = re.findall(r"at point (\d+), the nearest", str(error))
-        return found | {"index": int(nearest), "out": True}
 
 
 CHOOSE_ALL = """(cases) => cases.map((c) => {
