@@ -53,6 +53,7 @@ _WORDS = {
     "chosen merge": "this model",
     "the this model": "this model",
     "the merge's gain": "gain of this model",
+    "this merge was": "this model was",
     " (`recipes/soup.yml`)": "",
 }
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end

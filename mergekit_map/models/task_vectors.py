@@ -364,13 +364,13 @@ def _far_away(figure: VectorFigures, base: str) -> Iterator[Finding]:
     elif figure.norm_ratio is not None and figure.norm_ratio > LARGEST_RATIO:
         cause = (
             f"its norm ratio is {figure.norm_ratio:.2f}, against 0.01 to 0.02 in the "
-            "paper: so far from the base model a quadratic may not fit, and merges may "
-            "keep little of each model"
+            "paper: so far from the base, predictions may be off, and merges may keep "
+            "little of each model"
         )
         advice = (
-            f"check that {base} is the model it was tuned from, search a smaller box "
-            "('bounds: [0, 0.5]') or more merges ('evaluations'), and rely on measured "
-            "points, not on predicted ones"
+            f"check that {base} is the model it was tuned from; if the search reports "
+            "poor predictions, narrow 'bounds' or allow more 'evaluations', and trust "
+            "measured merges"
         )
         yield Finding("norm-ratio", "warning", cause, advice)
 

@@ -59,24 +59,27 @@ def reason(front: Front) -> str:
     """Return in a sentence how the point was chosen."""
     select, start = front.select, f"Point {front.selected}"
     if select.index is not None:
-        return f"{start}, chosen by its index."
+        return f"{start}: chosen by its index."
     if unmet := unmet_limits(front):
         return (
-            f"{start}, the nearest to its limits that was found: it does not keep "
+            f"{start}: the nearest to its limits that was found: it does not keep "
             f"{unmet}; relax a limit, or allow more evaluations."
         )
     weights = select.preference(front.tasks)
     counted = ", ".join(f"{task}={weight:g}" for task, weight in weights.items())
-    alike = f"{listed(weights)} alike" if len(weights) > 1 else listed(weights)
-    how = f"the best {alike}" if select.prefer is None else f"the best by {counted}"
+    how = f"the largest sum of {listed(weights)}"
+    if select.prefer is not None:
+        how = f"the largest weighted sum ({counted})"
+    if len(weights) == 1:
+        how = f"the best {listed(weights)}"
     if select.scalarization == "achievement":
-        how += " (achievement)"
+        how = f"the smallest weighted distance from the best values ({counted})"
     if select.knee:
         how = "the knee of the front"
     limits = [f"{task}={limit}" for task, limit in (select.require or {}).items()]
     kept = f" that keeps {listed(limits)}" if limits else ""
     worse = f", not worse than {listed(select.rivals)}" if select.rivals else ""
-    return f"{start}, {how}{kept}{worse}."
+    return f"{start}: {how}{kept}{worse}."
 
 
 def limits_in_words(front: Front) -> str:
@@ -214,9 +217,13 @@ def merge_name(front: Front, merge: Merge) -> str:
 def _kept(found: Gains) -> str:
     """Write which shares of the parents' gains the chosen merge keeps."""
     sure = all(source != "predicted" for source in found.sources.values())
-    keeps = "keeps" if sure else "is predicted to keep"
     best = found.rival(BEST_PARENT)
     shares = {task: kept for task, kept in found.kept.items() if kept is not None}
+    verb = (
+        "reach" if any(round(100 * kept) > 100 for kept in shares.values()) else "keep"
+    )
+    keeps = f"{verb}{'es' if verb == 'reach' else 's'}"
+    keeps = keeps if sure else f"is predicted to {verb}"
     if best is None or not shares:
         return _better_than_base(found)
     if len(shares) > _NAMED:
@@ -226,10 +233,9 @@ def _kept(found: Gains) -> str:
     texts: list[str] = []
     for task, share in shares.items():
         parent = best.tasks[task].other if task in best.tasks else "the best parent"
-        gain = "" if texts else " gain"
         on = "" if parent == task else f" on {task}"
         amount = "none" if round(100 * share) <= 0 else share_in_words(share)
-        texts.append(f"{amount} of {parent}'s{gain}{on}")
+        texts.append(f"{amount} of the gain of {parent}{on}")
     return f"{keeps} {listed(texts)}"
 
 
@@ -261,16 +267,21 @@ def sample(front: Front, found: Gains) -> str:
     """Return on which documents the gains were measured."""
     sources, holdout = set(found.sources.values()), front.holdout
     if "predicted" in sources:
-        return "Predicted by the model of the search; merging it measures it."
+        return "These values are predicted; `mergekit-map merge` measures them."
+    searched = "Measured on the documents that this merge was chosen by"
     if holdout is None:
-        return "Measured on the documents that chose it; `--holdout 0.3` confirms."
+        better = "gains may look better than they are"
+        return f"{searched}: {better}. `--holdout 0.3` checks them on others."
     if "held-out" not in sources:
-        return "Measured on the documents that chose it; merging it measures others."
+        return f"{searched}; merging it measures the held-out ones."
     tasks = [task for task, source in found.sources.items() if source == "held-out"]
     counts = (f"{holdout.documents.get(task, 0)} of {task}" for task in tasks)
     text = f"Measured on held-out documents ({listed(counts)})."
     if holdout.choices > 1:
-        text += f" {holdout.choices} merges were tested on them; that favours the best."
+        text += (
+            f" {holdout.choices} merges were tested on them: the best of these looks a "
+            "little too good."
+        )
     return text
 
 

@@ -164,7 +164,8 @@ def _opened_run(
             early.of(study.merge, study.definitions),
         )
         yield study, stack.enter_context(evaluate)
-        latest = {e.key: e for e in matching(study, log)}
+        parts = (study, study.on_disk) if study.on_disk is not None else (study,)
+        latest = {e.key: e for part in parts for e in matching(part, log)}
     if failed := sum(e.failed for e in latest.values()):
         told.notice(
             f"{failed} measurements failed and are left out of the fits; they are the "

@@ -116,13 +116,13 @@ def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
 
     headline, first = card.text.split("\n\n")[1:3]
     assert headline.startswith("**This model ")
-    assert found.headline.split(" keeps ")[1] in headline
+    assert found.headline.split(" of the gain ")[1] in headline
     lines = first.splitlines()
     assert lines[0].startswith("| task | model | value | gain of this model |")
     assert lines[2].startswith("| math | this model | 0.71 | ")
     assert len(lines) == 2 + len(found.table.rows)
     shown, details = card.text.split("<details>")[:2]
-    assert found.sample.split(";")[0] in shown
+    assert found.sample.split(":")[0].replace("this merge", "this model") in shown
     assert "Chosen, as this model is best." in details
     assert "chosen merge" not in card.text
 

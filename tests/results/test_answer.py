@@ -33,9 +33,9 @@ def front(measured: Row = CHOSEN, **others: Any) -> Front:
 
 def test_one_sentence_decides() -> None:
     assert answer(front()).headline == (
-        "The merge a=0, b=0.5 keeps 80 % of one's gain on math and 83 % of other's on "
-        "code; it is better than the soup on code, with no significant difference on "
-        "math."
+        "The merge a=0, b=0.5 keeps 80 % of the gain of one on math and 83 % of the "
+        "gain of other on code; it is better than the soup on code, with no "
+        "significant difference on math."
     )
 
 
@@ -56,12 +56,13 @@ def test_a_prediction_is_named_as_one() -> None:
 
     assert found.headline.startswith("The merge a=0, b=0.5 is predicted to keep 84 %")
     assert found.table.rows[0][2] == "predicted 0.71 ± 0.03 (model)"
-    assert found.sample.startswith("Predicted by the model of the search")
+    assert found.sample.startswith("These values are predicted")
 
 
 def test_measurements_of_the_search_are_said_to_be_its_own() -> None:
     assert answer(front()).sample == (
-        "Measured on the documents that chose it; `--holdout 0.3` confirms."
+        "Measured on the documents that this merge was chosen by: gains may look "
+        "better than they are. `--holdout 0.3` checks them on others."
     )
 
 

@@ -287,7 +287,7 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
         edit_tensors(lambda tensors: noise(tensors, 0.015, 77)),
         "norm-ratio",
         "warning",
-        "0.01 to 0.02 in the paper: so far from the base model a quadratic may not",
+        "0.01 to 0.02 in the paper: so far from the base, predictions may be off",
     ),
 }
 
