@@ -48,8 +48,10 @@ def reference_points(space: MergeSpace, *, by_models: bool = False) -> Reference
 
     With ``by_models`` none is taken for one.
     """
-    linear, weights = linear_space(space), _weights(space)
     merges = space.anchors()
+    if not space.coefficients:  # a merge by itself, such as a baseline
+        return ReferencePoints(merges, {}, space, {})
+    linear, weights = linear_space(space), _weights(space)
     own = {
         label: merge
         for label, merge in merges.items()

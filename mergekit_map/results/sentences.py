@@ -186,7 +186,7 @@ def _predictions(found: Predictions) -> str:
     how = f"of {listed(tasks)} are not reliable" if tasks else ""
     return (
         f"Predictions {how or f'on the front are good only to ± {known}'}: trust "
-        "measured merges; allow more evaluations, or measure more documents."
+        "measured merges, or allow more evaluations."
     )
 
 

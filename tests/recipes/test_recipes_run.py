@@ -38,7 +38,10 @@ def check_run(result: click.testing.Result, out: str, merges: int, tasks: int) -
     front = read_front(f"{out}.run")
     chosen = front["points"][front["selected"]]
     assert all(reading["value"] is not None for reading in chosen["measured"].values())
-    lines = read_lines(f"{out}.run")
+    searched = chosen["coefficients"].keys()
+    lines = [
+        x for x in read_lines(f"{out}.run") if x["coefficients"].keys() == searched
+    ]
     assert not any(line.get("error") for line in lines)
     first = [line for line in lines if line["role"] in {"anchor", "design"}]
     assert len(first) == 2 * (len(chosen["coefficients"]) + 1) * tasks
