@@ -618,7 +618,7 @@ def test_a_limit_out_of_reach_keeps_what_was_measured(good: dict[str, Any]) -> N
     assert sum('"base"' not in line for line in lines) == 6
     reason = json.loads(Path("run/front.json").read_text())["reason"]
     assert "it does not keep text at most 0.01 nats/token" in reason
-    put("map", "select", {"require": {"text": "90%"}})(good, Path())
+    put("map", "select", {"require": {"text": 0.02}})(good, Path())
     result = search(good)
     assert result.exit_code == 0, result.output
     assert Path("run/evaluations.jsonl").read_text().splitlines()[: len(lines)] == lines

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 42_500, "tests": 32_215, "benchmarks": 15_506}
-MOST_MODULES = 226
+MOST_LINES = {"mergekit_map": 39_948, "tests": 32_164, "benchmarks": 15_474}
+MOST_MODULES = 230
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)
