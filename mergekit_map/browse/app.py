@@ -24,12 +24,10 @@ from mergekit_map.browse.panels import (
     compared_text,
     gains_text,
     help_text,
-    items_text,
     weights_text,
 )
 from mergekit_map.browse.state import View, rivals
 from mergekit_map.errors import MapError
-from mergekit_map.results.samples import ItemRecords
 from mergekit_map.utils.text import printable
 
 Doing: TypeAlias = Literal["merge", "talk"]
@@ -65,7 +63,6 @@ class Browser(App[ExitAction]):
         *(Binding(str(n), f"sort({n})", show=False) for n in range(10)),
         Binding("l", "limits", "limits", tooltip="set limits, or remove them"),
         Binding("c", "compare", "compare", tooltip="compare two merges"),
-        Binding("i", "items", "items", tooltip="documents that got better or worse"),
         Binding("v", "meaning", "findings", tooltip="the answer for this point"),
         Binding("s", "save", "save", tooltip="choose this point, as select does"),
         Binding("m", "merge", "merge", tooltip="write the merge, as merge does"),
@@ -90,14 +87,13 @@ class Browser(App[ExitAction]):
         self,
         run: Path,
         view: View,
-        records: ItemRecords,
         outside: Outside,
         name: str,
     ) -> None:
         """Create the program for a view of the folder ``run`` and the search's name."""
         super().__init__()
         self.run_folder, self.view, self._called = run, view, printable(name)
-        self._records, self._outside = records, outside
+        self._outside = outside
         self._wish: Mapping[str, str] = {}
 
     def compose(self) -> ComposeResult:
@@ -150,14 +146,6 @@ class Browser(App[ExitAction]):
         others, view = rivals(self.view), self.view
         page = ReadingPage(lambda n: compared_text(view, *others[n]), len(others))
         self.push_screen(page)
-
-    def action_items(self) -> None:
-        """Show which documents got better or worse, a page for each task and rival."""
-        view, records = self.view, self._records
-        pages = [(task, r) for r in rivals(view) for task in view.front.tasks]
-        self.push_screen(
-            ReadingPage(lambda n: items_text(view, records, *pages[n]), len(pages))
-        )
 
     def action_meaning(self) -> None:
         """Show the answer for the current point."""

@@ -1,4 +1,4 @@
-"""Texts of the screen: the front as a list, gains, comparisons, documents and keys.
+"""Texts of the screen: the front as a list, gains, comparisons and keys.
 
 They are tables of rich, which fold names and cut no number.
 """
@@ -18,9 +18,7 @@ from mergekit_map.browse.state import View, best_reading
 from mergekit_map.results.answer import answer, gain_table
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import gains
-from mergekit_map.results.samples import ItemRecords
 from mergekit_map.results.sentences import difference
-from mergekit_map.utils.text import cut_short
 
 _NARROWEST = 8  # of a column; a list of more tasks than fit is scrolled
 _COLOURS = {"better": "green", "worse": "red"}
@@ -153,35 +151,6 @@ def _error(front: Front, one: Merge, other: Merge, task: str) -> float | None:
             return error
     errors = [best_reading(merge, task)[0].stderr for merge in merges]
     return None if None in errors else math.hypot(*(e or 0.0 for e in errors))
-
-
-_SHOWN = 50  # documents that got better, and that got worse
-
-
-def items_text(
-    view: View, records: ItemRecords, task: str, rival: tuple[str, Merge]
-) -> RenderableType:
-    """Return the documents on which a point is better or worse than another merge."""
-    label, other = rival
-    metric = view.front.tasks[task].metric
-    heading = Text(f"{task}: point {view.at} compared with {label}\n", "bold")
-    items = records.compare(view.point, other, task, metric)
-    if not items:
-        words = "There are no records of single documents for these two merges. "
-        return Group(heading, Text(f"{words}Merging a point measures it."))
-    better = [item for item in items if item.ahead > 0]
-    worse = [item for item in reversed(items) if item.ahead < 0]
-    counts = Text(
-        f"{len(better)} better, {len(worse)} worse of {len(items)}. "
-        "A positive gain is better.\n"
-    )
-    table = _table("document", f"point {view.at}", label, "gain")
-    for item in (*better[:_SHOWN], *worse[:_SHOWN]):
-        text = cut_short(" ".join(item.text.split()), 200)
-        name = Text.assemble(item.name, (f"\n{text}" if text else "", "italic"))
-        gain = Text(f"{item.ahead:+.3g}", "green" if item.ahead > 0 else "red")
-        table.add_row(name, f"{item.value:.4g}", f"{item.other:.4g}", gain)
-    return Group(heading, counts, table)
 
 
 def help_text(keys: Iterable[tuple[str, str]]) -> RenderableType:

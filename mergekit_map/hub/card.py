@@ -199,11 +199,7 @@ def _fenced_recipe(configs: Configs, names: PublicNames) -> str:
 
 def _public_command(command: str) -> str:
     words = shlex.split(command)
-    public = [Path(word).name if is_local(word) else word for word in words]
-    cache = "--lora-merge-cache"
-    if cache in words[:-1]:
-        public[words.index(cache) + 1] = "CACHE"
-    return shlex.join(public)
+    return shlex.join(Path(word).name if is_local(word) else word for word in words)
 
 
 def read_card(folder: Path) -> ModelCard:

@@ -44,10 +44,9 @@ def _result(task: str, spec: TaskSpec, value: float, kind: str) -> EvalResult:
         path = Path(spec.lm_eval)
         dataset = path.stem if path.suffix in {".yaml", ".yml"} else spec.lm_eval
         metric = spec.metric
-        name = (
-            f"{task}: {metric} ({spec.filter})" if spec.filter else f"{task}: {metric}"
-        )
+        name = f"{task}: {metric}"
         args = {"num_few_shot": spec.num_fewshot, "limit": spec.limit}
+        args["filter"] = spec.filter
     else:
         dataset, metric, name = spec.python, task, task
     given = {key: value for key, value in args.items() if value is not None}

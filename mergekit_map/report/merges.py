@@ -201,10 +201,7 @@ class ItemReader:
         """Count items won, lost and tied, and list those that differ most."""
         metric = self._run.front.metrics[task]
         found = won_items(self.read(one, task), self.read(other, task), metric)
-        if found is None:
-            return None
-        most = [(name, float(f"{ahead:.3g}")) for name, ahead in found.most]
-        return [found.won, found.lost, found.level, most]
+        return None if found is None else [*vars(found).values()]
 
     def read(self, merge: Merge, task: str) -> Items:
         """Read the items of a merge, or of a reference point as it is on disk."""

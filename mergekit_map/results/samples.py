@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.nested_order import pairs
-from mergekit_map.results.run_folder import Manifest, RunFolder
 from mergekit_map.types import Measurement, Metric
 from mergekit_map.utils.files import digest, json_line, write_atomically
 
@@ -77,6 +74,7 @@ Item: TypeAlias = tuple[str, int]
 
 # Between items that are alike: sums are rounded.
 _ROUNDING = 1e-9
+_NAMED = 3  # items won, and items lost
 # Keys of a record of lm-eval that are no value of a metric.
 _NO_METRICS = frozenset({"doc_id", "target"})
 
@@ -103,13 +101,8 @@ class WonItems:
     most: tuple[tuple[str, float], ...]  # what differs most; larger is better
 
 
-def won_items(
-    ours: Items, theirs: Items, metric: Metric, most: int = 3
-) -> WonItems | None:
-    """Count the items that one merge won and lost; None where they share no item.
-
-    ``most``: how many items to name, of those that are won and of those that are lost.
-    """
+def won_items(ours: Items, theirs: Items, metric: Metric) -> WonItems | None:
+    """Count the items that one merge won and lost; None where they share no item."""
     one, other = ours.values, theirs.values
     shared = [item for item in one if item in other]
     if not shared:
@@ -117,12 +110,12 @@ def won_items(
     ahead = {item: metric.sign * (one[item] - other[item]) for item in shared}
     won = sorted((i for i in shared if ahead[i] > _ROUNDING), key=lambda i: -ahead[i])
     lost = sorted((i for i in shared if ahead[i] < -_ROUNDING), key=lambda i: ahead[i])
-    named = [*won[:most], *lost[:most]]
+    named = [*won[:_NAMED], *lost[:_NAMED]]
     return WonItems(
         won=len(won),
         lost=len(lost),
         level=len(shared) - len(won) - len(lost),
-        most=tuple((_called(item), ahead[item]) for item in named),
+        most=tuple((_called(item), float(f"{ahead[item]:.3g}")) for item in named),
     )
 
 
@@ -176,83 +169,3 @@ def _is_metric(key: str, value: object) -> bool:
 def _called(item: Item) -> str:
     part, number = item
     return f"{part} {number}" if part else str(number)
-
-
-_TEXTS = ("text", "question", "prompt", "response")
-
-
-@dataclass(frozen=True)
-class ItemGain:
-    """An item and the results of two merges on it."""
-
-    name: str
-    value: float
-    other: float
-    ahead: float  # larger is better
-    text: str  # of the document, where the records hold it
-
-
-@dataclass(frozen=True)
-class ItemRecords:
-    """The records per item of a finished search."""
-
-    folder: Path  # of the merges that have the coefficients of the front
-    definitions: Mapping[str, str]
-    run: RunFolder  # with those of linear merges
-
-    @classmethod
-    def of(cls, run: RunFolder, front: Front, manifest: Manifest) -> ItemRecords:
-        """Return them; where nested MAP merges checkpoints, those of the last pair."""
-        place = run
-        if front.order is not None and not front.groups:
-            place = run.pair(len(pairs(front.order)))
-            manifest = place.read_manifest()
-        return cls(place.samples(manifest.merge), manifest.definitions, run)
-
-    def compare(
-        self, one: Merge, other: Merge, task: str, metric: Metric
-    ) -> list[ItemGain]:
-        """Compare one merge with another on their common items, gains first.
-
-        Empty where either has no records, or records of another definition of the task.
-        """
-        ours, theirs = self._read(one, task), self._read(other, task)
-        found = [
-            ItemGain(
-                name, value, theirs[name][0], metric.utility(value - theirs[name][0]), t
-            )
-            for name, (value, t) in ours.items()
-            if name in theirs
-        ]
-        return sorted(found, key=lambda item: -item.ahead)
-
-    def _read(self, merge: Merge, task: str) -> dict[str, tuple[float, str]]:
-        """Return value and text by the name of an item."""
-        measured = merge.measured[task].value
-        if measured is None or not merge.logged:
-            return {}
-        folder = self.folder
-        if merge.linear is not None:
-            folder = self.run.samples(merge.linear.merge)
-        content = read_sample_file(folder / task, merge.logged)
-        known = self.definitions.get(task)
-        if content.get("definition", known) != known:
-            return {}
-        values, samples = read_items(content, measured).values, content.get("samples")
-        if not isinstance(samples, list) or len(samples) != len(values):
-            samples = [{}] * len(values)
-        return {
-            _name(item, sample): (value, _text(sample))
-            for (item, value), sample in zip(values.items(), samples, strict=True)
-        }
-
-
-def _name(item: Item, sample: Any) -> str:
-    part, number = item
-    kind = "block" if isinstance(sample, dict) and "block" in sample else "document"
-    return f"{part or kind} {number}"
-
-
-def _text(sample: Any) -> str:
-    texts = (sample.get(key) for key in _TEXTS) if isinstance(sample, dict) else ()
-    return next((text for text in texts if isinstance(text, str)), "")

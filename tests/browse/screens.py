@@ -13,10 +13,6 @@ from textual.pilot import Pilot
 from mergekit_map.browse.app import Browser, ExitAction, Outside
 from mergekit_map.browse.state import View
 from mergekit_map.results.front import Front
-from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import ItemRecords
-
-NOWHERE = ItemRecords(Path("nowhere"), {}, RunFolder(Path("nowhere")))
 
 
 def _refuse(*_: object) -> Any:
@@ -58,14 +54,13 @@ def press(
     *keys: str,
     size: tuple[int, int] = (80, 30),
     run: Path = Path("my-search"),
-    records: ItemRecords = NOWHERE,
     outside: Outside = ALONE,
 ) -> Seen:
     """Open the screen, press keys, and look; ``text:...`` types what follows."""
     view = front if isinstance(front, View) else View.of(front)
 
     async def look() -> Seen:
-        app = Browser(run, view, records, outside, run.name)
+        app = Browser(run, view, outside, run.name)
         async with app.run_test(size=size) as pilot:
             lines = await settled(app, pilot)
             for key in keys:

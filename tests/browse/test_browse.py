@@ -35,7 +35,6 @@ from mergekit_map.cli.commands.browse import _Outside, _wish
 from mergekit_map.cli.main import main
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import ItemRecords
 from mergekit_map.workflows.chat import open_chat
 
 DATA = Path(__file__).parents[1] / "data" / "run_v1"
@@ -62,11 +61,6 @@ def view_of(run: Path) -> View:
     return View.of(RunFolder(run).read_front())
 
 
-def records_of(run: Path) -> ItemRecords:
-    folder = RunFolder(run)
-    return ItemRecords.of(folder, folder.read_front(), folder.read_manifest())
-
-
 def outside_of(run: Path, stack: ExitStack) -> _Outside:
     return _Outside(run, lambda _: MergeOptions(quiet=True), stack, trust_run=False)
 
@@ -85,31 +79,11 @@ def test_looking_writes_nothing(run: Path) -> None:
 
     press(
         view,
-        *("1", "down", "c", "escape", "i", "right", "q", "question_mark", "q"),
+        *("1", "down", "c", "right", "escape", "v", "q", "question_mark", "q"),
         run=run,
-        records=records_of(run),
     )
 
     assert files_of(run) == before
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: content["samples"][0].update(loss=99.0),
-        lambda content: content.update(samples="none"),
-    ],
-)
-def test_records_of_something_else_are_not_shown(run: Path, damage: Any) -> None:
-    for path in run.glob("samples/*/greeting/*.json"):
-        content = json.loads(path.read_text())
-        damage(content)
-        path.write_text(json.dumps(content))
-    view = view_of(run)
-
-    seen = press(view, "i", run=run, records=records_of(run))
-
-    assert "no records of single documents" in " ".join(seen.text.split())
 
 
 @pytest.mark.parametrize(

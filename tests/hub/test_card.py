@@ -234,7 +234,7 @@ def test_no_local_path_reaches_the_card(tmp_path: Path) -> None:
     assert str(tmp_path) not in card.content
     assert "x/one+tuned" in card.content
     assert "better than tuned." in card.content
-    assert "mergekit-yaml tuned OUT --lora-merge-cache CACHE" in card.content
+    assert "mergekit-yaml tuned OUT --lora-merge-cache 1234" in card.content
     assert "- tuned (a local model), the base model" in card.content
     assert card.data.base_model == ["x/one"]
 

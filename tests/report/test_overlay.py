@@ -146,7 +146,7 @@ def test_tasks_that_measure_something_else_are_left_out(
 
     assert [task["name"] for task in content["tasks"]] == ["code_loss"]
     (said,) = content["notes"]
-    assert said.startswith("math is not compared: it measures something else")
+    assert said.startswith("math is not compared: not every search")
 
 
 def test_searches_that_share_no_task_are_refused(

@@ -101,16 +101,14 @@ def browse(
         from mergekit_map.browse.app import Browser, Outside
         from mergekit_map.browse.state import View
         from mergekit_map.results.run_folder import open_run
-        from mergekit_map.results.samples import ItemRecords
 
     folder = open_run(run)
     view = View.of(folder.read_front())
-    records = ItemRecords.of(folder, view.front, folder.read_manifest())
     with ExitStack() as models:
         outside = _Outside(run, make_options, models, trust_run=trust_run)
         doing = Outside(wish=_wish(folder), save=outside.save)
         while True:
-            app = Browser(run, view, records, doing, name)
+            app = Browser(run, view, doing, name)
             exit_action = app.run()
             if exit_action is None:
                 return
