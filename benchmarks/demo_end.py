@@ -38,7 +38,7 @@ PAGES = {
             f"run {_MODELS} my-model",
             "select my-model.run --require math=30%",
             "merge my-model.run more-math",
-            f"run {_MODELS} --method ties ties",
+            f"run {_MODELS} --method ties my-ties",
         ],
     ),
 }

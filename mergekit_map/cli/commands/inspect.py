@@ -156,7 +156,7 @@ def _what_was_read(inspection: Inspection) -> str:
         )
     if any(model.norm_ratio is not None for model in inspection.models):
         texts.append(
-            "The norm ratio is |task vector| / |model|, both L1: 0.01 to 0.02 in the "
+            "The norm ratio is |task vector| / |base|, both L1: 0.01 to 0.02 in the "
             "paper."
         )
     if weights.on_the_hub:
