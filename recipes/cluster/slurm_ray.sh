@@ -28,7 +28,7 @@ trap 'rm -f "$RAY_AUTH_TOKEN_PATH"' EXIT
 export RAY_USAGE_STATS_ENABLED=0
 export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
 
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
 start=(ray symmetric-run --address "$head:$((20000 + SLURM_JOB_ID % 10000))"
     --min-nodes "$SLURM_JOB_NUM_NODES")
 search=(mergekit-map search "$config" "$run" --workers ray)

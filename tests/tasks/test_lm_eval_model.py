@@ -123,10 +123,11 @@ def test_bfloat16_models_are_scored_as_by_the_command(
     assert result.value == theirs[8]["results"]["choices"]["acc_norm,none"]
     mine = np.array([s["loglikelihoods"] for s in result.samples])
     found = {rows: loglikelihoods(one) for rows, one in theirs.items()}
-    # lm-eval differs so much from itself.
+    # lm-eval differs so much from itself, unless the processor rounds all rows alike.
     own = max(abs(found[rows] - found[8]).max() for rows in (1, 32))
-    assert 0 < own < 0.1
-    assert abs(mine - found[8]).max() < 2 * own
+    assert own < 0.1
+    rounding = 2**-8 * abs(found[8]).max()  # of bfloat16
+    assert abs(mine - found[8]).max() < 2 * max(own, rounding)
 
 
 @pytest.mark.slow
