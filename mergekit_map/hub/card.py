@@ -80,8 +80,7 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     licences = metadata.parent_licences(configs, names)
     known = read_json_or_nothing(folder / "config.json").get("architectures") or ()
     kind = "text-generation" if any(str(n).endswith(_CAUSAL) for n in known) else None
-    measured = front.chosen.measured
-    results = metadata.model_index(record.tasks, measured, kind or "other")
+    results = metadata.model_index(record.tasks, front.chosen.measured, kind or "other")
     data = ModelCardData(
         base_model=names.hub_parents(configs) or None,
         base_model_relation="merge",
