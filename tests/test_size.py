@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 39_948, "tests": 32_164, "benchmarks": 15_474}
+MOST_LINES = {"mergekit_map": 39_803, "tests": 32_134, "benchmarks": 15_474}
 MOST_MODULES = 230
 
 
