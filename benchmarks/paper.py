@@ -1,56 +1,37 @@
-"""The paper's tables and figures, on families of the laboratory.
+"""The paper's tables, on families of the laboratory.
 
     python benchmarks/laboratory/build.py languages FOLDER --size 5m
-    python benchmarks/paper.py table1 table2 --families FOLDER --size 5m
+    python benchmarks/paper.py table2 table4 --families FOLDER --size 5m
 
 Each NAME (all of them by default) is made for each family of that size, from searches
 and comparisons by the ordinary program, and kept in ``docs/results/FAMILY-SIZE/`` as
-``NAME.md``, ``NAME.json`` and, where it is a figure, ``NAME.png``. What is measured
-lies in run folders below ``--work`` and is not measured again; names share it.
+``NAME.md`` and ``NAME.json``. What is measured lies in run folders below ``--work`` and
+is not measured again; names share it.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE / "laboratory"))
-
-import transformers  # noqa: E402
-from laboratory.family import KINDS, MANIFEST, Family, load  # noqa: E402
-from paper.bayesian import figure14  # noqa: E402
-from paper.fresh import fresh  # noqa: E402
-from paper.kept import Made, Result, keep  # noqa: E402
-from paper.nested import figure12, table9  # noqa: E402
-from paper.pairs import figure7, figure9, table7  # noqa: E402
-from paper.preferences import table4  # noqa: E402
-from paper.runs import Runs, Unfit  # noqa: E402
-from paper.thresholds import figure2  # noqa: E402
-from paper.two_models import figure1, figure5  # noqa: E402
-from paper.vectors import figure3, table1  # noqa: E402
-from paper.win_rates import table2, table3  # noqa: E402
+import transformers
+from laboratory.family import KINDS, MANIFEST, Family, load
+from paper.fresh import fresh
+from paper.kept import Made, Result, keep
+from paper.pairs import table7
+from paper.preferences import table4
+from paper.runs import Runs, Unfit
+from paper.win_rates import table2, table3
 
 NAMES: dict[str, Callable[[Runs], Result]] = {
-    "table1": table1,
     "table2": table2,
     "table3": table3,
     "table4": table4,
     "table7": table7,
-    "table9": table9,
-    "figure1": figure1,
-    "figure2": figure2,
-    "figure3": figure3,
-    "figure5": figure5,
-    "figure7": figure7,
-    "figure9": figure9,
-    "figure12": figure12,
-    "figure14": figure14,
     "fresh": fresh,
 }
-RESULTS = HERE.parent / "docs" / "results"
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -68,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def make(name: str, family: Family, asked: argparse.Namespace) -> Path:
-    """Make one table or figure of a family, and keep it."""
+    """Make one table of a family, and keep it."""
     usual = family.tasks[0].kind
     kind = asked.kind or usual
     folder = f"{family.name}-{family.size}" + ("" if kind == usual else f"-{kind}")

@@ -9,14 +9,12 @@ FAMILY is one of
   a folder per language; where there are few pages, the message catalogues in
   share/locale beside it are read too);
 - ``mixed``: German, arithmetic, Python, C, logic and English;
-- ``lora``: the base of ``mixed``, and the same six as LoRA adapters of it;
-- ``vision``: a small image encoder of CLIP's, and eight fine-tunes on drawn images;
-- ``resnet``: a ResNet, and three fine-tunes whose heads are fitted for each merge.
+- ``lora``: the base of ``mixed``, and the same six as LoRA adapters of it.
 
 The base has learnt all domains, and each fine-tune leans towards one. Each is measured
 by the loss on held-out text, by multiple choice, and those of arithmetic and logic by
-answers they generate; those of images by the accuracy on 500 held-out ones. Sizes: demo
-(0.3 M parameters), 5m, 20m; of text also 100m, and for a GPU 300m and 1b.
+answers they generate. Sizes: demo (0.3 M parameters), 5m, 20m, 100m, and for a GPU 300m
+and 1b.
 
 FOLDER/FAMILY-SIZE gets the models and, last, ``family.json``, which says what they do.
 A model that is finished is not trained again; same machine, same seed, same bytes.
@@ -33,15 +31,13 @@ import transformers
 from family import Family, load
 from sizes import SIZES
 from text_family import PLANS, build_text_family
-from vision_family import PLANS as IMAGE_PLANS
-from vision_family import build, sizes_of
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("family", choices=(*PLANS, *IMAGE_PLANS))
+    parser.add_argument("family", choices=tuple(PLANS))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--size", choices=tuple(SIZES), default="demo")
     parser.add_argument("--manpages", type=Path, nargs="+", metavar="DIR")
@@ -49,19 +45,11 @@ def main() -> None:
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     root = arguments.folder.expanduser().resolve()
-    if arguments.family in IMAGE_PLANS:
-        if arguments.size not in sizes_of(arguments.family):
-            parser.error(f"{arguments.family} has no size {arguments.size}")
-        folder = build(arguments.family, root, arguments.size)
-    else:
-        folder = build_text_family(
-            arguments.family,
-            root,
-            arguments.size,
-            SIZES[arguments.size],
-            arguments.manpages or [Path("/usr/share/man")],
-        )
-    show(load(folder))
+    manpages = arguments.manpages or [Path("/usr/share/man")]
+    size = SIZES[arguments.size]
+    show(
+        load(build_text_family(arguments.family, root, arguments.size, size, manpages))
+    )
 
 
 def show(family: Family) -> None:
@@ -69,9 +57,8 @@ def show(family: Family) -> None:
     facts: Mapping[str, Mapping[str, object]] = family.facts
     click.echo(f"{family.name}-{family.size}: {family.parameters:,} parameters")
     names = [model.name for model in family.models]
-    what = "losses" if "losses" in facts else "accuracies"
-    click.echo(f"{what:>10}" + "".join(f"{name[:8]:>9}" for name in names))
-    for name, losses in family.facts[what].items():
+    click.echo(f"{'losses':>10}" + "".join(f"{name[:8]:>9}" for name in names))
+    for name, losses in facts["losses"].items():
         ratio = facts["norm_ratios"].get(name)
         shown = "" if ratio is None else f"   ratio {ratio:.1%}"
         click.echo(f"{name:>10}" + "".join(f"{x:9.3f}" for x in losses) + shown)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import yaml
 
 MANIFEST = "family.json"
-KINDS = ("loss", "choice", "generated", "images")
+KINDS = ("loss", "choice", "generated")
 
 
 @dataclass(frozen=True)
@@ -163,14 +162,8 @@ def _named(things: Sequence[Any], name: str) -> Any:
 
 
 def _placed(folder: Path, task: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a task's block with its paths in full.
-
-    A function of the family's own is found from now on, in this process and in those
-    that it starts; a program by itself needs the folder in PYTHONPATH.
-    """
+    """Return a task's block with its paths in full."""
     block = dict(task["task"])
-    if "python" in block and str(folder) not in sys.path:
-        sys.path.append(str(folder))
     if "perplexity" in block:
         source = block["perplexity"]
         source = {"file": source} if isinstance(source, str) else dict(source)

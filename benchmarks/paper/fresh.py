@@ -1,15 +1,13 @@
-"""Table 4 once more, on texts and images that no method has seen.
+"""Table 4 once more, on texts that no method has seen.
 
 What a method gives a preference was chosen by measurements, and table 4 counts these
 same ones: of many merges it prefers the lucky. Here the merges that were chosen are
-measured on others: the second half of each text, or images that are drawn anew.
+measured on others: the second half of each text.
 """
 
 from __future__ import annotations
 
-import shutil
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +17,11 @@ from mergekit_map.compare.indicators import best_merges, weighted_sums
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.utils.files import write_atomically
-from paper.asked import asked
 from paper.kept import Result
-from paper.preferences import ASKED, DEFAULT, ahead
+from paper.preferences import ASKED, DEFAULT, ahead, asked
 from paper.runs import Runs, Unfit
-from paper.searched import Compared
-from paper.win_rates import known
+from paper.searched import Compared, known
 
-IMAGES = 2000  # of each task
 TOKENS = 1024  # of each text, at most
 _OURS = (DEFAULT, ASKED)
 _NAMES = {"random": "Direct search", "moead": "MOEA/D"}
@@ -42,18 +37,11 @@ _CAPTION = (
 
 def fresh(runs: Runs) -> Result:
     """Hold what methods gave the preferences against items that they did not see."""
-    if runs.kind not in ("loss", "images"):
+    if runs.kind != "loss":
         raise Unfit(f"there are no fresh items of kind {runs.kind}")
     rows = [row for n in runs.sizes for row in _rows(runs, n)]
     ahead_of = [sum(_mean(row[i]) > 0 for row in rows) for i in range(2, len(rows[0]))]
-    images = runs.kind == "images"
-    what = (
-        f"on {IMAGES} images of each task that were drawn anew (digits: of the same "
-        "scans)"
-        if images
-        else f"on {TOKENS} tokens of the other half of each text"
-    )
-    how = {"digits": 2, "percent": True} if images else {"digits": 4}
+    what = f"on {TOKENS} tokens of the other half of each text"
     return Result(
         title="Fresh: the merges of table 4 on items that nobody saw",
         headline=(
@@ -70,7 +58,7 @@ def fresh(runs: Runs) -> Result:
                 columns=[
                     *map(Column, ("N", "ahead of")),
                     *(
-                        Column(f"{ours}: {of}", **how)
+                        Column(f"{ours}: {of}", 4)
                         for ours in ("front", "select")
                         for of in ("seen", "fresh")
                     ),
@@ -93,7 +81,7 @@ def _rows(runs: Runs, n: int) -> list[list[Cell]]:
     folder = runs.folder / "fresh"
     X = np.vstack([X for X, _ in chosen.values()])
     anew = runs.measured(folder, _content(runs, models, folder), X)
-    parts = np.split(anew * _signs(compared), len(chosen))
+    parts = np.split(anew * compared.signs, len(chosen))
     sums = {
         name: tuple(
             weighted_sums(Y, compared.preferences, compared.scale) for Y in (seen, part)
@@ -109,10 +97,6 @@ def _rows(runs: Runs, n: int) -> list[list[Cell]]:
         ]
         for name, of in sums.items()
     ]
-
-
-def _signs(compared: Compared) -> FloatArray:
-    return np.array([metric.sign for metric in compared.metrics.values()], np.float64)
 
 
 def _chosen(
@@ -141,40 +125,12 @@ def _chosen(
 
 
 def _content(runs: Runs, models: Sequence[str], folder: Path) -> dict[str, Any]:
-    """Give the configuration of some models, its tasks with fresh items."""
+    """Return the configuration of some models, on the second half of each text."""
     content = runs.content(models)
-    tasks = content["map"]["tasks"]
-    for name, task in tasks.items():
-        anew = _other_text if "perplexity" in task else _other_images
-        tasks[name] = anew(runs, task, folder)
+    for task in content["map"]["tasks"].values():
+        source = Path(task["perplexity"]["file"])
+        lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+        write_atomically(folder / source.name, "".join(lines[len(lines) // 2 :]))
+        task["perplexity"] = {**task["perplexity"], "file": str(folder / source.name)}
+        task["max_tokens"] = TOKENS
     return content
-
-
-def _other_text(_: Runs, task: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Keep the second half of a text: of its documents, where it has some."""
-    source = Path(task["perplexity"]["file"])
-    text = source.read_text(encoding="utf-8")
-    parts = text.splitlines(keepends=True) if source.suffix == ".jsonl" else [*text]
-    write_atomically(folder / source.name, "".join(parts[len(parts) // 2 :]))
-    other = {**task["perplexity"], "file": str(folder / source.name)}
-    return {**task, "perplexity": other, "max_tokens": TOKENS}
-
-
-def _other_images(runs: Runs, task: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Draw the held-out images of a task anew, beside a copy of what measures."""
-    # It brings scikit-learn, for the digits.
-    from safetensors.torch import load_file, save_file
-    from vision_images import draw_images
-
-    module, name = task["python"].split(":")
-    (folder / "images").mkdir(exist_ok=True)
-    shutil.copy(runs.family.folder / f"{module}.py", folder / f"fresh_{module}.py")
-    path = Path("images") / f"{name}.safetensors"
-    if not (folder / path).exists():
-        anew = draw_images(name, IMAGES, held_out=True, again=True)
-        tensors = load_file(runs.family.folder / path)
-        tensors |= {"pixels": anew.pixels, "labels": anew.labels}
-        save_file(tensors, folder / path)
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    return {**task, "python": f"fresh_{module}:{name}"}

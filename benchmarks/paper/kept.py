@@ -12,15 +12,12 @@ import math
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from mergekit_map._version import __version__
 from mergekit_map.compare.tables import Cell, Column, Spread, Table, markdown
-from mergekit_map.report.plots import png
 from mergekit_map.utils.files import write_atomically, write_json
 
 _PACKAGES = ("mergekit", "torch", "transformers", "numpy", "scipy", "pymoo")
@@ -34,11 +31,8 @@ class Result:
 
     title: str  # with the paper's name of it
     headline: str  # a sentence with the numbers that matter, and the paper's
-    tables: Sequence[Table] = ()
+    tables: Sequence[Table]
     notes: Sequence[str] = ()  # what it was made of; differences to the paper
-    figure: Figure | None = None
-    caption: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)  # what else is worth keeping
 
 
 @dataclass(frozen=True)
@@ -60,7 +54,7 @@ class Made:
 
 
 def keep(result: Result, made: Made, out: Path) -> Path:
-    """Write ``NAME.json``, ``NAME.md`` and, if it is drawn, ``NAME.png``."""
+    """Write ``NAME.json``, ``NAME.md`` and the index."""
     folder = out / made.folder
     folder.mkdir(parents=True, exist_ok=True)
     content = {
@@ -69,15 +63,10 @@ def keep(result: Result, made: Made, out: Path) -> Path:
         "headline": result.headline,
         "tables": [asdict(table) for table in result.tables],
         "notes": list(result.notes),
-        "caption": result.caption,
-        "picture": result.figure is not None,
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "machine": machine(),
         "versions": versions(),
-        "data": dict(result.data),
     }
-    if result.figure is not None:
-        write_atomically(folder / f"{made.name}.png", png(result.figure))
     path = folder / f"{made.name}.json"
     write_json(path, content)
     write_atomically(path.with_suffix(".md"), page(json.loads(path.read_text())))
@@ -110,9 +99,6 @@ def page(content: Mapping[str, Any]) -> str:
     """Write the page of a kept result."""
     name = content["name"]
     parts = [f"# {content['title']}", content["headline"]]
-    if content["picture"]:
-        parts.append(f"![{content['title']}]({name}.png)")
-        parts.append(content["caption"])
     parts += [markdown(read_table(table)).rstrip() for table in content["tables"]]
     parts += [f"- {note}" for note in content["notes"]]
     options = " ".join(content["options"])
@@ -174,7 +160,7 @@ def index(out: Path) -> str:
     """Write the index: what is kept of each family, in a line each."""
     lines = [
         "# Kept results",
-        "The paper's tables and figures, made anew by `benchmarks/paper.py` on "
+        "The paper's tables, made anew by `benchmarks/paper.py` on "
         "families that `benchmarks/laboratory/build.py` trains. Each page has its "
         "command, date, machine, seeds and versions, and the JSON beside it has the "
         "numbers. This page is made by the same command.",

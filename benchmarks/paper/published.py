@@ -27,19 +27,6 @@ WIN_RATES = {
     8: WinRate(1000, 250, (65.58, 0.94), (0.868, 0.028)),
 }
 
-# Table 1: |v| / |theta| by task, in per cent; figure 3 is of the same task vectors.
-NORM_RATIOS = {
-    "SUN397": 1.66,
-    "Cars": 1.58,
-    "DTD": 1.07,
-    "SVHN": 1.52,
-    "RESISC45": 1.45,
-    "MNIST": 1.38,
-    "GTSRB": 1.32,
-    "EuroSAT": 1.25,
-}
-LARGEST_ENTRY, MEAN_ENTRY = 0.00859, 1.57336e-4
-
 # Table 4: sums of accuracies for 20 preferences, N = 2 to 8. The paper's names of
 # methods on the left of ours.
 _N = range(2, 9)
@@ -103,25 +90,3 @@ DISTANCES = {
     "Chinese + Japanese": ((0.014, 0.013), (0.028, 0.017)),
     "Math + Code": ((0.039, 0.009), (0.018, 0.002)),
 }
-# Figure 7, two tasks of chest X-rays.
-MEDICAL_DIRECT, MEDICAL_MERGES, MEDICAL_POINTS = 400, 30, 25
-MEDICAL_GD, MEDICAL_IGD = 0.014, 0.016
-
-# Table 9: sums for 10 preferences, eight models.
-NESTED_SUMS = {
-    "Single task models": (90.05, 3.02),
-    "MAP, nested": (67.05, 3.89),
-    "MAP, plain": (72.12, 3.78),
-    "TIES": (70.79, 3.81),
-    "DARE-TIES": (70.51, 3.58),
-    "Task arithmetic": (59.44, 5.68),
-    "DARE-TA": (63.14, 4.91),
-}
-NESTED_PREFERENCES, NESTED_MERGES = 10, 20  # of a pair
-# Measurements (of a task at a merge) of eight models.
-NESTED_MEASUREMENTS, PLAIN_MEASUREMENTS = 480, 2240
-
-# Figure 2: all other tasks keep so much, the second of the single-task model's score.
-LIMITS = (0.40, 0.65)
-# Figure 14: two more rounds of three after six points.
-BAYESIAN_POINTS, BAYESIAN_PAIRS = (6, 9, 12), 7

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import json
 import shutil
 import time
@@ -72,31 +71,18 @@ class Runs:
         """List the numbers of models that the paper has, as far as there are models."""
         return [n for n in WIN_RATES if n <= len(self.models)]
 
-    def pairs(self) -> list[tuple[str, str]]:
-        """List pairs of models, those that share no model with the last one first."""
-        names = self.models
-        apart = list(zip(names[::2], names[1::2], strict=False))
-        others = [p for p in itertools.combinations(names, 2) if p not in apart]
-        return [*apart, *others]
-
-    def budget(self, merges: int) -> int:
-        """Give the share of a budget that is spent here."""
-        return max(4, round(self.share * merges))
-
     def direct(self, n: int) -> int:
-        """Give the merges of a direct search of n models."""
-        return self.budget(WIN_RATES[n].direct)
+        """Return the merges of a direct search of n models: a share of the paper's."""
+        return max(4, round(self.share * WIN_RATES[n].direct))
 
     def name_of(self, models: Sequence[str]) -> str:
         """Name the searches of some models."""
         first = list(models) == self.models[: len(models)]
         return f"n{len(models)}" if first else "+".join(models)
 
-    def content(
-        self, models: Sequence[str], method: str = "task_arithmetic", **search: Any
-    ) -> dict[str, Any]:
-        """Give the content of a configuration."""
-        content = configuration(self.family, models, self.kind, method, **search)
+    def content(self, models: Sequence[str], **search: Any) -> dict[str, Any]:
+        """Return the content of a configuration."""
+        content = configuration(self.family, models, self.kind, **search)
         for task in content["map"]["tasks"].values():
             if "perplexity" in task:
                 task["max_tokens"] = min(task["max_tokens"], self.tokens)
@@ -106,26 +92,18 @@ class Runs:
         self,
         models: Sequence[str],
         variant: str = "",
-        *,
-        parameters: Mapping[str, Any] | None = None,
-        select: Mapping[str, Any] | None = None,
-        method: str = "task_arithmetic",
         **search: Any,
     ) -> Searched:
         """Search, unless that is done already."""
         name = "-".join(filter(None, [self.name_of(models), variant]))
-        content = self.content(models, method, **search)
-        if parameters:
-            content["parameters"] = dict(parameters)
-        if select:
-            content["map"]["select"] = dict(select)
+        content = self.content(models, **search)
         config, run = self.folder / f"{name}.yml", self.folder / name
         text = yaml.safe_dump(content, sort_keys=False)
         done = RunFolder(run).manifest.exists() and (
             RunFolder(run).config.read_text(encoding="utf-8") == text
         )
         if not done:
-            for old in (*run.glob("compare-*"), *self.folder.glob(f"{name}-limits")):
+            for old in run.glob("compare-*"):
                 shutil.rmtree(old)  # of what was searched here before
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(config, text)
@@ -144,13 +122,10 @@ class Runs:
         asked = {**PAPER, "evaluations": evaluations, "seed": seed}
         return self.search(models, variant, **asked)
 
-    def direct_search(
-        self, models: Sequence[str], merges: int, design: str = "grid", seed: int = 0
-    ) -> Searched:
-        """Measure a grid of merges, or uniform ones, and nothing of what they say."""
-        asked = {"design": design, "refine": False, "remeasure": 0, "seed": seed}
-        variant = f"{design}{merges}" + (f"-seed{seed}" if seed else "")
-        return self.search(models, variant, evaluations=merges, **asked)
+    def grid(self, models: Sequence[str], merges: int) -> Searched:
+        """Measure a grid of merges, and nothing of what it says."""
+        asked = {"design": "grid", "refine": False, "remeasure": 0, "seed": 0}
+        return self.search(models, f"grid{merges}", evaluations=merges, **asked)
 
     def compare(
         self, searched: Searched, merges: int, opponents: Sequence[str] = OPPONENTS

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mergekit_map.compare.baselines import measure_baselines
 from mergekit_map.compare.contest import (
     ComparisonSpec,
     Contest,
@@ -51,6 +50,11 @@ from paper.adamerging import adapted
 FRONT_POINTS = 100  # that are measured of a front, at most: the paper's K
 
 
+def known(Y: FloatArray) -> FloatArray:
+    """Leave out rows of merges that could not be measured."""
+    return Y[~np.isnan(Y).any(axis=1)]
+
+
 class Assessed(NamedTuple):
     """Points of a front, as predicted and as measured, larger is better; (k, m)."""
 
@@ -84,6 +88,11 @@ class Searched:
     def metrics(self) -> Mapping[str, Metric]:
         """Give the tasks."""
         return self.front.metrics
+
+    @property
+    def signs(self) -> FloatArray:
+        """Return 1 for each task of which more is better, else -1; (m,)."""
+        return np.array([m.sign for m in self.metrics.values()], np.float64)
 
     @cached_property
     def log(self) -> list[Evaluation]:
@@ -138,11 +147,6 @@ class Searched:
         log = EvaluationLog(RunFolder(self.path).log, self.log, in_memory=True)
         return read_utilities(self.project.study(), log, merges)
 
-    def values(self, utilities: FloatArray) -> FloatArray:
-        """Say utilities (n, m) in the tasks' own units."""
-        signs = [metric.sign for metric in self.metrics.values()]
-        return np.asarray(utilities * signs)
-
 
 @dataclass(frozen=True)
 class Compared(Searched):
@@ -190,16 +194,6 @@ class Compared(Searched):
         if shares:
             return as_they_are(len(self.metrics))
         return by_ideal_and_nadir(self.contest.reference)
-
-    @cached_property
-    def baselines(self) -> Mapping[str, FloatArray]:
-        """Read again what was measured of the single merges: (m,), or (P, m)."""
-        folder = RunFolder(self.path)
-        log = EvaluationLog(folder.log, list(read_log(folder.log)), in_memory=True)
-        bench = Bench(folder, log, lambda _: None, total=0)
-        terms = Terms(self.spec, self.preferences, self.scale)
-        found = measure_baselines(bench, self.project, terms, lambda _: None)
-        return {n: np.atleast_2d(Y) for n, Y in {**found, **self.adapted}.items()}
 
     @cached_property
     def adapted(self) -> Mapping[str, FloatArray]:

@@ -23,7 +23,7 @@ from mergekit_map.surrogates.arrays import FloatArray
 from paper.kept import Result
 from paper.published import WIN_RATES
 from paper.runs import Runs, Unfit
-from paper.searched import Compared, Searched
+from paper.searched import Compared, Searched, known
 
 _COLUMNS = [
     Column("N"),
@@ -131,11 +131,6 @@ def _rows(runs: Runs, n: int) -> list[list[Cell]]:
             *published,
         ],
     ]
-
-
-def known(Y: FloatArray) -> FloatArray:
-    """Leave out rows of merges that could not be measured."""
-    return Y[~np.isnan(Y).any(axis=1)]
 
 
 def _rates(ours: FloatArray, direct: FloatArray) -> Spread:
