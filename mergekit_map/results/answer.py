@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from mergekit_map.results.findings import findings_in_words
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import Gains, Rival, gains
 from mergekit_map.results.selection import MERGE as MERGE
@@ -16,7 +17,6 @@ from mergekit_map.results.selection import advice
 from mergekit_map.results.sentences import (
     VERDICTS,
     difference,
-    findings_in_words,
     headline,
     perplexities,
     prediction,

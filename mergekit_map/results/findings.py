@@ -1,4 +1,4 @@
-"""Findings on a front, as values; ``sentences`` writes them.
+"""Findings on a front, as sentences.
 
 Some change a decision: a better merge exists, a gain was not confirmed on held-out
 documents, predictions are not reliable, the bounds are too narrow. Predictions that
@@ -10,23 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
 from mergekit_map.optimize.degenerate_front import TradeOff, detect_tradeoff
 from mergekit_map.optimize.selection import select_by_preference
-from mergekit_map.results.front import (
-    Border,
-    Ending,
-    Front,
-    Merge,
-    Unfinished,
-    n_safe,
-)
+from mergekit_map.results.front import Ending, Front, Merge, n_safe
 from mergekit_map.results.holdout import Gain
 from mergekit_map.results.multiple_testing import PairedMerges
+from mergekit_map.results.sentences import called, difference, merge_name
 from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.utils.text import listed, percent
 
 _STDERRS = 1.96  # 95 % of errors lie within so many standard errors
 _WORTH_MORE = 0.005  # share of the hypervolume that is worth another search
@@ -109,21 +103,6 @@ def own_noise(front: Front, task: str) -> FloatArray:
     return found
 
 
-@dataclass(frozen=True)
-class BrokenPromises:
-    """Gains on held-out documents that are not those of the search."""
-
-    gains: Sequence[Gain]
-
-
-@dataclass(frozen=True)
-class FewMerges:
-    """Too few fitted merges for a front."""
-
-    fitted: int
-    coefficients: int
-
-
 # Predictions are good if R² over the bounds is 0.9. What is known of it are two
 # estimates, by their own standard errors and from merges left out one by one: both are
 # below this where it is not, in 9 of 10 cases, and in few others
@@ -156,77 +135,68 @@ class Predictions:
 
 
 @dataclass(frozen=True)
-class AtBounds:
-    """Points of the front lie at the bounds; better merges may lie beyond."""
+class Finding:
+    """A sentence or two on a front and its chosen point."""
 
-    borders: Sequence[Border]
-
-
-@dataclass(frozen=True)
-class PredictionChecks:
-    """Predictions that were made before measuring, compared with the measurements."""
-
-    held: int
-    count: int
+    text: str
+    decides: bool  # whether it may change a decision
 
 
-Finding: TypeAlias = (
-    Dominance
-    | BrokenPromises
-    | Unfinished
-    | FewMerges
-    | Predictions
-    | TradeOff
-    | AtBounds
-    | Ending
-    | PredictionChecks
-)
+def findings_in_words(front: Front) -> tuple[list[str], list[str]]:
+    """Write the findings that may change a decision, and the others as details."""
+    found = [*find(front)]
+    decisive = [finding.text for finding in found if finding.decides]
+    return decisive, [finding.text for finding in found if not finding.decides]
 
 
 def find(front: Front) -> Iterator[Finding]:
-    """Yield the findings on a front and its chosen point, most important first."""
+    """Yield the findings, most important first."""
     if (better := dominating_merge(front)) is not None:
-        yield better
+        yield Finding(_dominance(front, better), decides=True)
     gains = () if front.holdout is None else front.holdout.gains
     if broken := [gain for gain in gains if gain.kept is False]:
-        yield BrokenPromises(broken)
-    if front.unfinished is not None:
-        yield front.unfinished
+        yield Finding(_broken(front, broken), decides=True)
+    if (search := front.unfinished) is not None:
+        few = "" if search.fitted else ", too few to predict others"
+        text = (
+            f"The search is not finished: {search.measured} of at most {search.most} "
+            f"merges are measured{few}."
+        )
+        yield Finding(text, decides=True)
     fitted = min(task.fit.n for task in front.tasks.values())
     coefficients = len(front.groups or front.coefficients)
     if fitted < n_safe(coefficients):
-        yield FewMerges(fitted, coefficients)
-    if front.unfinished is not None and not front.unfinished.fitted:
-        return  # nothing was predicted
+        text = (
+            f"Only {fitted} merges were measured for {coefficients} coefficients: "
+            "predictions are a guess. Allow more evaluations."
+        )
+        yield Finding(text, decides=True)
+    if search is None or search.fitted:
+        yield from _of_predictions(front)
+
+
+def _of_predictions(front: Front) -> Iterator[Finding]:
     trade_off = detect_tradeoff(
         front.utilities(front.points, "predicted"),
         front.stderrs(front.points, "predicted"),
     )
-    quality = predictions(front)
-    if trade_off.kind != "within noise" and quality.known:
-        yield quality
+    quality, in_noise = predictions(front), trade_off.kind == "within noise"
+    if quality.known and not in_noise:
+        yield Finding(_quality(quality), decides=not quality.reliable)
     if trade_off.kind != "trade-off":
-        yield trade_off
-    if front.border and trade_off.kind != "within noise":
-        yield AtBounds(front.border)
+        yield Finding(_no_trade_off(trade_off), decides=in_noise)
+    if front.border and not in_noise:
+        gain = max(end.gain for end in front.border)
+        yield Finding(_larger_bounds(front, gain), decides=gain >= _WORTH_MORE)
     if front.ending is not None:
-        yield front.ending
-    if held := [error <= _STDERRS for error in prior_predictions(front)]:
-        yield PredictionChecks(sum(held), len(held))
-
-
-def decides(finding: Finding) -> bool:
-    """Whether a finding may change a decision."""
-    match finding:
-        case Predictions():
-            return not finding.reliable
-        case TradeOff():
-            return finding.kind == "within noise"
-        case AtBounds():
-            return max(end.gain for end in finding.borders) >= _WORTH_MORE
-        case Ending() | PredictionChecks():
-            return False
-    return True
+        yield Finding(_ending(front.ending), decides=False)
+    if errors := [*prior_predictions(front)]:
+        held = sum(error <= _STDERRS for error in errors)
+        text = (
+            f"{held} of {len(errors)} predictions made before measuring fell within "
+            "their 95 % interval."
+        )
+        yield Finding(text, decides=False)
 
 
 def predictions(front: Front) -> Predictions:
@@ -243,3 +213,83 @@ def predictions(front: Front) -> Predictions:
         for least in (_GOOD_R2, _SHAPELESS_R2)
     )
     return Predictions(worst, fits[worst].front_error, poor, shapeless)
+
+
+def _dominance(front: Front, found: Dominance) -> str:
+    amounts = zip(found.tasks, found.amounts, found.stderrs, strict=True)
+    texts = [f"{task} ({difference(by, stderr)})" for task, by, stderr in amounts]
+    name = merge_name(front, found.merge)
+    others = len(front.tasks) > len(found.tasks)
+    rest = ", with no significant difference elsewhere" if others else ""
+    point = next((i for i, p in enumerate(front.points) if p is found.merge), None)
+    how = "" if point is None else f": choose it with `--index {point}`"
+    return f"The {name} is better on {listed(texts)}{rest}{how}."
+
+
+def _broken(front: Front, gains: Sequence[Gain]) -> str:
+    texts = []
+    for gain in gains:
+        sign, was = front.tasks[gain.task].metric.sign, gain.measured or gain.held_out
+        now = difference(sign * gain.held_out.value, gain.held_out.stderr)
+        before = difference(sign * was.value, was.stderr)
+        over = f"on {gain.task} over {called(gain.other)}"
+        texts.append(f"{now} {over} (in the search {before})")
+    return f"Not confirmed on held-out documents: {listed(texts)}."
+
+
+def _quality(found: Predictions) -> str:
+    known = f"{percent(found.error or 0.0)} of its range ({found.task})"
+    if found.reliable:
+        start = f"Predictions on the front are good to ± {known}."
+        if not found.poor:
+            return start
+        return f"{start} Elsewhere they are poorer ({listed(found.poor)})."
+    tasks = found.shapeless or (found.poor if found.error is None else ())
+    how = f"of {listed(tasks)} are not reliable" if tasks else ""
+    return (
+        f"Predictions {how or f'on the front are good only to ± {known}'}: trust "
+        "measured merges, or allow more evaluations."
+    )
+
+
+def _no_trade_off(found: TradeOff) -> str:
+    if found.kind != "within noise":
+        best = f"point {found.best} is the best on every task"
+        return f"There is no trade-off, as predicted: {best}."
+    return (
+        "The points of the front differ by less than the noise on every task: measure "
+        "more documents."
+    )
+
+
+def _larger_bounds(front: Front, most: float) -> str:
+    """Write that the front ends at the bounds, and how to search beyond them."""
+    at = listed(
+        f"{end.points} at {end.coefficient}={end.end:g}" for end in front.border
+    )
+    gain = percent(most)
+    text = f"The front ends at the bounds of the search ({at} of {len(front.points)})"
+    if front.groups:
+        return f"{text}: larger bounds may gain {gain} of hypervolume."
+    bounds = {name: [*ends] for name, ends in front.coefficients.items()}
+    for end in front.border:
+        bounds[end.coefficient].append(end.beyond)
+    written = ", ".join(
+        f"{name}: [{min(ends):g}, {max(ends):g}]"
+        for name, ends in bounds.items()
+        if (min(ends), max(ends)) != (0, 1)
+    )
+    return (
+        f"{text}: set `bounds: {{{written}}}` under `search` and search again; "
+        f"measured merges are kept (predicted gain: {gain} of hypervolume)."
+    )
+
+
+def _ending(found: Ending) -> str:
+    merges = f"{found.evaluations} of at most {found.allowed} merges"
+    if found.trusted:
+        return f"The search converged after {merges}."
+    return (
+        f"Budget used ({merges}). Possible gain from more evaluations: up to "
+        f"{percent(found.hope)} of hypervolume."
+    )

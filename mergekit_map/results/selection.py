@@ -29,6 +29,7 @@ from mergekit_map.optimize.selection import (
     select_by_achievement,
     select_by_preference,
 )
+from mergekit_map.results.findings import findings_in_words
 from mergekit_map.results.front import UNKNOWN, Front, Merge, recipe_name
 from mergekit_map.results.gains import Anchors, anchor_values, with_gains
 from mergekit_map.results.limits import (
@@ -39,7 +40,7 @@ from mergekit_map.results.limits import (
     unmet_limits,
 )
 from mergekit_map.results.multiple_testing import PairedMerges
-from mergekit_map.results.sentences import findings_in_words, reason
+from mergekit_map.results.sentences import reason
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 from mergekit_map.types import BASE, Metric
 

@@ -1,7 +1,4 @@
-"""Sentences on a front: the headline of its answer, its findings and its numbers.
-
-Nothing else writes about gains, references, significance or predictions.
-"""
+"""Sentences on a front: the headline of its answer, its reason and its numbers."""
 
 from __future__ import annotations
 
@@ -9,20 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.optimize.degenerate_front import TradeOff
 from mergekit_map.optimize.selection import TIE
-from mergekit_map.results.findings import (
-    AtBounds,
-    BrokenPromises,
-    Dominance,
-    FewMerges,
-    Finding,
-    PredictionChecks,
-    Predictions,
-    decides,
-    find,
-)
-from mergekit_map.results.front import Border, Ending, Front, Merge, Reading, Unfinished
+from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import (
     BEST_PARENT,
     Gains,
@@ -31,7 +16,7 @@ from mergekit_map.results.gains import (
 )
 from mergekit_map.results.limits import find_limits, lower_limits, unmet_limits
 from mergekit_map.types import BASE, NATS, SOUP, perplexity
-from mergekit_map.utils.text import listed, percent
+from mergekit_map.utils.text import listed
 
 VERDICTS: Mapping[Verdict, str] = {
     "better": "better",
@@ -97,97 +82,6 @@ def limits_in_words(front: Front) -> str:
     short = (lower - values[0] > TIE * abs(values[0])).any()
     text = f"meets its limit{'s' if len(required) > 1 else ''} on {listed(required)}"
     return f"{text} within noise" if short else text
-
-
-def findings_in_words(front: Front) -> tuple[list[str], list[str]]:
-    """Write the findings that may change a decision, and the others as details."""
-    decisive: list[str] = []
-    details: list[str] = []
-    for found in find(front):
-        (decisive if decides(found) else details).append(in_words(front, found))
-    return decisive, details
-
-
-def in_words(front: Front, found: Finding) -> str:
-    """Write a finding as a sentence or two."""
-    match found:
-        case Dominance():
-            return _dominance(front, found)
-        case BrokenPromises():
-            return _broken(front, found)
-        case Unfinished():
-            few = "" if found.fitted else ", too few to predict others"
-            return (
-                f"The search is not finished: {found.measured} of at most {found.most} "
-                f"merges are measured{few}."
-            )
-        case FewMerges():
-            return (
-                f"Only {found.fitted} merges were measured for {found.coefficients} "
-                "coefficients: predictions are a guess. Allow more evaluations."
-            )
-        case Predictions():
-            return _predictions(found)
-        case TradeOff():
-            if found.kind != "within noise":
-                best = f"point {found.best} is the best on every task"
-                return f"There is no trade-off, as predicted: {best}."
-            return (
-                "The points of the front differ by less than the noise on every task: "
-                "measure more documents."
-            )
-        case AtBounds():
-            return larger_box(front, found.borders)
-        case Ending():
-            merges = f"{found.evaluations} of at most {found.allowed} merges"
-            if found.trusted:
-                return f"The search converged after {merges}."
-            return (
-                f"Budget used ({merges}). Possible gain from more evaluations: up to "
-                f"{percent(found.hope)} of hypervolume."
-            )
-        case PredictionChecks():
-            return (
-                f"{found.held} of {found.count} predictions made before measuring fell "
-                "within their 95 % interval."
-            )
-
-
-def _dominance(front: Front, found: Dominance) -> str:
-    amounts = zip(found.tasks, found.amounts, found.stderrs, strict=True)
-    texts = [f"{task} ({difference(by, stderr)})" for task, by, stderr in amounts]
-    name = merge_name(front, found.merge)
-    others = len(front.tasks) > len(found.tasks)
-    rest = ", with no significant difference elsewhere" if others else ""
-    point = next((i for i, p in enumerate(front.points) if p is found.merge), None)
-    how = "" if point is None else f": choose it with `--index {point}`"
-    return f"The {name} is better on {listed(texts)}{rest}{how}."
-
-
-def _broken(front: Front, found: BrokenPromises) -> str:
-    texts = []
-    for gain in found.gains:
-        sign, was = front.tasks[gain.task].metric.sign, gain.measured or gain.held_out
-        now = difference(sign * gain.held_out.value, gain.held_out.stderr)
-        before = difference(sign * was.value, was.stderr)
-        over = f"on {gain.task} over {called(gain.other)}"
-        texts.append(f"{now} {over} (in the search {before})")
-    return f"Not confirmed on held-out documents: {listed(texts)}."
-
-
-def _predictions(found: Predictions) -> str:
-    known = f"{percent(found.error or 0.0)} of its range ({found.task})"
-    if found.reliable:
-        start = f"Predictions on the front are good to ± {known}."
-        if not found.poor:
-            return start
-        return f"{start} Elsewhere they are poorer ({listed(found.poor)})."
-    tasks = found.shapeless or (found.poor if found.error is None else ())
-    how = f"of {listed(tasks)} are not reliable" if tasks else ""
-    return (
-        f"Predictions {how or f'on the front are good only to ± {known}'}: trust "
-        "measured merges, or allow more evaluations."
-    )
 
 
 def _tasks(names: Sequence[str]) -> str:
@@ -328,24 +222,3 @@ def perplexities(front: Front, found: Gains) -> Iterator[str]:
     ]
     if texts:
         yield f"As a perplexity the chosen merge has {listed(texts)}."
-
-
-def larger_box(front: Front, borders: Sequence[Border]) -> str:
-    """Write that the front ends at the bounds, and how to search beyond them."""
-    at = listed(f"{end.points} at {end.coefficient}={end.end:g}" for end in borders)
-    gain = percent(max(end.gain for end in borders))
-    text = f"The front ends at the bounds of the search ({at} of {len(front.points)})"
-    if front.groups:
-        return f"{text}: larger bounds may gain {gain} of hypervolume."
-    bounds = {name: [*ends] for name, ends in front.coefficients.items()}
-    for end in borders:
-        bounds[end.coefficient].append(end.beyond)
-    written = ", ".join(
-        f"{name}: [{min(ends):g}, {max(ends):g}]"
-        for name, ends in bounds.items()
-        if (min(ends), max(ends)) != (0, 1)
-    )
-    return (
-        f"{text}: set `bounds: {{{written}}}` under `search` and search again; "
-        f"measured merges are kept (predicted gain: {gain} of hypervolume)."
-    )

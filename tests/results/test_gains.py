@@ -7,31 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fronts import MATH, NOT_MEASURED, Row, make_front
+from fronts import ANCHORS, MATH, NOT_MEASURED, Row, front, make_front
 
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import BEST_PARENT, gains
 from mergekit_map.results.selection import judged
-
-CHOSEN: Row = [(0.70, 0.04), (2.0, 0.05)]
-ANCHORS: dict[str, Row] = {
-    "base": [(0.50, 0.04), (2.5, 0.05)],
-    "one": [(0.75, 0.04), (2.4, 0.05)],
-    "other": [(0.40, 0.04), (1.9, 0.05)],
-    "soup": [(0.69, 0.04), (2.2, 0.05)],
-}
-# Point, base, one, other and soup, in the order that differences count them in.
-APART = {
-    "items": 200,
-    "merges": [0, 1, 2, 3, 4],
-    "stderr": [[0.01], [0.02] * 2, [0.03] * 3, [0.04] * 4],
-}
-
-
-def front(measured: Row = CHOSEN, **others: Any) -> Front:
-    predicted: Row = [(0.71, 0.03), (2.02, 0.04)]
-    others.setdefault("differences", {"code": APART})
-    return make_front([(predicted, measured)], ANCHORS, **others)
 
 
 def test_amounts_are_larger_where_the_chosen_merge_is_better() -> None:
