@@ -13,7 +13,7 @@ from mergekit_map.errors import MergeError
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.devices import decided
 from mergekit_map.merging.recipe import changes_in_words
-from mergekit_map.results.provenance import device_of
+from mergekit_map.results.records import device_of
 from mergekit_map.results.run_folder import Manifest, open_run
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.python_function import PythonFunction

@@ -51,9 +51,8 @@ from mergekit_map.models.model_paths import (
 from mergekit_map.models.preflight import check_models
 from mergekit_map.models.references import absolute_references, map_references
 from mergekit_map.models.tokenizers import source_problems
-from mergekit_map.results.provenance import Identity, device_of
-from mergekit_map.results.run_folder import Manifest
-from mergekit_map.results.trust import refuse_code
+from mergekit_map.results.records import Identity, device_of
+from mergekit_map.results.run_folder import Manifest, refuse_code
 from mergekit_map.search.checks import part_problems, search_problems, select_problems
 from mergekit_map.search.study import Study
 from mergekit_map.tasks.engines import (

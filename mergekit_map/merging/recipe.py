@@ -26,7 +26,7 @@ from mergekit_map.models.references import (
     models_with_adapter,
     referenced_models,
 )
-from mergekit_map.results.provenance import Identity
+from mergekit_map.results.records import Identity
 from mergekit_map.utils.files import digest
 
 # Methods that draw no random numbers, so that their merges are the same for every seed.
@@ -200,18 +200,19 @@ def _without_zeros(content: Any, most: float) -> Any:
 
 def _has_zero_weight(entry: Mapping[str, Any]) -> bool:
     weight = (entry.get("parameters") or {}).get("weight")
-    leaves = list(_leaves(weight))
+    leaves = list(leaves_of(weight))
     return bool(leaves) and all(leaf == 0 for leaf in leaves)
 
 
-def _leaves(weight: Any) -> Iterator[Any]:
-    if isinstance(weight, list):
-        for item in weight:
-            yield from _leaves(item)
-    elif isinstance(weight, dict):
-        yield from _leaves(weight.get("value"))
+def leaves_of(setting: Any) -> Iterator[Any]:
+    """Yield the numbers of a setting: one, or those of filters and gradients."""
+    if isinstance(setting, list):
+        for item in setting:
+            yield from leaves_of(item)
+    elif isinstance(setting, Mapping):
+        yield from leaves_of(setting.get("value"))
     else:
-        yield weight
+        yield setting
 
 
 def changes_in_words(before: Identity, now: Identity) -> str:

@@ -29,7 +29,7 @@ from mergekit_map.models.references import (
     models_with_adapter,
     referenced_models,
 )
-from mergekit_map.results.provenance import Identity
+from mergekit_map.results.records import Identity
 from mergekit_map.utils.files import digest, sha256_of_file, written_state
 
 _FORMAT = 1  # of the folder

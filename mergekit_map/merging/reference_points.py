@@ -8,13 +8,14 @@ weight of one model is 1, or the parents share it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from mergekit_map.merging.methods import builtin_method, drops_parts, elects_signs
+from mergekit_map.merging.recipe import leaves_of
 from mergekit_map.merging.space import Coefficient, MergeSpace
 from mergekit_map.merging.validation import method_spec, model_entries
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
@@ -131,7 +132,7 @@ def _is_that_model(
     if len(places) > len(set(places)):  # a model that counts twice
         return False
     for entry in model_entries(config):
-        leaves = list(_leaves(entry.weight))
+        leaves = list(leaves_of(entry.weight))
         wanted = weights[names[entry.model]]
         equal = (math.isclose(x, wanted, abs_tol=_ROUNDING) for x in leaves)
         if entry.weighted and not (leaves and all(equal)):
@@ -164,19 +165,8 @@ def _is_unscaled(part: Any) -> bool:
     if not isinstance(part, Mapping):
         return True
     return all(
-        all(leaf == 1 for leaf in _leaves(value))
+        all(leaf == 1 for leaf in leaves_of(value))
         if key == "lambda"
         else _is_unscaled(value)
         for key, value in part.items()
     )
-
-
-def _leaves(setting: Any) -> Iterator[Any]:
-    """Yield the numbers of a setting: one, or those of filters and gradients."""
-    if isinstance(setting, list):
-        for item in setting:
-            yield from _leaves(item)
-    elif isinstance(setting, Mapping):
-        yield from _leaves(setting.get("value"))
-    else:
-        yield setting

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mergekit_map.results.front import Front, Merge, Readings
+from mergekit_map.results.front import Front, Merge, Readings, pairs
 from mergekit_map.results.log import (
     Evaluation,
     Key,
@@ -17,7 +17,6 @@ from mergekit_map.results.log import (
     merge_key,
     read_log,
 )
-from mergekit_map.results.nested_order import pairs
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.results.surrogate_file import Surrogates, locate, read_surrogates
 from mergekit_map.surrogates.arrays import FloatArray

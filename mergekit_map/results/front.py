@@ -5,23 +5,22 @@ Notation: ``k`` merges, ``m`` tasks. In arrays, larger is better.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
+    field_serializer,
     field_validator,
-    model_serializer,
     model_validator,
 )
-from typing_extensions import Self
+from typing_extensions import Self, TypeAliasType
 
 from mergekit_map.config.engines import CALLED
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.holdout import HoldoutEvaluation
-from mergekit_map.results.nested_order import Order, members
 from mergekit_map.results.paired import Differences
 from mergekit_map.results.records import (
     Coefficients,
@@ -34,9 +33,6 @@ from mergekit_map.results.records import (
 )
 from mergekit_map.surrogates.arrays import FloatArray, finite
 from mergekit_map.types import Metric
-
-# Keys of a fit that runs of every version have.
-_ALWAYS = {"n", "n_terms", "r2", "loo_r2", "condition", "residual_stderr"}
 
 
 class Fit(Frozen):
@@ -65,11 +61,6 @@ class Fit(Frozen):
     other_error: float | None = None
     """Leave-one-out error of the kind of surrogate that the search did not choose."""
 
-    @model_serializer(mode="wrap")
-    def _as_it_was_read(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        later = set(type(self).model_fields) - self.model_fields_set - _ALWAYS
-        return {key: v for key, v in handler(self).items() if key not in later}
-
     @classmethod
     def of(cls, quality: Mapping[str, float | str]) -> Fit:
         """Build from numbers; NaN stands for unknown."""
@@ -80,6 +71,25 @@ class Fit(Frozen):
 def n_safe(d: int) -> int:
     """Return the fewest measured merges of d coefficients that a front needs."""
     return 2 * (d + 1)
+
+
+# With nested MAP: the name of a coefficient, or the two that are merged.
+Order = TypeAliasType("Order", "Line | tuple[Order, Order]")
+
+
+def members(order: Order | list[Any]) -> tuple[str, ...]:
+    """List the names in an order, from left to right."""
+    if isinstance(order, str):
+        return (order,)
+    return tuple(name for part in order for name in members(part))
+
+
+def pairs(order: Order | list[Any]) -> list[tuple[Order, Order]]:
+    """List the two sides of every merge of an order, the inner ones first."""
+    if isinstance(order, str):
+        return []
+    one, other = order
+    return [*pairs(one), *pairs(other), (one, other)]
 
 
 class Border(Frozen):
@@ -293,70 +303,61 @@ class Front(Record):
     verdicts: tuple[Line, ...] = ()
     """Diagnostics of the front, as sentences."""
 
+    left_out = frozenset({"differences", "holdout", "border", "unfinished"})
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        """Check that names and indices are of what the front holds."""
         if self.selected >= len(self.points):
             raise ValueError(f"selected: there are only {len(self.points)} points")
-        for place in ("points", "anchors", "merges"):
-            for index, merge in enumerate(getattr(self, place)):
-                self._check(f"{place}.{index}", merge)
-        for task, known in self.differences.items():
-            if task not in self.tasks or known.merges[-1] >= len(self.known):
-                raise ValueError(f"differences.{task}: no such task, or merge")
-        if self.holdout is not None and not self.holdout.tasks <= set(self.tasks):
-            raise ValueError(f"holdout: the tasks are {sorted(self.tasks)}")
-        if not set(self.recommended) <= set(range(len(self.points))):
-            raise ValueError(f"recommended: there are {len(self.points)} points")
         for index, point in enumerate(self.points):
+            self._check(f"points.{index}", point, KINDS)
             lacking = [t for t, r in (point.predicted or {}).items() if r.value is None]
             if lacking and self.unfinished is None:
                 place = f"points.{index}.predicted.{lacking[0]}"
                 raise ValueError(f"{place}: a value is wanted, got null")
             if point.recipe not in {None, recipe_name(index)}:
                 raise ValueError(f"points.{index}: its recipe is {recipe_name(index)}")
-        return self
-
-    @model_validator(mode="after")
-    def _named(self) -> Self:
-        """Check that each name matches the object it names."""
-        axes = {*self.groups} or {*self.coefficients}
-        for index, end in enumerate(self.border):
-            if end.coefficient not in axes:
-                place = f"border.{index}.coefficient"
-                raise ValueError(f"{place}: the names are {sorted(axes)}")
+        for index, anchor in enumerate(self.anchors):
+            self._check(f"anchors.{index}", anchor, KINDS)
+        for index, merge in enumerate(self.merges):
+            self._check(f"merges.{index}", merge, ("measured",))
+        for task, known in self.differences.items():
+            if task not in self.tasks or known.merges[-1] >= len(self.known):
+                raise ValueError(f"differences.{task}: no such task, or merge")
+        if self.holdout is not None and not self.holdout.tasks <= set(self.tasks):
+            raise ValueError(f"holdout: the tasks are {sorted(self.tasks)}")
         for label, group in self.groups.items():
-            if group.keys() != self.coefficients.keys():
-                wanted = sorted(self.coefficients)
-                raise ValueError(f"groups.{label}: the names are {wanted}")
-        if self.ending is not None and self.ending.task not in self.tasks:
-            raise ValueError(f"ending.task: the tasks are {sorted(self.tasks)}")
+            _check_names(f"groups.{label}", group, self.coefficients)
+        for index, end in enumerate(self.border):
+            axes = sorted(self.groups or self.coefficients)
+            if end.coefficient not in axes:
+                raise ValueError(f"border.{index}.coefficient: the names are {axes}")
         names = () if self.order is None else members(self.order)
         if isinstance(self.order, str) or len({*names}) < len(names):
             raise ValueError("order: pairs are wanted, and each name once")
         return self
 
-    def _check(self, place: str, merge: Merge) -> None:
-        known = set(self.coefficients)
-        nowhere = place.startswith("anchors") and not merge.coefficients
-        if set(merge.coefficients) != known and not nowhere:
-            raise ValueError(f"{place}.coefficients: the names are {sorted(known)}")
-        for kind in KINDS[1:] if place.startswith("merges") else KINDS:
-            if set(merge.readings(kind)) != set(self.tasks):
-                raise ValueError(f"{place}.{kind}: the tasks are {sorted(self.tasks)}")
-        if merge.foretold is not None and set(merge.foretold) != set(self.tasks):
-            raise ValueError(f"{place}.foretold: the tasks are {sorted(self.tasks)}")
-        if place.startswith("anchors") and merge.label is None:
-            raise ValueError(f"{place}: an anchor has a label")
+    def _check(self, place: str, merge: Merge, kinds: Sequence[Kind]) -> None:
+        if merge.coefficients or not place.startswith("anchors"):
+            where = f"{place}.coefficients"
+            _check_names(where, merge.coefficients, self.coefficients)
+        for kind in kinds:
+            _check_names(f"{place}.{kind}", merge.readings(kind), self.tasks)
 
-    @model_serializer(mode="wrap")
-    def _with_null(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = handler(self)
+    @field_serializer("anchors", mode="wrap")
+    def _with_null(
+        self, anchors: tuple[Merge, ...], handler: SerializerFunctionWrapHandler
+    ) -> list[dict[str, Any]]:
         nowhere = dict.fromkeys(self.coefficients)
-        for anchor in content["anchors"]:
-            anchor["coefficients"] = anchor["coefficients"] or nowhere
-        content["select"] = self.select.model_dump(mode="json", exclude_unset=True)
-        later = {"differences", "holdout", "border", "unfinished"}
-        return {k: v for k, v in content.items() if v or k not in later}
+        return [
+            {**anchor, "coefficients": anchor["coefficients"] or nowhere}
+            for anchor in handler(anchors)
+        ]
+
+    @field_serializer("select")
+    def _as_given(self, select: SelectSpec) -> dict[str, Any]:
+        return select.model_dump(mode="json", exclude_unset=True)
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         yield "points", len(self.points)
@@ -396,6 +397,11 @@ class Front(Record):
         """Replace a point by its updated version."""
         points = (*self.points[:index], point, *self.points[index + 1 :])
         return self.model_copy(update={"points": points})
+
+
+def _check_names(place: str, found: Iterable[str], wanted: Iterable[str]) -> None:
+    if set(found) != set(wanted):
+        raise ValueError(f"{place}: the names are {sorted(wanted)}")
 
 
 def recipe_name(index: int) -> str:

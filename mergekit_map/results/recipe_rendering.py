@@ -20,8 +20,7 @@ import yaml
 from mergekit_map._version import __version__
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.front import Front, recipe_name
-from mergekit_map.results.nested_order import pairs
+from mergekit_map.results.front import Front, pairs, recipe_name
 from mergekit_map.results.run_folder import RunFolder
 
 Document: TypeAlias = dict[str, Any]

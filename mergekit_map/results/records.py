@@ -7,7 +7,9 @@ number finite, and every key of its type.
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -16,6 +18,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    JsonValue,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
@@ -133,3 +136,61 @@ def in_one_sentence(error: ValidationError) -> str:
     more = f" (and {len(others)} more)" if others else ""
     sentence = f"{place}: {message}{more}" if place else f"{message}{more}"
     return printable(sentence).replace("\n", r"\n")
+
+
+_Place: TypeAlias = list[Line | Annotated[int, Field(ge=0)]]
+
+
+class _Shape(BaseModel):
+    """The keys of an identity that other modules read, where present."""
+
+    model_config = ConfigDict(strict=True)
+
+    method: Line = ""
+    models: dict[Line, Line] = {}
+    coefficients: dict[Line, list[_Place]] = {}
+    remainder: list[_Place] = []
+    dtype: Line | None = None
+    out_dtype: Line | None = None
+    configuration: dict[str, JsonValue] = {}
+    device: Line | None = None
+
+
+def _checked(identity: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Raise for content that is no identity of a merge.
+
+    Raises:
+        ValueError: with the place in it.
+    """
+    for place, value in _leaves(identity, ""):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{place}: a finite number is wanted, got {value}")
+        # Templates of chats are of many lines; nothing else is shown of a text.
+        if isinstance(value, str) and NO_LINE.search(value.replace("\n", "")):
+            raise ValueError(f"{place}: lines of text are wanted, got {value[:40]!r}")
+    try:
+        _Shape.model_validate(identity)
+    except ValidationError as error:
+        raise ValueError(in_one_sentence(error)) from None
+    return identity
+
+
+Identity: TypeAlias = Annotated[dict[str, JsonValue], AfterValidator(_checked)]
+
+
+def device_of(identity: Identity) -> str | None:
+    """Return the name of the device that merges were made on."""
+    device = identity.get("device")
+    return device if isinstance(device, str) else None
+
+
+def _leaves(content: Any, place: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield place, key
+            yield from _leaves(value, f"{place}.{key}".lstrip("."))
+    elif isinstance(content, list):
+        for index, value in enumerate(content):
+            yield from _leaves(value, f"{place}.{index}")
+    else:
+        yield place, content

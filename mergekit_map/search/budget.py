@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.log import Evaluation
-from mergekit_map.results.nested_order import Order, members, pairs
 from mergekit_map.search.bayesian import N_ROUND
 from mergekit_map.search.nested import EVALUATIONS
 from mergekit_map.search.nested_groups import first_candidates

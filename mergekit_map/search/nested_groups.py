@@ -18,10 +18,10 @@ from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
+from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import merge_key
-from mergekit_map.results.nested_order import Order, members, pairs
 from mergekit_map.search.pair_selection import (
     best_models,
     closest_pair,

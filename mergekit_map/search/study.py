@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkabl
 import numpy as np
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
-from mergekit_map.results.front import Ending
+from mergekit_map.results.front import Ending, Order
 from mergekit_map.results.log import Evaluation, Role
-from mergekit_map.results.nested_order import Order
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, inside, weight
 from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
 

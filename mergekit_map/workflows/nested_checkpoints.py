@@ -24,11 +24,10 @@ from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.references import ModelPart, map_references, referenced_models
-from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.front import Front, Merge, Order
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import find_limits, unmet_limits
 from mergekit_map.results.log import Evaluation
-from mergekit_map.results.nested_order import Order
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import chosen_as
