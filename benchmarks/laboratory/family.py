@@ -140,7 +140,7 @@ def configuration(
         "models": [
             {"model": _reference(family, family.model(name))} for name in models
         ],
-        "dtype": "float32",
+        "dtype": family.facts.get("dtype", "float32"),
         "map": {
             "tasks": {task.name: dict(task.block) for task in chosen},
             "search": {"seed": 0, **search},

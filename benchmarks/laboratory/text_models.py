@@ -38,7 +38,7 @@ def train(
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device)
-    with one_thread(), _precision(device):
+    with one_thread(), autocast(device):
         train_model(generator(name), model, sources, schedule, report)
     model.to("cpu")
     report(1.0)
@@ -94,7 +94,7 @@ def precision() -> str:
 
 
 @contextmanager
-def _precision(device: str) -> Iterator[None]:
+def autocast(device: str) -> Iterator[None]:
     """Multiply in bfloat16 where that is faster; the weights stay in float32."""
     # The cache would keep a weight as it was before the step.
     with torch.autocast(
