@@ -38,7 +38,7 @@ from domains import generator
 from family import MANIFEST, Family, configuration, read
 from measuring import measure
 from real_texts import READERS, Inputs, write_questions, write_task
-from text_models import adapted, autocast, new_adapter, precision, save
+from text_models import autocast, new_adapter, precision, save
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -113,11 +113,11 @@ def main() -> None:
 
 
 def _facts(root: Path, tasks: list[dict[str, Any]]) -> dict[str, Any]:
-    config = LlamaForCausalLM.from_pretrained(root / "base")
+    base = AutoModelForCausalLM.from_pretrained(root / "base")
     return {
         "family": _NAME,
         "size": _SIZE,
-        "parameters": config.num_parameters(),
+        "parameters": base.num_parameters(),
         "seed": _SEED,
         "dtype": "bfloat16",
         "base": "base",
@@ -199,14 +199,13 @@ def _train(
     started = time.monotonic()
     base = AutoModelForCausalLM.from_pretrained(root / "base", dtype=torch.float32)
     model = new_adapter(base, _RANK) if schedule.adapter else base
-    inner = adapted(model) if schedule.adapter else base
-    losses = _learn(name, inner, stream, schedule)
+    losses = _learn(name, model, stream, schedule)
     record |= {"losses": losses, "seconds": round(time.monotonic() - started)}
     with tempfile.TemporaryDirectory() as scratch:
         tokenizer.save_pretrained(scratch)
         _write(Path(scratch) / _RECORD, record)
-        model = model if schedule.adapter else model.to(torch.bfloat16)
-        save(folder, model, sorted(Path(scratch).iterdir()))
+        stored = model if schedule.adapter else model.to(torch.bfloat16)
+        save(folder, stored, sorted(Path(scratch).iterdir()))
 
 
 def _stream(
@@ -225,7 +224,7 @@ def _stream(
 
 def _learn(
     name: str,
-    model: LlamaForCausalLM,
+    model: torch.nn.Module,
     stream: np.ndarray[Any, np.dtype[np.int64]],
     schedule: Schedule,
 ) -> list[float]:
