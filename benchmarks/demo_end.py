@@ -23,7 +23,7 @@ from mergekit_map.demo.family import family_folder
 from mergekit_map.utils.files import write_atomically, write_json
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
-_PROGRAM = "from mergekit_map.cli.main import main; main()"
+_PROGRAM = "from mergekit_map.__main__ import main; main()"
 _COLUMNS = "100"  # of the terminal
 _MODELS = (
     "--base models/base --model models/code --model models/math "

@@ -89,7 +89,7 @@ def write_config(folder: Path, models: Path, evaluations: int, tokens: int) -> P
 
 def search(config: Path, run: Path, way: Way) -> Took:
     """Search in one way, on the clock."""
-    main = "from mergekit_map.cli.main import main; main()"
+    main = "from mergekit_map.__main__ import main; main()"
     words = [sys.executable, "-c", main, "search", str(config), str(run), "--quiet"]
     environment = {
         **os.environ,

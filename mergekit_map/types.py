@@ -13,6 +13,7 @@ SOUP = "soup"
 NO_SINGLE_MODEL = frozenset({BASE, SOUP})
 _HUGE = 700.0  # nats; more overflow as a perplexity
 NATS = "nats/token"  # the unit of mean token losses
+DTYPES = ("bfloat16", "float16", "float32", "float64")  # of merges
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _ENDED_WITHIN = 120  # seconds; processes of Ray look for their driver now and t
 
 def command(config: str, run: Path, workers: str | None) -> list[str]:
     """Give the command that searches, in the program that runs this."""
-    main = "from mergekit_map.cli.main import main; main()"
+    main = "from mergekit_map.__main__ import main; main()"
     words = [sys.executable, "-c", main, "search", config, str(run), "--quiet"]
     return [*words, *(["--workers", workers] if workers else [])]
 

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
 from mergekit_map.cli.options import (
-    FOLDER,
+    PATH,
     SELECTION_OPTIONS,
+    Decorator,
     check_paths,
-    gathered,
-    not_in_a_line,
+    key_option,
+    text,
+    with_options,
 )
 from mergekit_map.config.option_lines import PASSING, WRITTEN, is_unedited, signed
 from mergekit_map.config.presets import PRESETS
-from mergekit_map.errors import MapError
-from mergekit_map.utils.files import scratch_folder
+from mergekit_map.config.schema import SearchSpec
+from mergekit_map.errors import ArtifactError
+from mergekit_map.utils.files import scratch_folder, write_atomically
 
 _METHOD = "task_arithmetic"
-_LONGEST_FILE = 1 << 20  # bytes
-
-
-def new_merge_options(command: Callable[..., None]) -> Any:
-    """Add the options of models and tasks; the command gets them as ``given``."""
-    return gathered(command, "given", _NEW_MERGE)
 
 
 def option_names(given: dict[str, Any]) -> list[str]:
@@ -38,41 +35,31 @@ def option_names(given: dict[str, Any]) -> list[str]:
     return [f"--{named.get(name, name)}" for name in given if given[name]]
 
 
-def config_or_options(target: str | None, beside: str = "") -> Callable[..., Any]:
+def config_or_options(target: str | None = None) -> Decorator:
     """Add ``[CONFIG] TARGET`` and the options that may stand for CONFIG.
 
     The command gets ``config`` and the parameter named ``target``; with a target also
     ``settings``, the keys of CONFIG's map block that options override. A configuration
     from options is written beside the target, or to a temporary file without one.
     """
-    metavar = f"[CONFIG] {beside}".strip()
+    overriding = {} if target is None else _SETTINGS
+    metavar = f"[CONFIG] {(target or '').upper()}".strip()
 
-    def add(command: Callable[..., None]) -> Any:
+    def add(command: Any) -> Any:
         @functools.wraps(command)
-        def begin(given: dict[str, Any], paths: tuple[Path, ...], **rest: Any) -> None:
-            wanted = 0 if target is None else 1
-            config = _config_of(paths, wanted, beside, given)
-            named = {} if target is None else {target: paths[-1]}
+        def begin(paths: tuple[Path, ...], **arguments: Any) -> Any:
+            given = {name: arguments.pop(name) for name in _NEW_MERGE}
+            blocks = _blocks({name: arguments.pop(name) for name in overriding})
+            place = paths[-1] if target and paths else None
             if target is not None:
-                rest["settings"] = _blocks(rest["settings"])
-            check_paths(out=named.get("out"))  # before anything is written beside it
-            if config is not None:
-                command(config=config, **named, **rest)
-                return
-            settings, place = rest.get("settings", {}), named.get(str(target))
-            title = PASSING if place is None else WRITTEN
-            text = new_config_text(given, settings, measured=True, title=title)
-            beside_out = place and place.with_name(f"{place.name}.run")
-            run = named.get("run") or rest.get("run_folder") or beside_out
-            with _written(text, place, run, quiet=rest["quiet"]) as config:
-                command(config=config, **named, **rest)
+                arguments |= {target: place, "settings": blocks}
+            config = _config_of(paths, target, given)
+            check_paths(out=arguments.get("out"))  # before a file is written beside it
+            with nullcontext(config) if config else _written(given, blocks, place) as c:
+                return command(config=c, **arguments)
 
-        decorated = new_merge_options(begin)
-        if target is not None:
-            decorated = gathered(decorated, "settings", _SETTINGS)
-        return click.argument("paths", nargs=-1, type=FOLDER, metavar=metavar)(
-            decorated
-        )
+        argument = click.argument("paths", nargs=-1, type=PATH, metavar=metavar)
+        return argument(with_options(overriding.values())(new_merge_options(begin)))
 
     return add
 
@@ -124,64 +111,50 @@ def _blocks(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _config_of(
-    paths: tuple[Path, ...], wanted: int, target: str, given: dict[str, Any]
+    paths: tuple[Path, ...], target: str | None, given: dict[str, Any]
 ) -> Path | None:
-    """Split configuration and target; the first is None where options replace it."""
-    stated = option_names(given)
-    if len(paths) > wanted + 1:
-        raise click.UsageError(f"Got unexpected extra argument ({paths[wanted + 1]})")
-    if len(paths) == wanted + 1:
-        if stated:
-            raise click.UsageError(
-                f"{', '.join(stated)} and CONFIG both say what to do; leave out one of "
-                f"them: is {paths[0]} a configuration?"
-            )
-        return paths[0]
-    if len(paths) < wanted:
-        raise click.UsageError(f"Missing argument '{target}'.")
-    if not stated:
-        missing = "'CONFIG'" if target == "" else f"'CONFIG' or '{target}'"
+    """Return the path of the configuration; None where options replace it."""
+    stated, n_targets = option_names(given), int(target is not None)
+    if len(paths) > n_targets + 1:
         raise click.UsageError(
-            f"Missing argument {missing}. In the place of CONFIG there may be options: "
-            "--base, --model, --text, --task."
+            f"Got unexpected extra argument ({paths[n_targets + 1]})"
+        )
+    if len(paths) == n_targets + 1 and stated:
+        raise click.UsageError(
+            f"{', '.join(stated)} and CONFIG both say what to do; leave out one of "
+            f"them: is {paths[0]} a configuration?"
+        )
+    if len(paths) == n_targets + 1:
+        return paths[0]
+    missing = [f"'{name}'" for name in ("CONFIG", (target or "").upper()) if name]
+    if len(paths) < n_targets:
+        raise click.UsageError(f"Missing argument {missing[-1]}.")
+    if not stated:
+        raise click.UsageError(
+            f"Missing argument {' or '.join(missing)}. In the place of CONFIG there "
+            "may be options: --base, --model, --text, --task."
         )
     return None
 
 
 @contextmanager
 def _written(
-    text: str, target: Path | None, run: Path | None, *, quiet: bool
+    given: dict[str, Any], settings: dict[str, Any], target: Path | None
 ) -> Iterator[Path]:
-    """Write a configuration, and remove it if no search into ``run`` could start."""
+    """Write the configuration of options beside the target, or for a while."""
+    title = PASSING if target is None else WRITTEN
+    content = new_config_text(given, settings, measured=True, title=title)
     if target is None:
         with scratch_folder() as folder:
             config = folder / "options.yml"
-            config.write_text(text, encoding="utf-8")
+            config.write_text(content, encoding="utf-8")
             yield config
         return
     place = target.resolve() if target.name in {"", ".."} else target
     config = place.with_name(f"{place.name}.yml")
-    is_new = not config.exists()
-    _write(config, signed(text), target)
-    if not quiet:
-        click.echo(f"wrote {config}", err=True)
-    try:
-        yield config
-    except MapError:
-        if is_new and run is not None and not run.exists():
-            config.unlink(missing_ok=True)
-        raise
-
-
-def _write(config: Path, text: str, target: Path) -> None:
-    from mergekit_map.errors import ArtifactError
-    from mergekit_map.utils.files import write_atomically
-
-    if config.exists():
-        before = _beginning(config)
-        if before == text:
-            return
-        if not is_unedited(before):
+    before = config.read_text(errors="replace") if config.exists() else None
+    if before != signed(content):
+        if before is not None and not is_unedited(before):
             command = click.get_current_context().info_name
             words = ["mergekit-map", str(command), str(config), str(target)]
             raise ArtifactError(
@@ -189,30 +162,12 @@ def _write(config: Path, text: str, target: Path) -> None:
                 f"was edited, and is left as it is; use it: {shlex.join(words)}, or "
                 "remove it"
             )
-    write_atomically(config, text)
+        write_atomically(config, signed(content))
+    click.echo(f"wrote {config}", err=True)
+    yield config
 
 
-def _beginning(path: Path) -> str:
-    """Read the head of a file, as long as options could have written; no device."""
-    if not path.is_file():
-        return ""
-    with path.open("rb") as file:
-        return file.read(_LONGEST_FILE).decode("utf-8", errors="replace")
-
-
-def _in_a_line(
-    ctx: click.Context, param: click.Parameter, given: str | tuple[str, ...] | None
-) -> str | tuple[str, ...] | None:
-    """Raise UsageError for values that are empty or cannot be written down."""
-    for text in (given,) if isinstance(given, str) else given or ():
-        if not text.strip():
-            raise click.BadParameter(f"a name was expected, got {text!r}", ctx, param)
-        if problem := not_in_a_line(text):
-            raise click.BadParameter(f"{problem}; write another name", ctx, param)
-    return given
-
-
-_option = functools.partial(click.option, callback=_in_a_line)
+_option = functools.partial(click.option, type=text)
 _NEW_MERGE = {
     "base": _option(
         "--base",
@@ -258,26 +213,11 @@ _NEW_MERGE = {
     ),
 }
 _SETTINGS = {
-    "evaluations": click.option(
-        "--evaluations",
-        type=click.IntRange(min=1),
-        help="Merges to measure at most  [default: (N+1)(N+2) for N models]",
-    ),
-    "hours": click.option(
-        "--hours",
-        type=click.FloatRange(0, min_open=True),
-        help="Hours to measure at most.",
-    ),
-    "holdout": click.option(
-        "--holdout",
-        type=click.FloatRange(0.001, 0.99),
-        help="Share of the documents to keep apart, to confirm the chosen merge on.",
-    ),
-    "seed": click.option(
-        "--seed",
-        type=click.IntRange(min=0),
-        help="Seed of the search  [default: 0]",
-    ),
+    "evaluations": key_option(SearchSpec, "evaluations", type=int),
+    "hours": key_option(SearchSpec, "hours", type=float),
+    "holdout": key_option(SearchSpec, "holdout", type=float),
+    "seed": key_option(SearchSpec, "seed", type=int),
     **{name: SELECTION_OPTIONS[name] for name in ("prefer", "require")},
     "not_worse_than": SELECTION_OPTIONS["not_worse_than"],
 }
+new_merge_options = with_options(_NEW_MERGE.values())

@@ -10,18 +10,13 @@ import importlib
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
 from mergekit_map._version import __version__
 from mergekit_map.errors import MapError, MissingModels, nearest
-from mergekit_map.utils.shutdown import (
-    exit_code,
-    handle_signals,
-    ignore_signals,
-    stopped_by,
-)
+from mergekit_map.utils.shutdown import exit_code, stopped_by
 from mergekit_map.utils.text import printable
 
 # name -> its module in commands/, and its line in the list
@@ -80,30 +75,9 @@ class _LazyGroup(click.Group):
         ctx.obj = [*args]  # as they were typed
         return super().parse_args(ctx, args)
 
-    def main(
-        self, args: Sequence[str] | None = None, *others: Any, **extra: Any
-    ) -> Any:
-        if not extra.get("standalone_mode", True):
-            return super().main(args, *others, **extra)
-        extra["standalone_mode"] = False
-        is_program = args is None
-        typed = sys.argv[1:] if args is None else [*args]
-        if is_program:
-            handle_signals()
+    def invoke(self, ctx: click.Context) -> None:
         try:
-            code = super().main(args, *others, **extra) or 0
-        except click.ClickException as error:
-            error.show()
-            code = error.exit_code
-        except (KeyboardInterrupt, click.Abort) as error:
-            code = _print_stopped(error, typed)
-        if is_program:
-            ignore_signals()
-        sys.exit(code)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            result = super().invoke(ctx)
+            code = super().invoke(ctx)
             if sys.stdout is not None:
                 sys.stdout.flush()
         except MissingModels as error:
@@ -115,7 +89,9 @@ class _LazyGroup(click.Group):
             if error.errno == errno.EPIPE:  # click ends quietly, as under ``| head``
                 raise
             _fail(ctx, str(error))
-        return result
+        except (KeyboardInterrupt, click.Abort) as error:
+            code = _print_stopped(error, ctx.obj)
+        ctx.exit(code or 0)
 
 
 def _fail(ctx: click.Context, text: str) -> NoReturn:

@@ -15,7 +15,7 @@ import importlib.util
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -23,11 +23,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mergekit_map.cli.options import check_paths, starting
+from mergekit_map.cli.options import Decorator, check_paths, starting
 from mergekit_map.errors import ConfigError
+from mergekit_map.types import DTYPES
 from mergekit_map.utils.shutdown import temporary
 
-_USUAL_THREADS = 64  # may be asked for on any machine
+_MOST_THREADS = max(64, os.cpu_count() or 1)
+# What mergekit would end with a traceback.
+_TYPES = {
+    "random_seed": click.IntRange(0, 2**32 - 1),
+    "num_threads": click.IntRange(1, _MOST_THREADS),
+    "write_threads": click.IntRange(1, _MOST_THREADS),
+    "lora_merge_dtype": click.Choice(DTYPES),
+}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _SHOWN = {"quiet", "verbosity"}  # options of mergekit in the help of each command
 _SELDOM = {"log_file", "model_paths", "trust_run"}  # ours that errors name
@@ -43,40 +51,37 @@ class MergeCommand(click.Command):
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Write our options, and those of mergekit that matter most."""
-        apart = {*MergeOptions.model_fields, *_SELDOM} - _SHOWN
-        ours = [p for p in self._options(ctx) if p.name not in apart]
-        for title, is_config in (("In the place of CONFIG", True), ("Options", False)):
-            part = [p for p in ours if (p.name in _CONFIG) is is_config]
-            _write_options(ctx, formatter, title, part)
-
-    def format_mergekit_options(self, ctx: click.Context) -> str:
-        """Return the help on mergekit's options and on ours that are seldom needed."""
-        formatter = ctx.make_formatter()
-        theirs = [p for p in self._options(ctx) if p.name in MergeOptions.model_fields]
-        ours = [p for p in self._options(ctx) if p.name in _SELDOM]
-        _write_options(ctx, formatter, "Options of mergekit", theirs)
-        _write_options(ctx, formatter, "Seldom needed", ours)
-        return formatter.getvalue().strip("\n")
-
-    def _options(self, ctx: click.Context) -> list[click.Option]:
-        return [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+        _write_options(ctx, formatter, "In the place of CONFIG", "Options")
 
 
 def _write_options(
-    ctx: click.Context,
-    formatter: click.HelpFormatter,
-    title: str,
-    options: Sequence[click.Option],
+    ctx: click.Context, formatter: click.HelpFormatter, *titles: str
 ) -> None:
-    records = [record for one in options if (record := one.get_help_record(ctx))]
-    if records:
-        with formatter.section(title):
-            formatter.write_dl(records)
+    records: dict[str, list[tuple[str, str]]] = {}
+    for param in ctx.command.get_params(ctx):
+        record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+        if record is not None:
+            records.setdefault(_title(str(param.name)), []).append(record)
+    for title in titles:
+        if title in records:
+            with formatter.section(title):
+                formatter.write_dl(records[title])
+
+
+def _title(option: str) -> str:
+    if option in _CONFIG:
+        return "In the place of CONFIG"
+    if option in _SELDOM:
+        return "Seldom needed"
+    theirs = option in MergeOptions.model_fields and option not in _SHOWN
+    return "Options of mergekit" if theirs else "Options"
 
 
 def _show_mergekit_options(ctx: click.Context, _: click.Parameter, given: Any) -> None:
-    if given and isinstance(ctx.command, MergeCommand):
-        click.echo(ctx.command.format_mergekit_options(ctx))
+    if given:
+        formatter = ctx.make_formatter()
+        _write_options(ctx, formatter, "Options of mergekit", "Seldom needed")
+        click.echo(formatter.getvalue().strip("\n"))
         ctx.exit()
 
 
@@ -90,7 +95,7 @@ _help_mergekit = click.option(
 )
 
 
-def merging(doing: str, *look: str) -> Callable[[Callable[..., None]], Any]:
+def merging(doing: str, *look: str) -> Decorator:
     """Add mergekit's options, and print a line before mergekit is imported.
 
     Args:
@@ -98,13 +103,13 @@ def merging(doing: str, *look: str) -> Callable[[Callable[..., None]], Any]:
         look: The arguments that are paths to check first: config, run, out.
     """
 
-    def add_options(command: Callable[..., None]) -> Any:
+    def add_options(command: Any) -> Any:
         @functools.wraps(command)
-        def begin(make: Callable[..., MergeOptions], **arguments: Any) -> None:
+        def begin(make: Callable[..., MergeOptions], **arguments: Any) -> Any:
             check_paths(**{name: arguments[name] for name in look})
             said = doing.format(**{k: _named(v) for k, v in arguments.items()})
             merge_options = make(f"{said} and loading mergekit")
-            command(merge_options, **arguments)
+            return command(merge_options, **arguments)
 
         return lazy_merge_options(begin)
 
@@ -117,16 +122,16 @@ def _named(argument: object) -> object:
     return "the options" if passing else argument
 
 
-def lazy_merge_options(command: Callable[..., None]) -> Any:
+def lazy_merge_options(command: Any) -> Any:
     """Add mergekit's options, as a function that the command calls when it merges.
 
     The function takes a line on the activity and prints it before it imports mergekit.
     """
 
     @functools.wraps(command)
-    def begin(**arguments: Any) -> None:
+    def begin(**arguments: Any) -> Any:
         given = {name: arguments.pop(name) for name in MergeOptions.model_fields}
-        command(functools.partial(_options_of, given), **arguments)
+        return command(functools.partial(_options_of, given), **arguments)
 
     with_options = _OPTIONS.add_merge_options(begin)
     vars(begin)["__click_params__"] = with_options.__click_params__
@@ -137,6 +142,7 @@ def lazy_merge_options(command: Callable[..., None]) -> Any:
         if param.name == "quiet":
             param.opts, param.secondary_opts = ["-q", "--quiet"], ["--no-quiet"]
             param.help, param.show_default = "Print nothing but the result.", False
+        param.type = _TYPES.get(param.name, param.type)
     return _help_mergekit(begin)
 
 
@@ -144,8 +150,8 @@ def _options_of(given: Mapping[str, Any], doing: str) -> MergeOptions:
     with starting(None if given["quiet"] else doing):
         from mergekit import options
 
-    size = _checked(given)
-    merge_options = options.MergeOptions(**{**given, "out_shard_size": size})
+    merge_options = options.MergeOptions(**given)
+    _check_device(str(merge_options.device))
     if not (given["device"] or merge_options.cuda):
         # To be decided by what is there, and by where a search was measured before.
         merge_options = merge_options.model_copy(update={"device": None})
@@ -156,53 +162,18 @@ def _options_of(given: Mapping[str, Any], doing: str) -> MergeOptions:
     return merge_options
 
 
-def _checked(given: Mapping[str, Any]) -> int:
-    """Check the options, which mergekit ends with a traceback; return the shard size.
-
-    Raises:
-        ConfigError: with all options that are out of range.
-    """
-    from mergekit_map.merging.validation import DTYPES
-
-    threads = max(_USUAL_THREADS, os.cpu_count() or 1)
-    problems = [
-        f"--{name.replace('_', '-')} {given[name]}: a number from {least} to {most} "
-        "was expected"
-        for name, least, most in (
-            ("random_seed", 0, 2**32 - 1),
-            ("num_threads", 1, threads),
-            ("write_threads", 1, threads),
-        )
-        if given[name] is not None and not least <= given[name] <= most
-    ]
-    size = re.fullmatch(r"([0-9]{1,15})([kKmMbB]?)", given["out_shard_size"])
-    if size is None or not int(size[1]):
-        problems.append(
-            f"--out-shard-size {given['out_shard_size']}: a number of parameters was "
-            "expected, such as 500M or 5B"
-        )
-    dtype = given["lora_merge_dtype"]
-    if dtype is not None and dtype.removeprefix("torch.") not in DTYPES:
-        known = ", ".join(DTYPES)
-        problems.append(f"--lora-merge-dtype {dtype}: one of {known} was expected")
-    if given["device"] is not None and not _is_device(given["device"]):
-        problems.append(
-            f"--device {given['device']}: a device was expected, such as cpu, cuda or "
-            "cuda:1"
-        )
-    if problems or size is None:
-        raise ConfigError("\n".join(problems))
-    return int(size[1]) * _SIZES[size[2].lower()]
-
-
-def _is_device(name: str) -> bool:
+def _check_device(device: str) -> None:
+    """Raise ConfigError for what is no device, or one that holds no numbers."""
     import torch
 
     try:
-        torch.device("cpu" if name == "auto" else name)
-    except (RuntimeError, ValueError):
-        return False
-    return name != "meta"  # which holds no numbers
+        holds_numbers = torch.device(device).type != "meta"
+    except RuntimeError:
+        holds_numbers = False
+    if not holds_numbers:
+        raise ConfigError(
+            f"--device {device}: a device was expected, such as cpu, cuda or cuda:1"
+        )
 
 
 def _silence_libraries() -> None:
@@ -228,9 +199,18 @@ def _import(name: str, *arguments: Any) -> ModuleType:
     if name not in _HEAVY:
         return builtins.__import__(name, *arguments)
     module = _Later(name)
-    # Sizes such as 5B stay text until mergekit reads them.
-    vars(module)["parse_kmb"] = str
+    vars(module)["parse_kmb"] = _size
     return module
+
+
+def _size(value: str | int) -> int:
+    """Parse a number of parameters such as 5B, as mergekit does."""
+    found = re.fullmatch(r"([0-9]{1,15})([kmb]?)", str(value).lower())
+    if found is None or not int(found[1]):
+        raise click.BadParameter(
+            f"a number of parameters was expected, such as 500M or 5B; got {value!r}"
+        )
+    return int(found[1]) * _SIZES[found[2]]
 
 
 def _run_options() -> Any:

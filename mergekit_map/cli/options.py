@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
 import re
 import shlex
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
+from pydantic import BaseModel
 
+from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ArtifactError, ConfigError, MissingModels, alike
 from mergekit_map.utils.files import refuse_existing
 
+T = TypeVar("T")
+Decorator: TypeAlias = Callable[[Any], Any]
 # Control characters, halves of characters, separators of lines.
 _UNWRITABLE = {"Cc", "Cs", "Zl", "Zp"}
-_FOLDERS = {"run", "runs", "run_folder", "out"}  # what TAB offers folders for
+
+
+def text(value: str) -> str:
+    """Return a value that can stand on a line of a configuration or a recipe."""
+    if not value.strip():
+        raise click.BadParameter(f"a name was expected, got {value!r}")
+    strange = [c for c in value if unicodedata.category(c) in _UNWRITABLE]
+    if strange:
+        raise click.BadParameter(
+            f"{value!r} has a character that no line of text can have "
+            f"({strange[0]!r}); rename it, or write another name"
+        )
+    return value
 
 
 class _Path(click.Path):
-    """A path, completed by the shell as a folder where only a folder is valid.
-
-    It fits on a line, as configurations, recipes and pages name it.
-    """
+    """A path that fits on a line, as configurations, recipes and pages name it."""
 
     def convert(
         self,
@@ -37,29 +48,11 @@ class _Path(click.Path):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> Any:
-        if problem := not_in_a_line(os.fsdecode(value)):
-            self.fail(f"{problem}; rename the file or folder", param, ctx)
-        return super().convert(value, param, ctx)
-
-    def shell_complete(
-        self,
-        ctx: click.Context,  # noqa: ARG002
-        param: click.Parameter,
-        incomplete: str,
-    ) -> list[CompletionItem]:
-        kind = "dir" if param.name in _FOLDERS else "file"
-        return [CompletionItem(incomplete, type=kind)]
+        return super().convert(text(os.fsdecode(value)), param, ctx)
 
 
-def not_in_a_line(text: str) -> str:
-    """Name the character that keeps a text out of a line of a file; "" if none."""
-    strange = [c for c in text if unicodedata.category(c) in _UNWRITABLE]
-    if not strange:
-        return ""
-    return f"{text!r} has a character that no line of text can have ({strange[0]!r})"
-
-
-FOLDER = _Path(path_type=Path)
+PATH = _Path(path_type=Path)
+FOLDER = _Path(path_type=Path, file_okay=False)
 FILE = _Path(path_type=Path, dir_okay=False)
 
 trust_option = click.option(
@@ -83,22 +76,23 @@ def print_missing_models(names: Sequence[str]) -> None:
         click.echo(f"If they lie elsewhere, type:\n  {typed_command()} {options}")
 
 
-def _model_paths(
-    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
-) -> dict[str, str]:
-    """Parse options such as ``fr=/models/french``."""
-    found: dict[str, str] = {}
-    for text in given:
-        name, _, folder = text.partition("=")
-        if not name or not folder:
-            message = (
-                f"write it as NAME=FOLDER, for example fr=/models/fr; got {text!r}"
-            )
-            raise click.BadParameter(message, ctx, param)
-        if name in found:
-            raise click.BadParameter(f"{name} stands twice", ctx, param)
-        found[name] = folder
-    return found
+def _model_path(text: str) -> tuple[str, str]:
+    """Parse ``fr=/models/french``."""
+    name, _, folder = text.partition("=")
+    if not name or not folder:
+        raise click.BadParameter(
+            f"write it as NAME=FOLDER, for example fr=/models/fr; got {text!r}"
+        )
+    return name, folder
+
+
+def _unique(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    values: dict[str, T] = {}
+    for name, value in pairs:
+        if name in values:
+            raise click.BadParameter(f"{name} stands twice")
+        values[name] = value
+    return values
 
 
 model_path_option = click.option(
@@ -106,7 +100,8 @@ model_path_option = click.option(
     "model_paths",
     multiple=True,
     metavar="NAME=FOLDER",
-    callback=_model_paths,
+    type=_model_path,
+    callback=lambda _ctx, _param, given: _unique(given),
     help="Where a model lies now, if not where the configuration says: NAME is its "
     "last folder there, or its whole path or Hub id. Once for each such model.",
 )
@@ -187,48 +182,27 @@ def readable_folder(run: Path) -> Path:
     return found.path
 
 
-def gathered(
-    command: Callable[..., None], name: str, options: Mapping[str, Callable[..., Any]]
-) -> Any:
-    """Add options, by parameter; the command gets them as one dictionary, ``name``."""
+def with_options(options: Iterable[Decorator]) -> Decorator:
+    """Return a decorator that adds options in their order."""
 
-    @functools.wraps(command)
-    def begin(**arguments: Any) -> None:
-        values = {parameter: arguments.pop(parameter) for parameter in options}
-        command(**{name: values}, **arguments)
+    def add(command: Any) -> Any:
+        for option in reversed([*options]):
+            command = option(command)
+        return command
 
-    decorated: Any = begin
-    for option in reversed([*options.values()]):
-        decorated = option(decorated)
-    return decorated
+    return add
 
 
-def selection_options(command: Callable[..., None]) -> Any:
-    """Add the options that choose a point; ``choice`` gets them for select_point."""
-    return gathered(command, "choice", SELECTION_OPTIONS)
-
-
-def _pairs(example: str) -> Callable[..., dict[str, float | str] | None]:
-    """Parse options such as ``math=2,code=1``; percentages stay text."""
-
-    def read(
-        ctx: click.Context, param: click.Parameter, text: str | None
-    ) -> dict[str, float | str] | None:
-        if text is None:
-            return None
-        values: dict[str, float | str] = {}
-        for part in text.split(","):
-            task, _, value = (word.strip() for word in part.partition("="))
-            if task in values:
-                raise click.BadParameter(f"{task} stands twice", ctx, param)
-            try:
-                values[task] = value if value.endswith("%") else _number(value)
-            except ValueError:
-                message = f"write it as {example}; got {text!r}"
-                raise click.BadParameter(message, ctx, param) from None
-        return values
-
-    return read
+def values_by_task(text: str) -> dict[str, float | str]:
+    """Parse ``math=2,code=1``; percentages stay text."""
+    pairs = [[word.strip() for word in part.split("=")] for part in text.split(",")]
+    try:
+        return _unique(
+            (task, v if v.endswith("%") else _number(v)) for task, v in pairs
+        )
+    except ValueError:
+        message = f"write it as math=2,code=1; got {text!r}"
+        raise click.BadParameter(message) from None
 
 
 def _number(text: str) -> float:
@@ -236,60 +210,36 @@ def _number(text: str) -> float:
     return int(value) if value.is_integer() else value
 
 
-def _names(
-    ctx: click.Context, param: click.Parameter, text: str | None
-) -> list[str] | None:
-    """Parse names with commas between them."""
-    if text is None:
-        return None
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        message = f"write it as base or base,soup; got {text!r}"
-        raise click.BadParameter(message, ctx, param)
-    return names
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def key_option(spec: type[BaseModel], name: str, **more: Any) -> Decorator:
+    """Return the option for a key of a configuration, described as the key is."""
+    about = " ".join(str(spec.model_fields[name].description).split())
+    more = {"help": about.replace("`", ""), **more}
+    return click.option(f"--{name.replace('_', '-')}", **more)
 
 
 SELECTION_OPTIONS = {
-    "prefer": click.option(
-        "--prefer",
+    "prefer": key_option(
+        SelectSpec,
+        "prefer",
         metavar="TASK=WEIGHT,...",
-        callback=_pairs("math=2,code=1"),
-        help="How much each task counts, for example math=2,code=1.",
+        type=values_by_task,
+        help="Weight of each task, such as math=2,code=1; all alike by default.",
     ),
-    "scalarization": click.option(
-        "--scalarization",
-        type=click.Choice(["sum", "achievement"]),
-        help="How the preference is used: the sum of the weighted tasks, or the "
-        "weighted distance to the best on the worst task, which also reaches hollows "
-        "of the front.",
+    "scalarization": key_option(
+        SelectSpec, "scalarization", type=click.Choice(["sum", "achievement"])
     ),
-    "knee": click.option(
-        "--knee",
-        is_flag=True,
-        help="The point where leaving it costs more than it gains.",
+    "knee": key_option(SelectSpec, "knee", is_flag=True),
+    "require": key_option(
+        SelectSpec, "require", metavar="TASK=LIMIT,...", type=values_by_task
     ),
-    "require": click.option(
-        "--require",
-        metavar="TASK=LIMIT,...",
-        callback=_pairs("math=0.65,code=95%"),
-        help="Limits: a number is the least (the most, where lower is better) in the "
-        "task's units, 95% a share of the best single model's gain over the base. Goes "
-        "with --prefer or --knee; alone, the best of the other tasks.",
+    "not_worse_than": key_option(
+        SelectSpec, "not_worse_than", metavar="base|soup|NAME,...", type=_names
     ),
-    "not_worse_than": click.option(
-        "--not-worse-than",
-        metavar="base|soup|NAME,...",
-        callback=_names,
-        help="Only what is on no task significantly worse than the base, the soup or a "
-        "model.",
-    ),
-    "margin": click.option(
-        "--margin",
-        type=float,
-        metavar="N",
-        help="With --not-worse-than, instead of significance: better by so many "
-        "standard errors at least; -1 lets it be worse by one.",
-    ),
+    "margin": key_option(SelectSpec, "margin", metavar="N", type=float),
     "limits": click.option(
         "--no-limits",
         "limits",
@@ -298,43 +248,25 @@ SELECTION_OPTIONS = {
         default=True,
         help="Drop the limits of the last choice, which --prefer and --knee keep.",
     ),
-    "index": click.option(
-        "--index",
-        type=click.IntRange(min=0),
-        help="A point of the front by its number in front.csv.",
-    ),
+    "index": key_option(SelectSpec, "index", type=int),
 }
+selection_options = with_options(SELECTION_OPTIONS.values())
 
 
-def workers_option(command: Callable[..., None]) -> Any:
-    """Add the option; ``workers`` is a number, ``ray`` or ``ray:N``, or None."""
-
-    @click.option(
-        "--workers",
-        metavar="N|ray",
-        callback=_read,
-        help="Let N processes measure, which share GPUs, or the threads of the CPU; or "
-        "a Ray cluster, a worker for each GPU (ray:4 for four). What is found stays "
-        "the same.",
-    )
-    @functools.wraps(command)
-    def begin(workers: int | str | None, **arguments: Any) -> None:
-        if isinstance(workers, int):
-            from mergekit_map.workers.pool import start_forkserver
-
-            start_forkserver()  # which imports while this process does, too
-        command(workers=workers, **arguments)
-
-    return begin
+def _workers(text: str) -> int | str:
+    found = re.fullmatch(r"(?:(ray)(?::(?=.))?)?([1-9][0-9]{0,3})?", text)
+    if not text or found is None:
+        raise click.BadParameter(
+            f"write a number from 1 to 9999, 'ray' or 'ray:N'; got {text!r}"
+        )
+    return text if found[1] else int(text)
 
 
-def _read(
-    ctx: click.Context, param: click.Parameter, text: str | None
-) -> int | str | None:
-    if text is None:
-        return None
-    found = re.fullmatch(r"(?:(ray)(?::(?=.))?)?([0-9]{1,4})?", text)
-    if not text or found is None or (found[2] and int(found[2]) < 1):
-        message = f"write a number from 1 to 9999, 'ray' or 'ray:N'; got {text!r}"
-        raise click.BadParameter(message, ctx, param)
-    return text if found[1] else int(found[2])
+workers_option = click.option(
+    "--workers",
+    metavar="N|ray",
+    type=_workers,
+    help="Let N processes measure, which share GPUs, or the threads of the CPU; or "
+    "a Ray cluster, a worker for each GPU (ray:4 for four). What is found stays "
+    "the same.",
+)

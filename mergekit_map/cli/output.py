@@ -7,7 +7,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from mergekit_map.cli.options import Decorator, with_options
 from mergekit_map.errors import ArtifactError
 from mergekit_map.utils.text import redact
 
@@ -95,53 +96,50 @@ def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
     )
 
 
-def with_output_options(
-    *, quiet: bool = False, as_json: bool = True
-) -> Callable[..., Any]:
+_LOG_FILE_AND_JSON = [
+    click.option(
+        "--log-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Also write what is done to FILE, with times, after what is there.",
+    ),
+    click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print one JSON object for programs; all else goes to standard error.",
+    ),
+]
+_QUIET = click.option(
+    "--quiet",
+    "-q",
+    is_flag=True,
+    help="Print nothing but the path of what was written, and errors.",
+)
+
+
+def with_output_options(*, quiet: bool = False) -> Decorator:
     """Add --log-file and --json, and --quiet where the command asks for it.
 
     The decorator stands above the other options. Commands with mergekit's options have
-    its --quiet and --verbose; a command may print JSON by itself.
+    its --quiet and --verbose.
     """
 
-    def add_options(command: Callable[..., None]) -> Any:
+    def add(command: Any) -> Any:
         @functools.wraps(command)
-        def begin(**arguments: Any) -> None:
+        def begin(log_file: Path | None, *, as_json: bool, **arguments: Any) -> Any:
             known = output_options()
-            own = arguments.get("as_json", False)
-            known.as_json = arguments.pop("as_json") if as_json else False
-            known.quiet = bool(arguments.get("quiet")) and not own
+            known.as_json = as_json
+            known.quiet = bool(arguments.get("quiet"))
             known.verbose = arguments.get("verbosity", 0) > 0
             if quiet:
                 arguments.pop("quiet")
-            log = arguments.pop("log_file")
-            with _logged(known, log), _redirected(known):
-                command(**arguments)
+            with _logged(known, log_file), _redirected(known):
+                return command(**arguments)
 
-        decorated: Any = begin
-        for option in reversed(_options(quiet=quiet, as_json=as_json)):
-            decorated = option(decorated)
-        return decorated
+        return with_options([*_LOG_FILE_AND_JSON, *([_QUIET] if quiet else [])])(begin)
 
-    return add_options
-
-
-def _options(*, quiet: bool, as_json: bool) -> list[Any]:
-    options = [
-        click.option(
-            "--log-file",
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="FILE",
-            help="Also write what is done to FILE, with times, after what is there.",
-        ),
-    ]
-    if as_json:
-        text = "Print one JSON object for programs; all else goes to standard error."
-        options.append(click.option("--json", "as_json", is_flag=True, help=text))
-    if quiet:
-        text = "Print nothing but the path of what was written, and errors."
-        options.append(click.option("--quiet", "-q", is_flag=True, help=text))
-    return options
+    return add
 
 
 @contextlib.contextmanager

@@ -50,14 +50,6 @@ class TerminalReporter(Callback):
         if self._is_drawn:
             self._live.stop()
 
-    def staged(self, text: str, seconds: float | None) -> None:
-        """Show a stage before a search."""
-        self.on_stage(text, seconds)
-
-    def stepped(self, done: int, total: int) -> None:
-        """Show a step before a search."""
-        self.on_step(done, total)
-
     def on_start(self, started: Started) -> None:
         """Show how much is measured already."""
         known = [e for e in started.known if e.taken is None]
@@ -86,6 +78,8 @@ class TerminalReporter(Callback):
         """Show how far a measurement is."""
         self._steps = f" {done}/{total}" if total else ""
         self._show_line()
+
+    staged, stepped = on_stage, on_step  # before a search
 
     def on_measured(self, evaluation: Evaluation) -> None:
         """Keep the last value of each task, and show it where more is asked for."""

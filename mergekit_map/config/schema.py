@@ -123,8 +123,8 @@ class SelectSpec(Strict):
     """The knee point: any other point loses more than it gains, by the ranges of the
     tasks on the front."""
     require: Annotated[dict[str, Limit], Field(min_length=1)] | None = None
-    """Limits per task: a number, or a share of the best parent's gain over the base,
-    such as `95%`."""
+    """Limits per task: the least value, the most where lower is better; or a share of
+    the best parent's gain over the base, such as `95%`."""
     not_worse_than: Named | Annotated[list[Named], Field(min_length=1)] | None = None
     """No task may be significantly worse than with `base`, `soup`, a parent by its
     name, or a list of these."""
@@ -132,7 +132,7 @@ class SelectSpec(Strict):
     """Instead of significance: standard errors to be better by at least; less than 0
     allows being worse."""
     index: Annotated[Int, Field(ge=0, le=10_000)] | None = None
-    """Number of the point."""
+    """Number of the point in front.csv."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

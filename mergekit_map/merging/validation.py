@@ -34,8 +34,8 @@ from mergekit_map.config.problems import Problem, in_words, mistakes, shown
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import nearest
 from mergekit_map.models.references import walk_entries, weight_setting
+from mergekit_map.types import DTYPES
 
-DTYPES = ("bfloat16", "float16", "float32", "float64")
 # Shares of the entries of a task vector, which mergekit asserts when it merges.
 _SHARES = {"density", "gamma", "select_topk"}
 _SHORTEST_TEMPLATE = 20  # characters that mergekit takes as a chat template

@@ -10,6 +10,7 @@ and temporary ones are removed.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -61,8 +62,9 @@ def deferred() -> Iterator[None]:
 
 
 def handle_signals() -> None:
-    """Install the program's signal handlers in this process."""
+    """Install the program's signal handlers in this process, until it ends."""
     _State.process = os.getpid()
+    atexit.register(_ignore_signals)
     for name in _SIGNALS:
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         # ``nohup`` and background jobs of a script ignore some of them.
@@ -70,8 +72,7 @@ def handle_signals() -> None:
             signal.signal(number, _handle)
 
 
-def ignore_signals() -> None:
-    """Ignore signals during the interpreter's exit: all is done."""
+def _ignore_signals() -> None:
     for name in _SIGNALS:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -130,7 +130,11 @@ def test_options_of_search_and_choice_complete_and_override_a_configuration(
 def test_a_file_that_was_edited_is_left_as_it_is(options: list[str]) -> None:
     failed = invoke("search", *options, "--dtype", "float23", "s")
     assert failed.exit_code == 2
-    assert not Path("s.yml").exists()  # nothing was searched
+    assert "s.yml:" in failed.stderr
+    assert "(--dtype)" in failed.stderr
+    mended = invoke("search", *options, "--dtype", "float32", "--device", "x", "s")
+    assert "--device x: a device was expected" in mended.stderr
+    assert "dtype: float32" in Path("s.yml").read_text()
     edited = "# mine\n"
     Path("s.yml").write_text(edited)
 

@@ -20,9 +20,9 @@ from mergekit_map.cli.options import (
     FOLDER,
     check_paths,
     readable_folder,
-    selection_options,
     starting,
     trust_option,
+    values_by_task,
 )
 from mergekit_map.cli.output import is_terminal
 from mergekit_map.errors import ConfigError, EvaluationError, MapError
@@ -140,18 +140,12 @@ class _Outside:
     def do(self, exit_action: ExitAction, view: View) -> View:
         """Merge or chat; print the reason where that fails."""
         try:
-            match exit_action.doing:
-                case "merge":
-                    view = self._merge(
-                        Path(exit_action.words["out"]), exit_action.choice
-                    )
-                case "talk":
-                    self._talk(view)
-                    return view
-        except (MapError, OSError) as error:
+            if exit_action.doing == "talk":
+                self._talk(view)
+                return view
+            view = self._merge(Path(exit_action.words["out"]), exit_action.choice)
+        except (MapError, OSError, click.ClickException) as error:
             click.echo(f"error: {printable(str(error))}", err=True)
-        except click.ClickException as error:
-            error.show()
         except (KeyboardInterrupt, click.Abort):
             click.echo("\nstopped", err=True)
         click.prompt("enter goes back to the front", "", show_default=False, err=True)
@@ -187,28 +181,12 @@ def _wish(folder: RunFolder) -> Callable[[View, Mapping[str, str]], View]:
     def wish(view: View, answer: Mapping[str, str]) -> View:
         from mergekit_map.workflows.select import known_surrogates
 
-        words: list[str] = []
-        for option in ("require", "prefer"):
-            words += [f"--{option}", answer[option]] if answer[option] else []
-        return view.wished(_read_choice(words), known_surrogates(folder, view.front))
+        try:
+            choice = {
+                name: values_by_task(text) for name, text in answer.items() if text
+            }
+        except click.BadParameter as error:
+            raise ConfigError(error.message) from None
+        return view.wished(choice, known_surrogates(folder, view.front))
 
     return wish
-
-
-def _read_choice(words: list[str]) -> dict[str, Any]:
-    """Parse limits and preferences as select does."""
-    found: dict[str, Any] = {}
-
-    @click.command(add_help_option=False)
-    @selection_options
-    def choosing(choice: dict[str, Any]) -> None:
-        for name, value in choice.items():
-            off = name == "limits"  # the value without the option
-            if value is not None and value is not off and value != ():
-                found[name] = list(value) if isinstance(value, tuple) else value
-
-    try:
-        choosing.main(words, standalone_mode=False)
-    except click.ClickException as error:
-        raise ConfigError(error.format_message()) from None
-    return found

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, JustifyMethod
-from rich.table import Table as Grid
+from rich.console import Console
 from rich.text import Text
 
 from mergekit_map.cli.mergekit_options import MergeCommand, MergeOptions, merging
 from mergekit_map.cli.options import FOLDER, model_path_option, starting, trust_option
 from mergekit_map.cli.output import answer, with_output_options
+from mergekit_map.cli.screen import new_table
 from mergekit_map.compare.tables import Table
 from mergekit_map.utils.shutdown import deferred
 
@@ -58,12 +58,7 @@ def compare(
     runs: tuple[Path, ...],
     out: Path | None,
     opponents: str,
-    budget: int | None,
-    preferences: int,
-    seed: int,
-    model_paths: dict[str, str],
-    *,
-    trust_run: bool,
+    **how: Any,
 ) -> None:
     """Compare finished searches with other searches and baselines: the paper's tables.
 
@@ -79,10 +74,7 @@ def compare(
         from mergekit_map.compare.runner import compare_runs
 
     out = out or runs[0] / "compare"
-    names = tuple(name.strip() for name in opponents.split(","))
-    spec = ComparisonSpec(
-        names, budget, preferences, seed, trust_run, model_paths=model_paths
-    )
+    spec = ComparisonSpec(tuple(map(str.strip, opponents.split(","))), **how)
     with deferred(), TerminalReporter() as reporter:
         tables = compare_runs(runs, out, spec, merge_options, reporter)
     answer(
@@ -106,14 +98,11 @@ def compare(
 
 def show_table(table: Table) -> None:
     """Print a table, its best cells bold, and its caption."""
-    console, cells, best = Console(), table.text(), table.best()
-    grid = Grid(box=SIMPLE_HEAD, padding=0)
-    for index, column in enumerate(table.columns):
-        # Headings are broken into lines, numbers are not.
-        heading = Text(column.name.replace(" ", "\n"))
-        justify: JustifyMethod = "right" if index else "left"
-        grid.add_column(heading, justify=justify, no_wrap=True)
-    for row, texts in enumerate(cells):
+    console, best = Console(), table.best()
+    # Headings are broken into lines, numbers are not.
+    first, *numbers = (column.name.replace(" ", "\n") for column in table.columns)
+    grid = new_table("", [first], numbers)
+    for row, texts in enumerate(table.text()):
         styles = ["bold" if (row, i) in best else "" for i in range(len(texts))]
         grid.add_row(*map(Text, texts, styles))
     console.print(Text(table.title, style="bold"))

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
-import time
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mergekit_map.cli.config_options import new_config_text, new_merge_options
-from mergekit_map.cli.options import FOLDER, starting
+from mergekit_map.cli.config_options import (
+    new_config_text,
+    new_merge_options,
+    option_names,
+)
+from mergekit_map.cli.options import PATH, starting
 from mergekit_map.errors import ArtifactError, ConfigError, nearest
 from mergekit_map.utils.text import bytes_in_words
 
 if TYPE_CHECKING:
     from mergekit_map.utils.recordings_cache import CacheEntry
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-
 
 @click.command()
-@click.argument("paths", nargs=-1, type=FOLDER, metavar="[PLAIN] CONFIG")
+@click.argument("paths", nargs=-1, type=PATH, metavar="[PLAIN] CONFIG")
 @new_merge_options
-def init(given: dict[str, Any], paths: tuple[Path, ...]) -> None:
+def init(paths: tuple[Path, ...], **given: Any) -> None:
     """Write CONFIG, a configuration to begin with; nothing is loaded or looked up.
 
     From options alone it is what they stand for in run, search and inspect. From PLAIN,
@@ -57,9 +58,7 @@ def init(given: dict[str, Any], paths: tuple[Path, ...]) -> None:
 
 
 def _extended(plain: Path, given: dict[str, Any]) -> str:
-    tasks = {"texts", "benchmarks"}
-    named = [f"--{n.rstrip('s')}" for n in given if given[n] and n not in tasks]
-    if named:
+    if named := option_names({**given, "texts": (), "benchmarks": ()}):
         raise click.UsageError(
             f"{', '.join(named)}: {plain} says this already; leave it out."
         )
@@ -86,17 +85,15 @@ def schema() -> None:
     click.echo(json.dumps(content, indent=2, ensure_ascii=False))
 
 
-def _size(
-    ctx: click.Context, param: click.Parameter, text: str | None
-) -> int | str | None:
-    """Read a size such as ``50GB``; "auto" stays."""
-    if text is None or text == "auto":
-        return text
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
-    if found is None:
+def _size(text: str) -> int | str:
+    """Parse a size such as ``50GB``; "auto" stays."""
+    from pydantic import ByteSize, TypeAdapter
+
+    try:
+        return text if text == "auto" else TypeAdapter(ByteSize).validate_python(text)
+    except ValueError:
         message = f"a size such as 50GB, or auto; got {text!r}"
-        raise click.BadParameter(message, ctx, param)
-    return int(float(found[1]) * _UNITS[found[2]])
+        raise click.BadParameter(message) from None
 
 
 @click.command()
@@ -111,7 +108,7 @@ def _size(
 @click.option(
     "--limit",
     metavar="SIZE|auto",
-    callback=_size,
+    type=_size,
     help="The most that recorded merges may take from now on, such as 50GB; those "
     "unused for longest go. auto: half of what is free, what they take included.",
 )
@@ -148,7 +145,8 @@ def cache(removed: tuple[str, ...], limit: int | str | None) -> None:
         f"{bytes_in_words(merges)} of at most "
         f"{bytes_in_words(recordings_cache.limit())}"
     )
-    _show(kept)
+    if kept:
+        _show(kept)
 
 
 def _show(kept: list[CacheEntry]) -> None:
@@ -159,15 +157,8 @@ def _show(kept: list[CacheEntry]) -> None:
 
     table = new_table("", ["key", "what"], ["size", "used"])
     for one in kept:
-        used = "in use" if one.in_use else _ago(time.time() - one.used)
+        last = f"{datetime.fromtimestamp(one.used):%Y-%m-%d %H:%M}"
+        used = "in use" if one.in_use else last
         cells = (one.key, one.what, bytes_in_words(one.n_bytes), used)
         table.add_row(*map(Text, cells))
-    if kept:
-        Console().print(table)
-
-
-def _ago(seconds: float) -> str:
-    for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {name} ago"
-    return "just now"
+    Console().print(table)

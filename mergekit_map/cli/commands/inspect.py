@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -22,11 +21,12 @@ from mergekit_map.cli.options import (
     starting,
     trust_option,
 )
-from mergekit_map.cli.output import with_output_options
+from mergekit_map.cli.output import answer, with_output_options
 from mergekit_map.cli.screen import new_table
 from mergekit_map.utils.text import bytes_in_words, count_in_words, listed
 
 if TYPE_CHECKING:
+    from mergekit_map.merging.memory import Need
     from mergekit_map.workflows.inspect import Inspection, Model, Pair, Plan, Probe
 
 # Of severities, the worst first.
@@ -38,26 +38,19 @@ _MOST_PAIRS = 10  # in the table; where there are more, those that are most alik
 
 
 @click.command(cls=MergeCommand)
-@with_output_options(as_json=False)
-@config_or_options(None)
+@with_output_options()
+@config_or_options()
 @click.option(
     "--probe",
     is_flag=True,
     help="Also merge once and measure every task once, to say how long a search takes.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 @model_path_option
 @trust_option
 @merging("reading {config}", "config")
 def inspect(
-    merge_options: MergeOptions,
-    config: Path,
-    model_paths: dict[str, str],
-    *,
-    probe: bool,
-    as_json: bool,
-    trust_run: bool,
-) -> None:
+    merge_options: MergeOptions, config: Path, *, probe: bool, **where: Any
+) -> int:
     """Check the models and the plan of CONFIG before any money is spent.
 
     Says for every model what stands against merging it, how long its task vector is,
@@ -73,57 +66,57 @@ def inspect(
         from mergekit_map.utils.files import plain
         from mergekit_map.workflows.inspect import inspect_config, probe_config
 
-    inspection = inspect_config(
-        config, merge_options, trust_run=trust_run, model_paths=model_paths
-    )
-    if not as_json:
-        show_inspection(inspection)
+    inspection = inspect_config(config, merge_options, **where)
+    _show(inspection)
     if probe and inspection.mergeable:
-        timed = probe_config(
-            config, merge_options, trust_run=trust_run, model_paths=model_paths
-        )
+        timed = probe_config(config, merge_options, **where)
         inspection = replace(inspection, probe=timed)
     elif probe:
         click.echo("not probed, since the models cannot be merged", err=True)
-    if as_json:
-        click.echo(json.dumps(plain(asdict(inspection)), indent=1, allow_nan=False))
-    else:
-        if inspection.probe is not None and inspection.plan is not None:
-            _show_probe(inspection.probe, inspection.plan)
-        show_verdict(inspection)
-        print_missing_models(inspection.lost)
-    if not inspection.mergeable:
-        raise SystemExit(2)
+    _show_verdict(inspection)
+    print_missing_models(inspection.lost)
+    answer(**plain(asdict(inspection)))
+    return 0 if inspection.mergeable else 2
 
 
-def show_inspection(inspection: Inspection) -> None:
+def _show(inspection: Inspection) -> None:
     """Print figures, findings and plan."""
-    console = Console()
+    console, plan = Console(), inspection.plan
     if inspection.models:
         console.print(_models(inspection))
-        _print(console, _what_was_read(inspection))
+        console.print(Text(f"{' '.join(_about_figures(inspection))}\n"))
     if inspection.pairs:
         console.print(_pairs(inspection.pairs))
     for problem in inspection.problems:
-        _print(console, f"error: {problem.place}: {problem.message}", "error")
+        _print(f"error: {problem.place}: {problem.message}", _STYLES["error"])
     for model in inspection.models:
         _show_findings(console, model)
-    if inspection.plan is not None:
-        _show_plan(console, inspection.plan)
+    if plan is not None:
+        for sentence in _plan_in_words(plan):
+            _print(sentence)
+        console.print(_needs(plan))
+        for need in plan.shortages:
+            _print(f"warning: {_shortage(need)}.\n", _STYLES["warning"])
 
 
-def show_verdict(inspection: Inspection) -> None:
-    """Print in a line whether a search can start."""
+def _show_verdict(inspection: Inspection) -> None:
+    """Print the timings, and in a line whether a search can start."""
+    probe, plan = inspection.probe, inspection.plan
+    if probe is not None and plan is not None:
+        for sentence in _probe_in_words(probe, plan):
+            _print(f"{sentence}\n")
     findings = [f.severity for model in inspection.models for f in model.findings]
     errors = findings.count("error") + len(inspection.problems)
-    warnings = findings.count("warning")
-    if inspection.plan is not None:
-        warnings += len(inspection.plan.shortages)
+    warnings = findings.count("warning") + (len(plan.shortages) if plan else 0)
     counts = {"error": errors, "warning": warnings}
     words = ", ".join(_count(n, what) for what, n in counts.items() if n)
     able = "a search can start" if inspection.mergeable else "no search can start"
-    style = "bold" if inspection.mergeable else "error"
-    _print(Console(), f"{words or 'No errors, no warnings'}: {able}.", style)
+    style = "bold" if inspection.mergeable else _STYLES["error"]
+    _print(f"{words or 'No errors, no warnings'}: {able}.", style)
+
+
+def _print(text: str, style: str = "") -> None:
+    Console().print(Text(text, style=style))
 
 
 def _models(inspection: Inspection) -> Table:
@@ -145,26 +138,16 @@ def _models(inspection: Inspection) -> Table:
     return table
 
 
-def _what_was_read(inspection: Inspection) -> str:
-    texts, weights = [], inspection.weights
-    if weights.read:
+def _about_figures(inspection: Inspection) -> Iterator[str]:
+    weights = inspection.weights
+    if weights.read and not weights.exact:
         n_read, total = map(count_in_words, (weights.read, weights.parameters))
-        texts.append(
-            f"All {total} parameters were read."
-            if weights.exact
-            else f"Read were {n_read} of {total} parameters, in evenly spread rows."
-        )
+        yield f"Read were {n_read} of {total} parameters, in evenly spread rows."
     if any(model.norm_ratio is not None for model in inspection.models):
-        texts.append(
-            "The norm ratio is |task vector| / |base|, both L1: 0.01 to 0.02 in the "
-            "paper."
-        )
+        yield "The norm ratio is |task vector| / |base|: 0.01 to 0.02 in the paper."
     if weights.on_the_hub:
-        texts.append(
-            f"Weights that are not here were not read ({', '.join(weights.on_the_hub)}"
-            "): download them for all that only weights can tell."
-        )
-    return " ".join(texts) + "\n"
+        names = ", ".join(weights.on_the_hub)
+        yield f"Download {names} for what only weights can tell: they are not here."
 
 
 def _pairs(pairs: Sequence[Pair]) -> Table:
@@ -187,7 +170,7 @@ def _pairs(pairs: Sequence[Pair]) -> Table:
 def _show_findings(console: Console, model: Model) -> None:
     if not model.findings:
         return
-    _print(console, f"{model.name} ({model.place})", "bold")
+    _print(f"{model.name} ({model.place})", "bold")
     order = list(_STYLES)
     for finding in sorted(model.findings, key=lambda f: order.index(f.severity)):
         line = Text(f"{finding.severity}: ", style=_STYLES[finding.severity])
@@ -195,79 +178,70 @@ def _show_findings(console: Console, model: Model) -> None:
     console.print()
 
 
-def _show_plan(console: Console, plan: Plan) -> None:
-    n, m = len(plan.coefficients), len(plan.tasks)
-    about = "" if plan.expected == plan.measurements else "about "
-    most = f", at most {plan.measurements}" if about else ""
+def _plan_in_words(plan: Plan) -> Iterator[str]:
+    counts = f"about {plan.expected} measurements, at most {plan.measurements}"
+    if plan.expected == plan.measurements:
+        counts = f"{plan.expected} measurements"
+    beside = ""
+    if plan.references:
+        beside = f" and {plan.references} reference points (base, parents, soup)"
     held_out = ""
     if plan.confirming:
         held_out = (
             f"; {plan.confirming} of them confirm the choice on documents that the "
             "search never sees"
         )
-    beside = (
-        f" and {plan.references} reference points (base, parents, soup)"
-        if plan.references
-        else ""
-    )
-    _print(
-        console,
-        f"Plan: strategy {plan.strategy}, {_count(n, 'coefficient')}, "
-        f"{_count(m, 'task')}: up to {plan.searched} merges, {plan.front} points of "
-        f"the front{beside}, {about}{plan.expected} measurements{most}{held_out}.",
+    yield (
+        f"Plan: strategy {plan.strategy}, "
+        f"{_count(len(plan.coefficients), 'coefficient')}, "
+        f"{_count(len(plan.tasks), 'task')}: up to {plan.searched} merges, "
+        f"{plan.front} points of the front{beside}, {counts}{held_out}."
     )
     in_part = {t: count for t, count in plan.documents.items() if count != "all"}
     if in_part:
-        asked = (f"{count} of {task}" for task, count in in_part.items())
-        _print(
-            console,
+        asked = listed(f"{count} of {task}" for task, count in in_part.items())
+        yield (
             f"Measured on all documents: {plan.whole} of these merges, the anchors "
-            f"and points of the front; the others on {listed(asked)}.",
+            f"and points of the front; the others on {asked}."
         )
     for task, engine in plan.engines.items():
-        _print(console, f"Answers of {task} are generated by {engine}.")
+        yield f"Answers of {task} are generated by {engine}."
     if plan.hours is not None:
-        _print(
-            console,
+        yield (
             f"It ends when {plan.hours:g} hours are used, or before that: --probe says "
-            "how many merges they pay for.",
+            "how many merges they pay for."
         )
     if plan.device_choice:
-        _print(console, f"{plan.device_choice}.")
-    _show_needs(console, plan)
-
-
-def _print(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(text, style=_STYLES.get(style, style)))
+        yield f"{plan.device_choice}."
+    if plan.task_vectors is not None:
+        yield (
+            f"Task vectors are {_PLACES[plan.task_vectors]} ({plan.task_vectors_why})."
+        )
 
 
 def _count(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-def _show_needs(console: Console, plan: Plan) -> None:
-    """Print the place of task vectors, the needed memory and disk, and shortages."""
-    if plan.task_vectors is not None:
-        where = f"{_PLACES[plan.task_vectors]} ({plan.task_vectors_why})"
-        _print(console, f"Task vectors are {where}.")
+def _needs(plan: Plan) -> Table:
     table = new_table("", ["for", "where"], ["needs", "free now"])
     for need in (*plan.memory, *plan.disk):
         free = "-" if need.free is None else bytes_in_words(need.free)
         where = _DEVICES.get(need.where, need.where)
         cells = (need.what, where, bytes_in_words(need.n_bytes), free)
         table.add_row(*map(Text, cells))
-    console.print(table)
-    for need in plan.shortages:
-        free = "nothing" if need.free is None else bytes_in_words(need.free)
-        text = (
-            f"warning: {_DEVICES.get(need.where, need.where)} has {free} free, and "
-            f"{bytes_in_words(need.n_bytes)} are needed for {need.what}.\n"
-        )
-        _print(console, text, "warning")
+    return table
 
 
-def _show_probe(probe: Probe, plan: Plan) -> None:
-    """Print the timings."""
+def _shortage(need: Need) -> str:
+    free = "nothing" if need.free is None else bytes_in_words(need.free)
+    return (
+        f"{_DEVICES.get(need.where, need.where)} has {free} free, and "
+        f"{bytes_in_words(need.n_bytes)} are needed for {need.what}"
+    )
+
+
+def _probe_in_words(probe: Probe, plan: Plan) -> Iterator[str]:
     timed = {
         "opening the models": probe.load_seconds,
         "a merge": probe.merge_seconds,
@@ -275,27 +249,22 @@ def _show_probe(probe: Probe, plan: Plan) -> None:
     }
     steps = ", ".join(f"{what} {_time(seconds)}" for what, seconds in timed.items())
     hours = _time(3600 * probe.expected_hours)
-    console = Console()
-    _print(
-        console,
+    yield (
         f"Probe at the soup: {steps}. The search will take about {hours}. The probe is "
-        "not logged.\n",
+        "not logged."
     )
-    if plan.hours is not None and probe.merges is not None:
-        _print(console, _what_the_budget_allows(probe, plan, probe.merges))
-
-
-def _what_the_budget_allows(probe: Probe, plan: Plan, merges: int) -> str:
-    """Write how many merges the budget allows, and for which front they suffice."""
+    if plan.hours is None or probe.merges is None:
+        return
+    words = f"The budget allows about {probe.merges} merges"
     if probe.budget_too_small:
-        return (
+        yield (
             "warning: the budget is less than what the anchors, the first design and "
-            "the end take, which are measured all the same, and hardly anything else.\n"
+            "the end take, which are measured all the same, and hardly anything else."
         )
-    words = f"The budget allows about {merges} merges"
-    if merges < plan.safe:
-        return f"{words}: below {plan.safe} a front is a guess.\n"
-    return f"{words}; without a budget a search takes at most {plan.default}.\n"
+    elif probe.merges < plan.safe:
+        yield f"{words}: below {plan.safe} a front is a guess."
+    else:
+        yield f"{words}; without a budget a search takes at most {plan.default}."
 
 
 def _time(seconds: float) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -21,24 +21,19 @@ from mergekit_map.errors import ConfigError, HubError
 from mergekit_map.utils.text import bytes_in_words
 
 if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
     from mergekit_map.hub.metadata import Licence, Licences
     from mergekit_map.hub.push import Plan
 
-_MOST_ROWS = 8  # for files of one kind in one folder
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 
 
-def _parents(
-    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
-) -> dict[str, str]:
-    parents = {}
-    for text in given:
-        folder, _, hub_id = text.rpartition("=")
-        if not folder or not hub_id:
-            message = f"write it as FOLDER=owner/name; got {text!r}"
-            raise click.BadParameter(message, ctx, param)
-        parents[folder] = hub_id
-    return parents
+def _parent(text: str) -> tuple[str, str]:
+    folder, _, hub_id = text.rpartition("=")
+    if not folder or not hub_id:
+        raise click.BadParameter(f"write it as FOLDER=owner/name; got {text!r}")
+    return folder, hub_id
 
 
 def _licence_id(text: str) -> str:
@@ -62,7 +57,7 @@ def _licence_id(text: str) -> str:
     "--license",
     "licence",
     metavar="ID",
-    callback=lambda _ctx, _param, text: text and _licence_id(text),
+    type=_licence_id,
     help="Licence of the merge, such as apache-2.0 or llama3.1  [default: that of "
     "the card, or of all parents if they have the same; else you are asked]",
 )
@@ -71,7 +66,8 @@ def _licence_id(text: str) -> str:
     "parents",
     metavar="FOLDER=ID",
     multiple=True,
-    callback=_parents,
+    type=_parent,
+    callback=lambda _ctx, _param, given: dict(given),
     help="What a local model is called on the Hub; may be given for each.",
 )
 @click.option(
@@ -87,13 +83,11 @@ def push(
     *,
     out: Path,
     repo: str,
-    private: bool | None,
     run: Path | None,
-    licence: str | None,
-    parents: Mapping[str, str],
     message: str,
     yes: bool,
     dry_run: bool,
+    **options: Any,
 ) -> None:
     """Upload the merge in OUT to the Hub as REPO, private unless told otherwise.
 
@@ -103,41 +97,19 @@ def push(
 
     Example: mergekit-map push my-model me/my-model --run my-search
     """
-    with starting(f"reading {out} and asking the Hub"):
-        from huggingface_hub import utils
-
-        from mergekit_map.hub.push import PushOptions, open_hub, plan_push, upload
-
-    run = None if run is None else readable_folder(run)
-
-    def ask(licences: Licences) -> Licence:
-        return _ask_licence(licences, interactive=not yes and is_terminal(sys.stdin))
-
-    utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    if not is_terminal(sys.stderr):
-        utils.disable_progress_bars()  # type: ignore[attr-defined]
-    options = PushOptions(repo, private, licence, parents)
-    refused = None
-    try:
-        api = open_hub()
-        plan = plan_push(out, run, options, api, None if dry_run else ask)
-    except HubError as error:
-        refused = error
-        plan = plan_push(out, run, options, None, None)
+    plan, hub = _planned(out, repo, run, options, ask=not dry_run, yes=yes)
     _show(plan)
-    url = None
+    url, refused = None, isinstance(hub, HubError)
     if dry_run or refused:
         click.echo(f"\n{plan.card}")
     if dry_run:
-        why = f" The Hub was not asked: {refused}" if refused else ""
+        why = f" The Hub was not asked: {hub}" if refused else ""
         click.echo(f"Nothing was uploaded.{why}")
-    elif refused:
-        raise refused
+    elif isinstance(hub, HubError):
+        raise hub
     else:
-        _confirm(plan, private=private, yes=yes)
-        url = upload(api, plan, message)
-        said = f"holds the merge: {url}" if url else "holds all of this already."
-        click.echo(f"{plan.target.url} {said}")
+        _confirm(plan, private=options["private"], yes=yes)
+        url = _upload(plan, hub, message)
     answer(
         repository=plan.target.url,
         url=url,
@@ -145,6 +117,35 @@ def push(
         files=[file.path for file in plan.files],
         bytes=sum(file.size for file in plan.files),
     )
+
+
+def _planned(
+    out: Path,
+    repo: str,
+    run: Path | None,
+    options: Mapping[str, Any],
+    *,
+    ask: bool,
+    yes: bool,
+) -> tuple[Plan, HfApi | HubError]:
+    """Return the plan and the Hub, or its error, with a plan made without it."""
+    with starting(f"reading {out} and asking the Hub"):
+        from huggingface_hub import utils
+
+        from mergekit_map.hub.push import PushOptions, open_hub, plan_push
+
+    utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    if not is_terminal(sys.stderr):
+        utils.disable_progress_bars()  # type: ignore[attr-defined]
+    run = None if run is None else readable_folder(run)
+    interactive = not yes and is_terminal(sys.stdin)
+    asking = partial(_ask_licence, interactive=interactive) if ask else None
+    given = PushOptions(repo, **options)
+    try:
+        api = open_hub()
+        return plan_push(out, run, given, api, asking), api
+    except HubError as error:
+        return plan_push(out, run, given, None, None), error
 
 
 def _ask_licence(licences: Licences, *, interactive: bool) -> Licence:
@@ -172,17 +173,12 @@ def _show(plan: Plan) -> None:
     console = Console()
     table = new_table(texts=["file"], numbers=["size"])
     table.add_column("")
-    by_path = {file.path: file for file in plan.files}
-    for name, paths in _grouped(list(by_path)).items():
-        files = [by_path[path] for path in paths]
-        size = bytes_in_words(sum(file.size for file in files))
-        rewritten = any(isinstance(file.content, bytes) for file in files)
-        note = "without local paths" if rewritten else ""
-        if name == "README.md":
-            note = "model card"
-        table.add_row(*map(Text, (name, size, note)))
-    for name in _grouped(plan.removed):
-        table.add_row(Text(name), "", "removed: of an earlier upload")
+    for file in plan.files:
+        note = "without local paths" if isinstance(file.content, bytes) else ""
+        note = "model card" if file.path == "README.md" else note
+        table.add_row(*map(Text, (file.path, bytes_in_words(file.size), note)))
+    for path in plan.removed:
+        table.add_row(Text(path), "", "removed: of an earlier upload")
     console.print(table)
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
     licence = plan.licence or "you are asked for it at the upload"
@@ -203,23 +199,6 @@ def _unnamed(plan: Plan) -> list[str]:
     typed = [f"  --parent {shlex.quote(name)}=owner/name" for name in local]
     title = "Not in base_model, as no Hub id is known; if there is one, add:"
     return [title, *typed] if typed else []
-
-
-def _grouped(files: Sequence[str]) -> dict[str, list[str]]:
-    """Group many files of a kind in one folder, such as recipes, into one row."""
-    kinds = Counter(map(_kind, files))
-    groups: dict[str, list[str]] = {}
-    for file in files:
-        kind = _kind(file)
-        many = not kind.startswith("*") and kinds[kind] > _MOST_ROWS
-        name = f"{kind} ({kinds[kind]} files)" if many else file
-        groups.setdefault(name, []).append(file)
-    return groups
-
-
-def _kind(file: str) -> str:
-    path = PurePosixPath(file)
-    return str(path.with_name(f"*{path.suffix}"))
 
 
 def _visibility(plan: Plan) -> Text:
@@ -250,3 +229,12 @@ def _confirm(plan: Plan, *, private: bool | None, yes: bool) -> None:
     if not click.confirm("Upload?"):
         click.echo("Nothing was uploaded.")
         raise SystemExit(1)
+
+
+def _upload(plan: Plan, api: HfApi, message: str) -> str | None:
+    from mergekit_map.hub.push import upload
+
+    url = upload(api, plan, message)
+    said = f"holds the merge: {url}" if url else "holds all of this already."
+    click.echo(f"{plan.target.url} {said}")
+    return url

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -44,28 +45,19 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
     """
     for run in runs:
         check_paths(run=run)
-    if len(runs) > 1:
-        _lay_over(runs, page)
-        return
-    (run,) = runs
-    with starting(f"reading {run} and drawing"):
+    with starting(f"reading {listed(map(str, runs))} and drawing"):
         from mergekit_map.report.page import write_report
 
-    written = write_report(readable_folder(run), page)
-    answer(pictures=[*map(str, written.pictures)])
-    _say(written.page)
-    for picture in written.pictures:
-        click.echo(picture)
-
-
-def _lay_over(runs: tuple[Path, ...], page: Path | None) -> None:
-    with starting(f"reading {listed([str(run) for run in runs])} and comparing"):
+    pictures: Sequence[Path] = ()
+    if len(runs) > 1:
         from mergekit_map.report.overlay import write_fronts_report
 
-    _say(write_fronts_report([readable_folder(run) for run in runs], page))
-
-
-def _say(page: Path) -> None:
-    answer(page, page=str(page))
+        page = write_fronts_report([*map(readable_folder, runs)], page)
+    else:
+        written = write_report(readable_folder(runs[0]), page)
+        page, pictures = written.page, written.pictures
+    answer(page, page=str(page), pictures=[*map(str, pictures)])
     size = bytes_in_words(page.stat().st_size)
     click.echo(f"{page} ({size}): open it in a browser")
+    for picture in pictures:
+        click.echo(picture)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from mergekit_map.cli.commands.select import merge_and_show
 from mergekit_map.cli.config_options import config_or_options
 from mergekit_map.cli.mergekit_options import MergeCommand, MergeOptions, merging
 from mergekit_map.cli.options import (
+    FILE,
     FOLDER,
     model_path_option,
     starting,
@@ -27,20 +28,16 @@ from mergekit_map.utils.shutdown import deferred, stopped_by
 
 if TYPE_CHECKING:
     from mergekit_map.cli.progress import TerminalReporter
-    from mergekit_map.evaluation.project import Project
     from mergekit_map.results.front import Front
-    from mergekit_map.results.log import Evaluation
-
-_BEGUN = {"demo.yml", "run"}  # in the folder of a demo before its merge
 
 
 @click.command(cls=MergeCommand)
 @with_output_options()
-@config_or_options("run", "RUN")
+@config_or_options("run")
 @click.option(
     "--import",
     "import_file",
-    type=FOLDER,
+    type=FILE,
     metavar="FILE.csv",
     help="Use evaluations that were measured elsewhere: a row per merge, a column per "
     "coefficient, a column named as each task, and 'TASK stderr' where it is known.",
@@ -72,7 +69,7 @@ def search(
 
 @click.command(cls=MergeCommand)
 @with_output_options()
-@config_or_options("out", "OUT")
+@config_or_options("out")
 @click.option(
     "--run-folder",
     "run_folder",
@@ -103,14 +100,8 @@ def run(
     run_folder = run_folder or out.with_name(f"{out.name}.run")
     find_front(run_folder, merge_options, model_paths=model_paths, **how)
     # The search has just written this folder, so its code is the user's own.
-    merge_and_show(
-        run_folder,
-        out,
-        select_point(run_folder),
-        merge_options,
-        model_paths=model_paths,
-        trust_run=True,
-    )
+    where = {"model_paths": model_paths, "trust_run": True}
+    merge_and_show(run_folder, out, select_point(run_folder), merge_options, **where)
 
 
 @click.command(cls=MergeCommand)
@@ -145,9 +136,8 @@ def demo(
         # The models are too small to gain from more, and threads that wait for one
         # another on a busy machine take many times longer.
         torch.set_num_threads(1)
-    folder = out or _free(Path("mergekit-map-demo"))
-    if not _is_begun(folder):
-        refuse_existing(folder)
+    folder = out or next(f for f in _numbered() if not (f / "merged").exists())
+    refuse_existing(folder / "merged")
     with TerminalReporter() as reporter:
         family = train_family(family_folder(), reporter.stage)
     config, run_folder = folder / "demo.yml", folder / "run"
@@ -164,13 +154,14 @@ def find_front(
     options: MergeOptions,
     import_file: Path | None = None,
     *,
-    config: Path,
-    settings: Mapping[str, Any] | None = None,
-    model_paths: Mapping[str, str] | None = None,
-    trust_run: bool = False,
     workers: int | str | None = None,
+    **how: Any,
 ) -> Front:
-    """Search as CONFIG says, going on where it was stopped."""
+    """Search as a configuration says, going on where it was stopped."""
+    if isinstance(workers, int):
+        from mergekit_map.workers.pool import start_forkserver
+
+        start_forkserver()  # which imports while this process does, too
     with starting():
         from mergekit_map.cli.progress import TerminalReporter
         from mergekit_map.evaluation.project import load_project
@@ -180,54 +171,34 @@ def find_front(
 
     reporter = TerminalReporter()
     try:
-        checking = stage(f"checking models and tasks of {config}")
+        checking = stage(f"checking models and tasks of {how['config']}")
         with reporter, notifying(reporter), checking:
-            project: Project = load_project(
-                config,
-                options,
-                trust_run=trust_run,
-                model_paths=model_paths or {},
-                settings=settings or {},
-            )
+            project = load_project(options=options, **how)
             study = project.study()
         for note in project.notes:
             reporter.notice(note)
-        imported: list[Evaluation] = []
-        if import_file is not None:
-            imported = read_imported(import_file, study)
+        imported = read_imported(import_file, study) if import_file else []
         with deferred(), reporter:
             return search_front(project, run, reporter, imported, workers=workers).front
     except KeyboardInterrupt as stop:
-        stop.args = ("\n".join(_stopped(run, reporter, stopped_by(stop))),)
+        stop.args = (_stopped(run, reporter, stopped_by(stop)),)
         raise
 
 
-def _stopped(run: Path, reporter: TerminalReporter, stopped: str) -> Iterator[str]:
-    """Print how far a stopped search is, and how to go on."""
+def _stopped(run: Path, reporter: TerminalReporter, stopped: str) -> str:
+    """Return how far a stopped search is, and how to go on."""
     from mergekit_map.results.run_folder import RunFolder
 
-    if not (reporter.done and RunFolder(run).plan.exists()):
-        yield f"{stopped} before anything was measured. Go on with:"
-    else:
-        yield (
+    done = f"{stopped} before anything was measured. "
+    if reporter.done and RunFolder(run).plan.exists():
+        done = (
             f"{stopped} at {reporter.done} of at most {reporter.total} measurements, "
             f"which are kept; look at them with: mergekit-map report "
-            f"{shlex.quote(str(run))}"
+            f"{shlex.quote(str(run))}\n"
         )
-        yield "Go on with:"
-    yield f"  {typed_command()}"
+    return f"{done}Go on with:\n  {typed_command()}"
 
 
-def _free(folder: Path) -> Path:
-    """Return the first numbered folder that is free or has a stopped demo."""
-    numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(2))
-    places = itertools.chain([folder], numbered)
-    return next(path for path in places if not path.exists() or _is_begun(path))
-
-
-def _is_begun(folder: Path) -> bool:
-    """Whether a folder has nothing but the files of a demo before its merge."""
-    if not folder.is_dir():
-        return False
-    names = {path.name for path in folder.iterdir()}
-    return {name for name in names if not name.endswith(".partial")} <= _BEGUN
+def _numbered() -> Iterator[Path]:
+    yield Path("mergekit-map-demo")
+    yield from (Path(f"mergekit-map-demo-{n}") for n in itertools.count(2))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Show the details of the answer, points of the front, and the recipe.",
 )
-def select(run: Path, choice: dict[str, Any], *, verbose: bool) -> None:
+def select(run: Path, *, verbose: bool, **choice: Any) -> None:
     """Choose a point of the front of RUN and write RUN/recipe.yml.
 
     Nothing is evaluated, so choose as often as you like. Without an option, what was
@@ -80,10 +78,10 @@ def merge(
     merge_options: MergeOptions,
     run: Path,
     out: Path,
-    choice: dict[str, Any],
     model_paths: dict[str, str],
     *,
     trust_run: bool,
+    **choice: Any,
 ) -> None:
     """Write the checkpoint of a point of the front of RUN to OUT.
 
@@ -95,24 +93,12 @@ def merge(
 
     run = readable_folder(run)
     selection = select_point(run, **choice)
-    merge_and_show(
-        run,
-        out,
-        selection,
-        merge_options,
-        model_paths=model_paths,
-        trust_run=trust_run,
-    )
+    where = {"model_paths": model_paths, "trust_run": trust_run}
+    merge_and_show(run, out, selection, merge_options, **where)
 
 
 def merge_and_show(
-    run: Path,
-    out: Path,
-    selection: Selection,
-    options: MergeOptions,
-    *,
-    model_paths: Mapping[str, str] = MappingProxyType({}),
-    trust_run: bool = False,
+    run: Path, out: Path, selection: Selection, options: MergeOptions, **where: Any
 ) -> None:
     """Write the checkpoint of a selection, and print its answer and the next steps."""
     with starting():
@@ -121,15 +107,7 @@ def merge_and_show(
         from mergekit_map.workflows.merge import merge_point
 
     with TerminalReporter() as reporter:
-        merged = merge_point(
-            run,
-            out,
-            selection,
-            options,
-            reporter,
-            trust_run=trust_run,
-            model_paths=model_paths,
-        )
+        merged = merge_point(run, out, selection, options, reporter, **where)
     answer_front(run, merged.front, out)
     answer(model=str(out), command=merged.command)
     found = show_answer(merged.front, verbose=output_options().verbose)

@@ -131,6 +131,21 @@ const drawing = (() => {
       element("div", { class: "chart" }))));
   }
 
+  // Add two lists to a box: the tasks of the axes `x` and `y` of a state.
+  function pickTasks(box, tasks, state, changed) {
+    box.append(...["x", "y"].map((key) => {
+      const words = key === "x" ? "task across" : "task up";
+      const options = tasks.map((task, t) => element("option", { value: t }, task.name));
+      const select = element("select", { "aria-label": words, id: `axis-${key}` }, ...options);
+      select.value = state[key];
+      select.addEventListener("change", () => {
+        state[key] = Number(select.value);
+        changed();
+      });
+      return select;
+    }));
+  }
+
   // Draw or redraw a chart; `words` describe it to those who cannot see it. There is no
   // toolbar, which would cover the legend: dragging zooms, a double click goes back.
   function chart(place, traces, look, words) {
@@ -141,6 +156,6 @@ const drawing = (() => {
 
   return {
     element, fill, number, reading, plusMinus, label, shortLabel, taskTitle, versions,
-    isNarrow, colour, colours, layout, axis, titled, dots, line, addCharts, chart,
+    isNarrow, colour, colours, layout, axis, titled, dots, line, addCharts, pickTasks, chart,
   };
 })();

@@ -36,7 +36,7 @@ const fronts = (() => {
 
 (() => {
   const { element, fill, number, plusMinus, shortLabel, taskTitle, layout, axis, titled,
-    dots, colour, colours, chart } = drawing;
+    dots, colour, colours, chart, pickTasks } = drawing;
   const { head, readingCell } = tables;
   const content = JSON.parse(document.getElementById("content").textContent);
   const place = (id) => document.getElementById(id);
@@ -52,7 +52,7 @@ const fronts = (() => {
     fill("runs", ...content.runs.map((run, r) => element("div", { class: "card" },
       element("h2", {}, ...named(run, r)), ...tables.answer(run.answer))));
     showVolumes();
-    if (content.tasks.length > 2) place("axes").append(...["x", "y"].map(pickTask));
+    if (content.tasks.length > 2) pickTasks(place("axes"), content.tasks, state, draw);
     place("prefer").addEventListener("input", choose);
     place("prefer").addEventListener("submit", (event) => event.preventDefault());
     const versions = drawing.versions({ ...content.page_by, "plotly.js": content.plotlyjs });
@@ -95,18 +95,6 @@ const fronts = (() => {
       element("div", { class: "heading" },
         element("label", { for: `slider-${t}` }, task.name), output), slider));
     return { slider, output };
-  }
-
-  function pickTask(key) {
-    const words = key === "x" ? "task across" : "task up";
-    const options = content.tasks.map((task, t) => element("option", { value: t }, task.name));
-    const select = element("select", { "aria-label": words, id: `axis-${key}` }, ...options);
-    select.value = state[key];
-    select.addEventListener("change", () => {
-      state[key] = Number(select.value);
-      draw();
-    });
-    return select;
   }
 
   function choose() {

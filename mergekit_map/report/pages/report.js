@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const { element, number, addCharts } = drawing;
+  const { element, number, addCharts, pickTasks } = drawing;
   const content = JSON.parse(document.getElementById("content").textContent);
   const place = (id) => document.getElementById(id);
   const charts = (id) => [...place(id).querySelectorAll(".chart")];
@@ -15,7 +15,7 @@
   function start() {
     panels.showSearch(content);
     place("wishes").append(...wishes.map((wish) => wish.row));
-    if (content.tasks.length > 2) place("axes").append(...["x", "y"].map(pickTask));
+    if (content.tasks.length > 2) pickTasks(place("axes"), content.tasks, state, draw);
     place("all-tasks").hidden = content.tasks.length < 3;
     place("index").max = content.points.length - 1;
     if (content.surfaces.kind !== "none") {
@@ -67,18 +67,6 @@
         element("span", { class: "soft" }, task.unit)),
       wrong);
     return { row, slider, share, limit, wrong };
-  }
-
-  function pickTask(key) {
-    const words = key === "x" ? "task across" : "task up";
-    const options = content.tasks.map((task, t) => element("option", { value: t }, task.name));
-    const select = element("select", { "aria-label": words, id: `axis-${key}` }, ...options);
-    select.value = state[key];
-    select.addEventListener("change", () => {
-      state[key] = Number(select.value);
-      draw();
-    });
-    return select;
   }
 
   // Show the point that the preference and limits choose, or one that is chosen otherwise.
