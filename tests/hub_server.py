@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -55,12 +54,7 @@ class Hub:
     requests: list[tuple[str, str]] = field(default_factory=list)  # method and path
     # Method and pattern of a path to the status that is answered.
     failures: dict[tuple[str, str], int] = field(default_factory=dict)
-    waiting: dict[str, threading.Event] = field(default_factory=dict)  # by sha256
     tokens: set[str] = field(default_factory=set)  # hosts that were shown the token
-
-    def hang(self, file: Path) -> threading.Event:
-        """Leave an upload without an answer until the event is set; then drop it."""
-        return self.waiting.setdefault(_sha256(file.read_bytes()), threading.Event())
 
     def count(self, method: str, pattern: str) -> int:
         return sum(
@@ -157,10 +151,6 @@ class _Handler(BaseHTTPRequestHandler):
             if method == self.command and re.search(pattern, path):
                 # As unkind as a proxy that shows what it was sent.
                 raise _Refused(status, f"refused {self.headers.get('Authorization')}")
-        over = self.state.waiting.get(path.rpartition("/")[2])
-        if over is not None and not over.is_set():
-            over.wait(120)
-            raise ConnectionResetError
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") == "chunked":

@@ -537,7 +537,7 @@ def test_folders_that_are_in_the_way(good: dict[str, Any]) -> None:
     assert Path("run/config.yml").read_text() == "my: precious"
     shutil.rmtree("run")
     Path("run").touch()
-    assert "run is a file; name a folder" in search(good).stderr
+    assert "Directory 'run' is a file" in search(good).stderr
 
 
 def test_existing_output_is_left_as_it_is(good: dict[str, Any]) -> None:

@@ -189,7 +189,9 @@ def test_the_options_are_those_of_mergekit() -> None:
     assert len(theirs) > 20
     changed = {
         # Ranges and choices that mergekit checks late, or not at all.
-        **dict.fromkeys(("random_seed", "num_threads", "write_threads"), {"type"}),
+        "random_seed": {"type"},
+        "num_threads": {"type"},
+        "write_threads": {"type"},
         "lora_merge_dtype": {"type"},
         "verbosity": {"opts", "help"},  # --verbose, too
         "quiet": {"opts", "secondary_opts", "help"},  # -q, too

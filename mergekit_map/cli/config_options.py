@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from mergekit_map.cli.options import (
+    FOLDER,
     PATH,
     SELECTION_OPTIONS,
     Decorator,
@@ -42,24 +43,27 @@ def config_or_options(target: str | None = None) -> Decorator:
     ``settings``, the keys of CONFIG's map block that options override. A configuration
     from options is written beside the target, or to a temporary file without one.
     """
-    overriding = {} if target is None else _SETTINGS
-    metavar = f"[CONFIG] {(target or '').upper()}".strip()
+    arguments = [click.argument("configs", nargs=-1, type=PATH, metavar="[CONFIG]")]
+    overriding: dict[str, Decorator] = {}
+    if target is not None:
+        arguments.append(click.argument(target, type=FOLDER))
+        overriding = _SETTINGS
 
     def add(command: Any) -> Any:
         @functools.wraps(command)
-        def begin(paths: tuple[Path, ...], **arguments: Any) -> Any:
-            given = {name: arguments.pop(name) for name in _NEW_MERGE}
-            blocks = _blocks({name: arguments.pop(name) for name in overriding})
-            place = paths[-1] if target and paths else None
+        def begin(configs: tuple[Path, ...], **rest: Any) -> Any:
+            given = {name: rest.pop(name) for name in _NEW_MERGE}
+            blocks = _blocks({name: rest.pop(name) for name in overriding})
             if target is not None:
-                arguments |= {target: place, "settings": blocks}
-            config = _config_of(paths, target, given)
-            check_paths(out=arguments.get("out"))  # before a file is written beside it
-            with nullcontext(config) if config else _written(given, blocks, place) as c:
-                return command(config=c, **arguments)
+                rest["settings"] = blocks
+            config = _config_of(configs, given, target)
+            check_paths(out=rest.get("out"))  # before a file is written beside it
+            written = _written(given, blocks, rest.get(str(target)))
+            with nullcontext(config) if config else written as path:
+                return command(config=path, **rest)
 
-        argument = click.argument("paths", nargs=-1, type=PATH, metavar=metavar)
-        return argument(with_options(overriding.values())(new_merge_options(begin)))
+        options = [*_NEW_MERGE.values(), *overriding.values()]
+        return with_options([*arguments, *options])(begin)
 
     return add
 
@@ -111,30 +115,24 @@ def _blocks(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _config_of(
-    paths: tuple[Path, ...], target: str | None, given: dict[str, Any]
+    configs: tuple[Path, ...], given: dict[str, Any], target: str | None
 ) -> Path | None:
     """Return the path of the configuration; None where options replace it."""
-    stated, n_targets = option_names(given), int(target is not None)
-    if len(paths) > n_targets + 1:
-        raise click.UsageError(
-            f"Got unexpected extra argument ({paths[n_targets + 1]})"
-        )
-    if len(paths) == n_targets + 1 and stated:
+    stated = option_names(given)
+    if len(configs) > 1:
+        raise click.UsageError(f"Got unexpected extra argument ({configs[1]})")
+    if configs and stated:
         raise click.UsageError(
             f"{', '.join(stated)} and CONFIG both say what to do; leave out one of "
-            f"them: is {paths[0]} a configuration?"
+            f"them: is {configs[0]} a configuration?"
         )
-    if len(paths) == n_targets + 1:
-        return paths[0]
-    missing = [f"'{name}'" for name in ("CONFIG", (target or "").upper()) if name]
-    if len(paths) < n_targets:
-        raise click.UsageError(f"Missing argument {missing[-1]}.")
-    if not stated:
+    if not configs and not stated:
+        missing = f"'CONFIG' or '{target.upper()}'" if target else "'CONFIG'"
         raise click.UsageError(
-            f"Missing argument {' or '.join(missing)}. In the place of CONFIG there "
-            "may be options: --base, --model, --text, --task."
+            f"Missing argument {missing}. In the place of CONFIG there may be options: "
+            "--base, --model, --text, --task."
         )
-    return None
+    return configs[0] if configs else None
 
 
 @contextmanager

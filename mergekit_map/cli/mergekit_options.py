@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mergekit_map.cli.options import Decorator, check_paths, starting
-from mergekit_map.errors import ConfigError
 from mergekit_map.types import DTYPES
 from mergekit_map.utils.shutdown import temporary
 
@@ -151,7 +150,6 @@ def _options_of(given: Mapping[str, Any], doing: str) -> MergeOptions:
         from mergekit import options
 
     merge_options = options.MergeOptions(**given)
-    _check_device(str(merge_options.device))
     if not (given["device"] or merge_options.cuda):
         # To be decided by what is there, and by where a search was measured before.
         merge_options = merge_options.model_copy(update={"device": None})
@@ -160,20 +158,6 @@ def _options_of(given: Mapping[str, Any], doing: str) -> MergeOptions:
         _silence_libraries()
         merge_options = merge_options.model_copy(update={"quiet": True})
     return merge_options
-
-
-def _check_device(device: str) -> None:
-    """Raise ConfigError for what is no device, or one that holds no numbers."""
-    import torch
-
-    try:
-        holds_numbers = torch.device(device).type != "meta"
-    except RuntimeError:
-        holds_numbers = False
-    if not holds_numbers:
-        raise ConfigError(
-            f"--device {device}: a device was expected, such as cpu, cuda or cuda:1"
-        )
 
 
 def _silence_libraries() -> None:

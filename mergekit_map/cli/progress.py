@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.cli.output import output_options
@@ -119,31 +122,25 @@ class TerminalReporter(Callback):
         """Return the counts and times; empty where nothing is counted."""
         if not self.total:
             return ""
-        text = f"{self.done}/{self.total}, {_clock(time.monotonic() - self._started)}"
+        text = f"{self.done}/{self.total}, {_time(time.monotonic() - self._started)}"
         if self.done > self._before:
             mean = (time.monotonic() - self._began) / (self.done - self._before)
-            text += f", about {_clock(mean * (self.total - self.done))} left"
+            text += f", about {_time(mean * (self.total - self.done))} left"
         return f"{text}: "
 
-    def _drawn(self) -> Text:
+    def _drawn(self) -> Group:
         """Draw the bar, what is being done, and the last value of each task."""
-        filled = round(_BAR * self.done / self.total) if self.total else 0
+        bar = Table.grid(padding=(0, 1))
+        filled = ProgressBar(self.total, self.done, _BAR, complete_style="green")
+        bar.add_row(filled, Text(self._counts().rstrip(": ")))
         values = "  ".join(f"{task} {value}" for task, value in self._values.items())
-        lines = [self._counts().rstrip(": "), f"{self._what}{self._steps}", values]
-        width = self._console.width - 1
-        text = Text()
-        for index, line in enumerate(filter(None, lines)):
-            part = Text(printable(line), style="dim" if index else "")
-            if not index and self.total:
-                part = Text("━" * filled, style="green") + Text(
-                    f"{'━' * (_BAR - filled)} {line}"
-                )
-            part.truncate(width, overflow="ellipsis")
-            text.append_text(part).append("\n")
-        return text
+        lines = [
+            Text(printable(line), "dim", no_wrap=True, overflow="ellipsis")
+            for line in (f"{self._what}{self._steps}", values)
+            if line
+        ]
+        return Group(bar, *lines) if self.total else Group(*lines)
 
 
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+def _time(seconds: float) -> timedelta:
+    return timedelta(seconds=round(seconds))

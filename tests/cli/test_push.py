@@ -8,7 +8,6 @@ import pty
 import select
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -318,38 +317,3 @@ def on_a_terminal(hub: Hub, merged: Merged, *answers: tuple[str, str]) -> str:
     os.close(ours)
     process.wait(60)
     return shown.decode()
-
-
-@pytest.mark.slow
-def test_an_upload_that_was_killed_goes_on_with_what_is_missing(
-    merged: Merged,
-) -> None:
-    arguments = ("push", "out", REPO, "--license", "mit", "--yes")
-    last = max((merged.folder / "out").glob("*.safetensors"))
-    with serve() as hub:
-        over = hub.hang(last)
-        process = subprocess.Popen(
-            words(*arguments),
-            cwd=merged.folder,
-            env=environment(hub, merged.folder),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        # The picture is as large a file as one of weights.
-        others = len(list((merged.folder / "out").glob("*.safetensors")))
-        deadline = time.monotonic() + 60
-        while len(hub.large_files) < others and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.kill()
-        process.wait()
-        over.set()
-        assert len(hub.large_files) == others
-        assert hub.repositories[REPO].commits == []
-        before = hub.count("PUT", "large")
-
-        command(hub, merged, *arguments)
-
-        assert hub.count("PUT", "large") == before + 1
-        files = hub.repositories[REPO].files
-        for path in (merged.folder / "out").glob("*.safetensors"):
-            assert files[path.name] == path.read_bytes()

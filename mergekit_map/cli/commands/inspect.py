@@ -34,7 +34,6 @@ _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 # Other devices by their names.
 _DEVICES = {"cpu": "host memory", "mapped": "mapped, free memory"}
 _PLACES = {"device": "on the device", "memory": "in memory", "mapped": "memory-mapped"}
-_MOST_PAIRS = 10  # in the table; where there are more, those that are most alike
 
 
 @click.command(cls=MergeCommand)
@@ -151,12 +150,9 @@ def _about_figures(inspection: Inspection) -> Iterator[str]:
 
 
 def _pairs(pairs: Sequence[Pair]) -> Table:
-    shown = sorted(pairs, key=lambda pair: -abs(pair.cosine or 0))[:_MOST_PAIRS]
-    title = "Task vectors"
-    if len(shown) < len(pairs):
-        title += f": {len(shown)} of {len(pairs)} pairs, the most alike first"
+    title = "Task vectors, the most alike first"
     table = new_table(title, ["pair"], ["cosine", "sign conflicts"])
-    for pair in shown:
+    for pair in sorted(pairs, key=lambda pair: -abs(pair.cosine or 0)):
         conflicts = pair.sign_conflicts
         cells = (
             ", ".join(pair.models),
