@@ -46,7 +46,7 @@ PLACES = {
     "measuring, the rest": ["mergekit_map.search.loop:measure"],
     "log and records": [
         "mergekit_map.results.log:EvaluationLog.append",
-        "mergekit_map.results.document_scores:AnswerStore.write",
+        "mergekit_map.results.samples:AnswerStore.write",
     ],
     "planning: fits": [
         "mergekit_map.search.loop:_fitted",

@@ -21,9 +21,9 @@ from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.memory import check_room
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.recording_key import Unchanged
-from mergekit_map.results.document_scores import AnswerStore, mean_of
 from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.results.out_of_order_results import Waiting
+from mergekit_map.results.samples import AnswerStore, mean_of
 from mergekit_map.tasks.lm_eval_generation import Generations
 from mergekit_map.tasks.preparing import prepare_tasks
 from mergekit_map.types import Answers, Measure, Measurement, MeasurementRequest
@@ -153,7 +153,8 @@ class PartEvaluator:
     def _is_stored(self, wanted: MeasurementRequest) -> bool:
         coefficients, task = wanted.coefficients, wanted.task
         if wanted.documents is None:
-            return self._early is not None and self._early.has(coefficients, task)
+            early = self._early
+            return early is not None and early.find(coefficients, task) is not None
         return self._scores(wanted) is not None
 
     def _scores(self, wanted: MeasurementRequest) -> Answers | None:

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -39,6 +39,7 @@ from mergekit_map.results.records import (
     unreadable,
 )
 from mergekit_map.surrogates.arrays import finite
+from mergekit_map.types import Measurement
 from mergekit_map.utils.files import (
     State,
     append_durably,
@@ -56,46 +57,33 @@ def whole_lines(path: Path) -> list[bytes]:
     """Return the complete lines; none where there is no log yet.
 
     Raises:
-        ArtifactError: the log cannot be read, or does not end in the beginning of a
-            line.
+        ArtifactError: the log cannot be read, or its end is not the beginning of a
+            line, which is all that a kill leaves, but such as the zeros of a bad disk.
     """
-    *lines, rest = _content(path).split(b"\n")
-    _refuse_odd(rest, path)
-    return lines
+    return _lines_and_rest(path)[0]
 
 
 def drop_torn_line(path: Path) -> None:
-    """Drop the last line of a log if a kill cut it short.
-
-    Raises:
-        ArtifactError: the end of the log is not the beginning of a line.
-    """
-    content = _content(path)
-    whole = content.rfind(b"\n") + 1
-    if whole == len(content):
-        return
-    _refuse_odd(content[whole:], path)
-    with path.open("r+b") as file:
-        file.truncate(whole)
+    """Drop the last line of a log if a kill cut it short; raises as ``whole_lines``."""
+    lines, rest = _lines_and_rest(path)
+    if rest:
+        with path.open("r+b") as file:
+            file.truncate(sum(len(line) + 1 for line in lines))
 
 
-def _refuse_odd(rest: bytes, path: Path) -> None:
-    """Refuse an end of a log that no kill leaves, such as the zeros of a bad disk."""
-    if rest and not rest.startswith(_BEGINNING):
-        number = _content(path).count(b"\n") + 1
-        raise ArtifactError(
-            f"{path}:{number}: not an evaluation, and not the beginning of one; "
-            "restore the file, or remove this line"
-        )
-
-
-def _content(path: Path) -> bytes:
+def _lines_and_rest(path: Path) -> tuple[list[bytes], bytes]:
     try:
-        return read_whole(path, _MOST_BYTES)
+        *lines, rest = read_whole(path, _MOST_BYTES).split(b"\n")
     except FileNotFoundError:
-        return b""
+        return [], b""
     except OSError as error:
         raise unreadable(path, error) from None
+    if rest and not rest.startswith(_BEGINNING):
+        raise ArtifactError(
+            f"{path}:{len(lines) + 1}: not an evaluation, and not the beginning of "
+            "one; restore the file, or remove this line"
+        )
+    return lines, rest
 
 
 Role = Literal[
@@ -115,17 +103,6 @@ ASSESSING: frozenset[Role] = frozenset(
 )
 MergeKey: TypeAlias = tuple[tuple[str, float], ...]  # coefficients by name
 Key: TypeAlias = tuple[MergeKey, str]  # with the task
-
-
-_OPTIONAL = (
-    "error",
-    "gradient",
-    "foretold",
-    "sampling",
-    "taken",
-    "recipe",
-    "engine",
-)
 
 
 def _bounded(value: float) -> float:
@@ -166,7 +143,7 @@ class Evaluation:
     a larger population. It includes `sampling`."""
     n: Annotated[int, Field(ge=0, le=1 << 62)]
     """Number of measured documents, blocks or items."""
-    seconds: Annotated[Stderr, PlainSerializer(lambda seconds: round(seconds, 4))]
+    seconds: Annotated[Stderr, AfterValidator(lambda seconds: round(seconds, 4))]
     """Duration of the measurement."""
     details: Mapping[str, Number] = field(default_factory=dict)
     """Other values of the task."""
@@ -202,6 +179,21 @@ class Evaluation:
                 "measured, which is no longer there"
             )
         return line
+
+    @classmethod
+    def of(cls, measured: Measurement, **about: Any) -> Evaluation:
+        """Build from a measurement and the other keys; its purpose is the design's."""
+        return cls(
+            role="design",
+            value=measured.value,
+            stderr=finite(measured.stderr),
+            n=measured.n,
+            seconds=measured.seconds or 0.0,
+            details={k: v for k, v in measured.details.items() if math.isfinite(v)},
+            gradient=measured.gradient,
+            sampling=finite(measured.sampling),
+            **about,
+        )
 
     @property
     def key(self) -> Key:
@@ -304,8 +296,9 @@ def read_log(path: Path) -> Iterator[Evaluation]:
 def encode(evaluation: Evaluation) -> str:
     """Write a line of a log, without its end."""
     record = EVALUATION.dump_python(evaluation, mode="json")
-    absent = {key for key in _OPTIONAL if record[key] is None}
-    return json.dumps({k: v for k, v in record.items() if k not in absent})
+    optional = {one.name for one in fields(Evaluation) if one.default is None}
+    left_out = {key for key in optional if record[key] is None}
+    return json.dumps({k: v for k, v in record.items() if k not in left_out})
 
 
 EVALUATION: TypeAdapter[Evaluation] = TypeAdapter(Evaluation)  # a line

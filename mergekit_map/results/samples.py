@@ -2,6 +2,8 @@
 
 Items are documents, blocks or questions. Two merges are compared by the items that one
 won and the other lost; results are counts and the numbers of items, never their text.
+The scores of single documents lie beside the records. A resumed search estimates the
+value on all documents from them, and held-out measurements are paired by them.
 """
 
 from __future__ import annotations
@@ -10,10 +12,15 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from mergekit_map.types import Measurement, Metric
+from pydantic import Field, ValidationError
+
+from mergekit_map.results.log import Key, evaluation_key
+from mergekit_map.results.records import Frozen
+from mergekit_map.types import Answers, Measurement, Metric
 from mergekit_map.utils.files import digest, json_line, write_atomically
 
 
@@ -67,6 +74,68 @@ def copy_samples(
 
 def _path(folder: Path, coefficients: Mapping[str, float]) -> Path:
     return folder / f"{digest(coefficients)}.json"
+
+
+_Index = Annotated[int, Field(ge=0)]
+# Such that no square of a sum overflows.
+_Size = Annotated[float, Field(ge=-1e50, le=1e50)]
+_Weight = Annotated[float, Field(ge=1e-50, le=1e50)]
+
+
+class _Answers(Frozen):
+    """The format of a file of scores."""
+
+    ids: tuple[_Index, ...]
+    values: tuple[_Size, ...]
+    weights: tuple[_Weight, ...]
+    exponential: bool = False
+
+
+class AnswerStore:
+    """The stored scores of the merges of one search, by task; cached in memory."""
+
+    def __init__(self, folder: Path, definitions: Mapping[str, str]):
+        self._folder = folder
+        self._definitions = definitions  # fingerprint of each task
+        self._known: dict[Key, Answers | None] = {}
+
+    def read(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
+        """Read scores; None without any, or with another definition of the task."""
+        key = evaluation_key(coefficients, task)
+        if key not in self._known:
+            definition = self._definitions.get(task, "")
+            content = read_sample_file(self._folder / task, coefficients)
+            same = content.get("definition") == definition
+            self._known[key] = _answers(content) if same else None
+        return self._known[key]
+
+    def write(
+        self, coefficients: Mapping[str, float], task: str, measurement: Measurement
+    ) -> None:
+        """Write the scores of a measurement, in place of earlier ones."""
+        definition = self._definitions.get(task, "")
+        write_samples(self._folder / task, coefficients, measurement, definition)
+        # The next one reads what a search that goes on would read.
+        self._known.pop(evaluation_key(coefficients, task), None)
+
+
+def mean_of(answers: Answers) -> float:
+    """Return the mean of scores, or its exponential, as the metric defines it."""
+    total = math.fsum(answers.weights)
+    products = zip(answers.weights, answers.values, strict=True)
+    mean = math.fsum(w * v for w, v in products) / total if total else math.nan
+    return math.exp(mean) if answers.exponential else mean
+
+
+def _answers(content: Mapping[str, Any]) -> Answers | None:
+    """Return the scores in a file; None where it holds none, or no possible ones."""
+    try:
+        found = _Answers.model_validate_json(json.dumps(content.get("answers")))
+    except (ValidationError, ValueError):
+        return None
+    rising = all(a < b for a, b in pairwise(found.ids))
+    paired = len(found.ids) == len(found.values) == len(found.weights)
+    return Answers(**dict(found)) if rising and paired else None
 
 
 # What tells an item, as the records number it: its part, and its number there.
@@ -136,14 +205,12 @@ def read_items(content: Mapping[str, Any], value: float) -> Items:
 
 
 def _read(content: Mapping[str, Any]) -> Items:
-    if answers := content.get("answers"):
-        ids: list[Item] = [("", int(i)) for i in answers["ids"]]
-        columns = (answers["values"], answers["weights"])
+    if (answers := _answers(content)) is not None:
         values, weights = (
-            {i: float(v) for i, v in zip(ids, column, strict=True)}
-            for column in columns
+            {("", i): v for i, v in zip(answers.ids, column, strict=True)}
+            for column in (answers.values, answers.weights)
         )
-        return Items(values, weights, bool(answers["exponential"]))
+        return Items(values, weights, answers.exponential)
     samples = content["samples"]
     if "loss" in samples[0]:
         return Items(

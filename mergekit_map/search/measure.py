@@ -26,7 +26,6 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.search.study import Candidate, Evaluator, Progress, Study, WorksAhead
 from mergekit_map.search.subsampling import Subset, draw_subset
-from mergekit_map.surrogates.arrays import finite
 from mergekit_map.surrogates.fit import all_threads
 from mergekit_map.types import Measurement, MeasurementRequest
 from mergekit_map.utils.files import digest
@@ -219,23 +218,16 @@ def _evaluate(
         LOG.debug("%s at %s failed: %s", task, dict(coefficients), trace)
         measured = Measurement(math.nan, None, 0)
         error = _in_a_line(failure)
-    elapsed = time.perf_counter() - started
-    return Evaluation(
+    if measured.seconds is None:
+        measured = replace(measured, seconds=time.perf_counter() - started)
+    return Evaluation.of(
+        measured,
         coefficients=coefficients,
         task=task,
-        role="design",
-        value=measured.value,
-        stderr=finite(measured.stderr),
-        n=measured.n,
-        # As the log says it: who goes on decides by that.
-        seconds=round(elapsed if measured.seconds is None else measured.seconds, 4),
         merge=study.merge,
         recipe=None if study.recipe is None else study.recipe(coefficients),
         definition=study.definitions[task],
-        details={k: v for k, v in measured.details.items() if math.isfinite(v)},
         error=error,
-        gradient=measured.gradient,
-        sampling=finite(measured.sampling),
         engine=study.engines.get(task),
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mergekit_map.results.document_scores import AnswerStore, mean_of
+from mergekit_map.results.samples import AnswerStore, mean_of
 from mergekit_map.types import Answers, Measurement
 
 MERGE = {"a": 0.1, "b": 0.7}

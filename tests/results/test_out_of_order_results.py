@@ -31,7 +31,7 @@ def test_what_is_kept_is_given_once_to_whoever_opens_it_next(tmp_path: Path) -> 
     kept(tmp_path)
     early = opened(tmp_path)
     found = early.of("m", TASKS)
-    assert found.has(dict(reversed(MERGE.items())), "one")
+    assert found.find(dict(reversed(MERGE.items())), "one")
     assert found.take(MERGE, "one") == MEASURED
     assert found.take(MERGE, "one") is None
     early.tidy()
