@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge
@@ -13,23 +13,27 @@ from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge
 if TYPE_CHECKING:
     import pandas
 
-_PARTS = ("value", "stderr")
 ENGINE = " engine"  # after the name of a task: what generated its answers
 
 
 def front_table(front: Front) -> str:
     """Write the points of a front as CSV, one row a point."""
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
+    csv.writer(buffer, lineterminator="\n").writerows(_rows(front))
+    return buffer.getvalue()
+
+
+def _rows(front: Front) -> Iterator[list[Any]]:
+    """Yield the headings, then the cells of each point."""
     engines = {n: t.engine for n, t in front.tasks.items() if t.engine is not None}
     columns = [(task, kind) for task in front.tasks for kind in KINDS]
     before = [(task, "foretold") for task in front.tasks]
     headings, added = (
-        [f"{task} {kind} {part}" for task, kind in some for part in _PARTS]
+        [f"{task} {kind} {part}" for task, kind in some for part in ("value", "stderr")]
         for some in (columns, before)
     )
     first = ["point", "selected", *front.coefficients, *headings, "recommended"]
-    writer.writerow([*first, *added, *(f"{task}{ENGINE}" for task in engines)])
+    yield [*first, *added, *(f"{task}{ENGINE}" for task in engines)]
     for index, point in enumerate(front.points):
         coefficients = [point.coefficients[name] for name in front.coefficients]
         numbers, foretold = (
@@ -38,8 +42,7 @@ def front_table(front: Front) -> str:
         )
         row = [index, int(index == front.selected), *coefficients, *numbers]
         recommended = int(index in front.recommended)
-        writer.writerow([*row, recommended, *foretold, *engines.values()])
-    return buffer.getvalue()
+        yield [*row, recommended, *foretold, *engines.values()]
 
 
 def _cells(point: Merge, task: str, kind: str) -> tuple[float | None, float | None]:
@@ -61,15 +64,9 @@ def front_frame(front: Front) -> pandas.DataFrame:
             "to_pandas needs pandas, which is not installed; run pip install "
             "'mergekit-map[notebook]'"
         ) from None
-    header, *rows = csv.reader(io.StringIO(front_table(front)))
+    header, *rows = _rows(front)
+    frame = pandas.DataFrame(rows, columns=header)
     named = {f"{task}{ENGINE}" for task in front.tasks}
-    cells = [
-        [
-            cell if heading in named else float(cell or math.nan)
-            for heading, cell in zip(header, row, strict=True)
-        ]
-        for row in rows
-    ]
-    frame = pandas.DataFrame(cells, columns=header)
-    kinds = {"point": int, "selected": bool, "recommended": bool}
+    kinds: dict[str, type] = {name: float for name in header if name not in named}
+    kinds |= {"point": int, "selected": bool, "recommended": bool}
     return frame.astype(kinds).set_index("point")

@@ -11,7 +11,7 @@ import copy
 import itertools
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,102 +26,84 @@ from mergekit_map.results.run_folder import RunFolder
 Document: TypeAlias = dict[str, Any]
 # What looking into something that somebody has changed may end in.
 DAMAGES = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
-_SEARCHED = "what is searched"  # stands for the number of a coefficient
 
 
 def documents(text: str) -> list[Document]:
     """Read a recipe: a merge, after the merges that it needs.
 
     Raises:
-        ValueError: the text is no recipe.
-    """
-    found = plain_documents(text)
-    if not found or not all(isinstance(one, dict) for one in found):
-        raise ValueError("it is no merge configuration")
-    return found
-
-
-def plain_documents(text: str) -> list[Any]:
-    """Read YAML documents without anchors, aliases or tags.
-
-    Raises:
-        ValueError: the text is not such YAML.
+        ValueError: the text is no recipe, or holds anchors, aliases or tags.
     """
     try:
         # What stands for something else could grow without end when it is copied.
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise ValueError("an alias in it stands for something else")
-        return list(yaml.safe_load_all(text))
+        found = list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:
         raise ValueError(f"it is no YAML: {error}") from None
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+    if not found or not all(isinstance(one, dict) for one in found):
+        raise ValueError("it is no merge configuration")
+    return found
 
 
-def refuse_other_recipe(
-    text: str, place: Path, identity: Mapping[str, Any], front: Front, index: int
-) -> None:
-    """Raise for a text that is not the recipe of a point; paths of models may differ.
+def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
+    """Read the recipe of a point; the paths of its models may differ.
 
     Raises:
-        ArtifactError: it is of other coefficients or settings, or damaged.
+        ArtifactError: it is missing, damaged, or of other coefficients or settings.
     """
+    text, identity = folder.read_recipe(index), _identity(folder, front)
     try:
         *stages, config = documents(text)
-        coefficients = front.points[index].coefficients
-        given, wanted = _without_numbers(config, identity, coefficients)
-        if not stages and not _same(wanted, given, identity["models"]):
+        wanted = copy.deepcopy(identity["configuration"])
+        wanted["merge_method"] = identity["method"]
+        kept = ("dtype", "out_dtype")
+        wanted |= {key: identity[key] for key in kept if identity[key]}
+        for place, number in _numbers(identity, front.points[index].coefficients):
+            if (found := _at(config, place)) != number:
+                key = ".".join(map(str, place))
+                raise ValueError(f"{key} is {found!r}, and {number} in its front")
+            _put(wanted, place, number)
+        if not stages and not _same(wanted, config, identity["models"]):
             raise ValueError("its settings are not those that were searched")
     except DAMAGES as error:
         raise ArtifactError(
-            f"{place} is not the recipe of point {index} that front.json and "
-            f"manifest.json tell of: {error}; restore the files, or search again"
+            f"{folder.recipe(index)} is not the recipe of point {index} that "
+            f"front.json and manifest.json tell of: {error}; restore the files, or "
+            "search again"
         ) from None
+    return text
 
 
-def _without_numbers(
-    config: Document, identity: Mapping[str, Any], coefficients: Mapping[str, float]
-) -> tuple[Document, Document]:
-    """Remove the coefficients from a recipe, and from the expected one.
-
-    Raises:
-        ValueError: a number differs.
-    """
-    wanted = copy.deepcopy(identity["configuration"])
-    wanted["merge_method"] = identity["method"]
-    wanted |= {key: identity[key] for key in ("dtype", "out_dtype") if identity[key]}
+def _numbers(
+    identity: Mapping[str, Any], coefficients: Mapping[str, float]
+) -> Iterator[tuple[Sequence[Any], float]]:
+    """Yield each place with its number: 1 minus the sum of all at the remainder's."""
     rest = 1.0
     for name, places in identity["coefficients"].items():
         rest -= coefficients[name]
-        for place in places:
-            _take(config, place, coefficients[name])
-            _put(wanted, place)
-    for place in identity.get("remainder", ()):
-        _take(config, place, rest)
-        _put(wanted, place)
-    return config, wanted
+        yield from ((place, coefficients[name]) for place in places)
+    yield from ((place, rest) for place in identity.get("remainder", ()))
 
 
-def _take(config: Any, place: Sequence[Any], number: float) -> None:
-    key = ".".join(map(str, place))
+def _at(config: Any, place: Sequence[Any]) -> Any:
     try:
-        for part in place[:-1]:
+        for part in place:
             config = config[part]
-        found = config[place[-1]]
     except (LookupError, TypeError):
-        raise ValueError(f"{key} is not there") from None
-    if found != number:
-        raise ValueError(f"{key} is {found!r}, and {number} in its front")
-    config[place[-1]] = _SEARCHED
+        raise ValueError(f"{'.'.join(map(str, place))} is not there") from None
+    return config
 
 
-def _put(config: Any, place: Sequence[Any]) -> None:
-    """Mark the place of a coefficient; create the keys that are missing."""
+def _put(config: Any, place: Sequence[Any], number: float) -> None:
+    """Set a number; create the keys that are missing."""
     for part, following in itertools.pairwise(place):
         if isinstance(part, str) and config.get(part) is None:
             config[part] = [] if isinstance(following, int) else {}
         config = config[part]
-    config[place[-1]] = _SEARCHED
+    config[place[-1]] = number
 
 
 def _same(wanted: Any, given: Any, models: Mapping[str, Any]) -> bool:
@@ -152,20 +134,8 @@ def further_recipe(folder: RunFolder, front: Front) -> str:
     return recipe_like(text, folder.recipe(0), identity, front, index)
 
 
-def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
-    """Read the recipe of a point.
-
-    Raises:
-        ArtifactError: it is missing, damaged, or of another merge.
-    """
-    text = folder.read_recipe(index)
-    identity = _identity(folder, front)
-    refuse_other_recipe(text, folder.recipe(index), identity, front, index)
-    return text
-
-
 def recipe_like(
-    text: str, place: Path, identity: Mapping[str, Any], front: Front, index: int
+    text: str, path: Path, identity: Mapping[str, Any], front: Front, index: int
 ) -> str:
     """Write the recipe of a point from the text and path of the first one.
 
@@ -174,10 +144,13 @@ def recipe_like(
     """
     try:
         *stages, config = documents(text)
-        _fill(config, identity, front.points[index].coefficients)
+        for place, number in _numbers(identity, front.points[index].coefficients):
+            if isinstance(_at(config, place), dict | list | str):
+                raise ValueError(f"no number at {list(place)}")
+            _put(config, place, number)
     except DAMAGES as error:
         raise ArtifactError(
-            f"{place} is no recipe of this search ({error}), so point {index} cannot "
+            f"{path} is no recipe of this search ({error}), so point {index} cannot "
             "be written like it; restore the file, or search again"
         ) from None
     command = re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE)
@@ -223,34 +196,10 @@ def _identity(folder: RunFolder, front: Front) -> Mapping[str, Any]:
 
     Where nested MAP merges checkpoints, coefficients are those of the last pair.
     """
-    identity = folder.read_manifest().identity
-    if front.order is not None and set(_places(identity)) != set(front.coefficients):
+    identity: Mapping[str, Any] = folder.read_manifest().identity
+    if front.order is not None and set(identity["coefficients"]) != set(
+        front.coefficients
+    ):
         last = folder.pair(len(pairs(front.order)))
         identity = last.read_manifest().identity
     return identity
-
-
-def _places(identity: Mapping[str, Any]) -> Mapping[str, Sequence[Sequence[Any]]]:
-    places: Mapping[str, Sequence[Sequence[Any]]] = identity["coefficients"]
-    return places
-
-
-def _fill(
-    config: Any, identity: Mapping[str, Any], coefficients: Mapping[str, float]
-) -> None:
-    """Set the coefficients at their places; 1 minus their sum at the remainder's."""
-    rest = 1.0
-    for name, places in _places(identity).items():
-        rest -= coefficients[name]
-        for place in places:
-            _set_value(config, place, coefficients[name])
-    for place in identity.get("remainder", ()):
-        _set_value(config, place, rest)
-
-
-def _set_value(config: Any, place: Sequence[Any], value: float) -> None:
-    for part in place[:-1]:
-        config = config[part]
-    if isinstance(config[place[-1]], dict | list | str):
-        raise ValueError(f"no number at {list(place)}")
-    config[place[-1]] = value

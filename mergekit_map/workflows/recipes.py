@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
 from mergekit_map.errors import ArtifactError
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.models.references import map_references
 from mergekit_map.results.front import Front
-from mergekit_map.results.recipe_rendering import recipe_comments
+from mergekit_map.results.recipe_rendering import documents, recipe_comments
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.utils.files import write_atomically
 from mergekit_map.workflows.select import Selection
@@ -56,9 +54,6 @@ def _numbered(recipe: str) -> list[Any] | None:
         return numbers.setdefault(model, str(len(numbers)))
 
     try:
-        # What stands for something else could grow without end when it is copied.
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(recipe)):
-            return None
-        return [map_references(part, number) for part in yaml.safe_load_all(recipe)]
-    except (yaml.YAMLError, RecursionError):
+        return [map_references(part, number) for part in documents(recipe)]
+    except ValueError:
         return None
