@@ -8,13 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mergekit_map.results.front import Front, Merge, Readings, pairs
+from mergekit_map.results.front import Front, pairs
 from mergekit_map.results.log import (
     Evaluation,
     Key,
-    evaluation_key,
     measured_of,
-    merge_key,
     read_log,
 )
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
@@ -29,7 +27,7 @@ class FinishedSearch:
 
     folder: RunFolder
     manifest: Manifest
-    front: Front  # with what was measured since
+    front: Front
     surrogates: Mapping[str, Surrogate]  # by task; none of a search that began
     axes: tuple[str, ...]  # what the surrogates are functions of
     groups: Mapping[str, Mapping[str, float]]  # those of the axes that are merges
@@ -60,7 +58,7 @@ def read_finished(run: Path) -> FinishedSearch:
     return FinishedSearch(
         folder=folder,
         manifest=folder.read_manifest(),
-        front=_with_new_measurements(front, evaluations),
+        front=front,
         surrogates={} if content is None else content.values(),
         axes=tuple(front.coefficients) if content is None else content.coefficients,
         groups={} if content is None else content.groups,
@@ -97,25 +95,3 @@ def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
             if evaluation.whole or not before.whole:
                 latest[key] = evaluation
     return tuple(latest.values())
-
-
-def _with_new_measurements(front: Front, evaluations: Iterable[Evaluation]) -> Front:
-    points_of = {merge_key(point.coefficients) for point in front.points}
-    seen = {
-        e.key: e.reading
-        for e in evaluations
-        if e.whole and not e.failed and merge_key(e.coefficients) in points_of
-    }
-
-    def measured(point: Merge) -> Readings:
-        return {
-            task: reading
-            if reading.value is not None
-            else seen.get(evaluation_key(point.coefficients, task), reading)
-            for task, reading in point.measured.items()
-        }
-
-    points = tuple(
-        point.model_copy(update={"measured": measured(point)}) for point in front.points
-    )
-    return front.model_copy(update={"points": points})

@@ -197,8 +197,8 @@ def _on_held_out(front: Front) -> tuple[set[str], Front]:
         known = holdout.differences[task]
         both = {r: p for r, p in zip(rows, places, strict=True) if p in known.merges}
         if len(both) > 1:
-            some = [p for p in both.values() if p is not None]
-            stderr = known.array(len(holdout.merges))[np.ix_(some, some)]
+            some = np.array([p for p in both.values() if p is not None])
+            stderr = known.between(some[:, None], some)
             differences[task] = Differences.of(
                 [*both], stderr, known.items, answers=known.answers
             )

@@ -41,8 +41,6 @@ class Gain(Frozen):
     """The difference on held-out documents, item by item."""
     measured: Amount | None = None
     """The difference as the search measured both, on its own documents."""
-    predicted: Amount | None = None
-    """The difference as predicted before the chosen merge was measured."""
     verdict: Literal["better", "worse", "noise"]
     """Whether the chosen merge is better or worse on these documents, or noise."""
     kept: bool | None = None

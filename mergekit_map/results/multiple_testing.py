@@ -29,7 +29,6 @@ class Comparisons:
 
     scores: FloatArray  # (r, m) standard errors ahead; infinite without known noise
     chances: FloatArray  # (r, m) of one as far ahead among all of them, at most
-    count: int  # of those whose noise is known
 
     @property
     def better(self) -> BoolArray:
@@ -119,7 +118,7 @@ def compare(
     known = ~np.isnan(stderr) & ~np.isnan(ahead)
     chances = np.where(np.isnan(scores), np.nan, np.where(scores > 0, 0.0, 1.0))
     chances[known] = _adjusted(_upper_tail(scores[known]))
-    return Comparisons(scores, chances, int(known.sum()))
+    return Comparisons(scores, chances)
 
 
 def _of_amounts(ahead: FloatArray, stderr: FloatArray, items: FloatArray) -> FloatArray:

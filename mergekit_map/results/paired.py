@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from mergekit_map.results.records import Frozen
+from mergekit_map.results.records import Frozen, Stderr
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 
 _DIGITS = 5  # of a standard error: more than anybody judges by
@@ -34,7 +34,7 @@ class Differences(Frozen):
     """Whether items are right or wrong answers, and not amounts such as losses."""
     merges: tuple[int, ...] = Field(min_length=2)
     """Indices of the merges, counted through points, anchors and merges."""
-    stderr: tuple[tuple[float, ...], ...]
+    stderr: tuple[tuple[Stderr, ...], ...]
     """Rows of the lower triangle: second to first, third to first and second, ..."""
 
     @model_validator(mode="after")
@@ -43,8 +43,6 @@ class Differences(Frozen):
             raise ValueError("merges: they are counted from 0, each once, in order")
         if [*map(len, self.stderr)] != [*range(1, len(self.merges))]:
             raise ValueError(f"stderr: no triangle for {len(self.merges)} merges")
-        if any(value < 0 for row in self.stderr for value in row):
-            raise ValueError("stderr: a standard error is not negative")
         return self
 
     @classmethod
@@ -62,7 +60,7 @@ class Differences(Frozen):
         return self.model_copy(update={"merges": tuple(moved)})
 
     def between(self, ones: IntArray, others: IntArray) -> FloatArray:
-        """Return those of pairs of merges (r,); NaN where not compared."""
+        """Return those of pairs of merges, in any shape; NaN where not compared."""
         merges = np.array(self.merges)
         rows, columns = (
             np.searchsorted(merges, some).clip(max=len(merges) - 1)
@@ -78,12 +76,6 @@ class Differences(Frozen):
         rows, columns = np.tril_indices(len(found), -1)
         found[rows, columns] = [value for row in self.stderr for value in row]
         return found + found.T
-
-    def array(self, k: int) -> FloatArray:
-        """Return all of them, (k, k); NaN where not compared."""
-        found = np.full((k, k), np.nan)
-        found[np.ix_(self.merges, self.merges)] = self.square
-        return found
 
 
 _ROUNDING = 1e-9

@@ -49,7 +49,15 @@ def one_line(text: str) -> str:
     return text
 
 
+def lines_of_text(text: str) -> str:
+    """Refuse text of which one line is none; raises as ``one_line``."""
+    for line in text.split("\n"):
+        one_line(line)
+    return text
+
+
 Line: TypeAlias = Annotated[str, AfterValidator(one_line)]
+Text: TypeAlias = Annotated[str, AfterValidator(lines_of_text)]
 Number: TypeAlias = int | float  # as it was written: 0 stays 0
 # Fits square what is measured, and multiply that: what is larger has no such numbers.
 LARGEST = 1e50

@@ -27,7 +27,7 @@ from mergekit_map.results.records import (
     Identity,
     Line,
     Record,
-    one_line,
+    lines_of_text,
     read_record,
     unreadable,
 )
@@ -167,12 +167,9 @@ class RunFolder:
         """
         path = self.recipe(index)
         try:
-            text = read_whole(path, _MOST_BYTES).decode()
-            for line in text.split("\n"):
-                one_line(line)
+            return lines_of_text(read_whole(path, _MOST_BYTES).decode())
         except (OSError, ValueError) as error:
             raise unreadable(path, error) from None
-        return text
 
     def remove_recipes(self, count: int) -> None:
         """Remove recipes without a point."""

@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_serializer, field_validator, model_validator
+from pydantic import Field, field_serializer, model_validator
 from typing_extensions import Self
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
@@ -20,7 +20,7 @@ from mergekit_map.results.records import (
     Line,
     Number,
     Record,
-    one_line,
+    Text,
     read_record,
 )
 from mergekit_map.results.run_folder import Manifest, RunFolder
@@ -72,7 +72,7 @@ class SearchPlan(Record):
     """Settings of the search."""
     select: SelectSpec
     """Settings by which the point is chosen."""
-    recipe: str | None
+    recipe: Text | None
     """The mergekit YAML of one merge; null where pairs are merged one by one."""
 
     def going_on(self, run: Path) -> str:
@@ -90,13 +90,6 @@ class SearchPlan(Record):
         if self.tasks.keys() != self.manifest.definitions.keys():
             raise ValueError("manifest.definitions: they are of other tasks")
         return self
-
-    @field_validator("recipe")
-    @classmethod
-    def _of_lines(cls, text: str | None) -> str | None:
-        for line in (text or "").split("\n"):
-            one_line(line)
-        return text
 
     @field_serializer("search", "select")
     def _as_given(self, spec: SearchSpec | SelectSpec) -> dict[str, Any]:

@@ -37,11 +37,10 @@ from mergekit_map.surrogates.surrogate import FitQuality, Surrogate
 # Of files from elsewhere: with more, a prediction takes minutes.
 _MOST_DRAWS, _MOST_POINTS = 64, 2048
 
-Row: TypeAlias = tuple[float, ...]
 _Logarithm: TypeAlias = Annotated[float, Field(ge=-100, le=100)]
-_Theta: TypeAlias = tuple[Annotated[float, Field(ge=-20, le=20)], ...]
+_Theta: TypeAlias = list[Annotated[float, Field(ge=-20, le=20)]]
 # Wide enough for whatever is fitted, and such that no covariance overflows.
-_Point: TypeAlias = tuple[Annotated[float, Field(ge=-1e3, le=1e3)], ...]
+_Point: TypeAlias = list[Annotated[float, Field(ge=-1e3, le=1e3)]]
 _Size: TypeAlias = Annotated[float, Field(ge=-1e100, le=1e100)]
 _Variance: TypeAlias = Annotated[float, Field(ge=0, le=1e100)]
 _Length: TypeAlias = Annotated[float, Field(ge=1e-9, le=1e9)]
@@ -66,11 +65,11 @@ def _shaped(record: _Shaped, **shapes: tuple[int, ...]) -> _Shaped:
 class ResidualRecord(Frozen):
     """The mean of the process: a bump around every merge."""
 
-    points: tuple[_Point, ...] = Field(min_length=1)
+    points: list[_Point] = Field(min_length=1)
     """Coefficients of the fitted merges, scaled to [-1/2, 1/2] by the bounds."""
-    weights: tuple[_Size, ...]
+    weights: list[_Size]
     """Height of each bump, in units of the quadratic."""
-    lengths: tuple[_Length, ...]
+    lengths: list[_Length]
     """Length scale of each coefficient, in widths of the bounds."""
 
     @model_validator(mode="after")
@@ -82,9 +81,9 @@ class ResidualRecord(Frozen):
     def of(cls, residual: Residual) -> ResidualRecord:
         """Build from a residual; ``value`` predicts the same, bit for bit."""
         return cls(
-            points=rows_of(residual.points),
-            weights=tuple(residual.weights.tolist()),
-            lengths=tuple(residual.lengths.tolist()),
+            points=residual.points.tolist(),
+            weights=residual.weights.tolist(),
+            lengths=residual.lengths.tolist(),
         )
 
     def value(self) -> Residual:
@@ -96,13 +95,13 @@ class ResidualRecord(Frozen):
 class IsotropicRecord(Frozen):
     """The process in runs of mergekit-map 0.1.0."""
 
-    points: tuple[_Point, ...] = Field(min_length=1)
+    points: list[_Point] = Field(min_length=1)
     """Coefficients of the fitted merges, scaled to [-1/2, 1/2] by the bounds."""
-    left: tuple[_Size, ...]
+    left: list[_Size]
     """Residuals of the quadratic there, in its units."""
     scale: float = Field(gt=0, le=1e100)
     """Standard deviation of the residuals."""
-    theta: tuple[_Logarithm, ...] = Field(min_length=3)
+    theta: list[_Logarithm] = Field(min_length=3)
     """Logarithms of height, wave length and noise."""
 
     @model_validator(mode="after")
@@ -118,15 +117,15 @@ class IsotropicRecord(Frozen):
 class ProcessRecord(Frozen):
     """The process that computes standard errors of predictions."""
 
-    points: tuple[_Point, ...] = Field(min_length=1, max_length=_MOST_POINTS)
+    points: list[_Point] = Field(min_length=1, max_length=_MOST_POINTS)
     """Coefficients of the fitted merges, scaled to [-1/2, 1/2] by the bounds."""
-    sloped: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    sloped: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
     """Indices of the points with measured slopes."""
-    seen: tuple[_Size, ...]
+    seen: list[_Size]
     """Values, then slopes, behind the link, in units of ``scale``."""
-    noise: tuple[_Variance, ...]
+    noise: list[_Variance]
     """Variances of these, in units of those in theta."""
-    sampling: tuple[_Variance, ...] = ()
+    sampling: list[_Variance] = Field(default_factory=list)
     """Variances of sampling documents; left out where all were measured."""
     offset: _Size
     """Offset of the values."""
@@ -134,13 +133,13 @@ class ProcessRecord(Frozen):
     """Standard deviation of the values."""
     theta: _Theta
     """Most probable logarithms of the scale of each part."""
-    draws: tuple[_Theta, ...] = Field(min_length=1, max_length=_MOST_DRAWS)
+    draws: list[_Theta] = Field(min_length=1, max_length=_MOST_DRAWS)
     """Draws of probable ones."""
-    weights: tuple[_Variance, ...]
+    weights: list[_Variance]
     """Probability of each draw."""
     widening: float = Field(gt=0, le=1e9)
     """Factor on all standard deviations."""
-    rough: tuple[_Variance, ...]
+    rough: list[_Variance]
     """For each draw, the deviation of the metric from its smooth part, at any point."""
     left_out = frozenset({"sampling"})
 
@@ -160,18 +159,18 @@ class ProcessRecord(Frozen):
         """Build from a process; ``value`` predicts the same, bit for bit."""
         sampling = process.rows.sampling
         return cls(
-            points=rows_of(process.rows.U),
-            sloped=tuple(process.rows.sloped.tolist()),
-            seen=tuple(process.z.tolist()),
-            noise=tuple(process.rows.noise.tolist()),
-            sampling=tuple(sampling.tolist()) if sampling.any() else (),
+            points=process.rows.U.tolist(),
+            sloped=process.rows.sloped.tolist(),
+            seen=process.z.tolist(),
+            noise=process.rows.noise.tolist(),
+            sampling=sampling.tolist() if sampling.any() else [],
             offset=process.offset,
             scale=process.scale,
-            theta=tuple(process.theta.tolist()),
-            draws=rows_of(process.draws),
-            weights=tuple(process.weights.tolist()),
+            theta=process.theta.tolist(),
+            draws=process.draws.tolist(),
+            weights=process.weights.tolist(),
             widening=process.widening,
-            rough=tuple(process.rough.tolist()),
+            rough=process.rough.tolist(),
         )
 
     def value(self) -> Process:
@@ -192,11 +191,6 @@ class ProcessRecord(Frozen):
         )
 
 
-def rows_of(array: FloatArray) -> tuple[Row, ...]:
-    """Return the rows of a matrix as tuples."""
-    return tuple(map(tuple, array.tolist()))
-
-
 # A merge whose weights are this near to those of a merge of groups is that merge.
 _ROUNDING = 1e-9
 
@@ -206,11 +200,6 @@ class LinkRecord(Frozen):
 
     lower: Number | None
     upper: Number | None
-
-    @model_validator(mode="after")
-    def _holds_something(self) -> Self:
-        self.value()  # whose words they are that refuse an empty range
-        return self
 
     def value(self) -> Link:
         """Rebuild the link."""
@@ -222,12 +211,12 @@ class SurrogateRecord(Frozen):
     """The surrogate of a task: ``link(intercept + linear x + x hessian x / 2)``."""
 
     intercept: float
-    linear: Row
-    hessian: tuple[Row, ...]
+    linear: list[float]
+    hessian: list[list[float]]
     link: LinkRecord
-    bounds: tuple[tuple[float, float], ...] = Field(min_length=1)
+    bounds: list[list[float]] = Field(min_length=1)
     """Bounds of the coefficients."""
-    covariance: tuple[tuple[float | None, ...], ...]
+    covariance: list[list[float | None]]
     """Covariance of the terms, on coefficients scaled to [-1/2, 1/2] by the bounds."""
     quality: Fit
     residual: ResidualRecord | IsotropicRecord | None
@@ -240,6 +229,8 @@ class SurrogateRecord(Frozen):
     @model_validator(mode="after")
     def _shapes(self) -> Self:
         d = len(self.bounds)
+        self.link.value()  # whose words they are that refuse an empty range
+        _shaped(self, bounds=(d, 2))
         if not all(lower < upper for lower, upper in self.bounds):
             raise ValueError("bounds: the ends do not rise")
         t = n_quadratic_terms(d)
@@ -254,13 +245,11 @@ class SurrogateRecord(Frozen):
         link, left, process = surrogate.link, surrogate.residual, surrogate.process
         return cls(
             intercept=surrogate.quadratic.intercept,
-            linear=tuple(surrogate.quadratic.linear.tolist()),
-            hessian=rows_of(surrogate.quadratic.hessian),
+            linear=surrogate.quadratic.linear.tolist(),
+            hessian=surrogate.quadratic.hessian.tolist(),
             link=LinkRecord(lower=finite(link.lower), upper=finite(link.upper)),
-            bounds=tuple((lower, upper) for lower, upper in surrogate.bounds.tolist()),
-            covariance=tuple(
-                tuple(map(finite, row)) for row in surrogate.covariance.tolist()
-            ),
+            bounds=surrogate.bounds.tolist(),
+            covariance=[[*map(finite, row)] for row in surrogate.covariance.tolist()],
             quality=Fit.of(asdict(surrogate.quality)),
             residual=ResidualRecord.of(left) if left is not None else None,
             misfit=finite(surrogate.misfit),

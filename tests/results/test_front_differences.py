@@ -20,7 +20,8 @@ def test_a_triangle_is_kept_and_gives_the_symmetric_array_back() -> None:
 
     kept = Differences.of([0, 2, 3], square, 7, answers=True)
     content = json.dumps(kept.model_dump(mode="json"))
-    array = Differences.model_validate_json(content).array(5)
+    five = np.arange(5)
+    array = Differences.model_validate_json(content).between(five[:, None], five)
 
     assert kept.answers
     assert kept.stderr == ((0.12346,), (2.0, 3e-9))  # five digits
@@ -37,7 +38,7 @@ def test_a_triangle_is_kept_and_gives_the_symmetric_array_back() -> None:
         ({"merges": [-1, 0]}, "counted from 0"),
         ({"stderr": []}, "no triangle"),
         ({"stderr": [[0.1, 0.2]]}, "no triangle"),
-        ({"stderr": [[-0.1]]}, "not negative"),
+        ({"stderr": [[-0.1]]}, "greater than or equal to 0"),
         ({"items": 1}, "greater than or equal to 2"),
     ],
 )
@@ -55,7 +56,8 @@ def test_a_front_refuses_differences_of_merges_and_tasks_that_it_lacks() -> None
 
     found = make_front([ROW], {"base": ROW[0]}, differences={"math": content})
 
-    assert found.differences["math"].array(2)[0, 1] == 0.1
+    pair = np.array([0]), np.array([1])
+    assert found.differences["math"].between(*pair).tolist() == [0.1]
     assert not found.differences["math"].answers  # of items nothing else is known of
     for others in ({"text": content}, {"math": {**content, "merges": [0, 2]}}):
         with pytest.raises(ValidationError, match="no such task, or merge"):
