@@ -53,7 +53,7 @@ def lines(run: Path, name: str = "evaluations.jsonl") -> list[dict[str, object]]
 
 def measured(run: Path) -> set[str]:
     """Tell measurements of a run folder apart, by what nobody gets twice: the time."""
-    names = ("evaluations.jsonl", "evaluations.early.jsonl")
+    names = ("evaluations.jsonl", ".state/evaluations.early.jsonl")
     found = [line for name in names for line in lines(run, name)]
     return {f"{e['coefficients']} {e['task']} {e['seconds']}" for e in found}
 
@@ -147,7 +147,7 @@ def main() -> None:
     for path in [*recipes, alone / "recipe.yml"]:
         text = (killed / path.relative_to(alone)).read_text()
         assert text.replace(str(killed), str(alone)) == path.read_text(), path
-    assert not (killed / "evaluations.early.jsonl").exists()
+    assert not (killed / ".state/evaluations.early.jsonl").exists()
     print(f"the same bytes: {len(logs[0])} measurements")
 
 

@@ -81,7 +81,7 @@ class WorkerHandle(Protocol):
         ...
 
     def measure(self, work: Work) -> Future[Answer]:
-        """Return the future of a measurement."""
+        """Return the future of a measurement; an idle worker's death is raised."""
         ...
 
     def end(self, error: Exception | None = None) -> str:
@@ -203,13 +203,22 @@ class WorkerPool:
             task = self._next_task(slot)
             if task is None:
                 continue
-            if not slot.is_open:
-                assert self._opening is not None
-                slot.future = slot.handle.start(self._opening)
+            if slot.is_open and self._begin(slot, task):
                 continue
-            task.running = True
-            slot.pending, slot.merge = task, task.work.merge
+            assert self._opening is not None
+            slot.future = slot.handle.start(self._opening)
+
+    def _begin(self, slot: _Slot, task: PendingTask) -> bool:
+        """Begin a measurement, unless the worker died while it had nothing to do."""
+        try:
             slot.future = slot.handle.measure(task.work)
+        except slot.handle.dies_with as error:
+            slot.handle.end(error)
+            slot.is_open, slot.merge = False, None
+            return False
+        task.running = True
+        slot.pending, slot.merge = task, task.work.merge
+        return True
 
     def _next_task(self, slot: _Slot) -> PendingTask | None:
         """Return a task of the worker's merge, else of an unmerged one, else any.
@@ -346,7 +355,7 @@ class WorkerProcess:
             environment["CUDA_VISIBLE_DEVICES"] = self._gpus
         forks = sys.platform == "linux" and self._gpus is None
         context: BaseContext = get_context("forkserver" if forks else "spawn")
-        self._executor = ProcessPoolExecutor(1, context, _begin, (environment,))
+        self._executor = ProcessPoolExecutor(1, context, _become_worker, (environment,))
         before = set(active_children())
         if forks:
             start_forkserver()
@@ -361,12 +370,7 @@ class WorkerProcess:
     def measure(self, work: Work) -> Future[Answer]:
         """Return the future of a measurement."""
         assert self._executor is not None
-        try:
-            return self._executor.submit(_measure, work)
-        except BrokenProcessPool as error:  # it died while it had nothing to do
-            dead: Future[Answer] = Future()
-            dead.set_exception(error)
-            return dead
+        return self._executor.submit(_measure, work)
 
     def end(self, error: Exception | None = None) -> str:
         """End the process and return how; ``error`` is that of its death, if any."""
@@ -438,7 +442,7 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _begin(environment: Mapping[str, str]) -> None:
+def _become_worker(environment: Mapping[str, str]) -> None:
     """Make this process a worker, which ends with its parent."""
     os.environ.clear()
     os.environ.update(environment)

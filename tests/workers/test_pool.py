@@ -78,6 +78,9 @@ class Fake:
         return self._boss.later(None, lambda: self._alone(open_models, opening))
 
     def measure(self, work: Work) -> Future[Answer]:
+        if self._boss.idle_deaths:
+            self._boss.idle_deaths -= 1
+            raise Died
         return self._boss.later(work, lambda: self._alone(measure, work))
 
     def end(self, error: Exception | None = None) -> str:
@@ -98,6 +101,7 @@ class Fakes:
         self.kill: Callable[[Work | None], bool] = lambda _: False
         self.asked: list[Work | None] = []
         self.killed: set[Work | None] = set()
+        self.idle_deaths = 0  # that come before the next measurements
         self._rng, self._deaths = random.Random(seed), deaths
         self._open: list[tuple[Work | None, Callable[[], Answer], Future[Answer]]] = []
         self.pool = WorkerPool([Fake(self) for _ in range(count)])
@@ -256,6 +260,15 @@ def test_work_that_two_workers_died_at_is_a_failed_measurement(
     assert str(failed[0].error).startswith(
         "task 'two': the worker that measured it was ended by SIGKILL, and so did"
     )
+
+
+def test_idle_workers_that_died_are_no_failure_of_the_next_measurement(
+    config: dict[str, Any],
+) -> None:
+    fakes = Fakes(2)
+    fakes.idle_deaths = 3
+    assert_same(search(config, "many", fakes), search(config, "alone"))
+    assert fakes.asked.count(None) == 5
 
 
 def test_models_that_cannot_be_opened_stop_a_search_as_in_one_process(
