@@ -129,6 +129,8 @@ def _kept(found: Gains) -> str:
         parent = best.tasks[task].other if task in best.tasks else "the best parent"
         on = "" if parent == task else f" on {task}"
         amount = "none" if round(100 * share) <= 0 else share_in_words(share)
+        if sure and amount != "none" and task in found.where(BASE, "noise"):
+            amount = "no significant part"
         texts.append(f"{amount} of the gain of {parent}{on}")
     return f"{keeps} {listed(texts)}"
 
@@ -162,7 +164,7 @@ def sample(front: Front, found: Gains) -> str:
     sources, holdout = set(found.sources.values()), front.holdout
     if "predicted" in sources:
         return "These values are predicted; `mergekit-map merge` measures them."
-    searched = "Measured on the documents that this merge was chosen by"
+    searched = "Measured on the documents by which this merge was chosen"
     if holdout is None:
         better = "gains may look better than they are"
         return f"{searched}: {better}. `--holdout 0.3` checks them on others."
@@ -173,7 +175,7 @@ def sample(front: Front, found: Gains) -> str:
     text = f"Measured on held-out documents ({listed(counts)})."
     if holdout.choices > 1:
         text += (
-            f" {holdout.choices} merges were tested on them: the best of these looks a "
+            f" {holdout.choices} merges were tested on them, so the better ones look a "
             "little too good."
         )
     return text

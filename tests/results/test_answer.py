@@ -29,6 +29,12 @@ def test_one_sentence_decides() -> None:
     )
 
 
+def test_a_gain_that_noise_explains_is_no_part_of_one() -> None:
+    found = answer(front([(0.51, 0.04), (2.0, 0.05)]))
+
+    assert "keeps no significant part of the gain of one on math and" in found.headline
+
+
 def test_the_table_has_positive_gains_with_paired_errors_and_one_word() -> None:
     table = answer(front()).table
 
@@ -51,7 +57,7 @@ def test_a_prediction_is_named_as_one() -> None:
 
 def test_measurements_of_the_search_are_said_to_be_its_own() -> None:
     assert answer(front()).sample == (
-        "Measured on the documents that this merge was chosen by: gains may look "
+        "Measured on the documents by which this merge was chosen: gains may look "
         "better than they are. `--holdout 0.3` checks them on others."
     )
 
