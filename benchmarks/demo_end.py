@@ -36,8 +36,8 @@ PAGES = {
         "What the commands of the tutorial print",
         [
             f"run {_MODELS} my-model",
-            "select my-model.run --require code=50%",
-            "merge my-model.run more-code",
+            "select my-model.run --require math=30%",
+            "merge my-model.run more-math",
             f"run {_MODELS} --method ties my-ties",
         ],
     ),

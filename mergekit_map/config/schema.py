@@ -54,8 +54,8 @@ class SearchSpec(Strict):
     """Number of predicted points of the front that are measured at the end."""
     surrogate: Literal["auto", "quadratic", "regularized", "residual_gp"] = "auto"
     """`quadratic`: least squares. `regularized`: ridge, for fewer evaluations.
-    `residual_gp`: with a Gaussian process for the residuals. `auto`: for each task, the
-    better predictor of quadratic and residual_gp."""
+    `residual_gp`: with a Gaussian process for the residuals. `auto`: for each task
+    `residual_gp`, unless `quadratic` predicts clearly better."""
     refine: Annotated[bool, Field(strict=True)] | None = None
     """`true`: choose merges one by one from earlier measurements. `false`: measure one
     design. `true` by default for the strategy `map`, except with a grid."""
@@ -129,8 +129,8 @@ class SelectSpec(Strict):
     """No task may be significantly worse than with `base`, `soup`, a parent by its
     name, or a list of these."""
     margin: Float | None = None
-    """Instead of significance: standard errors to be better by at least; less than 0
-    allows being worse."""
+    """Replaces the significance test: at least so many standard errors better;
+    negative: at most so many worse."""
     index: Annotated[Int, Field(ge=0, le=10_000)] | None = None
     """Number of the point in front.csv."""
 
