@@ -591,20 +591,6 @@ def test_a_metric_that_is_nan_everywhere(good: dict[str, Any], tmp_path: Path) -
     assert sum('"value": null' in line for line in lines) == 3
 
 
-def test_bad_selections(good: dict[str, Any]) -> None:
-    assert search(good).exit_code == 0
-    for arguments, expected in {
-        ("--prefer", "txt=1"): "there is no task 'txt'; did you mean 'text'?",
-        ("--prefer", "text"): "write it as math=2,code=1",
-        ("--prefer", "text=-1"): "preferences must be 0 or more, finite, and not all 0",
-        ("--index", "99"): "the front has the points 0 to 0, not 99",
-        ("--index", "0", "--prefer", "text=1"): "give 'prefer' or 'index', not both",
-    }.items():
-        result = invoke("select", "run", *arguments)
-        assert result.exit_code == 2
-        assert expected in " ".join(result.stderr.split())
-
-
 def test_a_limit_out_of_reach_keeps_what_was_measured(good: dict[str, Any]) -> None:
     put("map", "select", {"require": {"text": 0.01}})(good, Path())
 

@@ -52,7 +52,7 @@ def config_or_options(target: str | None = None) -> Decorator:
     def add(command: Any) -> Any:
         @functools.wraps(command)
         def begin(configs: tuple[Path, ...], **rest: Any) -> Any:
-            given = {name: rest.pop(name) for name in _NEW_MERGE}
+            given = {name: rest.pop(name) for name in NEW_MERGE_OPTIONS}
             blocks = _blocks({name: rest.pop(name) for name in overriding})
             if target is not None:
                 rest["settings"] = blocks
@@ -62,7 +62,7 @@ def config_or_options(target: str | None = None) -> Decorator:
             with nullcontext(config) if config else written as path:
                 return command(config=path, **rest)
 
-        options = [*_NEW_MERGE.values(), *overriding.values()]
+        options = [*NEW_MERGE_OPTIONS.values(), *overriding.values()]
         return with_options([*arguments, *options])(begin)
 
     return add
@@ -166,7 +166,7 @@ def _written(
 
 
 _option = functools.partial(click.option, type=text)
-_NEW_MERGE = {
+NEW_MERGE_OPTIONS = {
     "base": _option(
         "--base",
         metavar="MODEL",
@@ -211,11 +211,11 @@ _NEW_MERGE = {
     ),
 }
 _SETTINGS = {
-    "evaluations": key_option(SearchSpec, "evaluations", type=int),
-    "hours": key_option(SearchSpec, "hours", type=float),
-    "holdout": key_option(SearchSpec, "holdout", type=float),
-    "seed": key_option(SearchSpec, "seed", type=int),
+    "evaluations": key_option(SearchSpec, "evaluations", type=click.IntRange(min=1)),
+    "hours": key_option(SearchSpec, "hours", type=click.FloatRange(0, min_open=True)),
+    "holdout": key_option(SearchSpec, "holdout", type=click.FloatRange(0.001, 0.99)),
+    "seed": key_option(SearchSpec, "seed", type=click.IntRange(min=0)),
     **{name: SELECTION_OPTIONS[name] for name in ("prefer", "require")},
     "not_worse_than": SELECTION_OPTIONS["not_worse_than"],
 }
-new_merge_options = with_options(_NEW_MERGE.values())
+new_merge_options = with_options(NEW_MERGE_OPTIONS.values())

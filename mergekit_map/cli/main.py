@@ -36,7 +36,7 @@ _COMMANDS = {
     "merge": ("select", "Write the checkpoint of a selection."),
     "push": ("push", "Upload a merge to the Hub, private unless told otherwise."),
     "report": ("report", "Write one HTML page and pictures of a finished search."),
-    "compare": ("compare", "Compare searches with baselines: the paper's tables."),
+    "compare": ("report", "Compare searches with baselines: the paper's tables."),
     "schema": ("init", "Print the JSON Schema of a configuration, for editors."),
     "cache": ("init", "List, remove and bound what is kept between searches."),
     "demo": ("search", "Do all of it on models trained here, offline."),
@@ -117,7 +117,3 @@ def main() -> None:
     CONFIG is a mergekit configuration with a map: block, which says what to measure.
     Start with: mergekit-map demo
     """
-
-
-if __name__ == "__main__":
-    main()

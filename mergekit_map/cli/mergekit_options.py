@@ -16,13 +16,13 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mergekit_map.cli.config_options import NEW_MERGE_OPTIONS
 from mergekit_map.cli.options import Decorator, check_paths, starting
 from mergekit_map.types import DTYPES
 from mergekit_map.utils.shutdown import temporary
@@ -38,8 +38,6 @@ _TYPES = {
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _SHOWN = {"quiet", "verbosity"}  # options of mergekit in the help of each command
 _SELDOM = {"log_file", "model_paths", "trust_run"}  # ours that errors name
-# Options that stand for a configuration.
-_CONFIG = {"base", "models", "texts", "benchmarks", "method", "density", "dtype"}
 _HEAVY = ("torch", "transformers", "mergekit.common")
 
 
@@ -68,7 +66,7 @@ def _write_options(
 
 
 def _title(option: str) -> str:
-    if option in _CONFIG:
+    if option in NEW_MERGE_OPTIONS:
         return "In the place of CONFIG"
     if option in _SELDOM:
         return "Seldom needed"
@@ -132,7 +130,7 @@ def lazy_merge_options(command: Any) -> Any:
         given = {name: arguments.pop(name) for name in MergeOptions.model_fields}
         return command(functools.partial(_options_of, given), **arguments)
 
-    with_options = _OPTIONS.add_merge_options(begin)
+    with_options = _OPTIONS["add_merge_options"](begin)
     vars(begin)["__click_params__"] = with_options.__click_params__
     for param in with_options.__click_params__:
         if param.name == "verbosity":
@@ -197,19 +195,18 @@ def _size(value: str | int) -> int:
     return int(found[1]) * _SIZES[found[2]]
 
 
-def _run_options() -> Any:
+def _run_options() -> dict[str, Any]:
     package = importlib.util.find_spec("mergekit")
-    assert package is not None, "mergekit is a dependency"
-    path = Path(str(package.origin)).with_name("options.py")
-    loader = SourceFileLoader(f"{__name__}.options", str(path))
-    module = ModuleType(loader.name)
-    vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import}
-    loader.exec_module(module)
-    return module
+    path = Path(str(package and package.origin)).with_name("options.py")
+    scope = {"__builtins__": {**vars(builtins), "__import__": _import}}
+    exec(compile(path.read_bytes(), path, "exec", dont_inherit=True), scope)
+    return scope
 
 
 _OPTIONS = _run_options()
 if TYPE_CHECKING:
     from mergekit.options import MergeOptions as MergeOptions
 else:
-    MergeOptions = _OPTIONS.MergeOptions  # says which there are; commands get the real
+    MergeOptions = _OPTIONS[
+        "MergeOptions"
+    ]  # says which there are; commands get the real

@@ -26,6 +26,17 @@ Decorator: TypeAlias = Callable[[Any], Any]
 _UNWRITABLE = {"Cc", "Cs", "Zl", "Zp"}
 
 
+def with_options(options: Iterable[Decorator]) -> Decorator:
+    """Return a decorator that adds options in their order."""
+
+    def add(command: Any) -> Any:
+        for option in reversed([*options]):
+            command = option(command)
+        return command
+
+    return add
+
+
 def text(value: str) -> str:
     """Return a value that can stand on a line of a configuration or a recipe."""
     if not value.strip():
@@ -95,7 +106,7 @@ def _unique(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
     return values
 
 
-model_path_option = click.option(
+_model_path_option = click.option(
     "--model-path",
     "model_paths",
     multiple=True,
@@ -105,6 +116,9 @@ model_path_option = click.option(
     help="Where a model lies now, if not where the configuration says: NAME is its "
     "last folder there, or its whole path or Hub id. Once for each such model.",
 )
+
+
+model_options = with_options([_model_path_option, trust_option])
 
 
 def check_paths(
@@ -182,17 +196,6 @@ def readable_folder(run: Path) -> Path:
     return found.path
 
 
-def with_options(options: Iterable[Decorator]) -> Decorator:
-    """Return a decorator that adds options in their order."""
-
-    def add(command: Any) -> Any:
-        for option in reversed([*options]):
-            command = option(command)
-        return command
-
-    return add
-
-
 def values_by_task(text: str) -> dict[str, float | str]:
     """Parse ``math=2,code=1``; percentages stay text."""
     pairs = [[word.strip() for word in part.split("=")] for part in text.split(",")]
@@ -248,7 +251,7 @@ SELECTION_OPTIONS = {
         default=True,
         help="Drop the limits of the last choice, which --prefer and --knee keep.",
     ),
-    "index": key_option(SelectSpec, "index", type=int),
+    "index": key_option(SelectSpec, "index", type=click.IntRange(min=0)),
 }
 selection_options = with_options(SELECTION_OPTIONS.values())
 

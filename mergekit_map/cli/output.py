@@ -52,12 +52,8 @@ class OutputOptions:
 def output_options() -> OutputOptions:
     """Return the output options of the running command."""
     context = click.get_current_context(silent=True)
-    known = (
-        OutputOptions()
-        if context is None
-        else context.meta.setdefault(_KEY, OutputOptions())
-    )
-    assert isinstance(known, OutputOptions)
+    meta = {} if context is None else context.meta
+    known: OutputOptions = meta.setdefault(_KEY, OutputOptions())
     return known
 
 

@@ -1,1 +1,1 @@
-"""The commands: ``commands/NAME.py`` is the command NAME."""
+"""The commands; ``cli/main.py`` names the module of each."""

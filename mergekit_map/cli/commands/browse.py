@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from mergekit_map.workflows.chat import ChatModel, ChatModels
 
 
-def talk(model: ChatModel, name: str) -> None:
+def _talk(model: ChatModel, name: str) -> None:
     """Chat with a merge in the terminal, until a line is empty or input ends."""
     from mergekit_map.workflows.chat import Turn
 
@@ -115,27 +116,22 @@ def browse(
             view = outside.do(exit_action, app.view)
 
 
+@dataclass
 class _Outside:
     """The actions outside of the screen; models stay loaded until the end."""
 
-    def __init__(
-        self,
-        run: Path,
-        make_options: Callable[[str], MergeOptions],
-        models: ExitStack,
-        *,
-        trust_run: bool,
-    ) -> None:
-        self._run, self._make_options, self._models = run, make_options, models
-        self._trust_run = trust_run
-        self._chat_models: ChatModels | None = None
+    run: Path
+    make_options: Callable[[str], MergeOptions]
+    models: ExitStack
+    trust_run: bool
+    chat_models: ChatModels | None = None
 
     def save(self, choice: Mapping[str, Any]) -> View:
         """Choose a point, as the command select."""
         from mergekit_map.browse.state import View
         from mergekit_map.workflows.select import select_point
 
-        return View.of(select_point(self._run, **choice).front)
+        return View.of(select_point(self.run, **choice).front)
 
     def do(self, exit_action: ExitAction, view: View) -> View:
         """Merge or chat; print the reason where that fails."""
@@ -153,26 +149,26 @@ class _Outside:
 
     def _merge(self, out: Path, choice: Mapping[str, Any]) -> View:
         refuse_existing(out)
-        options = self._make_options(f"opening {self._run} and loading mergekit")
+        options = self.make_options(f"opening {self.run} and loading mergekit")
         from mergekit_map.browse.state import View
         from mergekit_map.results.run_folder import RunFolder
         from mergekit_map.workflows.select import select_point
 
-        selection = select_point(self._run, **choice)
-        merge_and_show(self._run, out, selection, options, trust_run=self._trust_run)
-        return View.of(RunFolder(self._run).read_front())
+        selection = select_point(self.run, **choice)
+        merge_and_show(self.run, out, selection, options, trust_run=self.trust_run)
+        return View.of(RunFolder(self.run).read_front())
 
     def _talk(self, view: View) -> None:
-        if self._chat_models is None:
-            options = self._make_options(f"opening {self._run} and loading its models")
+        if self.chat_models is None:
+            options = self.make_options(f"opening {self.run} and loading its models")
             with starting():
                 from mergekit_map.workflows.chat import open_chat
 
-            self._chat_models = self._models.enter_context(
-                open_chat(self._run, options, trust_run=self._trust_run)
+            self.chat_models = self.models.enter_context(
+                open_chat(self.run, options, trust_run=self.trust_run)
             )
-        model = self._chat_models.at(view.point.coefficients)
-        talk(model, f"point {view.at}: {view.point.weights}")
+        model = self.chat_models.at(view.point.coefficients)
+        _talk(model, f"point {view.at}: {view.point.weights}")
 
 
 def _wish(folder: RunFolder) -> Callable[[View, Mapping[str, str]], View]:

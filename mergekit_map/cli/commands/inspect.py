@@ -16,10 +16,9 @@ from rich.text import Text
 from mergekit_map.cli.config_options import config_or_options
 from mergekit_map.cli.mergekit_options import MergeCommand, MergeOptions, merging
 from mergekit_map.cli.options import (
-    model_path_option,
+    model_options,
     print_missing_models,
     starting,
-    trust_option,
 )
 from mergekit_map.cli.output import answer, with_output_options
 from mergekit_map.cli.screen import new_table
@@ -44,8 +43,7 @@ _PLACES = {"device": "on the device", "memory": "in memory", "mapped": "memory-m
     is_flag=True,
     help="Also merge once and measure every task once, to say how long a search takes.",
 )
-@model_path_option
-@trust_option
+@model_options
 @merging("reading {config}", "config")
 def inspect(
     merge_options: MergeOptions, config: Path, *, probe: bool, **where: Any

@@ -1,20 +1,28 @@
-"""``mergekit-map report``: writes finished searches as a page."""
+"""``mergekit-map report`` and ``compare``: pages and tables of finished searches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+from rich.console import Console
+from rich.text import Text
 
+from mergekit_map.cli.mergekit_options import MergeCommand, MergeOptions, merging
 from mergekit_map.cli.options import (
     FILE,
     FOLDER,
     check_paths,
+    model_options,
     readable_folder,
     starting,
 )
 from mergekit_map.cli.output import answer, with_output_options
+from mergekit_map.cli.screen import new_table
+from mergekit_map.compare.tables import Table
+from mergekit_map.utils.shutdown import deferred
 from mergekit_map.utils.text import bytes_in_words, listed
 
 
@@ -61,3 +69,95 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
     click.echo(f"{page} ({size}): open it in a browser")
     for picture in pictures:
         click.echo(picture)
+
+
+@click.command(cls=MergeCommand)
+@with_output_options()
+@click.argument("runs", metavar="RUN...", type=FOLDER, nargs=-1, required=True)
+@click.option("--out", type=FOLDER, help="Where the tables go  [default: RUN/compare]")
+@click.option(
+    "--opponents",
+    metavar="NAME,...",
+    default="random,moead",
+    show_default=True,
+    help="Searches on the real metrics: random (always there: the direct search), "
+    "sobol, grid, moead, nsga2, nsga3, sms_emoa; and with the extra bench cma_es, "
+    "qlognehvi, optuna.",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    help="Merges that each opponent evaluates  [default: as many documents as the "
+    "search measured]",
+)
+@click.option(
+    "--preferences",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Random preferences that the methods are compared by.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of opponents, preferences and win rates.",
+)
+@model_options
+@merging("opening {runs[0]}")
+def compare(
+    merge_options: MergeOptions,
+    runs: tuple[Path, ...],
+    out: Path | None,
+    opponents: str,
+    **how: Any,
+) -> None:
+    """Compare finished searches with other searches and baselines: the paper's tables.
+
+    Each opponent measures as many merges as --budget says, by default on as many
+    documents as the search did. All is kept in the log of RUN: if stopped, the same
+    command continues; finished, it measures nothing again.
+
+    Example: mergekit-map compare my-search --opponents random,nsga2 --budget 100
+    """
+    with starting():
+        from mergekit_map.cli.progress import TerminalReporter
+        from mergekit_map.compare.contest import ComparisonSpec
+        from mergekit_map.compare.runner import compare_runs
+
+    out = out or runs[0] / "compare"
+    spec = ComparisonSpec(tuple(map(str.strip, opponents.split(","))), **how)
+    with deferred(), TerminalReporter() as reporter:
+        tables = compare_runs(runs, out, spec, merge_options, reporter)
+    answer(
+        out,
+        tables=[
+            {
+                "name": table.name,
+                "title": table.title,
+                "caption": table.caption,
+                "columns": [column.name for column in table.columns],
+                "rows": table.text(),
+            }
+            for table in tables
+        ],
+        folder=str(out),
+    )
+    for table in tables:
+        _show_table(table)
+    click.echo(f"The tables are in {out}, as Markdown and CSV.")
+
+
+def _show_table(table: Table) -> None:
+    """Print a table, its best cells bold, and its caption."""
+    console, best = Console(), table.best()
+    # Headings are broken into lines, numbers are not.
+    first, *numbers = (column.name.replace(" ", "\n") for column in table.columns)
+    grid = new_table("", [first], numbers)
+    for row, texts in enumerate(table.text()):
+        styles = ["bold" if (row, i) in best else "" for i in range(len(texts))]
+        grid.add_row(*map(Text, texts, styles))
+    console.print(Text(table.title, style="bold"))
+    console.print(grid)
+    console.print(Text(f"{table.caption}\n"))

@@ -16,9 +16,8 @@ from mergekit_map.cli.mergekit_options import MergeCommand, MergeOptions, mergin
 from mergekit_map.cli.options import (
     FILE,
     FOLDER,
-    model_path_option,
+    model_options,
     starting,
-    trust_option,
     typed_command,
     workers_option,
 )
@@ -43,8 +42,7 @@ if TYPE_CHECKING:
     "coefficient, a column named as each task, and 'TASK stderr' where it is known.",
 )
 @workers_option
-@model_path_option
-@trust_option
+@model_options
 @merging("reading {config}", "config")
 def search(
     merge_options: MergeOptions, run: Path, import_file: Path | None, **how: Any
@@ -77,8 +75,7 @@ def search(
     help="Where the search goes  [default: OUT.run]",
 )
 @workers_option
-@model_path_option
-@trust_option
+@model_options
 @merging("reading {config}", "config", "out")
 def run(
     merge_options: MergeOptions,

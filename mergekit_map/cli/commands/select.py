@@ -11,11 +11,10 @@ from mergekit_map.cli.mergekit_options import MergeCommand, MergeOptions, mergin
 from mergekit_map.cli.options import (
     FOLDER,
     check_paths,
-    model_path_option,
+    model_options,
     readable_folder,
     selection_options,
     starting,
-    trust_option,
 )
 from mergekit_map.cli.output import (
     answer,
@@ -71,8 +70,7 @@ def select(run: Path, *, verbose: bool, **choice: Any) -> None:
 @click.argument("run", type=FOLDER)
 @click.argument("out", type=FOLDER)
 @selection_options
-@model_path_option
-@trust_option
+@model_options
 @merging("opening {run}", "run", "out")
 def merge(
     merge_options: MergeOptions,
