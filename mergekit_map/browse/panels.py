@@ -16,9 +16,9 @@ from textual.widgets import DataTable
 
 from mergekit_map.browse.state import View, best_reading
 from mergekit_map.results.answer import answer, gain_table
+from mergekit_map.results.findings import difference
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import gains
-from mergekit_map.results.sentences import difference
 
 _NARROWEST = 8  # of a column; a list of more tasks than fit is scrolled
 _COLOURS = {"better": "green", "worse": "red"}

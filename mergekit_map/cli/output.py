@@ -68,7 +68,7 @@ def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
     """Set a front as the answer for programs."""
     from mergekit_map.results.answer import answer as answer_of
     from mergekit_map.results.gains import gains
-    from mergekit_map.results.sentences import limits_in_words
+    from mergekit_map.results.limits import limits_in_words
 
     found, limits = answer_of(front), limits_in_words(front)
     merge = front.chosen.model_dump(mode="json", exclude={"recipe"})

@@ -34,8 +34,8 @@ from mergekit_map.hub.sanitize import (
 )
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer
+from mergekit_map.results.findings import merge_name
 from mergekit_map.results.front import Front
-from mergekit_map.results.sentences import merge_name
 from mergekit_map.utils.files import read_json_or_nothing
 
 CARD = "README.md"

@@ -6,26 +6,29 @@ important first. Everything that says a number takes it from here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mergekit_map.results.findings import findings_in_words
-from mergekit_map.results.front import Front
-from mergekit_map.results.gains import Gains, Rival, gains
+from mergekit_map.results.findings import (
+    called,
+    difference,
+    findings_in_words,
+    merge_name,
+)
+from mergekit_map.results.front import Front, Reading
+from mergekit_map.results.gains import BEST_PARENT, Gains, Rival, Verdict, gains
+from mergekit_map.results.limits import limits_in_words
 from mergekit_map.results.selection import MERGE as MERGE
 from mergekit_map.results.selection import advice
-from mergekit_map.results.sentences import (
-    VERDICTS,
-    difference,
-    headline,
-    perplexities,
-    prediction,
-    sample,
-    share_in_words,
-    value,
-)
+from mergekit_map.types import BASE, NATS, SOUP, perplexity
 from mergekit_map.utils.text import listed
 
+VERDICTS: Mapping[Verdict, str] = {
+    "better": "better",
+    "worse": "worse",
+    "noise": "no significant difference",
+}
+_NAMED = 4  # tasks that are named one by one
 _SHOWN = 3  # findings on the screen; the others are details
 
 
@@ -77,7 +80,9 @@ def gain_table(front: Front, found: Gains) -> GainTable:
         known, unit = found.readings[task], front.tasks[task].unit
         predicted = found.sources[task] == "predicted"
         own = prediction(known, unit) if predicted else value(known, unit)
-        rows.append((task, "chosen merge", own, "", "", _kept(found, task)))
+        rows.append(
+            (task, "chosen merge", own, "", "", share_in_words(found.kept[task]))
+        )
         rows += [
             _rival_row(found, rival, task)
             for rival in found.rivals
@@ -87,15 +92,10 @@ def gain_table(front: Front, found: Gains) -> GainTable:
     return GainTable(headings, tuple(rows))
 
 
-def _kept(found: Gains, task: str, there: float | None = None) -> str:
-    there = found.readings[task].value if there is None else there
-    return share_in_words(None if there is None else found.share(task, there))
-
-
 def _rival_row(found: Gains, rival: Rival, task: str) -> tuple[str, ...]:
     one = rival.tasks[task]
     gained, word = difference(one.amount, one.stderr), VERDICTS[one.verdict]
-    kept = _kept(found, task, one.reading.value)
+    kept = share_in_words(found.share(task, one.reading.value))
     return ("", one.other, value(one.reading), gained, word, kept)
 
 
@@ -109,3 +109,132 @@ def _in_search(front: Front, found: Gains) -> Iterator[str]:
             for task, one in rival.tasks.items()
         ]
         yield f"In the search, the gain over the {rival.label} was {listed(texts)}."
+
+
+def headline(front: Front, found: Gains, advice: str | None = None) -> str:
+    """Return the sentence that decides: use this merge, or another model instead."""
+    if advice is not None:
+        instead = {SOUP: "use it (`recipes/soup.yml`)", BASE: "keep it"}
+        return f"No merge beats {called(advice)} here: {instead.get(advice, 'use it')}."
+    based = [_kept(found), _worse_than_base(found), _against(found, SOUP)]
+    if found.rival(BASE) is None:
+        based = [_against(found, SOUP), _against(found, BEST_PARENT)]
+    clauses = filter(None, [limits_in_words(front), *based])
+    first, *others = [*clauses] or ["was chosen; no reference point was measured"]
+    text = "; ".join([first, *(f"it {clause}" for clause in others)])
+    return f"The {merge_name(front, front.chosen)} {text}."
+
+
+def _tasks(names: Sequence[str]) -> str:
+    if not names or len(names) > _NAMED:
+        return f"{len(names)} tasks"
+    return listed(names)
+
+
+def _kept(found: Gains) -> str:
+    """Write which shares of the parents' gains the chosen merge keeps."""
+    sure = all(source != "predicted" for source in found.sources.values())
+    best = found.rival(BEST_PARENT)
+    shares = {task: kept for task, kept in found.kept.items() if kept is not None}
+    verb = (
+        "reach" if any(round(100 * kept) > 100 for kept in shares.values()) else "keep"
+    )
+    keeps = f"{verb}{'es' if verb == 'reach' else 's'}"
+    keeps = keeps if sure else f"is predicted to {verb}"
+    if best is None or not shares:
+        return _better_than_base(found)
+    if len(shares) > _NAMED:
+        low, high = (end(shares, key=shares.__getitem__) for end in (min, max))
+        ends = (f"{share_in_words(shares[task])} ({task})" for task in (low, high))
+        return f"{keeps} {' to '.join(ends)} of the best parents' gains"
+    texts: list[str] = []
+    for task, share in shares.items():
+        parent = best.tasks[task].other if task in best.tasks else "the best parent"
+        on = "" if parent == task else f" on {task}"
+        amount = "none" if round(100 * share) <= 0 else share_in_words(share)
+        if sure and amount != "none" and task in found.where(BASE, "noise"):
+            amount = "no significant part"
+        texts.append(f"{amount} of the gain of {parent}{on}")
+    return f"{keeps} {listed(texts)}"
+
+
+def _better_than_base(found: Gains) -> str:
+    if better := found.where(BASE, "better"):
+        return f"is better than the base on {_tasks(better)}"
+    return "is not significantly better than the base"
+
+
+def _worse_than_base(found: Gains) -> str:
+    worse = found.where(BASE, "worse")
+    return f"is worse than the base on {_tasks(worse)}" if worse else ""
+
+
+def _against(found: Gains, label: str) -> str:
+    better, worse, same = (found.where(label, verdict) for verdict in VERDICTS)
+    if not (better or worse or same):
+        return ""
+    if not better and not worse:
+        return f"shows no significant difference from the {label}"
+    known = [("better", better), ("worse", worse)]
+    parts = [f"{word} on {_tasks(tasks)}" for word, tasks in known if tasks]
+    parts[0] = parts[0].replace(" on ", f" than the {label} on ", 1)
+    rest = f", with no significant difference on {_tasks(same)}" if same else ""
+    return f"is {' and '.join(parts)}{rest}"
+
+
+def sample(front: Front, found: Gains) -> str:
+    """Return on which documents the gains were measured."""
+    sources, holdout = set(found.sources.values()), front.holdout
+    if "predicted" in sources:
+        return "These values are predicted; `mergekit-map merge` measures them."
+    searched = "Measured on the documents by which this merge was chosen"
+    if holdout is None:
+        better = "gains may look better than they are"
+        return f"{searched}: {better}. `--holdout 0.3` checks them on others."
+    if "held-out" not in sources:
+        return f"{searched}; merging it measures the held-out ones."
+    tasks = [task for task, source in found.sources.items() if source == "held-out"]
+    counts = (f"{holdout.documents.get(task, 0)} of {task}" for task in tasks)
+    text = f"Measured on held-out documents ({listed(counts)})."
+    if holdout.choices > 1:
+        text += (
+            f" {holdout.choices} merges were tested on them, so the better ones look a "
+            "little too good."
+        )
+    return text
+
+
+def share_in_words(share: float | None) -> str:
+    """Write ``84 %``; a dash where no parent gains anything."""
+    return "-" if share is None else f"{round(100 * share) + 0} %"
+
+
+def value(reading: Reading, unit: str = "") -> str:
+    """Write a measured value without its own standard error.
+
+    Standard errors of differences are smaller, as merges answer the same documents.
+    """
+    if reading.value is None:
+        return "-"
+    some = reading.documents
+    on = "" if some is None else f" ({some} documents)"
+    return f"{reading.value:.4g} {unit}".rstrip() + on
+
+
+def prediction(reading: Reading, unit: str = "") -> str:
+    """Write a prediction, named as such: ``predicted 4.02 ± 0.006 (model)``."""
+    if reading.value is None:
+        return "-"
+    stderr = f" ± {reading.stderr:.1g}" if reading.stderr else ""
+    return f"predicted {reading.value:.4g}{stderr} {unit}".rstrip() + " (model)"
+
+
+def perplexities(front: Front, found: Gains) -> Iterator[str]:
+    """Write the losses of the chosen merge as perplexities."""
+    texts = [
+        f"{perplexity(reading.value)} on {task}"
+        for task, reading in found.readings.items()
+        if front.tasks[task].unit == NATS and reading.value is not None
+    ]
+    if texts:
+        yield f"As a perplexity the chosen merge has {listed(texts)}."

@@ -15,16 +15,16 @@ import numpy as np
 
 from mergekit_map.optimize.degenerate_front import TradeOff, detect_tradeoff
 from mergekit_map.optimize.selection import select_by_preference
-from mergekit_map.results.front import Ending, Front, Merge, n_safe
-from mergekit_map.results.holdout import Gain
+from mergekit_map.results.front import Ending, Front, Gain, Merge, n_safe
 from mergekit_map.results.multiple_testing import PairedMerges
-from mergekit_map.results.sentences import called, difference, merge_name
 from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.types import BASE, SOUP
 from mergekit_map.utils.text import listed, percent
 
 _STDERRS = 1.96  # 95 % of errors lie within so many standard errors
 _WORTH_MORE = 0.005  # share of the hypervolume that is worth another search
 _SAME_DIGITS = 1e-4  # relative difference that four digits do not show
+_NAMED = 4  # coefficients that are named one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,3 +293,30 @@ def _ending(found: Ending) -> str:
         f"Budget used ({merges}). Possible gain from more evaluations: up to "
         f"{percent(found.hope)} of hypervolume."
     )
+
+
+def called(label: str) -> str:
+    """Return the name of a reference point in a sentence."""
+    return f"the {label}" if label in {BASE, SOUP} else label
+
+
+def merge_name(front: Front, merge: Merge) -> str:
+    """Return the name of a merge: its few weights, or else its number."""
+    if merge.label is not None:
+        return called(merge.label)
+    if len(merge.coefficients) <= _NAMED:
+        short = (f"{n}={round(v, 2) + 0:g}" for n, v in merge.coefficients.items())
+        return f"merge {', '.join(short)}"
+    for index, point in enumerate(front.points):
+        if point is merge:
+            return f"merge of point {index}"
+    return f"merge {merge.weights}"
+
+
+def difference(amount: float, stderr: float | None) -> str:
+    """Write ``+0.085 ± 0.012``, with two digits of the standard error."""
+    if not stderr or not math.isfinite(stderr):
+        return f"{amount + 0:+.2g}"
+    digits = max(0, 1 - math.floor(math.log10(stderr)))
+    # A sum with 0 has no sign where it is 0.
+    return f"{round(amount, digits) + 0:+.{digits}f} ± {stderr:.{digits}f}"

@@ -17,8 +17,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
-from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading
-from mergekit_map.results.holdout import Amount, Gain
+from mergekit_map.results.front import UNKNOWN, Amount, Front, Gain, Merge, Reading
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.multiple_testing import ALPHA, PairedMerges, compare
 from mergekit_map.results.paired import Differences

@@ -252,3 +252,47 @@ def _gain(task: str, metric: Metric, anchors: Anchors) -> tuple[float, float]:
             f"share of; {instead}"
         )
     return base, best
+
+
+def reason(front: Front) -> str:
+    """Return in a sentence how the point was chosen."""
+    select, start = front.select, f"Point {front.selected}"
+    if select.index is not None:
+        return f"{start}: chosen by its index."
+    if unmet := unmet_limits(front):
+        return (
+            f"{start}: the nearest to its limits that was found: it does not keep "
+            f"{unmet}; relax a limit, or allow more evaluations."
+        )
+    weights = select.preference(front.tasks)
+    counted = ", ".join(f"{task}={weight:g}" for task, weight in weights.items())
+    how = f"the largest sum of {listed(weights)}"
+    if select.prefer is not None:
+        how = f"the largest weighted sum ({counted})"
+    if len(weights) == 1:
+        how = f"the best {listed(weights)}"
+    if select.scalarization == "achievement":
+        how = f"the smallest weighted distance from the best values ({counted})"
+    if select.knee:
+        how = "the knee of the front"
+    limits = [f"{task}={limit}" for task, limit in (select.require or {}).items()]
+    kept = f" that keeps {listed(limits)}" if limits else ""
+    worse = f", not worse than {listed(select.rivals)}" if select.rivals else ""
+    return f"{start}: {how}{kept}{worse}."
+
+
+def limits_in_words(front: Front) -> str:
+    """Write whether the chosen merge keeps its limits: ``meets its limit on fr``."""
+    chosen, metrics, required = front.chosen, front.metrics, front.select.require
+    try:
+        if unmet := unmet_limits(front):
+            return f"misses its limits: {unmet}"
+        if not required or not chosen.is_measured(*metrics):
+            return ""
+        limits = find_limits(front.select, metrics, anchor_values(front))
+    except ConfigError:  # chosen when shares were of something else
+        return ""
+    lower, values = lower_limits(metrics, limits), front.utilities([chosen], "measured")
+    short = (lower - values[0] > TIE * abs(values[0])).any()
+    text = f"meets its limit{'s' if len(required) > 1 else ''} on {listed(required)}"
+    return f"{text} within noise" if short else text

@@ -37,10 +37,10 @@ from mergekit_map.results.limits import (
     excess,
     find_limits,
     lower_limits,
+    reason,
     unmet_limits,
 )
 from mergekit_map.results.multiple_testing import PairedMerges
-from mergekit_map.results.sentences import reason
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 from mergekit_map.types import BASE, Metric
 

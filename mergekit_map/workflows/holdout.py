@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from mergekit_map.evaluation.project import Project
-from mergekit_map.results.front import Front
+from mergekit_map.results.front import Amount, Front, HoldoutEvaluation, HoldoutMerge
 from mergekit_map.results.gains import best_single
-from mergekit_map.results.holdout import Amount, HoldoutEvaluation, HoldoutMerge
 from mergekit_map.results.log import Evaluation, EvaluationLog, by_merge, merge_key
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import AnswerStore, mean_of
