@@ -1,4 +1,4 @@
-"""Findings on a front, as sentences.
+"""Findings on a front, as sentences, and how these name merges and differences.
 
 Some change a decision: a better merge exists, a gain was not confirmed on held-out
 documents, predictions are not reliable, the bounds are too narrow. Predictions that

@@ -1,4 +1,4 @@
-"""Limits on the values of the chosen merge, as numbers and as sentences."""
+"""Limits on the values of the chosen merge, and the reason why it was chosen."""
 
 from __future__ import annotations
 
