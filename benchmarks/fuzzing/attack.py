@@ -132,6 +132,12 @@ def held(outcome: Outcome, *words: str, seconds: float = 60) -> str:
     return _report(problems, outcome)
 
 
+def shown(value: object) -> str:
+    """Write a value in the name of an attack."""
+    text = ascii(value)
+    return text if len(text) < 50 else f"{text[:40]}... ({len(text)})"
+
+
 def first(*problems: str) -> str:
     """Give the first of several that says something."""
     return next((problem for problem in problems if problem), "")
@@ -145,9 +151,10 @@ def warm() -> None:
 
     torch.set_num_threads(1)
     codecs.lookup("utf-8-sig")  # which another user may not read
-    for name in main.list_commands(click.Context(main)):
-        importlib.import_module(f"mergekit_map.cli.commands.{name.replace('-', '_')}")
-    for name in ("workflows.merge", "workflows.search", "hub.plan", "report.page"):
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        main.get_command(context, name)
+    for name in ("workflows.merge", "workflows.search", "hub.push", "report.page"):
         importlib.import_module(f"mergekit_map.{name}")
 
 

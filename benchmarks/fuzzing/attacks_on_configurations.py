@@ -229,12 +229,9 @@ _WHOLES: dict[str, Whole] = {
             *("a\nb", "a\x1b[31m", "é", "a,b", "a=b", "x" * 300, "a" * 200 + ".txt"),
         )
     },
-    "layers that fall": _layers(2, 0),
-    "layers below 0": _layers(-1, 2),
     "layers that are not there": _layers(0, 99),
     "10^9 layers": _layers(0, 10**9),
     "10^30 layers": _layers(0, 10**30),
-    "no layers": _layers(1, 1),
     "layers in words": _layers("all", "of them"),
     "layers of NaN": _layers(0, float("nan")),
 }

@@ -7,7 +7,10 @@ or say a line that runs something when it is typed.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
+import operator
 import os
 import re
 import subprocess
@@ -17,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack import Attack, Outcome, first, held
+from attack import Attack, Outcome, first, held, shown
 from hub_server import TOKEN, Hub, go_online, serve
 from run_folders import SEARCH, attacked, contents, project
 
@@ -69,7 +72,7 @@ TEXT_KEYS = {
         ("ending", "task"),
         ("holdout", "gains", 0, "other"),
     ],
-    "manifest.json": [
+    ".state/manifest.json": [
         ("directory",),
         ("merge",),
         ("mergekit_map",),
@@ -93,38 +96,23 @@ CODE = {
 }
 LINKS = ("canary.txt", "", "nowhere", "../run")  # to a file, a folder, nothing, a loop
 LINKED = (
-    "recipes/000.yml",
-    "recipes/018.yml",
-    "recipes",
-    "recipe.yml",
-    "front.json",
-    "front.csv",
-    "front.png",
-    "evaluations.jsonl",
-    "evaluations.early.jsonl",
-    "evaluations.1-of-2.jsonl",
-    "surrogates.json",
-    "manifest.json",
-    "config.yml",
-    "samples/link",
-    "report.html",
-    "compare",
-    ".mergekit-map.lock",
-    ".so-far.lock",
-    "extra.txt",
+    *("recipes/000.yml", "recipes/018.yml", "recipes", "recipe.yml", "front.json"),
+    *("front.csv", "front.png", "evaluations.jsonl", "config.yml", "report.html"),
+    *(".state", ".state/evaluations.early.jsonl", ".state/surrogates.json"),
+    *(".state/manifest.json", ".state/samples/link", ".state/.mergekit-map.lock"),
+    *(".state/.so-far.lock", "compare", "extra.txt"),
 )
-
-
 SECRET = f"hf_{'A' * 34}"
-# Texts that go along as they are, and what a stranger may have left in them.
+# Texts beside what is uploaded, and what a stranger may have left in them.
 ADDED = {
-    "compare/tables.md": "| a |\n{}\n",
-    "compare/tables.json": '{{"a": "{}"}}\n',
-    "compare/notes": "{}\n",
-    "nested/pair-1.yml": "merge_method: linear # {}\n",
-    "report.html": "<html>{}</html>\n",
-    "front.csv": "point,{}\n",
-    "more.png": "\x89PNG {}\n",
+    "run/compare/tables.md": "| a |\n{}\n",
+    "run/.state/nested/pair-1.yml": "merge_method: linear # {}\n",
+    "run/report.html": "<html>{}</html>\n",
+    "run/front.csv": "point,{}\n",
+    "out/notes.md": "{}\n",
+    "out/LICENSE-of-data": "{}\n",
+    "out/modeling.py": "# {}\n",
+    "out/more.png": "\x89PNG {}\n",
 }
 LEFT = {
     "a token": SECRET,
@@ -134,94 +122,55 @@ LEFT = {
     "a home": "/home/somebody/models/secret",
 }
 # Files of names that nobody gives.
-NAMES = {
-    "a line break": "a\nb",
-    "an escape": "a\x1b[2Jb",
-    "a dash": "-rf",
-    "no UTF-8": os.fsdecode(b"a\xff\xfe"),
-    "255 bytes": "a" * 255,
-    "a path up": "..\\..\\a",
-    "a turn of direction": "a\u202egnp.b",
-    "the card": "README.md",
-    "git": ".git",
-    "a token": SECRET,
-    "markup of rich": "[link=file:///etc/passwd]a[",
-    "per cents": "%2e%2e%2fa?b#c",
-}
-MODELS = {
-    "the root": "/",
-    "nothing": "",
-    "a dot": ".",
-    "a path up": "../..",
-    "a pattern": "(((a|b)*)*)*[",
-    "a long path": "/a" * 2000,
-    "a folder of here": "{outside}",
-    "a home": "~",
-    "an escape": "\x1b[2J",
-    "an adapter of an adapter": "a+b+c+/etc+d",
-    "a revision of a path": "/etc@main",
-}
-SIZES = {  # of one file
-    "front.png": 1 << 40,
-    "compare/big": 1 << 40,
-    "report.html": 1 << 40,
-    "surrogates.json": 1 << 40,
-    "recipes/000.yml": 1 << 40,
-    "recipe.yml": 1 << 40,
-}
+NAMES = [
+    *("a\nb", "a\x1b[2Jb", "-rf", os.fsdecode(b"a\xff\xfe"), "a" * 255, "..\\..\\a"),
+    *("a\u202egnp.b", "README.md", ".git", SECRET, "[link=file:///etc/passwd]a["),
+    "%2e%2e%2fa?b#c",
+]
+MODELS = [
+    *("/", "", ".", "../..", "(((a|b)*)*)*[", "/a" * 2000, "{outside}", "~", "\x1b[2J"),
+    *("a+b+c+/etc+d", "/etc@main"),
+]
+HUGE = (
+    *("run/front.png", "run/compare/big", "run/report.html", "run/recipe.yml"),
+    *("run/recipes/000.yml", "run/.state/surrogates.json"),
+)
 
 
 def attacks(seed: int) -> Iterator[Attack]:
     """List them all; they are the same for every seed."""
     del seed
     yield from _published()
-    turn = 0
-    for name, keys in TEXT_KEYS.items():
-        for key in keys:
-            turn += 1
-            for number, (way, text) in enumerate(TEXTS.items()):
-                words = READING[(turn + number) % len(READING)]
-                yield _text(name, key, way, text, words)
-    for way, (task, content) in CODE.items():
-        for words in RUNNING:
-            yield _attack(
-                f"{way}, {_said(words)}", partial(_code, task, content), words
-            )
+    keys = [(name, key) for name, keys in TEXT_KEYS.items() for key in keys]
+    for turn, (name, key) in enumerate(keys, start=1):
+        for number, (way, text) in enumerate(TEXTS.items()):
+            title = f"{name}: {'.'.join(map(str, key))} is {way}"
+            words = READING[(turn + number) % len(READING)]
+            yield _attack(title, partial(_put, f"run/{name}", key, text), words)
+    for (way, (task, content)), words in itertools.product(CODE.items(), RUNNING):
+        yield _attack(way, partial(_code, task, content), words)
     for number, place in enumerate(LINKED):
-        for shown, target in enumerate(LINKS):
-            words = (*READING, SEARCH, MERGE)[(number + shown) % 6]
-            change = partial(_link, place, target)
-            title = f"{place} is a link to {target or 'a folder'}, {_said(words)}"
-            yield _attack(title, change, words, refused=True)
+        for turn, target in enumerate(LINKS):
+            words = (*READING, SEARCH, MERGE)[(number + turn) % 6]
+            title = f"{place} is a link to {target or 'a folder'}"
+            yield _attack(title, partial(_link, place, target), words, refused=True)
 
 
 def _published() -> Iterator[Attack]:
     """Let what goes along to the Hub hold what nobody looked for."""
-    for name, text in ADDED.items():
-        for kind, left in LEFT.items():
-            change = partial(_add, name, text.format(left))
-            yield _attack(f"{name} holds {kind}, push", change, PUSH, kept=left)
-    for kind, name in NAMES.items():
-        for place in ("compare", "recipes"):
-            change = partial(_add, f"{place}/{name}", "x\n")
-            yield _attack(f"a file in {place} is called {kind}, push", change, PUSH)
-    for kind, model in MODELS.items():
-        for name in ("manifest.json", "nested/pair-1/manifest.json"):
-            title = f"{name}: a model is {kind}, push"
-            yield _attack(title, partial(_model, name, model), PUSH)
-    for name, size in SIZES.items():
-        change = partial(_grow, name, size)
-        yield _attack(f"{name} is a terabyte of zeros, push", change, PUSH)
-    yield _attack("3,000 files in compare, push", _many, PUSH)
-
-
-def _said(words: Words) -> str:
-    return " ".join(words)
-
-
-def _text(name: str, key: tuple[Any, ...], way: str, text: str, words: Words) -> Attack:
-    title = f"{name}: {'.'.join(map(str, key))} is {way}, {_said(words)}"
-    return _attack(title, partial(_put, name, key, text), words)
+    for (name, text), (kind, left) in itertools.product(ADDED.items(), LEFT.items()):
+        change = partial(_add, name, text.format(left))
+        yield _attack(f"{name} holds {kind}", change, PUSH, kept=left)
+    for name, place in itertools.product(NAMES, ("run/recipes", "out")):
+        change = partial(_add, f"{place}/{name}", "x\n")
+        yield _attack(f"a file in {place} is called {shown(name)}", change, PUSH)
+    for model in MODELS:
+        key = ("identity", "models", model)
+        change = partial(_put, "run/.state/manifest.json", key, "0" * 16)
+        yield _attack(f"a model is {shown(model)}", change, PUSH)
+    for name in HUGE:
+        yield _attack(f"{name} is a terabyte of zeros", partial(_grow, name), PUSH)
+    yield _attack("3,000 files beside a checkpoint", _many, PUSH)
 
 
 def _attack(
@@ -235,7 +184,7 @@ def _attack(
     def attempt(folder: Path) -> str:
         here, outside = project(folder / "here"), folder / "outside"
         _dismantle(here, outside)
-        change(here / "run", outside)
+        change(here, outside)
         before = contents(folder)
         with serve() as hub, pytest.MonkeyPatch.context() as patch:
             go_online(patch, hub) if words == PUSH else None
@@ -251,7 +200,7 @@ def _attack(
             f"the token was shown to {hosts}" if hosts > {"127.0.0.1"} else "",
         )
 
-    return Attack(title, attempt)
+    return Attack(f"{title}, {' '.join(words)}", attempt)
 
 
 def _dismantle(here: Path, outside: Path) -> None:
@@ -264,58 +213,44 @@ def _dismantle(here: Path, outside: Path) -> None:
     (here / "evil.yml").write_text(f"task: evil\nx: !function evil.{RAN}\n")
 
 
-def _put(name: str, key: tuple[Any, ...], text: str, run: Path, outside: Path) -> None:
-    path = run / name
-    content = json.loads(path.read_text()) if path.exists() else {"models": {}}
-    inner = content
-    for part in key[:-1]:
-        inner = inner[part]
-    inner[key[-1]] = text.replace("{outside}", str(outside))
+def _put(name: str, key: tuple[Any, ...], text: str, here: Path, outside: Path) -> None:
+    path = here / name
+    content = json.loads(path.read_text())
+    *parents, last = (
+        k.replace("{outside}", str(outside)) if isinstance(k, str) else k for k in key
+    )
+    inner = functools.reduce(operator.getitem, parents, content)
+    inner[last] = text.replace("{outside}", str(outside))
     path.write_text(json.dumps(content))
 
 
-def _add(name: str, text: str, run: Path, outside: Path) -> None:
-    path = run / name
+def _add(name: str, text: str, here: Path, outside: Path) -> None:
+    path = here / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text.replace("{outside}", str(outside)))
 
 
-def _model(name: str, model: str, run: Path, outside: Path) -> None:
-    path = run / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = json.loads((run / "manifest.json").read_text())
-    models = content["identity"]["models"]
-    models[model.replace("{outside}", str(outside))] = "0" * 16
-    path.write_text(json.dumps(content))
+def _grow(name: str, here: Path, outside: Path) -> None:
+    _add(name, "", here, outside)
+    os.truncate(here / name, 1 << 40)
 
 
-def _grow(name: str, size: int, run: Path, _: Path) -> None:
-    (run / name).parent.mkdir(exist_ok=True)
-    (run / name).touch()
-    os.truncate(run / name, size)
-
-
-def _many(run: Path, _: Path) -> None:
+def _many(here: Path, outside: Path) -> None:
     for number in range(3000):
-        _add(f"compare/{number}.md", f"{number}\n", run, run)
+        _add(f"out/{number}.md", f"{number}\n", here, outside)
 
 
-def _code(task: str, content: dict[str, Any], run: Path, _: Path) -> None:
-    config = run / "config.yml"
-    lines = config.read_text().splitlines()
-    changed = [
-        f"    {task}: {json.dumps(content)}"
-        if line.startswith(f"    {task}:")
-        else line
-        for line in lines
-    ]
-    config.write_text("\n".join(changed) + "\n")
+def _code(task: str, content: dict[str, Any], here: Path, _: Path) -> None:
+    config = here / "run" / "config.yml"
+    old = re.compile(rf"^    {task}:.*$", re.M)
+    new = f"    {task}: {json.dumps(content)}"
+    config.write_text(old.sub(lambda _: new, config.read_text()))
 
 
-def _link(place: str, target: str, run: Path, outside: Path) -> None:
-    path = run / place
+def _link(place: str, target: str, here: Path, outside: Path) -> None:
+    path = here / "run" / place
     if path.is_dir():
-        path.rename(run.parent / "away")
+        path.rename(here / "away")
     else:
         path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,12 +6,13 @@ the log as it stands in the table.
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from attack import Attack, first, refused
-from attacks_on_damaged_run_folders import BYTES, PLACES
+from damages import BYTES, PLACES, Change, put
 from run_folders import attacked, project
 
 HEADER = (
@@ -33,21 +34,21 @@ COMMAND = ("search", "config.yml", "new", "--import", "table.csv")
 def attacks(seed: int) -> Iterator[Attack]:
     """List them all; they are the same for every seed."""
     del seed
-    for way, damage in {**BYTES, **PLACES}.items():
-        if way not in {"with a byte order mark", "twice", *NO_ATTACK}:
-            yield _file(way, damage)
-    for way, damage in FILES.items():
-        yield _file(way, damage)
+    for way, damage in {**BYTES, **PLACES, **FILES}.items():
+        if way not in NO_ATTACK:
+            yield _attack(f"a table: {way}", damage, "table.csv")
     for way, content in RIGHT.items():
-        yield _right(way, content)
+        yield Attack(
+            f"a table that is right: {way}", functools.partial(_right, content)
+        )
     for column, header in enumerate(HEADER):
         for cell in (*NO_NUMBERS, *NO_CELLS[min(column, 2 + (column - 2) % 3)]):
-            yield _cell(column, header, cell)
-    for column, header in enumerate(HEADER):
+            words = "table.csv:2", header.removesuffix(" n")
+            yield _attack(f"{header} is {cell!r:.40}", _with(1, column, cell), *words)
         for text in HEADERS:
-            if text == header:
-                continue
-            yield _header(column, header, text)
+            if text != header:
+                name = f"the column {header} is called {text!r:.40}"
+                yield _attack(name, _with(0, column, text), "table.csv:1")
 
 
 def _project(folder: Path) -> Path:
@@ -61,66 +62,41 @@ def _table(rows: Sequence[Sequence[str]] = TABLE) -> str:
     return "".join(",".join(row) + "\n" for row in rows)
 
 
-def _with(line: int, column: int, cell: str) -> str:
+def _text(text: str) -> Change:
+    return put(text.encode())
+
+
+def _with(line: int, column: int, cell: str) -> Change:
+    """Write the table with another cell."""
     rows = [list(row) for row in TABLE]
     rows[line][column] = cell
-    return _table(rows)
+    return _text(_table(rows))
 
 
-def _file(way: str, damage: Callable[[Path], object]) -> Attack:
+def _attack(name: str, damage: Change, *words: str) -> Attack:
+    """Attack by a table that is to be refused, by words."""
+
     def attempt(folder: Path) -> str:
         table = _project(folder) / "table.csv"
         table.write_text(_table())
         damage(table)
-        return _refused(folder, "table.csv")
-
-    return Attack(f"a table: {way}", attempt)
-
-
-def _cell(column: int, header: str, cell: str) -> Attack:
-    def attempt(folder: Path) -> str:
-        table = _project(folder) / "table.csv"
-        table.write_text(_with(1, column, cell))
-        return _refused(folder, "table.csv:2", header.removesuffix(" n"))
-
-    return Attack(f"{header} is {cell!r:.40}", attempt)
-
-
-def _header(column: int, header: str, text: str) -> Attack:
-    def attempt(folder: Path) -> str:
-        table = _project(folder) / "table.csv"
-        table.write_text(_with(0, column, text))
-        return _refused(folder, "table.csv:1")
-
-    return Attack(f"the column {header} is called {text!r:.40}", attempt)
-
-
-def _refused(folder: Path, *words: str) -> str:
-    outcome = attacked(folder, *COMMAND)
-    log = folder / "new" / "evaluations.jsonl"
-    written = log.exists() and log.read_bytes()
-    return first(
-        refused(outcome, *words),
-        "the log was begun" if written else "",
-        _undone(folder),
-    )
-
-
-def _undone(folder: Path) -> str:
-    left = [path.name for path in (folder / "new").glob("**/*") if path.is_file()]
-    left = [name for name in left if "lock" not in name]
-    return f"left in the run folder: {left}" if left else ""
-
-
-def _right(way: str, content: bytes) -> Attack:
-    def attempt(folder: Path) -> str:
-        (_project(folder) / "table.csv").write_bytes(content)
         outcome = attacked(folder, *COMMAND)
-        if outcome.code != 0:
-            return f"exit {outcome.code}: {outcome.said[-600:]}"
-        return _missing(folder / "new" / "evaluations.jsonl")
+        left = [path.name for path in (folder / "new").rglob("*") if path.is_file()]
+        left = [name for name in left if "lock" not in name]
+        return first(
+            refused(outcome, *words),
+            f"left in the run folder: {left}" if left else "",
+        )
 
-    return Attack(f"a table that is right: {way}", attempt)
+    return Attack(name, attempt)
+
+
+def _right(content: bytes, folder: Path) -> str:
+    (_project(folder) / "table.csv").write_bytes(content)
+    outcome = attacked(folder, *COMMAND)
+    if outcome.code != 0:
+        return f"exit {outcome.code}: {outcome.said[-600:]}"
+    return _missing(folder / "new" / "evaluations.jsonl")
 
 
 def _missing(log: Path) -> str:
@@ -144,28 +120,14 @@ def _missing(log: Path) -> str:
     return f"nobody imported {found}" if found else ""
 
 
-def _text(text: str | bytes) -> Callable[[Path], object]:
-    raw = text if isinstance(text, bytes) else text.encode()
-    return lambda path: path.write_bytes(raw)
-
-
 def _many(path: Path) -> None:
     rows = (f"0.{n},0.5,x,1,1,1,1,1\n" for n in range(200_000))
     path.write_text(_table() + "".join(rows))
 
 
-# Without its end a table lacks a count alone; the user named the file, so links may be.
-NO_ATTACK = {
-    "without its end",
-    "a link to nowhere",
-    "a link to itself",
-    "not there",
-    "a line of 20 MB",
-}
-FILES: dict[str, Callable[[Path], object]] = {
-    "nowhere": Path.unlink,
-    "a link to nowhere": PLACES["a link to nowhere"],
-    "a link to itself": PLACES["a link to itself"],
+# What a table may be; without its end it lacks a count alone.
+NO_ATTACK = {"with a byte order mark", "twice", "without its end", "a line of 20 MB"}
+FILES: dict[str, Change] = {
     "a cell of 20 MB": _text(_table() + "a" * 20_000_000),
     "one of only a header": _text(_table([HEADER])),
     "one without a header": _text(_table([ROW, OTHER])),
@@ -173,7 +135,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "tabs between cells": _text(_table().replace(",", "\t")),
     "commas in numbers": _text(_table().replace(",", ";").replace(".", ",")),
     "a quote that is not closed": _text(_table() + '"0.5,1\n'),
-    "a quote within a cell": _text(_with(1, 2, '"1".5')),
+    "a quote within a cell": _with(1, 2, '"1".5'),
     "a short row": _text(_table([*TABLE, ROW[:5]])),
     "a long row": _text(_table([*TABLE, (*ROW, "1")])),
     "a row with another result of a merge": _text(
@@ -181,14 +143,12 @@ FILES: dict[str, Callable[[Path], object]] = {
     ),
     "200,000 wrong rows": _many,
     "50,000 columns": _text(",".join(f"c{n}" for n in range(50_000)) + "\n1\n"),
-    "a standard error without a value": _text(_with(1, 2, "")),
+    "a standard error without a value": _with(1, 2, ""),
     "no task": _text(_table([row[:2] for row in TABLE])),
     "no coefficient": _text(_table([row[1:] for row in TABLE])),
     "a column twice": _text(_table([(*row, row[2]) for row in TABLE])),
     "JSON": _text('{"greeting-model": 0.5}\n'),
-    "a spreadsheet": _text(b"PK\x03\x04" + bytes(range(256)) * 8),
     "a log": _text('{"version": 1, "coefficients": {"a": 0.0}}\n' * 2),
-    "/dev/zero": lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
     "/dev/stdin, which is empty": lambda path: (
         path.unlink(),
         path.symlink_to("/dev/stdin"),

@@ -9,70 +9,72 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from attack import Attack, Limits, command, held, refused
-from damages import Change, bent, of_bytes, places_taken, put, rewritten
+from attack import Attack, Limits, command, shown
+from damages import (
+    BYTES,
+    NOT_WRONG,
+    PLACES,
+    Change,
+    Evil,
+    bent,
+    of_bytes,
+    put,
+    rewritten,
+)
 from safetensors.torch import load_file, save_file
-from tiny_models import copied, read_tensors, write_tensors
+from tiny_models import copied, read_tensors, searched, write_tensors
 
 MODELS = ("base", "tuned")
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 TENSOR = "model.layers.0.mlp.down_proj.weight"  # (32, 64)
+N = 32 * 64 * 4  # bytes of it
 MARK = "code-was-run"  # what hostile code writes
-
 EVIL = f"import pathlib\npathlib.Path({MARK!r}).touch()\n"
+NAN, INF = math.nan, math.inf
+Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Damage:
-    """What is done to the family, and what has to be said of it."""
+    """What is done to a file of a model, and what has to be said of it."""
 
     name: str
-    change: Change  # of the family's folder
+    file: str  # nothing: the folder
+    change: Change
     words: tuple[str, ...] = ()
     harmless: bool = False  # it may be merged
-    config: str = "merge.yml"
+    models: tuple[str, ...] = MODELS  # to one after the other
 
 
 def attacks(seed: int) -> Iterator[Attack]:  # noqa: ARG001 - all of them, every time
     """Yield every damage of every file of every model."""
     for damage in itertools.chain(
-        _headers(), _numbers(), _indices(), _configurations(), _tokenizers(),
+        _headers(), _tensors(), _indices(), _configurations(), _tokenizers(),
         _adapters(), _code(), _folders(),
     ):  # fmt: skip
-        yield Attack(damage.name, functools.partial(_try, damage))
+        for model in damage.models:
+            attempt = functools.partial(_try, damage, model)
+            yield Attack(f"{model}: {damage.name}", attempt)
 
 
-def _try(damage: Damage, folder: Path) -> str:
-    """Say what is wrong with how a damaged model is met."""
+def _try(damage: Damage, model: str, folder: Path) -> str:
+    """Return what is wrong with how a damaged model is met."""
     copied(folder)
-    damage.change(folder)
-    looked = command(["inspect", damage.config], folder, Limits(20))
-    # What is wrong stands in the table, on standard output.
-    said = [line for line in looked.said.splitlines() if "error" in line]
-    looked = replace(looked, err="\n".join(said))
-    searched = command(["search", damage.config, "run"], folder, Limits(30))
-    judge = held if damage.harmless else functools.partial(refused, seconds=10)
-    problems = [
-        f"{name}: {problem}"
-        for name, outcome, words in (
-            ("inspect", looked, ()),
-            ("search", searched, damage.words),
-        )
-        if (problem := judge(outcome, *words))
-    ]
-    if not damage.harmless and (folder / "run/evaluations.jsonl").exists():
-        problems.append("it was measured before it was refused")
-    if searched.code == 0 and not problems:
+    damage.change(folder / model / damage.file)
+    config = "adapted.yml" if model == "adapter" else "merge.yml"
+    problems, code = searched(folder, config, damage.words, harmless=damage.harmless)
+    if code == 0 and not problems:
         merged = command(["merge", "run", "out", "--trust-run"], folder, Limits(30))
         if merged.code:
             problems.append(f"merge, after a search that went well: {merged.said}")
@@ -81,661 +83,373 @@ def _try(damage: Damage, folder: Path) -> str:
     return "; ".join(problems)
 
 
-def _of_each_model(
-    name: str, change: Callable[[Path], None], *words: str, harmless: bool = False
+def _whole(
+    file: str, *words: str, harmless: bool = False, **more: Any
 ) -> Iterator[Damage]:
-    """Damage one model, or the other."""
-    for model in MODELS:
-        yield Damage(
-            f"{model}: {name}",
-            lambda folder, m=model: change(folder / m),
-            words,
-            harmless,
-        )
-
-
-def _of_base(
-    name: str, change: Callable[[Path], None], *words: str, harmless: bool = False
-) -> Iterator[Damage]:
-    """Damage the model that the merge has configuration and tokenizer of."""
-    yield Damage(
-        f"base: {name}", lambda folder: change(folder / "base"), words, harmless
-    )
+    """Damage the bytes of a file, and put something else in its place."""
+    for way, change in BYTES.items():
+        fine = harmless or way in NOT_WRONG
+        said = () if fine else words
+        yield Damage(f"{file}: {way}", file, change, said, fine, **more)
+    for way, change in PLACES.items():
+        yield Damage(f"{file} is {way}", file, change, (), harmless, **more)
 
 
 # --- headers of tensors ---------------------------------------------------------------
 
-N = 32 * 64 * 4
-_OFFSETS = {
-    "a negative start": [-8, N - 8],
-    "turned round": [N, 0],
-    "a stop of 2^63": [0, 2**63],
-    "a stop of 2^64": [0, 2**64 + N],
-    "huge ones of the right difference": [2**62, 2**62 + N],
-    "infinity": [0, float("inf")],
-    "not a number": [float("nan"), N],
-    "fractions": [0.5, N + 0.5],
-    "whole fractions": [0.0, float(N)],
-    "strings": ["0", str(N)],
-    "booleans": [False, True],
-    "three": [0, N, N],
-    "one": [0],
-    "none": [],
-    "null": None,
-    "a mapping": {"0": N},
-    "nested lists": [[0], [N]],
-    "both zero": [0, 0],
+_ENTRY: dict[str, list[Any]] = {
+    "data_offsets": [
+        *([-8, N - 8], [N, 0], [0, 2**63], [0, 2**64 + N], [2**62, 2**62 + N]),
+        *([0, INF], [NAN, N], [0.5, N + 0.5], [0.0, float(N)], ["0", str(N)]),
+        *([False, True], [0, N, N], [0], [], None, {"0": N}, [[0], [N]], [0, 0]),
+    ],
+    "shape": [
+        *([-32, -64], [10**9, 10**9], [2**63, 1], [32.5, 64], [32.0, 64.0]),
+        *(["32", "64"], [True, 2048], None, 2048, [[32, 64]], [INF, 64], [NAN, 64]),
+        *([1] * 1000 + [32, 64], [64, 32], [2048], [0, 64], []),
+    ],
+    "dtype": [
+        *("F33", "f32", "F64", "", None, 32, ["F32"], {"F32": 1}, "C64"),
+        "\x1b[31mF32",
+    ],
 }
-_SHAPES = {
-    "negative": [-32, -64],
-    "a billion": [10**9, 10**9],
-    "of 2^63": [2**63, 1],
-    "fractions": [32.5, 64],
-    "whole fractions": [32.0, 64.0],
-    "strings": ["32", "64"],
-    "booleans": [True, 2048],
-    "null": None,
-    "a number": 2048,
-    "nested": [[32, 64]],
-    "infinity": [float("inf"), 64],
-    "not a number": [float("nan"), 64],
-    "a thousand ones": [1] * 1000 + [32, 64],
-    "turned round": [64, 32],
-    "flat": [2048],
-    "zero": [0, 64],
-    "none": [],
+_METADATA: list[Any] = [
+    *(["pt"], 7, "pt", None, {"format": 1}, {"format": None}, {"format": ["pt"]}),
+    {"format": {"a": "pt"}},
+]
+_NAMES = [
+    *("", "a\nb", "\x1b[2Jx", "a\0b", "\ud800", "x" * 2**20, "../../../etc/passwd"),
+    "[red]x[/red]<script>alert(1)</script>",
+]
+_HEADERS: dict[str, Callable[[bytes], bytes]] = {
+    "a list": lambda _: b"[]",
+    "a number": lambda _: b"7 ",
+    "null": lambda _: b"null",
+    "not JSON": lambda _: b"{{{{",
+    "cut short": lambda h: h[:-5],
+    "deeply nested": lambda _: b"[" * 100_000 + b"]" * 100_000,
+    "deeply nested in a mapping": lambda _: b'{"a":' * 100_000 + b"}" * 100_000,
+    "bytes that are no text": lambda h: h.replace(b"mlp", b"\xff\xfe\xff"),
+    "a byte order mark": lambda h: b"\xef\xbb\xbf" + h,
+    "a tensor twice": lambda h: (
+        h[:-1] + b', "lm_head.weight": {"dtype": "F32", "shape": [0],'
+        b' "data_offsets": [0, 0]}}'
+    ),
+    "empty": lambda _: b"{}",
+    "entries that are lists": lambda _: b'{"a": [1, 2]}',
+    "a number of 5000 digits": lambda _: (
+        b'{"a": {"dtype": "F32", "shape": [' + b"9" * 5000 + b"],"
+        b' "data_offsets": [0, 4]}}'
+    ),
+    "something behind it": lambda h: h + b"x",
+    "spaces before it": lambda h: b"  " + h,
 }
-_DTYPES: dict[str, Any] = {
-    "unknown": "F33",
-    "in small letters": "f32",
-    "of another width": "F64",
-    "empty": "",
-    "null": None,
-    "a number": 32,
-    "a list": ["F32"],
-    "a mapping": {"F32": 1},
-    "complex": "C64",
-    "with an escape": "\x1b[31mF32",
-}
-_METADATA: dict[str, Any] = {
-    "a list": ["pt"],
-    "a number": 7,
-    "a string": "pt",
-    "null": None,
-    "with a number": {"format": 1},
-    "with null": {"format": None},
-    "with a list": {"format": ["pt"]},
-    "with a mapping": {"format": {"a": "pt"}},
-}
-_NAMES = {
-    "empty": "",
-    "with a line break": "a\nb",
-    "with an escape": "\x1b[2Jx",
-    "with a NUL": "a\0b",
-    "an unpaired surrogate": "\ud800",
-    "of a megabyte": "x" * 2**20,
-    "a path": "../../../etc/passwd",
-    "with markup": "[red]x[/red]<script>alert(1)</script>",
-}
+_LENGTHS = (0, 1, 2, 7, 10**8 + 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1)
 
 
 def _headers() -> Iterator[Damage]:
-    entries = {
-        "data_offsets": _OFFSETS,
-        "shape": _SHAPES,
-        "dtype": _DTYPES,
-    }
-    for key, values in entries.items():
-        for name, value in values.items():
-
-            def change(folder: Path, key: str = key, value: Any = value) -> None:
-                header, data = read_tensors(folder / WEIGHTS)
-                header[TENSOR][key] = value
-                write_tensors(folder / WEIGHTS, header, data)
-
-            yield from _of_each_model(f"{key} {name}", change)
-        yield from _of_each_model(
-            f"a tensor without {key}",
-            bent(WEIGHTS, lambda h, k=key: h[TENSOR].pop(k)),
-            WEIGHTS,
-        )
-    for name, value in _METADATA.items():
-        yield from _of_each_model(
-            f"metadata {name}",
-            bent(WEIGHTS, lambda h, v=value: h.update(__metadata__=v)),
-            WEIGHTS,
-            harmless=value is None,
-        )
-    for name, new in _NAMES.items():
-        yield from _of_each_model(
-            f"a tensor's name {name}",
-            bent(WEIGHTS, lambda h, n=new: h.update({n: h.pop(TENSOR)})),
-        )
-    yield from _whole_headers()
-    yield from _of_tensors()
+    for key, values in _ENTRY.items():
+        for value in values:
+            change = bent(lambda h, k=key, v=value: h[TENSOR].update({k: v}))
+            yield Damage(f"{key} {shown(value)}", WEIGHTS, change)
+        change = bent(lambda h, k=key: h[TENSOR].pop(k))
+        yield Damage(f"a tensor without {key}", WEIGHTS, change, (WEIGHTS,))
+    for value in _METADATA:
+        change = bent(lambda h, v=value: h.update(__metadata__=v))
+        name = f"metadata {shown(value)}"
+        yield Damage(name, WEIGHTS, change, (WEIGHTS,), value is None)
+    for new in _NAMES:
+        change = bent(lambda h, n=new: h.update({n: h.pop(TENSOR)}))
+        yield Damage(f"a tensor's name {shown(new)}", WEIGHTS, change)
+    for name, make in _HEADERS.items():
+        yield Damage(f"a header {name}", WEIGHTS, _with_header(make), (WEIGHTS,))
+    padded = _with_header(lambda h: h + b" " * 64)
+    yield Damage("spaces behind the header", WEIGHTS, padded, harmless=True)
+    for n in _LENGTHS:
+        change = of_bytes(lambda d, n=n: n.to_bytes(8, "little") + d[8:])
+        yield Damage(f"a header of {n} bytes", WEIGHTS, change, (WEIGHTS,))
+    for way, change in BYTES.items():
+        yield Damage(f"weights {way}", WEIGHTS, change, (WEIGHTS,))
+    for way, change in PLACES.items():
+        yield Damage(f"{WEIGHTS} is {way}", WEIGHTS, change)
 
 
-def _whole_headers() -> Iterator[Damage]:
-    def with_header(make: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-        def change(folder: Path) -> None:
-            header, data = read_tensors(folder / WEIGHTS)
-            write_tensors(folder / WEIGHTS, make(json.dumps(header).encode()), data)
+def _with_header(make: Callable[[bytes], bytes]) -> Change:
+    def change(path: Path) -> None:
+        header, data = read_tensors(path)
+        write_tensors(path, make(json.dumps(header).encode()), data)
 
-        return change
-
-    def with_length(length: int) -> Callable[[Path], None]:
-        return of_bytes(WEIGHTS, lambda d: length.to_bytes(8, "little") + d[8:])
-
-    headers = {
-        "a list": lambda _: b"[]",
-        "a number": lambda _: b"7 ",
-        "null": lambda _: b"null",
-        "a string": lambda _: b'"x"',
-        "not JSON": lambda _: b"{{{{",
-        "cut short": lambda h: h[:-5],
-        "deeply nested": lambda _: b"[" * 100_000 + b"]" * 100_000,
-        "deeply nested in a mapping": lambda _: b'{"a":' * 100_000 + b"}" * 100_000,
-        "bytes that are no text": lambda h: h.replace(b"mlp", b"\xff\xfe\xff"),
-        "a byte order mark": lambda h: b"\xef\xbb\xbf" + h,
-        "a tensor twice": lambda h: (
-            h[:-1] + b', "lm_head.weight": {"dtype": "F32", "shape": [0],'
-            b' "data_offsets": [0, 0]}}'
-        ),
-        "empty": lambda _: b"{}",
-        "entries that are lists": lambda _: b'{"a": [1, 2]}',
-        "a number of 5000 digits": lambda _: (
-            b'{"a": {"dtype": "F32", "shape": [' + b"9" * 5000 + b"],"
-            b' "data_offsets": [0, 4]}}'
-        ),
-        "something behind it": lambda h: h + b"x",
-    }
-    for name, make in headers.items():
-        yield from _of_each_model(f"a header {name}", with_header(make), WEIGHTS)
-    yield from _of_each_model(
-        "spaces before the header", with_header(lambda h: b"  " + h), WEIGHTS
-    )
-    yield from _of_each_model(
-        "spaces behind the header", with_header(lambda h: h + b" " * 64), harmless=True
-    )
-    for length in (0, 1, 2, 7, 10**8 + 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1):
-        yield from _of_each_model(
-            f"a header of {length} bytes", with_length(length), WEIGHTS
-        )
-    cuts: dict[str, Callable[[bytes], bytes]] = {
-        "empty": lambda _: b"",
-        "of 7 bytes": lambda d: d[:7],
-        "of 8 bytes": lambda d: d[:8],
-        "cut short by a byte": lambda d: d[:-1],
-        "cut in half": lambda d: d[: len(d) // 2],
-        "with a byte too many": lambda d: d + b"\0",
-        "a pickle": lambda _: pickle.dumps({"a": 1}),
-        "an archive": lambda _: b"PK\3\4" + b"\0" * 1000,
-        "a page of a website": lambda _: b"<!DOCTYPE html><html>404</html>" * 9,
-        "a pointer of Git LFS": lambda _: (
-            b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
-        ),
-        "zeros": lambda d: b"\0" * len(d),
-    }
-    for name, cut in cuts.items():
-        yield from _of_each_model(f"weights {name}", of_bytes(WEIGHTS, cut), WEIGHTS)
+    return change
 
 
-def _of_tensors() -> Iterator[Damage]:
+# --- tensors --------------------------------------------------------------------------
+
+_EMBEDDINGS = "model.embed_tokens.weight"
+_TENSORS: dict[str, Callable[[Tensors], Any]] = {
+    "without a matrix": lambda t: t.pop(TENSOR),
+    "without embeddings": lambda t: t.pop(_EMBEDDINGS),
+    "without a layer": lambda t: [t.pop(n) for n in list(t) if ".1." in n],
+    "without anything": lambda t: t.clear(),
+    "a matrix of another shape": lambda t: t.update({TENSOR: t[TENSOR][:16]}),
+    "a matrix of no rows": lambda t: t.update({TENSOR: t[TENSOR][:0]}),
+    "a matrix that is a number": lambda t: t.update({TENSOR: torch.tensor(1.0)}),
+    "a matrix with another axis": lambda t: t.update({TENSOR: t[TENSOR][None]}),
+    "embeddings of one token": lambda t: t.update(
+        {_EMBEDDINGS: t[_EMBEDDINGS][:1].clone()}
+    ),
+}
+
+
+def _tensors() -> Iterator[Damage]:
     """Tensors that lie on one another, that lack, or that nobody asked for."""
-
-    def overlap(header: dict[str, Any]) -> None:
-        other = next(n for n, e in header.items() if _is_twin(n, e, header))
-        header[TENSOR]["data_offsets"] = header[other]["data_offsets"]
-
-    def swap(header: dict[str, Any]) -> None:
-        up = TENSOR.replace("layers.0", "layers.1")
-        one, other = header[TENSOR], header[up]
-        one["data_offsets"], other["data_offsets"] = (
-            other["data_offsets"],
-            one["data_offsets"],
-        )
-
-    def hole(header: dict[str, Any]) -> None:
-        last = max(
-            (n for n in header if n != "__metadata__"),
-            key=lambda n: header[n]["data_offsets"][1],
-        )
-        start, stop = header[last]["data_offsets"]
-        header[last]["data_offsets"] = [start + 8, stop + 8]
-
-    yield from _of_each_model("tensors that overlap", bent(WEIGHTS, overlap), WEIGHTS)
-    yield from _of_each_model(
-        "two tensors swapped in place", bent(WEIGHTS, swap), harmless=True
-    )
-    yield from _of_each_model(
-        "a hole between tensors",
-        lambda f: (
-            bent(WEIGHTS, hole)(f),
-            of_bytes(WEIGHTS, lambda d: d + b"\0" * 8)(f),
-        )[0],
-        WEIGHTS,
-    )
-    changes: dict[str, Callable[[dict[str, torch.Tensor]], Any]] = {
-        "without a matrix": lambda t: t.pop(TENSOR),
-        "without embeddings": lambda t: t.pop("model.embed_tokens.weight"),
-        "without a layer": lambda t: [t.pop(n) for n in list(t) if ".1." in n],
-        "without anything": lambda t: t.clear(),
-        "a matrix of another shape": lambda t: t.update({TENSOR: t[TENSOR][:16]}),
-        "a matrix of no rows": lambda t: t.update({TENSOR: t[TENSOR][:0]}),
-        "a matrix that is a number": lambda t: t.update({TENSOR: torch.tensor(1.0)}),
-        "a matrix with another axis": lambda t: t.update({TENSOR: t[TENSOR][None]}),
-        "embeddings of one token": lambda t: t.update(
-            {"model.embed_tokens.weight": t["model.embed_tokens.weight"][:1].clone()}
-        ),
-    }
-    for name, change in changes.items():
-        yield from _of_each_model(f"weights {name}", rewritten(WEIGHTS, change))
-    yield from _of_each_model(
-        "a tensor nobody asked for",
-        rewritten(WEIGHTS, lambda t: t.update(extra=torch.ones(3))),
-        harmless=True,
-    )
+    for name, change in {"overlap": _overlap, "have a hole between": _hole}.items():
+        yield Damage(f"tensors that {name}", WEIGHTS, change, (WEIGHTS,))
+    yield Damage("two tensors swapped in place", WEIGHTS, bent(_swap), harmless=True)
+    for name, bend in _TENSORS.items():
+        yield Damage(f"weights {name}", WEIGHTS, rewritten(bend))
+    more = rewritten(lambda t: t.update(extra=torch.ones(3)))
+    yield Damage("a tensor nobody asked for", WEIGHTS, more, harmless=True)
+    for value in (NAN, INF, -INF):
+        for what, bend in {
+            "one weight": lambda t, v=value: t[TENSOR][7, 7].fill_(v),
+            "every weight": lambda t, v=value: [x.fill_(v) for x in t.values()],
+        }.items():
+            words = ("NaN or infinity",)
+            yield Damage(f"{what} is {value}", WEIGHTS, rewritten(bend), words)
 
 
-def _is_twin(name: str, entry: Any, header: Mapping[str, Any]) -> bool:
-    same = name != "__metadata__" and name != TENSOR
-    return same and entry["shape"] == header[TENSOR]["shape"]
+def _swap(header: dict[str, Any]) -> None:
+    one, other = header[TENSOR], header[TENSOR.replace("layers.0", "layers.1")]
+    places = one["data_offsets"], other["data_offsets"]
+    other["data_offsets"], one["data_offsets"] = places
 
 
-# --- numbers --------------------------------------------------------------------------
+def _overlap(path: Path) -> None:
+    header, data = read_tensors(path)
+    header[TENSOR] = header[TENSOR.replace("layers.0", "layers.1")]
+    write_tensors(path, header, data)
 
 
-def _numbers() -> Iterator[Damage]:
-    values = {
-        "NaN": float("nan"), "infinity": float("inf"), "-infinity": -float("inf"),
-    }  # fmt: skip
-    for name, value in values.items():
-
-        def one(tensors: dict[str, torch.Tensor], value: float = value) -> None:
-            tensors[TENSOR][7, 7] = value
-
-        def every(tensors: dict[str, torch.Tensor], value: float = value) -> None:
-            for tensor in tensors.values():
-                tensor.fill_(value)
-
-        for what, change in (("one weight", one), ("every weight", every)):
-            yield from _of_each_model(
-                f"{what} is {name}", rewritten(WEIGHTS, change), "NaN or infinity"
-            )
+def _hole(path: Path) -> None:
+    header, data = read_tensors(path)
+    entries = [entry for name, entry in header.items() if name != "__metadata__"]
+    last = max(entries, key=lambda entry: entry["data_offsets"][1])
+    last["data_offsets"] = [end + 8 for end in last["data_offsets"]]
+    write_tensors(path, header, data + b"\0" * 8)
 
 
 # --- indices --------------------------------------------------------------------------
 
+PART = "part-1.safetensors"
+_PARTS: list[Any] = [
+    *("../base/model.safetensors", "/etc/passwd", "/dev/zero", "part-9.safetensors"),
+    *("../tuned/../base/model.safetensors", 1, None, [PART], "", ".", "..", "a\0b"),
+    *("a\nb.safetensors", "\x1b[2J.safetensors", "\ud800.safetensors", "x" * 5000),
+    *(INDEX, "config.json", "pytorch_model.bin", {"file": PART}, f"./{PART}/"),
+    "https://localhost:9/x.safetensors",
+]
+_INDICES: list[Any] = [
+    *([], 1, {"metadata": {}}, {"weight_map": [PART]}, {"weight_map": PART}),
+    *({"weight_map": None}, b"", b"{", b"\xff\xfe", b"[" * 200_000),
+]
+
 
 def _indices() -> Iterator[Damage]:
-    def with_index(make: Callable[[list[str]], Any]) -> Callable[[Path], None]:
-        def change(folder: Path) -> None:
-            header, _ = read_tensors(folder / WEIGHTS)
-            names = [name for name in header if name != "__metadata__"]
-            (folder / "part-1.safetensors").write_bytes((folder / WEIGHTS).read_bytes())
-            made = make(names)
-            if not isinstance(made, bytes):
-                made = json.dumps(made).encode()
-            (folder / INDEX).write_bytes(made)
-
-        return change
-
-    def all_in(place: Any) -> Callable[[list[str]], Any]:
-        return lambda names: {"metadata": {}, "weight_map": dict.fromkeys(names, place)}
-
-    part = "part-1.safetensors"
-    for name, place in {
-        "a file of another model": "../base/model.safetensors",
-        "a file of the system": "/etc/passwd",
-        "a file by its whole path": "/dev/zero",
-        "a way out and back": "../tuned/../base/model.safetensors",
-        "a file that is not there": "part-9.safetensors",
-        "a number": 1,
-        "null": None,
-        "a list": [part],
-        "nothing": "",
-        "its folder": ".",
-        "the folder above": "..",
-        "a name with a NUL": "a\0b",
-        "a name with a line break": "a\nb.safetensors",
-        "a name with an escape": "\x1b[2J.safetensors",
-        "an unpaired surrogate": "\ud800.safetensors",
-        "a name of 5000 letters": "x" * 5000,
-        "itself": INDEX,
-        "the configuration": "config.json",
-        "a pickle": "pytorch_model.bin",
-        "a mapping": {"file": part},
-        "a folder of its own": "./part-1.safetensors/",
-        "a place on the Web": "https://localhost:9/x.safetensors",
-    }.items():
-        yield from _of_each_model(
-            f"an index that names {name}", with_index(all_in(place)), INDEX
-        )
-    yield from _of_each_model("a good index", with_index(all_in(part)), harmless=True)
-    whole = {
-        "that is a list": [],
-        "that is a number": 1,
-        "that is empty": b"",
-        "that is not JSON": b"{",
-        "that is no text": b"\xff\xfe",
-        "that is nested deeply": b"[" * 200_000,
-        "without a map": {"metadata": {}},
-        "whose map is a list": {"weight_map": [part]},
-        "whose map is a string": {"weight_map": part},
-        "whose map is null": {"weight_map": None},
-    }
-    for name, content in whole.items():
-        yield from _of_each_model(
-            f"an index {name}", with_index(lambda _, c=content: c), INDEX
-        )
-    for name, make in {
-        "that lacks a tensor": lambda names: {
-            "weight_map": dict.fromkeys([n for n in names if n != TENSOR], part)
-        },
-        "with an empty map": lambda _: {"weight_map": {}},
-    }.items():
-        yield from _of_each_model(f"an index {name}", with_index(make))
-    yield from _of_each_model(
-        "an index with a tensor too many",
-        with_index(lambda names: {"weight_map": dict.fromkeys([*names, "x"], part)}),
-        INDEX,
-    )
-    yield from _of_each_model(
-        "an index whose size is wrong",
-        with_index(
-            lambda names: {
-                "metadata": {"total_size": -1},
-                "weight_map": dict.fromkeys(names, part),
-            }
-        ),
-        harmless=True,
-    )
-    yield from _of_each_model(
-        "an index that says a tensor is in the wrong one of two files", _in_wrong_file
-    )
+    for part in _PARTS:
+        yield _of_index(f"that names {shown(part)}", _all_in(part), INDEX)
+    yield _of_index("that is good", _all_in(PART), harmless=True)
+    for content in _INDICES:
+        yield _of_index(shown(content), lambda _, c=content: c, INDEX)
+    less = lambda names: _all_in(PART)([n for n in names if n != TENSOR])  # noqa: E731
+    yield _of_index("that lacks a tensor", less)
+    yield _of_index("with an empty map", lambda _: {"weight_map": {}})
+    more = lambda names: _all_in(PART)([*names, "x"])  # noqa: E731
+    yield _of_index("with a tensor too many", more, INDEX)
+    wrong = lambda n: _all_in(PART)(n) | {"metadata": {"total_size": -1}}  # noqa: E731
+    yield _of_index("whose size is wrong", wrong, harmless=True)
+    yield Damage("an index with a tensor in the wrong one of two files", "", _misplace)
 
 
-def _in_wrong_file(folder: Path) -> None:
+def _all_in(part: Any) -> Callable[[list[str]], dict[str, Any]]:
+    return lambda names: {"metadata": {}, "weight_map": dict.fromkeys(names, part)}
+
+
+def _of_index(
+    name: str, make: Callable[[list[str]], Any], *words: str, harmless: bool = False
+) -> Damage:
+    def change(folder: Path) -> None:
+        header, _ = read_tensors(folder / WEIGHTS)
+        names = [name for name in header if name != "__metadata__"]
+        shutil.copy(folder / WEIGHTS, folder / PART)
+        made = make(names)
+        content = made if isinstance(made, bytes) else json.dumps(made).encode()
+        (folder / INDEX).write_bytes(content)
+
+    return Damage(f"an index {name}", "", change, words, harmless)
+
+
+def _misplace(folder: Path) -> None:
     """Put two values of one tensor into two files, and the rest into one of them."""
     tensors = load_file(folder / WEIGHTS)
     alone = {"lm_head.weight": tensors.pop("lm_head.weight")}
     save_file(tensors, folder / "one.safetensors", {"format": "pt"})
     save_file(alone, folder / "two.safetensors", {"format": "pt"})
     (folder / WEIGHTS).unlink()
-    places = dict.fromkeys(tensors, "one.safetensors")
-    places["lm_head.weight"] = "one.safetensors"
+    places = dict.fromkeys([*tensors, *alone], "one.safetensors")
     places["model.norm.weight"] = "two.safetensors"
     (folder / INDEX).write_text(json.dumps({"weight_map": places}))
 
 
-# --- configurations -------------------------------------------------------------------
+# --- configurations and tokenizers ----------------------------------------------------
 
 _SIZES = (
-    "hidden_size",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "intermediate_size",
-    "vocab_size",
-    "num_key_value_heads",
-    "head_dim",
+    *("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size"),
+    *("vocab_size", "num_key_value_heads", "head_dim"),
 )
-_VALUES: dict[str, Any] = {
-    "0": 0,
-    "-1": -1,
-    "a billion": 10**9,
-    "2^63": 2**63,
-    "of 400 digits": 10**400,
-    "a fraction": 1.5,
-    "a word": "x",
-    "a list": [1],
-    "an empty list": [],
-    "a mapping": {"x": 1},
-    "infinity": float("inf"),
-    "NaN": float("nan"),
-}
+_VALUES: list[Any] = [
+    *(0, -1, 10**9, 2**63, 10**400, 1.5, "x", [1], [], {"x": 1}, INF, NAN),
+]
 
 
 def _configurations() -> Iterator[Damage]:
+    file = "config.json"
+    for key, value in itertools.product(_SIZES, _VALUES):
+        change = bent(lambda c, k=key, v=value: c.update({k: v}))
+        yield Damage(f"{key} is {shown(value)}", file, change)
     for key in _SIZES:
-        for name, value in _VALUES.items():
-            yield from _of_each_model(
-                f"{key} is {name}",
-                bent("config.json", lambda c, k=key, v=value: c.update({k: v})),
-            )
-    for key in _SIZES:
-        yield from _of_base(
-            f"no {key}", bent("config.json", lambda c, k=key: c.pop(k, None)),
-            harmless=True,
-        )  # fmt: skip
-    yield from _broken("config.json")
-    yield from _of_each_model(
-        "a part of a billion layers",
-        bent(
-            "config.json",
-            lambda c: c.update(text_config={"num_hidden_layers": 10**9}),
-        ),
-        harmless=True,
-    )
-
-
-def _broken(file: str, *, harmless: bool = False) -> Iterator[Damage]:
-    """Damage a file of JSON as a whole."""
-    for name, content in {
-        "empty": b"",
-        "of spaces": b" " * 1000,
-        "a list": b"[]",
-        "a number": b"1",
-        "null": b"null",
-        "a string": b'"x"',
-        "cut short": b'{"a": ',
-        "no text": b"\xff\xfe\x00\x80",
-        "nested deeply": b"[" * 200_000,
-        "mappings nested deeply": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
-        "a number of 5000 digits": b'{"a": ' + b"9" * 5000 + b"}",
-        "a page of a website": b"<!DOCTYPE html><html>404</html>",
-    }.items():
-        yield from _of_each_model(
-            f"{file} {name}", put(file, content), file, harmless=harmless
-        )
-    for name, change in places_taken(file).items():
-        yield from _of_each_model(f"{file} is {name}", change, harmless=harmless)
-
-
-# --- tokenizers -----------------------------------------------------------------------
+        change = bent(lambda c, k=key: c.pop(k, None))
+        yield Damage(f"no {key}", file, change, (), True, ("base",))
+    yield from _whole(file, file)
+    part = {"text_config": {"num_hidden_layers": 10**9}}
+    change = bent(lambda c: c.update(part))
+    yield Damage("a part of a billion layers", file, change, harmless=True)
 
 
 def _tokenizers() -> Iterator[Damage]:
-    for name, content in {
-        "empty": b"",
-        "a number": b"1",
-        "cut short": b'{"model": {',
-        "no text": b"\xff\xfe\x00",
-        "nested deeply": b"[" * 200_000,
-    }.items():
-        yield from _of_each_model(
-            f"tokenizer.json {name}", put("tokenizer.json", content), "tokenizer.json"
-        )
-    for name, change in places_taken("tokenizer.json").items():
-        yield Damage(
-            f"base: tokenizer.json is {name}",
-            lambda folder, c=change: c(folder / "base"),
-        )
-    yield from _broken("tokenizer_config.json", harmless=True)
+    yield from _whole("tokenizer.json", "tokenizer.json", models=("base",))
+    yield from _whole("tokenizer_config.json", harmless=True)
 
 
 # --- adapters -------------------------------------------------------------------------
 
-_SETTINGS: dict[str, Mapping[str, Any]] = {
+_SETTINGS: dict[str, list[Any]] = {
     "r": _VALUES,
     "lora_alpha": _VALUES,
-    "target_modules": {**_VALUES, "a slow pattern": "(a+)+$"},
-    "peft_type": {"PREFIX_TUNING": "PREFIX_TUNING", "null": None},
-    "base_model_name_or_path": {**_VALUES, "null": None},
+    "target_modules": [*_VALUES, "(a+)+$"],  # a slow pattern
+    "peft_type": ["PREFIX_TUNING", None],
+    "base_model_name_or_path": [*_VALUES, None],
+}
+_REFUSED = {  # the other settings may be merged
+    "r": [0, -1, "x", 10**9],
+    "lora_alpha": ["x", INF],
+}
+_Q = "base_model.model.model.layers.0.self_attn.q_proj"
+_A, _B = f"{_Q}.lora_A.weight", f"{_Q}.lora_B.weight"
+_OF_ADAPTERS: dict[str, Callable[[Tensors], Any]] = {
+    "without one A": lambda t: t.pop(_A),
+    "without one B": lambda t: t.pop(_B),
+    "without anything": lambda t: t.clear(),
+    "an A of another rank": lambda t: t.update({_A: t[_A][:2].clone()}),
+    "an A too narrow": lambda t: t.update({_A: t[_A][:, :8].clone()}),
+    "a B too short": lambda t: t.update({_B: t[_B][:8].clone()}),
+    "of rank zero": lambda t: t.update({_A: t[_A][:0], _B: t[_B][:, :0].clone()}),
+    "an A that is a vector": lambda t: t.update({_A: t[_A][0].clone()}),
+    "an A with another axis": lambda t: t.update({_A: t[_A][None]}),
+    "an A of integers": lambda t: t.update({_A: t[_A].to(torch.int32)}),
+    "all of booleans": lambda t: t.update({n: v.bool() for n, v in t.items()}),
+    "an A with NaN": lambda t: t[_A].fill_(NAN),
+    "a B with infinity": lambda t: t[_B].fill_(INF),
+    "of a module that is not there": lambda t: _renamed(t, "q_proj", "z_proj"),
+    "of a layer that is not there": lambda t: _renamed(t, "layers.0", "layers.9"),
+    "an A that nothing asked for": lambda t: t.update(extra=torch.ones(2)),
 }
 
 
+def _renamed(tensors: Tensors, old: str, new: str) -> None:
+    tensors |= {name.replace(old, new): tensors.pop(name) for name in (_A, _B)}
+
+
 def _adapters() -> Iterator[Damage]:
-    file, settings = "adapter_model.safetensors", "adapter_config.json"
-    surely = {("r", "0"), ("r", "-1"), ("r", "a word"), ("lora_alpha", "a word")}
-    surely |= {("r", "a billion"), ("lora_alpha", "NaN"), ("lora_alpha", "infinity")}
+    weights, settings = "adapter_model.safetensors", "adapter_config.json"
+    alone = ("adapter",)
     for key, values in _SETTINGS.items():
-        for name, value in values.items():
-            yield _of_adapter(
-                f"{key} is {name}",
-                bent(settings, lambda c, k=key, v=value: c.update({k: v})),
-                harmless=(key, name) not in surely,
-            )
-        yield _of_adapter(
-            f"no {key}", bent(settings, lambda c, k=key: c.pop(k, None)), harmless=True
-        )
-    first = "base_model.model.model.layers.0.self_attn.q_proj"
-    a, b = f"{first}.lora_A.weight", f"{first}.lora_B.weight"
-    tensors: dict[str, Callable[[dict[str, torch.Tensor]], Any]] = {
-        "without one A": lambda t: t.pop(a),
-        "without one B": lambda t: t.pop(b),
-        "without anything": lambda t: t.clear(),
-        "an A of another rank": lambda t: t.update({a: t[a][:2].clone()}),
-        "an A too narrow": lambda t: t.update({a: t[a][:, :8].clone()}),
-        "a B too short": lambda t: t.update({b: t[b][:8].clone()}),
-        "both of rank zero": lambda t: t.update({a: t[a][:0], b: t[b][:, :0].clone()}),
-        "an A that is a vector": lambda t: t.update({a: t[a][0].clone()}),
-        "an A with another axis": lambda t: t.update({a: t[a][None]}),
-        "an A of integers": lambda t: t.update({a: t[a].to(torch.int32)}),
-        "all of booleans": lambda t: t.update({n: v.bool() for n, v in t.items()}),
-        "an A with NaN": lambda t: t[a].fill_(float("nan")),
-        "a B with infinity": lambda t: t[b].fill_(float("inf")),
-        "of a module that is not there": lambda t: t.update(
-            {a.replace("q_proj", "z_proj"): t.pop(a),
-             b.replace("q_proj", "z_proj"): t.pop(b)}
-        ),
-        "of a layer that is not there": lambda t: t.update(
-            {a.replace("layers.0", "layers.9"): t.pop(a),
-             b.replace("layers.0", "layers.9"): t.pop(b)}
-        ),
-        "an A that nothing asked for": lambda t: t.update(extra=torch.ones(2)),
-    }  # fmt: skip
-    for name, change in tensors.items():
-        yield _of_adapter(f"weights {name}", rewritten(file, change))
-    for name, content in {"empty": b"", "no header": b"\xff" * 64}.items():
-        yield _of_adapter(f"weights {name}", put(file, content), file)
-    for name, content in {
-        "a list": b"[]",
-        "cut short": b"{",
-        "no text": b"\xff",
-    }.items():
-        yield _of_adapter(f"settings {name}", put(settings, content), settings)
-    for path in (file, settings):
-        for name, change in places_taken(path).items():
-            yield _of_adapter(f"{path} is {name}", change)
+        for value in values:
+            change = bent(lambda c, k=key, v=value: c.update({k: v}))
+            fine = value not in _REFUSED.get(key, []) and value is not NAN
+            name = f"{key} is {shown(value)}"
+            yield Damage(name, settings, change, (), fine, alone)
+        change = bent(lambda c, k=key: c.pop(k, None))
+        yield Damage(f"no {key}", settings, change, (), True, alone)
+    for name, bend in _OF_ADAPTERS.items():
+        yield Damage(f"weights {name}", weights, rewritten(bend), models=alone)
+    for file in (weights, settings):
+        yield from _whole(file, file, models=alone)
 
     def pickled(folder: Path) -> None:
-        (folder / file).unlink()
-        (folder / "adapter_model.bin").write_bytes(_pickle())
+        (folder / weights).unlink()
+        (folder / "adapter_model.bin").write_bytes(_PICKLE)
 
-    yield _of_adapter("weights that are a pickle", pickled, "pickled")
-
-
-def _of_adapter(
-    name: str, change: Change, *words: str, harmless: bool = False
-) -> Damage:
-    return Damage(
-        f"adapter: {name}",
-        lambda folder: change(folder / "adapter"),
-        words,
-        harmless,
-        "adapted.yml",
-    )
+    yield Damage("weights that are a pickle", "", pickled, ("pickled",), models=alone)
 
 
 # --- code -----------------------------------------------------------------------------
 
-
-class _Evil:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (exec, (EVIL,))
-
-
-def _pickle() -> bytes:
-    return pickle.dumps({"weight": _Evil()})
+_PICKLE = pickle.dumps({"weight": Evil(EVIL)})
+_CODE: list[tuple[str, str, Any]] = [
+    ("config.json", "AutoConfig", "modeling_x.Config"),
+    ("config.json", "AutoModelForCausalLM", "modeling_x.Model"),
+    ("tokenizer_config.json", "AutoTokenizer", ["modeling_x.Slow", None]),
+    ("tokenizer_config.json", "AutoTokenizer", "modeling_x.Slow"),
+]
 
 
 def _code() -> Iterator[Damage]:
     """Code of a stranger, which nobody has asked to be run."""
     for file in (
-        "pytorch_model.bin",
-        "model.bin",
-        "tokenizer.pkl",
-        "training_args.bin",
-    ):
-        yield from _of_each_model(
-            f"a pickle beside the weights: {file}", put(file, _pickle()), harmless=True
+        "pytorch_model.bin", "model.bin", "tokenizer.pkl", "training_args.bin",
+    ):  # fmt: skip
+        name = f"a pickle beside the weights: {file}"
+        yield Damage(name, file, put(_PICKLE), harmless=True)
+        alone = functools.partial(_pickle_alone, file)
+        yield Damage(f"a pickle alone: {file}", "", alone)
+    for (file, key, name), own in itertools.product(_CODE, (False, True)):
+        more: dict[str, Any] = {"auto_map": {key: name}}
+        if own:
+            more |= {"model_type": "magic", "tokenizer_class": "Slow"}
+        change = functools.partial(_with_code, file, more)
+        title = (
+            f"code in {file} for {key} {name} of {'its own' if own else 'a known'} kind"
         )
+        yield Damage(title, "", change, harmless=True)
 
-        def alone(folder: Path, file: str = file) -> None:
-            (folder / WEIGHTS).unlink()
-            (folder / file).write_bytes(_pickle())
 
-        yield from _of_each_model(f"a pickle alone: {file}", alone)
-    for kind, key, name in (
-        ("config.json", "AutoConfig", "modeling_x.Config"),
-        ("config.json", "AutoModelForCausalLM", "modeling_x.Model"),
-        ("tokenizer_config.json", "AutoTokenizer", ["modeling_x.Slow", None]),
-        ("tokenizer_config.json", "AutoTokenizer", "modeling_x.Slow"),
-    ):
-        for own in (False, True):
+def _pickle_alone(file: str, folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    (folder / file).write_bytes(_PICKLE)
 
-            def change(
-                folder: Path,
-                kind: str = kind,
-                key: str = key,
-                name: Any = name,
-                own: bool = own,
-            ) -> None:
-                (folder / "modeling_x.py").write_text(EVIL)
-                more: dict[str, Any] = {"auto_map": {key: name}}
-                if own:
-                    more |= {"model_type": "magic", "tokenizer_class": "Slow"}
-                bent(kind, lambda c: c.update(more))(folder)
 
-            said = "of its own" if own else "of a known kind"
-            yield from _of_each_model(
-                f"code in {kind} for {key} {name} {said}", change, harmless=True
-            )
+def _with_code(file: str, more: dict[str, Any], folder: Path) -> None:
+    (folder / "modeling_x.py").write_text(EVIL)
+    bent(lambda c: c.update(more))(folder / file)
 
 
 # --- folders --------------------------------------------------------------------------
 
+_FOLDERS: dict[str, Change] = {
+    "a file": lambda p: (shutil.rmtree(p), p.write_text("x")),
+    "a pipe": lambda p: (shutil.rmtree(p), os.mkfifo(p)),
+    "a link to itself": lambda p: (shutil.rmtree(p), p.symlink_to(p)),
+    "an empty folder": lambda p: (shutil.rmtree(p), p.mkdir()),
+    "gone": shutil.rmtree,
+}
+
 
 def _folders() -> Iterator[Damage]:
-    for name, change in places_taken(WEIGHTS).items():
-        yield from _of_each_model(f"{WEIGHTS} is {name}", change)
+    for name, change in _FOLDERS.items():
+        yield Damage(f"the folder is {name}", "", change)
+    yield Damage("the folder is a link", "", _linked, harmless=True)
 
-    def into_file(folder: Path) -> None:
-        shutil.rmtree(folder)
-        folder.write_text("x")
 
-    def into_pipe(folder: Path) -> None:
-        shutil.rmtree(folder)
-        os.mkfifo(folder)
-
-    def into_loop(folder: Path) -> None:
-        shutil.rmtree(folder)
-        folder.symlink_to(folder)
-
-    def emptied(folder: Path) -> None:
-        shutil.rmtree(folder)
-        folder.mkdir()
-
-    def linked(folder: Path) -> None:
-        folder.rename(folder.with_name("elsewhere"))
-        folder.symlink_to("elsewhere")
-
-    for name, change in {
-        "a file": into_file,
-        "a pipe": into_pipe,
-        "a link to itself": into_loop,
-        "an empty folder": emptied,
-        "gone": shutil.rmtree,
-    }.items():
-        yield from _of_each_model(f"the folder is {name}", change)
-    yield from _of_each_model("the folder is a link", linked, harmless=True)
+def _linked(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to("elsewhere")

@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import json
-import shutil
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
 from attack import Limits, Outcome, command
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
-
-from tiny_tokenizer import make_tokenizer
+from tiny_models import scratch, write_models
 
 
 @functools.cache
 def family() -> Path:
     """Make a base model, two fine-tunes and a text, once, in a folder of their own."""
-    place = Path(tempfile.mkdtemp(prefix="attacked-models-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    tokenizer = make_tokenizer([])
-    for seed, name in enumerate(("base", "a", "b")):
-        torch.manual_seed(0)
-        model = transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(
-                hidden_size=16,
-                intermediate_size=32,
-                num_hidden_layers=2,
-                num_attention_heads=2,
-                num_key_value_heads=2,
-                vocab_size=len(tokenizer),
-                max_position_embeddings=64,
-                bos_token_id=0,
-                eos_token_id=1,
-                pad_token_id=2,
-            )
-        )
-        torch.manual_seed(seed)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter) * 0.02 * min(seed, 1))
-        model.save_pretrained(place / name)
-        tokenizer.save_pretrained(place / name)
+    place = scratch("attacked-models-")
+    write_models(place, ("base", "a", "b"))
     (place / "text.txt").write_text("hello world plus one two three return " * 20)
     (place / "more.txt").write_text("def return one plus two hello world three " * 20)
     (place / "questions.yaml").write_text(json.dumps(_questions(place)))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 from attack import Outcome, command
 from quick_fronts import blank_pictures, configurations_read_once, fronts_of_few_points
+from tiny_models import scratch
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data" / "run_v1"
 CONFIG = """\
@@ -59,8 +58,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @functools.cache
 def made(*, finished: bool) -> Path:
     """Make a search, once; finished and merged, or stopped and looked at."""
-    folder = Path(tempfile.mkdtemp(prefix="attacked-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = scratch("attacked-")
     for model in (DATA / "hub").iterdir():
         (files,) = (model / "snapshots").iterdir()
         shutil.copytree(files, folder / "models" / model.name.rpartition("--")[2])
@@ -70,27 +68,10 @@ def made(*, finished: bool) -> Path:
         _do(folder, *SEARCH)
         _do(folder, "merge", "run", "out")
     else:
-        with _stopping_after(9):
+        with _stopping_after(21):
             _do(folder, *SEARCH, code=130)
         _do(folder, "select", "run")
     return folder
-
-
-@functools.cache
-def waiting() -> Path:
-    """Stop a search, once, of which some lines wait for their turn."""
-    folder = _copied(made(finished=False))
-    log = folder / "run" / "evaluations.jsonl"
-    lines = log.read_text().splitlines(keepends=True)
-    log.write_text("".join(lines[:2]))
-    (log.parent / "evaluations.early.jsonl").write_text("".join(lines[2:7]))
-    return folder
-
-
-def _copied(source: Path) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="attacked-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return shutil.copytree(source, folder, dirs_exist_ok=True)
 
 
 def _do(folder: Path, *words: str, code: int = 0) -> None:

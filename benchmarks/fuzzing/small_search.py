@@ -6,24 +6,21 @@ import atexit
 import csv
 import functools
 import json
-import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub
-import torch
-import transformers
 import yaml
 from attack import Limits, Outcome, command
 from hub_server import TOKEN, Hub, serve
 from quick_fronts import blank_pictures, fronts_of_few_points
 from tiny_demo import TINY
-from tiny_tokenizer import make_tokenizer
+from tiny_models import scratch, write_models
 
 EVALUATIONS = 12
 TASKS = ("one", "two")
@@ -37,12 +34,9 @@ _HUBS: dict[Path, tuple[Hub, ExitStack]] = {}
 @functools.cache
 def place() -> Path:
     """Make models, texts, a finished search and a merge, once for this process."""
-    folder, made_by = Path(tempfile.mkdtemp(prefix="small-search-")), os.getpid()
-    atexit.register(
-        lambda: os.getpid() == made_by and shutil.rmtree(folder, ignore_errors=True)
-    )
+    folder = scratch("small-search-")
     folder.chmod(0o755)
-    _in_a_fork(lambda: _make_models(folder))
+    write_models(folder, ("base", "a", "b"))
     for name in TASKS:
         text = {"one": "hello world, one plus two\n", "two": "def return three\n"}[name]
         (folder / f"{name}.txt").write_text(text * 40)
@@ -207,48 +201,3 @@ def _config(folder: Path, merge: str) -> dict[str, object]:
         "dtype": "float32",
         "map": {"tasks": tasks, "search": search, "merge": merge},
     }
-
-
-def _in_a_fork(make: Callable[[], None]) -> None:
-    """Do something in a process of its own: what has threads must not be forked."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            make()
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
-
-
-def _make_models(folder: Path) -> None:
-    transformers.utils.logging.disable_progress_bar()
-    base = _model(folder / "base", 0)
-    for number, name in enumerate("ab", start=1):
-        _model(folder / name, number, base)
-
-
-def _model(folder: Path, seed: int, near: Path | None = None) -> Path:
-    torch.manual_seed(seed)
-    tokenizer = make_tokenizer([])
-    config = transformers.LlamaConfig(
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=len(tokenizer),
-        max_position_embeddings=128,
-        tie_word_embeddings=False,
-    )
-    model = transformers.LlamaForCausalLM(config)
-    if near is not None:
-        parent = transformers.LlamaForCausalLM.from_pretrained(near)
-        model.load_state_dict(parent.state_dict())
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.02)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder

@@ -1,4 +1,4 @@
-"""A family of models that costs milliseconds, to be damaged."""
+"""Families of models that cost milliseconds, to be searched and damaged."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import json
 import shutil
 import struct
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from attack import Limits, command, held, refused
 from safetensors.torch import save_file
 from tiny_tokenizer import make_tokenizer
 
@@ -31,11 +34,15 @@ map:
 """
 
 
-@functools.cache
-def family() -> Path:
-    """Make a folder with a base model, a fine-tune, an adapter and a text, once."""
-    folder = Path(tempfile.mkdtemp(prefix="tiny-models-"))
+def scratch(prefix: str) -> Path:
+    """Make a folder for as long as this process lives."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def write_models(folder: Path, names: Sequence[str], noise: float = 0.002) -> None:
+    """Write a base model, whose name is the first, and others that are near it."""
     torch.manual_seed(0)
     tokenizer = make_tokenizer([])
     config = transformers.LlamaConfig(
@@ -52,18 +59,57 @@ def family() -> Path:
         tie_word_embeddings=False,
     )
     model = transformers.LlamaForCausalLM(config)
-    for name in ("base", "tuned"):
+    base = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for name in names:
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter) * 0.002)
+        model.load_state_dict(
+            {k: t + torch.randn_like(t) * noise for k, t in base.items()}
+        )
+
+
+@functools.cache
+def family() -> Path:
+    """Make a folder with a base model, a fine-tune, an adapter and a text, once."""
+    folder = scratch("tiny-models-")
+    write_models(folder, ("base", "tuned"))
     _write_adapter(folder / "adapter")
     (folder / "text.txt").write_text(TEXT)
     (folder / "merge.yml").write_text(CONFIG)
     adapted = CONFIG.replace("tuned", "base+adapter")
     (folder / "adapted.yml").write_text(adapted)
     return folder
+
+
+def searched(
+    folder: Path,
+    config: str,
+    words: Sequence[str],
+    *,
+    harmless: bool,
+    seconds: float = 30,
+    megabytes: float = 1000,
+) -> tuple[list[str], int]:
+    """Look at a family and search it: what is wrong, and how the search ended.
+
+    What is not ``harmless`` is refused before anything is measured, by ``words``.
+    """
+    problems, code = [], 0
+    judge = held if harmless else refused
+    for name in ("inspect", "search"):
+        run = ["run"] if name == "search" else []
+        outcome = command([name, config, *run], folder, Limits(seconds))
+        if name == "inspect":  # what is wrong stands in the table, on standard output
+            errors = [line for line in outcome.said.splitlines() if "error" in line]
+            outcome = replace(outcome, err="\n".join(errors))
+        if problem := judge(outcome, *(words if run else ()), seconds=seconds):
+            problems.append(f"{name}: {problem}")
+        if outcome.megabytes > megabytes:
+            problems.append(f"{name} took {outcome.megabytes:.0f} MB")
+        code = outcome.code
+    if not harmless and (folder / "run/evaluations.jsonl").exists():
+        problems.append("it was measured before it was refused")
+    return problems, code
 
 
 def copied(folder: Path) -> Path:

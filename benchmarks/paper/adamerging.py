@@ -7,8 +7,7 @@ descent which was stopped goes on where it was.
 
 The entropy of a text is that of the distribution over the next token, in nats, at every
 position that its loss would score, and that of a question the one of the distribution
-over its answers, which is what the paper takes of image classes. They are averaged over
-a task, and then over the tasks.
+over its answers. They are averaged over a task, and then over the tasks.
 """
 
 from __future__ import annotations
@@ -166,7 +165,7 @@ def per_layer(space: MergeSpace) -> MergeSpace:
             for i, part in enumerate(parts)
         ]
     bounds = np.tile([0.0, 1.0], (len(coefficients), 1))
-    return MergeSpace(template, tuple(coefficients), bounds)
+    return MergeSpace(template, tuple(coefficients), bounds, parents=space.parents)
 
 
 def minimise_entropy(

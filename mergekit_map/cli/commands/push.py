@@ -18,7 +18,7 @@ from mergekit_map.cli.options import FOLDER, readable_folder, starting
 from mergekit_map.cli.output import answer, is_terminal, with_output_options
 from mergekit_map.cli.screen import new_table
 from mergekit_map.errors import ConfigError, HubError
-from mergekit_map.utils.text import bytes_in_words
+from mergekit_map.utils.text import bytes_in_words, printable
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -183,12 +183,13 @@ def _show(plan: Plan) -> None:
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
     licence = plan.licence or "you are asked for it at the upload"
     size = bytes_in_words(sum(file.size for file in plan.files))
+    left_out = printable(", ".join(plan.left_out))
     lines = [
         f"{len(plan.files)} files, {size}, to {plan.target.url}",
         _visibility(plan),
         f"Licence: {licence}; of the parents: {', '.join(parents)}",
         *_unnamed(plan),
-        *([f"Not uploaded: {', '.join(plan.left_out)}"] if plan.left_out else []),
+        *([f"Not uploaded: {left_out}"] if left_out else []),
     ]
     for line in lines:
         console.print(Text() + line, soft_wrap=True)
