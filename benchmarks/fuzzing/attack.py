@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import importlib
+import math
 import os
 import re
 import resource
@@ -68,6 +69,8 @@ class Limits:
     user: int | None = None  # whose rights it has
     others: Mapping[str, str] = field(default_factory=dict)  # environment
     before: Callable[[], None] = lambda: None  # called in its process
+    after: float = math.inf  # seconds, after which something is done to its process
+    then: Callable[[int], object] = lambda _: None
 
 
 def command(
@@ -81,7 +84,7 @@ def command(
     child = os.fork()
     if child == 0:
         _be_the_command([str(word) for word in words], folder, out, err, limits)
-    ended, late = None, False
+    ended, late, disturbed = None, False, False
     while ended is None:
         number, status, used = os.wait4(child, os.WNOHANG)
         if number:
@@ -89,6 +92,9 @@ def command(
         elif not late and time.monotonic() - began > limits.seconds:
             late = True
             os.killpg(child, signal.SIGKILL)
+        elif not disturbed and time.monotonic() - began > limits.after:
+            disturbed = True
+            limits.then(child)
         else:
             time.sleep(0.005)
     texts = [path.read_text(errors="replace") for path in (out, err)]

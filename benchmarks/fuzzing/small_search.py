@@ -2,33 +2,61 @@
 
 from __future__ import annotations
 
-import atexit
 import csv
 import functools
 import json
+import os
 import shutil
+import socket
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import yaml
-from attack import Limits, Outcome, command
+from attack import Limits, Outcome, command, first
 from hub_server import TOKEN, Hub, serve
 from quick_fronts import blank_pictures, fronts_of_few_points
 from tiny_demo import TINY
 from tiny_models import scratch, write_models
 
-EVALUATIONS = 12
-TASKS = ("one", "two")
+TEXTS = {"one": "hello world, one plus two\n", "two": "def return three\n"}
 REPO = "me/merged"
 PUSH = ("push", "merged", REPO, "--run", "run", "--license", "mit", "--yes")
-DEMO = ("demo", "--out", "demo")
+SECONDS = 300  # of a command, at most
+PATIENT = Limits(SECONDS)
+# What changes a folder, or the Hub.
+CALLS = {
+    os: ("rename", "replace", "unlink", "remove", "link", "rmdir", "fsync", "mkdir"),
+    socket.socket: ("connect", "send", "sendall", "recv"),
+}
 _KEPT = ExitStack()  # of a process that is forked, for as long as it lives
 _HUBS: dict[Path, tuple[Hub, ExitStack]] = {}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command that is disturbed, what it needs, and what it makes."""
+
+    words: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    run: str | None = "run"  # whose files are to agree
+    out: str | None = None  # a checkpoint, that is whole or not there
+    next: tuple[str, ...] | None = None  # the next command, if it is another one
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What a command does that nobody disturbs."""
+
+    calls: int  # that change a folder, or the Hub
+    seconds: float
+    made: Mapping[str, Any]  # content of the files of its run folder
+    out: frozenset[str]  # files of the checkpoint
 
 
 @functools.cache
@@ -37,8 +65,7 @@ def place() -> Path:
     folder = scratch("small-search-")
     folder.chmod(0o755)
     write_models(folder, ("base", "a", "b"))
-    for name in TASKS:
-        text = {"one": "hello world, one plus two\n", "two": "def return three\n"}[name]
+    for name, text in TEXTS.items():
         (folder / f"{name}.txt").write_text(text * 40)
     for name, merge in (("config", "memory"), ("disk", "disk")):
         (folder / f"{name}.yml").write_text(yaml.safe_dump(_config(folder, merge)))
@@ -52,6 +79,21 @@ def place() -> Path:
     return folder
 
 
+def _config(folder: Path, merge: str) -> dict[str, object]:
+    tasks = {
+        name: {"perplexity": {"file": str(folder / f"{name}.txt")}, "block": 64}
+        for name in TEXTS
+    }
+    search = {"evaluations": 12, "remeasure": 2}
+    return {
+        "merge_method": "task_arithmetic",
+        "base_model": str(folder / "base"),
+        "models": [{"model": str(folder / name)} for name in "ab"],
+        "dtype": "float32",
+        "map": {"tasks": tasks, "search": search, "merge": merge},
+    }
+
+
 def copied(folder: Path, *names: str) -> Path:
     """Copy some of it to a folder, with a home of its own; config.yml always."""
     for name in ("config.yml", "disk.yml", "home", *names):
@@ -62,13 +104,14 @@ def copied(folder: Path, *names: str) -> Path:
 
 
 def run_in(
-    folder: Path, words: Sequence[str | Path], limits: Limits | None = None
+    folder: Path,
+    words: Sequence[str | Path],
+    limits: Limits = PATIENT,
 ) -> Outcome:
     """Run a command with home, scratch and cache in a folder, and quick fronts.
 
     What is pushed goes to the Hub of that folder; a demo trains models of no use.
     """
-    limits = limits or Limits(seconds=300)
     tmp = folder / "tmp"
     tmp.mkdir(exist_ok=True)
     others = {
@@ -93,21 +136,165 @@ def run_in(
     return command(words, folder, replace(limits, others=others, before=before))
 
 
-@atexit.register
-def _close_hubs() -> None:
-    """Close them while their threads can hear of it."""
-    while _HUBS:
-        _HUBS.popitem()[1][1].close()
+def _go_online(url: str) -> None:
+    huggingface_hub.constants.HF_HUB_OFFLINE = False
+    huggingface_hub.constants.HF_HUB_DISABLE_XET = True
+    huggingface_hub.constants.ENDPOINT = url
+
+
+def _train_little() -> None:
+    from mergekit_map.demo import family
+
+    family.FamilySizes = lambda: TINY
 
 
 def hub_of(folder: Path) -> Hub:
-    """Give the Hub that a folder is pushed to: an empty one for each folder."""
+    """Return the Hub that a folder is pushed to: an empty one for each folder."""
     if folder not in _HUBS:
         if len(_HUBS) > 2:
             _HUBS.pop(next(iter(_HUBS)))[1].close()
         stack = ExitStack()
         _HUBS[folder] = stack.enter_context(serve()), stack
     return _HUBS[folder][0]
+
+
+@functools.cache
+def undisturbed(case: Case) -> Undisturbed:
+    """Run a command by itself, and keep what it makes."""
+    with tempfile.TemporaryDirectory(prefix="attack-") as name:
+        folder = copied(Path(name), *case.needs)
+        count = folder / "count"
+
+        def before() -> None:
+            handle = os.open(count, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            at_each_call(lambda: os.write(handle, b"x"))
+
+        done = run_in(folder, case.words, Limits(SECONDS, before=before))
+        assert done.code == 0, done.said
+        files = ("front.json", "evaluations.jsonl", ".state/surrogates.json")
+        of = {f: _content(folder / case.run, f) for f in files} if case.run else {}
+        calls = len(count.read_text()) if count.exists() else 0
+        return Undisturbed(calls, done.seconds, of, _names(case, folder))
+
+
+def at_each_call(heard: Callable[[], object]) -> None:
+    """Call something before each call of this process that changes a folder."""
+
+    def wrapped(call: Callable[..., Any]) -> Callable[..., Any]:
+        def before(*arguments: Any, **named: Any) -> Any:
+            heard()
+            return call(*arguments, **named)
+
+        return before
+
+    for owner, names in CALLS.items():
+        for name in names:
+            setattr(owner, name, wrapped(getattr(owner, name)))
+
+
+def _content(run: Path, name: str) -> Any:
+    if name.endswith(".jsonl"):
+        # A checkpoint is measured by every merge; the name of a merge is also of where
+        # models lie, which for those of a demo is another folder each time.
+        found = [line for line in lines(run / name) if line["role"] != "checkpoint"]
+        return [{**line, "merge": ""} for line in found]
+    return json.loads((run / name).read_text())
+
+
+def _names(case: Case, folder: Path) -> frozenset[str]:
+    out = folder / case.out if case.out else None
+    if out is None or not out.is_dir():
+        return frozenset()
+    return frozenset(path.name for path in out.iterdir())
+
+
+def lines(log: Path) -> list[dict[str, object]]:
+    """Read the whole lines of a log, without how long they took."""
+    text = log.read_text() if log.exists() else ""
+    found = [json.loads(line) for line in text.split("\n")[:-1]]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in found]
+
+
+def logs(folder: Path) -> dict[str, list[dict[str, object]]]:
+    """Read the logs of a folder, but for what waits for its turn."""
+    found = [p for p in folder.rglob("evaluations*.jsonl") if "early" not in p.name]
+    return {str(path.relative_to(folder)): lines(path) for path in found}
+
+
+def goes_on(case: Case, folder: Path, before: Mapping[str, Sequence[object]]) -> str:
+    """Say whether the next command does not end as if nothing had happened."""
+    harmed, whole = lost(before, folder), _is_whole(case, folder)
+    before = logs(folder)
+    done = run_in(folder, case.next or case.words)
+    if done.code == 2 and "exists already" in done.err and whole:
+        # What was made is there; so that something comes next:
+        done = run_in(folder, ["report", case.run] if case.run else ["cache"])
+    if done.code:
+        return f"the next command: exit {done.code}: {done.said[-700:]}"
+    return first(
+        harmed,
+        lost(before, folder),
+        disagreement(folder / case.run) if case.run else "",
+        "" if case.next else _differs(case, folder),
+        "" if _is_whole(case, folder) else f"{case.out} is not whole",
+        wrongly_pushed(folder) if case.words == PUSH else "",
+    )
+
+
+def _is_whole(case: Case, folder: Path) -> bool:
+    return not case.out or _names(case, folder) == undisturbed(case).out
+
+
+def _differs(case: Case, folder: Path) -> str:
+    """Say whether a folder is not that of a command that nobody disturbed."""
+    for name, content in undisturbed(case).made.items():
+        if _content(folder / str(case.run), name) != content:
+            return f"{name} is not that of an undisturbed command"
+    return ""
+
+
+def lost(before: Mapping[str, Sequence[object]], folder: Path) -> str:
+    """Say whether logs lack lines that they had, or have some twice."""
+    after = {**dict.fromkeys(before, ()), **logs(folder)}
+    return first(*(_lost_of(before.get(n, ()), found, n) for n, found in after.items()))
+
+
+def _lost_of(before: Sequence[object], after: Sequence[Any], name: str) -> str:
+    had, has = (
+        Counter(json.dumps(line, sort_keys=True) for line in some)
+        for some in (before, after)
+    )
+    if gone := had - has:
+        return f"{gone.total()} lines are lost of {name}"
+    again = Counter(
+        json.dumps([line[k] for k in ("coefficients", "task", "merge")])
+        for line in after
+        # What failed is measured again, and documents of one merge by and by.
+        if line["role"] != "checkpoint" and "of" not in line and "error" not in line
+    )
+    doubled = [key for key, count in again.items() if count > 1]
+    return f"measured twice: {doubled[0]}" if doubled else ""
+
+
+def disagreement(run: Path) -> str:
+    """Say whether the files of a finished run folder do not say the same."""
+    if not (run / ".state" / "manifest.json").exists():
+        return f"{run.name} is not finished"
+    front = json.loads((run / "front.json").read_text())
+    chosen = front["selected"]
+    rows = list(csv.DictReader((run / "front.csv").read_text().splitlines()))
+    points = [row for row in rows if row["point"].isdigit()]
+    marked = [row["point"] for row in points if row["selected"] == "1"]
+    if len(points) != len(front["points"]) or marked != [str(chosen)]:
+        return (
+            f"front.csv has {len(points)} points, chosen {marked}; front.json {chosen}"
+        )
+    recipe = (run / "recipe.yml").read_text()
+    same = f"# {front['reason']}\n" + (run / f"recipes/{chosen:03}.yml").read_text()
+    if recipe != same:
+        return f"recipe.yml is not that of point {chosen}: {recipe[:80]!r}"
+    count = len(list(run.glob("recipes/[0-9]*.yml")))
+    return "" if count == len(front["points"]) else f"{count} recipes"
 
 
 def wrongly_pushed(folder: Path) -> str:
@@ -130,74 +317,3 @@ def _pushed_undisturbed() -> Mapping[str, bytes]:
         done = run_in(folder, PUSH)
         assert done.code == 0, done.said
         return dict(hub_of(folder).repositories[REPO].files)
-
-
-def _go_online(url: str) -> None:
-    huggingface_hub.constants.HF_HUB_OFFLINE = False
-    huggingface_hub.constants.HF_HUB_DISABLE_XET = True
-    huggingface_hub.constants.ENDPOINT = url
-
-
-def _train_little() -> None:
-    from mergekit_map.demo import family
-
-    family.FamilySizes = lambda: TINY
-
-
-def lines(log: Path) -> list[dict[str, object]]:
-    """Read the whole lines of a log, without how long they took."""
-    text = log.read_text() if log.exists() else ""
-    found = [json.loads(line) for line in text.split("\n")[:-1]]
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in found]
-
-
-def lost_or_doubled(before: Sequence[object], run: Path) -> str:
-    """Say whether a log lacks lines that it had, or has some twice."""
-    after = Counter(json.dumps(line, sort_keys=True) for line in lines(run))
-    had = Counter(json.dumps(line, sort_keys=True) for line in before)
-    if lost := had - after:
-        return f"{lost.total()} lines are lost of {run.name}"
-    again = Counter(
-        json.dumps([line[k] for k in ("coefficients", "task", "merge")])
-        for line in lines(run)
-        # What failed is measured again, and documents of one merge by and by.
-        if line["role"] != "checkpoint" and "of" not in line and "error" not in line
-    )
-    doubled = [key for key, count in again.items() if count > 1]
-    return f"measured twice: {doubled[0]}" if doubled else ""
-
-
-def disagreement(run: Path) -> str:
-    """Say whether the files of a finished run folder do not say the same."""
-    if not (run / "manifest.json").exists():
-        return f"{run.name} is not finished"
-    front = json.loads((run / "front.json").read_text())
-    chosen = front["selected"]
-    rows = list(csv.DictReader((run / "front.csv").read_text().splitlines()))
-    points = [row for row in rows if row["point"].isdigit()]
-    marked = [row["point"] for row in points if row["selected"] == "1"]
-    if len(points) != len(front["points"]) or marked != [str(chosen)]:
-        return (
-            f"front.csv has {len(points)} points, chosen {marked}; front.json {chosen}"
-        )
-    recipe = (run / "recipe.yml").read_text()
-    same = f"# {front['reason']}\n" + (run / f"recipes/{chosen:03}.yml").read_text()
-    if recipe != same:
-        return f"recipe.yml is not that of point {chosen}: {recipe[:80]!r}"
-    count = len(list(run.glob("recipes/*.yml")))
-    return "" if count == len(front["points"]) else f"{count} recipes"
-
-
-def _config(folder: Path, merge: str) -> dict[str, object]:
-    tasks = {
-        name: {"perplexity": {"file": str(folder / f"{name}.txt")}, "block": 64}
-        for name in TASKS
-    }
-    search = {"evaluations": EVALUATIONS, "remeasure": 2}
-    return {
-        "merge_method": "task_arithmetic",
-        "base_model": str(folder / "base"),
-        "models": [{"model": str(folder / name)} for name in "ab"],
-        "dtype": "float32",
-        "map": {"tasks": tasks, "search": search, "merge": merge},
-    }
