@@ -20,6 +20,7 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.utils.text import redact
 
 if TYPE_CHECKING:
+    from mergekit_map.results.answer import Answer
     from mergekit_map.results.front import Front
 
 _KEY = "mergekit_map.showing"
@@ -64,13 +65,12 @@ def answer(result: Path | None = None, **content: Any) -> None:
     known.result = result or known.result
 
 
-def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
-    """Set a front as the answer for programs."""
-    from mergekit_map.results.answer import answer as answer_of
+def answer_front(run: Path, front: Front, found: Answer, result: Path) -> None:
+    """Set a front and what it says as the answer for programs."""
     from mergekit_map.results.gains import gains
     from mergekit_map.results.limits import limits_in_words
 
-    found, limits = answer_of(front), limits_in_words(front)
+    limits = limits_in_words(front)
     merge = front.chosen.model_dump(mode="json", exclude={"recipe"})
     answer(
         result,

@@ -60,8 +60,8 @@ def search(
         from mergekit_map.cli.screen import after_search, show_answer, show_steps
 
     front = find_front(run, merge_options, import_file, **how)
-    answer_front(run, front, run)
     found = show_answer(front, verbose=output_options().verbose)
+    answer_front(run, front, found, run)
     show_steps(after_search(run, found))
 
 

@@ -56,9 +56,9 @@ def select(run: Path, *, verbose: bool, **choice: Any) -> None:
     folder = readable_folder(run)
     selection = select_point(folder, **choice)
     recipe = folder / "recipe.yml"
-    answer_front(folder, selection.front, recipe)
-    answer(recipe=selection.recipe, recipe_file=str(recipe))
     found = show_answer(selection.front, verbose=verbose)
+    answer_front(folder, selection.front, found, recipe)
+    answer(recipe=selection.recipe, recipe_file=str(recipe))
     if verbose:
         click.echo(f"\n{selection.recipe}", nl=False)
     click.echo(f"\nThe recipe is in {recipe}.")
@@ -106,9 +106,9 @@ def merge_and_show(
 
     with TerminalReporter() as reporter:
         merged = merge_point(run, out, selection, options, reporter, **where)
-    answer_front(run, merged.front, out)
-    answer(model=str(out), command=merged.command)
     found = show_answer(merged.front, verbose=output_options().verbose)
+    answer_front(run, merged.front, found, out)
+    answer(model=str(out), command=merged.command)
     click.echo(f"\n{out} holds this merge; mergekit alone writes the same with:")
     click.echo(f"  {merged.command}")
     show_steps(after_merge(run, out, found))
