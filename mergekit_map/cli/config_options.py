@@ -28,6 +28,7 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.utils.files import scratch_folder, write_atomically
 
 _METHOD = "task_arithmetic"
+_DENSE = {_METHOD, "linear"}
 
 
 def option_names(given: dict[str, Any]) -> list[str]:
@@ -96,6 +97,11 @@ def new_config_text(
     if base is None and method == _METHOD:
         raise click.UsageError(
             "Missing option '--base': the model that the others were fine-tuned from."
+        )
+    if given["density"] is not None and method in _DENSE:
+        raise click.UsageError(
+            f"--density: {method} drops no weights; leave it out, or choose a method "
+            "that does, such as --method ties"
         )
     tasks = template.new_tasks(given["texts"], given["benchmarks"])
     merge = template.NewMerge(

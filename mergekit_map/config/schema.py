@@ -188,6 +188,11 @@ class SelectSpec(Strict):
         known = {name: value for name, value in mine.items() if value is not None}
         return other.model_copy(update=known)
 
+    def without_limits(self) -> SelectSpec:
+        """Return this selection without its limits."""
+        kept = self.model_dump(exclude_unset=True, exclude={*_LIMITS})
+        return SelectSpec(**(kept or {"scalarization": "sum"}))
+
     def preference(self, tasks: Iterable[str]) -> Mapping[str, float]:
         """Weigh the tasks; by default alike those without a limit, or else all."""
         names = list(tasks)

@@ -37,7 +37,7 @@ def map_block(
     """Return the lines of a ``map:`` block; without tasks, with one per model to edit.
 
     ``settings`` are keys of ``search`` and ``select``. A merge on a base is required to
-    be no worse than the base.
+    be no worse than the base, unless they have limits.
     """
     names = list(tasks) or task_names(map(last_part, models))
     known = tasks or {
@@ -45,7 +45,7 @@ def map_block(
     }
     example = f"prefer: {flow_text(dict.fromkeys(names, 1))}"
     search, select = settings.get("search"), {**settings.get("select", {})}
-    if on_base:
+    if on_base and "require" not in select:
         select = {"not_worse_than": "base", **select}
     default = f"{{evaluations: {(len(models) + 1) * (len(models) + 2)}}}"
     return [

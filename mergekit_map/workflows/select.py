@@ -99,7 +99,8 @@ def select_point(
         margin: Instead of significance: by how many standard errors at least it must
             be better than these; less than 0 lets it be worse by as many.
         index: The number of the point.
-        limits: Whether the limits of the last choice hold where none is given.
+        limits: Whether the limits of the last choice hold where none is given; False
+            alone makes that choice again without them.
 
     Where the surrogates predict a better merge than all points of the front, that merge
     joins the front as its last point and gets a recipe.
@@ -125,6 +126,8 @@ def select_point(
         before = folder.read_front()
         if limits:
             select = before.select.limits_in(select)
+        elif not select.model_fields_set:
+            select = before.select.without_limits()
         front = _chosen(folder, before, select)
         joined = len(front.points) > len(before.points)
         _write_recipe(folder, front, joined=joined)

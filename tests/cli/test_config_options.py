@@ -12,6 +12,7 @@ import yaml
 
 from mergekit_map.cli.main import main
 from mergekit_map.config.presets import PRESETS
+from mergekit_map.config.template import map_block
 
 
 @pytest.fixture
@@ -58,6 +59,14 @@ def test_options_stand_for_a_configuration(
             "select": {"not_worse_than": "base"},
         },
     }
+
+
+def test_a_limit_of_the_command_line_is_the_only_one() -> None:
+    limits = {"require": {"fr": "95%"}}
+
+    lines = map_block(["a"], {"fr": "{}"}, {"select": limits}, on_base=True)
+
+    assert yaml.safe_load("\n".join(lines))["map"]["select"] == limits
 
 
 def test_a_base_of_the_hub_is_merged_as_bfloat16(
@@ -155,6 +164,7 @@ USAGE = {
     "run --base a --text fr.txt out": "Missing option '--model'",
     "run --base a --model b out": "Missing option '--text' or '--task'",
     "run --model b --text fr.txt out": "Missing option '--base'",
+    "run --base a --model b --text fr.txt --density 0.3 out": "drops no weights",
     "run --base a --model b --text no.txt out": "there is no file no.txt",
     "run --base a --model b --text b.csv out": "a .txt or .jsonl file was expected",
     "run --base a --model b --task gsm9k out": "did you mean 'gsm8k'?",

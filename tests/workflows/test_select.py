@@ -131,6 +131,8 @@ def test_a_preference_keeps_the_limits_unless_they_are_dropped(run: Path) -> Non
     assert number("--require", "math=0.65") == 1
     assert number("--prefer", "code=1") == 1
     assert number("--prefer", "code=1", "--no-limits") == 3
+    assert number("--require", "math=0.65") == 1
+    assert number("--no-limits") == 2
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def select(run: Path, *, verbose: bool, **choice: Any) -> None:
     answer(recipe=selection.recipe, recipe_file=str(recipe))
     if verbose:
         click.echo(f"\n{selection.recipe}", nl=False)
-    click.echo(f"\nThe recipe is in {recipe}.")
+    click.echo(f"\n{selection.front.reason} The recipe is in {recipe}.")
     show_steps(after_search(run, found))
 
 
