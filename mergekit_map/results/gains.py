@@ -19,7 +19,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from mergekit_map.results.front import UNKNOWN, Amount, Front, Gain, Merge, Reading
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
-from mergekit_map.results.multiple_testing import ALPHA, PairedMerges, compare
+from mergekit_map.results.multiple_testing import ALPHA, PairedMerges
 from mergekit_map.results.paired import Differences
 from mergekit_map.surrogates.arrays import IntArray, finite
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
@@ -159,11 +159,11 @@ def _verdicts(paired: PairedMerges, cells: IntArray) -> list[Verdict]:
     at = tuple(cells.T)
     own, other = paired.Y[at], paired.other[at]
     both = np.append(own, other)[None], np.append(other, own)[None]
-    stderr, items, answers = (
-        np.tile(row, 2)
+    errors = (
+        np.tile(row, 2)[None]
         for row in (paired.stderr[at], paired.items[at], paired.answers[at[1]])
     )
-    found = compare(*both, stderr[None], items[None], answers)
+    found = PairedMerges(*both, *errors).tested()
     ahead, behind = found.better.reshape(2, -1)
     return [
         "better" if better else "worse" if worse else "noise"

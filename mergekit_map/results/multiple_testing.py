@@ -79,46 +79,25 @@ class PairedMerges:
         return self.Y - self.other
 
     def tested(self) -> Comparisons:
-        """Test all differences together."""
-        return compare(self.Y, self.other, self.stderr, self.items, self.answers)
+        """Test all differences together; NaN where a value is.
 
-
-def compare(
-    Y: FloatArray,
-    other: FloatArray,
-    stderr: FloatArray,
-    items: FloatArray,
-    answers: BoolArray,
-) -> Comparisons:
-    """Compare merges, a row each, with others.
-
-    Args:
-        Y: (r, m) measured values of the merges.
-        other: (r, m) measured values of the merges they are compared with.
-        stderr: (r, m) standard errors of the differences; NaN where unknown: then
-            noise explains no difference.
-        items: (r, m) how many items a standard error was estimated from; infinite
-            where it is taken as known.
-        answers: (m,) whether items are right or wrong answers, and not amounts.
-
-    Returns:
-        Scores and p-values, NaN where a value is.
-    """
-    # Amounts may be as large as numbers go: then one is ahead by infinitely much.
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ahead = Y - other
-        tied = np.abs(ahead) <= TIE * np.abs(other)
-        scores = np.where(
-            answers,
-            _of_answers(ahead, stderr, items),
-            _of_amounts(ahead, stderr, items),
-        )
-    scores[tied] = 0
-    scores = np.where(np.isnan(ahead), np.nan, scores)
-    known = ~np.isnan(stderr) & ~np.isnan(ahead)
-    chances = np.where(np.isnan(scores), np.nan, np.where(scores > 0, 0.0, 1.0))
-    chances[known] = _adjusted(_upper_tail(scores[known]))
-    return Comparisons(scores, chances)
+        Noise explains no difference whose standard error is unknown.
+        """
+        # Amounts may be as large as numbers go: then one is ahead by infinitely much.
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ahead = self.ahead
+            tied = np.abs(ahead) <= TIE * np.abs(self.other)
+            scores = np.where(
+                self.answers,
+                _of_answers(ahead, self.stderr, self.items),
+                _of_amounts(ahead, self.stderr, self.items),
+            )
+        scores[tied] = 0
+        scores = np.where(np.isnan(ahead), np.nan, scores)
+        known = ~np.isnan(self.stderr) & ~np.isnan(ahead)
+        chances = np.where(np.isnan(scores), np.nan, np.where(scores > 0, 0.0, 1.0))
+        chances[known] = _adjusted(_upper_tail(scores[known]))
+        return Comparisons(scores, chances)
 
 
 def _of_amounts(ahead: FloatArray, stderr: FloatArray, items: FloatArray) -> FloatArray:

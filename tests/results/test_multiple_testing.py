@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mergekit_map.results.multiple_testing import ALPHA, Comparisons, compare
+from mergekit_map.results.multiple_testing import ALPHA, Comparisons, PairedMerges
 from mergekit_map.results.paired import stderrs_of_differences
 from mergekit_map.surrogates.arrays import FloatArray
 
@@ -25,7 +25,7 @@ def against_one(
     shape = np.broadcast_shapes(Y.shape, np.shape(stderr))
     full = [np.broadcast_to(np.asarray(x, float), shape) for x in (stderr, items)]
     kinds = np.full(shape[1], answers)
-    return compare(Y, np.broadcast_to(other, shape), *full, kinds)
+    return PairedMerges(Y, np.broadcast_to(other, shape), *full, kinds).tested()
 
 
 def dominating(found: Comparisons) -> FloatArray:
