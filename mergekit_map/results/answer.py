@@ -225,8 +225,7 @@ def prediction(reading: Reading, unit: str = "") -> str:
     """Write a prediction, named as such: ``predicted 4.02 ± 0.006 (model)``."""
     if reading.value is None:
         return "-"
-    stderr = f" ± {reading.stderr:.1g}" if reading.stderr else ""
-    return f"predicted {reading.value:.4g}{stderr} {unit}".rstrip() + " (model)"
+    return f"predicted {reading} {unit}".rstrip() + " (model)"
 
 
 def perplexities(front: Front, found: Gains) -> Iterator[str]:

@@ -252,11 +252,8 @@ def best_single(front: Front, task: str) -> Merge | None:
 
 def rival_of(front: Front, label: str, task: str) -> Merge | None:
     """Return the merge of a row: base, soup or best parent."""
-    return best_single(front, task) if label == BEST_PARENT else labelled(front, label)
-
-
-def labelled(front: Front, label: str) -> Merge | None:
-    """Return the reference point with a label."""
+    if label == BEST_PARENT:
+        return best_single(front, task)
     return next((a for a in front.anchors if a.label == label), None)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -170,12 +169,7 @@ def _checked(identity: dict[str, JsonValue]) -> dict[str, JsonValue]:
     Raises:
         ValueError: with the place in it.
     """
-    for place, value in _leaves(identity, ""):
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{place}: a finite number is wanted, got {value}")
-        # Templates of chats are of many lines; nothing else is shown of a text.
-        if isinstance(value, str) and NO_LINE.search(value.replace("\n", "")):
-            raise ValueError(f"{place}: lines of text are wanted, got {value[:40]!r}")
+    _refuse_odd(identity, "")
     try:
         _Shape.model_validate(identity)
     except ValidationError as error:
@@ -192,13 +186,17 @@ def device_of(identity: Identity) -> str | None:
     return device if isinstance(device, str) else None
 
 
-def _leaves(content: Any, place: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(content, dict):
-        for key, value in content.items():
-            yield place, key
-            yield from _leaves(value, f"{place}.{key}".lstrip("."))
-    elif isinstance(content, list):
-        for index, value in enumerate(content):
-            yield from _leaves(value, f"{place}.{index}")
-    else:
-        yield place, content
+def _refuse_odd(content: Any, place: str) -> None:
+    match content:
+        case dict():
+            for key, value in content.items():
+                _refuse_odd(key, place)
+                _refuse_odd(value, f"{place}.{key}".lstrip("."))
+        case list():
+            for index, value in enumerate(content):
+                _refuse_odd(value, f"{place}.{index}")
+        case float() if not math.isfinite(content):
+            raise ValueError(f"{place}: a finite number is wanted, got {content}")
+        # Templates of chats are of many lines; nothing else is shown of a text.
+        case str() if NO_LINE.search(content.replace("\n", "")):
+            raise ValueError(f"{place}: lines of text are wanted, got {content[:40]!r}")
