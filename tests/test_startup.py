@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -234,3 +235,11 @@ def test_options_mean_what_they_mean_to_mergekit(arguments: str) -> None:
     # Where no device is asked for, ours is the one that is there, and not yet known.
     device = stock.device if arguments else None
     assert ours == stock.model_copy(update={"device": device})
+
+
+def test_deprecations_among_libraries_are_not_shown() -> None:
+    command = click.command(merging("starting")(lambda merge_options: merge_options))
+    command.main([], standalone_mode=False)
+
+    # An error here, unless the command has silenced it.
+    warnings.warn("renamed in a library", FutureWarning, stacklevel=2)

@@ -15,6 +15,7 @@ import importlib.util
 import logging
 import os
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -168,6 +169,8 @@ def _silence_libraries() -> None:
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.getLogger().setLevel(logging.ERROR)
     logging.getLogger("mergekit_map").setLevel(logging.WARNING)
+    # One library tells another so: peft, of transformers, for every adapter.
+    warnings.simplefilter("ignore", FutureWarning)
 
 
 class _Later(ModuleType):

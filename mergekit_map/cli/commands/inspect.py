@@ -139,7 +139,7 @@ def _about_figures(inspection: Inspection) -> Iterator[str]:
     weights = inspection.weights
     if weights.read and not weights.exact:
         n_read, total = map(count_in_words, (weights.read, weights.parameters))
-        yield f"Read were {n_read} of {total} parameters, in evenly spread rows."
+        yield f"{n_read} of {total} parameters were read, in evenly spread rows."
     if any(model.norm_ratio is not None for model in inspection.models):
         yield "The norm ratio is |task vector| / |base|: 0.01 to 0.02 in the paper."
     if weights.on_the_hub:
