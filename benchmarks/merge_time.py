@@ -1,13 +1,15 @@
 """How long writing a merge takes, beside measuring 8,192 tokens with it.
 
     python benchmarks/merge_time.py [--methods ties ...] [--models 2 4] [--layers 30]
+        [--size 135m|1b|8b] [--device cuda]
 
-A random Llama of the shape of SmolLM2-135M in bfloat16 with tied embeddings, and small
-noise in place of fine-tunes; one thread. For each method and number of models: seconds
-of processor time of writing a merge and of copying a model (medians of five), of
-measuring 8,192 tokens as the perplexity task does (once, with the first merge), the
-ratio of the first to the last, and whether the tensors are, bit for bit, those of stock
-mergekit. 3 GB of memory, and ten minutes.
+A random Llama of the shape of SmolLM2-135M, or of a larger one, in bfloat16 with tied
+embeddings, and small noise in place of fine-tunes; one thread, or a GPU. For each
+method and number of models: seconds of writing a merge and of copying a model (medians
+of five), of measuring 8,192 tokens as the perplexity task does (once, with the first
+merge), the ratio of the first to the last, and whether the tensors are, bit for bit,
+those of stock mergekit. Seconds of a CPU are processor time. 3 GB of memory, and ten
+minutes, by default.
 """
 
 from __future__ import annotations
@@ -32,6 +34,12 @@ from mergekit_map.tasks.memory import keep_freed_memory
 
 METHODS = ("task_arithmetic", "ties", "dare_linear", "dare_ties")
 TOKENS, BLOCK = 8192, 1024
+# Hidden, inner, layers, heads, heads of keys, vocabulary
+SHAPES = {
+    "135m": (576, 1536, 30, 9, 3, 49152),
+    "1b": (2048, 8192, 16, 32, 8, 32000),
+    "8b": (4096, 14336, 32, 32, 8, 128256),
+}
 SHARED = {"normalize": False, "lambda": 1.0, "rescale": True, "int8_mask": False}
 HEAD = (
     "| method | models | write, s | copy, s | 8,192 tokens, s | write / tokens | bits |"
@@ -43,8 +51,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", nargs="*", default=METHODS)
     parser.add_argument("--models", type=int, nargs="*", default=[2, 4])
-    parser.add_argument("--layers", type=int, default=30)
+    parser.add_argument("--layers", type=int, help="fewer than the shape has")
+    parser.add_argument("--size", choices=SHAPES, default="135m")
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
+    torch.set_default_device(arguments.device)
     torch.set_num_threads(1)
     torch.set_grad_enabled(mode=False)
     keep_freed_memory()
@@ -52,12 +63,12 @@ def main() -> None:
     print(f"{HEAD}\n| --- | ---: | ---: | ---: | ---: | ---: | --- |")
     for method in arguments.methods:
         for n in arguments.models:
-            model = random_model(arguments.layers)
-            merge = recorded(model, method, n)
+            model = random_model(arguments.size, arguments.layers)
+            merge = recorded(model, method, n, arguments.size)
             coefficients = {f"m{i}": 0.3 + 0.1 * i for i in range(n)}
             writes, copies = times(merge, coefficients)
             measuring = measuring or seconds(partial(measure, model))
-            same = is_stock(model, method, coefficients)
+            same = is_stock(model, method, coefficients, arguments.size)
             print(
                 f"| {method} | {n} | {writes:.3f} | {copies:.3f} | {measuring:.1f} "
                 f"| {writes / measuring:.1%} | {'the same' if same else 'OTHERS'} |",
@@ -75,27 +86,28 @@ def times(merge: ResidentMerge, coefficients: dict[str, float]) -> tuple[float, 
     return statistics.median(writes), statistics.median(copies)
 
 
-def random_model(layers: int) -> LlamaForCausalLM:
-    """Build a Llama of the shape of SmolLM2-135M."""
+def random_model(size: str, layers: int | None) -> LlamaForCausalLM:
+    """Build a Llama of some shape."""
     torch.manual_seed(0)
+    hidden, inner, all_layers, heads, of_keys, vocabulary = SHAPES[size]
     config = LlamaConfig(
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=layers,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        vocab_size=49152,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_hidden_layers=layers or all_layers,
+        num_attention_heads=heads,
+        num_key_value_heads=of_keys,
+        vocab_size=vocabulary,
         max_position_embeddings=2048,
         tie_word_embeddings=True,
     )
     return LlamaForCausalLM(config).bfloat16().eval()
 
 
-def groups(n: int, layers: int) -> Iterator[TensorGroup]:
+def groups(n: int, size: str, layers: int) -> Iterator[TensorGroup]:
     """Draw the tensors of base and fine-tunes, the same ones each time."""
     names = [f"m{i}" for i in range(n)]
-    noise = torch.Generator().manual_seed(n)
-    for name, base in random_model(layers).named_parameters():
+    noise = torch.Generator(torch.get_default_device()).manual_seed(n)
+    for name, base in random_model(size, layers).named_parameters():
         tuned = [
             base + (torch.randn(base.shape, generator=noise) * 1e-3).bfloat16()
             for _ in names
@@ -105,7 +117,7 @@ def groups(n: int, layers: int) -> Iterator[TensorGroup]:
         )
 
 
-def recorded(model: LlamaForCausalLM, method: str, n: int) -> ResidentMerge:
+def recorded(model: LlamaForCausalLM, method: str, n: int, size: str) -> ResidentMerge:
     """Record a merge of tensors that never were on a disk."""
     names = [f"m{i}" for i in range(n)]
     each = {"weight": dict.fromkeys(names, 0.5), "density": dict.fromkeys(names, 0.5)}
@@ -113,7 +125,7 @@ def recorded(model: LlamaForCausalLM, method: str, n: int) -> ResidentMerge:
     replays: dict[str, Replay] = {}
     torch.manual_seed(1)
     with recording(replays.__setitem__):
-        for group in groups(n, len(model.model.layers)):
+        for group in groups(n, size, len(model.model.layers)):
             twin.merge_group(group, **SHARED, **each)
     zero = {(tensor, name): 0.0 for tensor in replays for name in names}
     slopes = {name: {(tensor, name): 1.0 for tensor in replays} for name in names}
@@ -121,7 +133,7 @@ def recorded(model: LlamaForCausalLM, method: str, n: int) -> ResidentMerge:
 
 
 def is_stock(
-    model: LlamaForCausalLM, method: str, coefficients: dict[str, float]
+    model: LlamaForCausalLM, method: str, coefficients: dict[str, float], size: str
 ) -> bool:
     """Compare the tensors of the model with those of stock mergekit, bit by bit."""
     stock = merge_methods.get(method)
@@ -129,7 +141,7 @@ def is_stock(
     found = dict(model.named_parameters())
     torch.manual_seed(1)
     same = []
-    for group in groups(len(coefficients), len(model.model.layers)):
+    for group in groups(len(coefficients), size, len(model.model.layers)):
         merged = stock.merge_group(
             group, **SHARED, weight=coefficients, density=density
         )
@@ -140,7 +152,7 @@ def is_stock(
 
 def measure(model: LlamaForCausalLM) -> None:
     """Compute the losses of a text, in passes of one block."""
-    ids = torch.randint(49152, (TOKENS // BLOCK, BLOCK + 1))
+    ids = torch.randint(model.config.vocab_size, (TOKENS // BLOCK, BLOCK + 1))
     predicted = next_tokens(model)
     with torch.inference_mode():
         for block in ids:
@@ -155,10 +167,14 @@ def copy(source: list[torch.Tensor], model: torch.nn.Module) -> None:
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Measure processor time."""
-    started = time.process_time()
+    """Measure processor time, or the time until a GPU is done."""
+    gpu = torch.get_default_device().type == "cuda"
+    clock = time.perf_counter if gpu else time.process_time
+    started = clock()
     action()
-    return time.process_time() - started
+    if gpu:
+        torch.cuda.synchronize()
+    return clock() - started
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ of the clock and the best of three.
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib
 import json
 import os
 import subprocess
@@ -22,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,8 +37,43 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULT, PICTURE = HERE / "results" / "scale.md", ROOT / "docs" / "scale.png"
 LEFT = "a checkpoint per candidate"
-# As this program measures: in bfloat16 answers tie, as half_precision.py shows.
+# As this program measures: in bfloat16 answers tie.
 SOFTMAX = {"softmax_dtype": "float32"}
+
+
+# What is booked where: the innermost of these counts.
+PLACES = {
+    "forward passes": [
+        "transformers:LlamaForCausalLM.forward",
+        "transformers:LlamaModel.forward",
+        "mergekit_map.tasks.loglikelihood:_predict",
+    ],
+    "loss of the logits": ["torch.nn.functional:cross_entropy"],
+    "writing merges": ["mergekit_map.merging.in_memory:ResidentMerge.write"],
+    "recording, loading": ["mergekit_map.evaluation.evaluator:resident_merge"],
+    "preparing tasks": ["mergekit_map.evaluation.evaluator:prepare_tasks"],
+    "measuring, the rest": ["mergekit_map.search.loop:measure"],
+    "log and records": [
+        "mergekit_map.results.log:EvaluationLog.append",
+        "mergekit_map.results.samples:AnswerStore.write",
+    ],
+    "planning: fits": [
+        "mergekit_map.search.loop:_fitted",
+        "mergekit_map.search.finish:fit_surrogates",
+        "mergekit_map.search.planning:fit_surrogates",
+    ],
+    "planning: next merge": ["mergekit_map.search.loop:next_round"],
+    "planning: NSGA": ["mergekit_map.search.finish:predicted_front"],
+    "planning: the end": ["mergekit_map.search.loop:end_search"],
+    "planning, the rest": ["mergekit_map.workflows.search_loop:run_study"],
+    "front and verdicts": ["mergekit_map.workflows.search:found_front"],
+    "differences": ["mergekit_map.workflows.search:with_differences"],
+    "recipes": ["mergekit_map.workflows.search:write_recipes"],
+    "front.json, pictures": ["mergekit_map.workflows.search:save_front"],
+    "reading the project": ["mergekit_map.evaluation.project:load_project"],
+    "imports": ["_frozen_importlib:_find_and_load"],
+}
+FORWARD, IMPORTS = "forward passes", "imports"
 
 
 @dataclass(frozen=True)
@@ -274,7 +312,6 @@ def prepare(folder: Path, point: Point) -> Path:
 
 def measure(point: Point) -> dict[str, Any]:
     """Search, or make the rival's way; in this process."""
-    import overhead
     import transformers
 
     from mergekit_map import load_project, search_front
@@ -290,13 +327,13 @@ def measure(point: Point) -> dict[str, Any]:
         wanted = ["--point", json.dumps(vars(point))]
         subprocess.run([*alone, *wanted], check=True, env=environment())
         config = folder / "config.yml"
-        run, books = folder / "run", overhead.Books()
-        for place, functions in overhead.PLACES.items():
+        run, books = folder / "run", Books()
+        for place, functions in PLACES.items():
             for function in functions:
                 books.watch(place, function)
         books.begin()
         memory = Memory()
-        search_front(load_project(config), run, overhead.Silent())
+        search_front(load_project(config), run, Silent())
         books.close()
         peak = memory.stop()
         size = (folder / "base" / "model.safetensors").stat().st_size
@@ -308,11 +345,11 @@ def measure(point: Point) -> dict[str, Any]:
             return {**common, **rival(folder, config, merges, measured)}
         of = books.seconds
         planning = sum(s for place, s in of.items() if place.startswith("planning"))
-        seconds = sum(of.values()) - of[overhead.IMPORTS]
+        seconds = sum(of.values()) - of[IMPORTS]
         return {
             **common,
             "seconds": seconds,
-            "forward": of[overhead.FORWARD],
+            "forward": of[FORWARD],
             "writing": of["writing merges"],
             "opening": of["recording, loading"] + of["preparing tasks"],
             "planning": planning,
@@ -367,6 +404,83 @@ def rival(
             own = max(own, abs(value - alone[name]["acc,none"]))
     seconds = time.process_time() - started - beside
     return {"seconds": seconds, "written": written, "far": far, "own": own}
+
+
+class Books:
+    """Books processor time to the innermost of named functions."""
+
+    def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
+        self._clock = clock
+        self.seconds: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        self._open = ["the rest"]
+        self._since = self._clock()
+
+    def watch(self, place: str, function: str) -> None:
+        """Book what a function or method takes from now on."""
+        module, _, path = function.partition(":")
+        owner: object = importlib.import_module(module)
+        *parents, name = path.split(".")
+        for parent in parents:
+            owner = getattr(owner, parent)
+        if not hasattr(owner, name):
+            print(f"{function} is no more: its time is elsewhere", file=sys.stderr)
+            return
+        setattr(owner, name, self._booking(place, getattr(owner, name)))
+
+    def _booking(self, place: str, original: Callable[..., object]) -> object:
+        @functools.wraps(original)
+        def booked(*arguments: object, **more: object) -> object:
+            self.calls[place] += place != self._open[-1]
+            self._turn()
+            self._open.append(place)
+            try:
+                found = original(*arguments, **more)
+            finally:
+                self._turn()
+                self._open.pop()
+            # What a context does when it is entered counts, too.
+            return self._entered(place, found) if hasattr(found, "gen") else found
+
+        return booked
+
+    def _entered(self, place: str, context: object) -> object:
+        enter = type(context).__enter__
+
+        class Entered:
+            def __enter__(inner) -> object:
+                return self._booking(place, lambda: enter(context))()
+
+            def __exit__(inner, *error: object) -> object:
+                return context.__exit__(*error)
+
+        return Entered()
+
+    def _turn(self) -> None:
+        now = self._clock()
+        self.seconds[self._open[-1]] += now - self._since
+        self._since = now
+
+    def begin(self) -> None:
+        """Forget what was booked before."""
+        self._since = self._clock()
+        self.seconds.clear()
+        self.calls.clear()
+
+    def close(self) -> None:
+        """Book the last moments."""
+        self._turn()
+
+
+class Silent:
+    """Hears of a search, and says what it has to say."""
+
+    def progress(self, progress: object) -> None:
+        """Say nothing."""
+
+    def notice(self, text: str) -> None:
+        """Print it."""
+        print(text)
 
 
 class Memory(threading.Thread):
