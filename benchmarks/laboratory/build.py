@@ -12,9 +12,7 @@ FAMILY is one of
 - ``lora``: the base of ``mixed``, and the same six as LoRA adapters of it.
 
 The base has learnt all domains, and each fine-tune leans towards one. Each is measured
-by the loss on held-out text, by multiple choice, and those of arithmetic and logic by
-answers they generate. Sizes: demo (0.3 M parameters), 5m, 20m, 100m, and for a GPU 300m
-and 1b.
+by the loss on held-out text. Sizes: demo (0.3 M parameters), 5m, 20m.
 
 FOLDER/FAMILY-SIZE gets the models and, last, ``family.json``, which says what they do.
 A model that is finished is not trained again; same machine, same seed, same bytes.
@@ -62,9 +60,6 @@ def show(family: Family) -> None:
         ratio = facts["norm_ratios"].get(name)
         shown = "" if ratio is None else f"   ratio {ratio:.1%}"
         click.echo(f"{name:>10}" + "".join(f"{x:9.3f}" for x in losses) + shown)
-    for tasks in family.facts.get("own", {}).values():
-        for task, (base, tuned) in tasks.items():
-            click.echo(f"{task:>22} base {base:.3f} tuned {tuned:.3f}")
     total = sum(family.facts["seconds"].values())
     click.echo(f"trained for {total / 60:.1f} minutes")
 

@@ -24,18 +24,16 @@ def describe(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Measure base and fine-tunes.
 
     ``losses`` has a row for the base, each fine-tune, the mean of all and the sum of
-    all task vectors; ``own`` has every other task, by the base and by its own model.
+    all task vectors.
     """
     family = read(folder, facts)
     names = [model.name for model in family.models]
     losses = _losses(family, names)
-    own = {name: values for name in names for values in [_own(family, name)]}
     ratios = _norm_ratios(family)
     rows = ("base", *names, "mean", "sum")
     return {
         "norm_ratios": {name: round(ratio, 5) for name, ratio in ratios.items()},
         "losses": dict(zip(rows, losses.round(4).tolist(), strict=True)),
-        "own": own,
         "precision": precision(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -48,7 +46,6 @@ def check(folder: Path, facts: Mapping[str, Any]) -> None:
     """Refuse a family whose fine-tunes do not gain, or go far; say all at once."""
     wrong = [
         *_poor_losses(facts),
-        *_poor_scores(facts),
         *(
             f"the task vector of {name} has {ratio:.1%} of the base's 1-norm, more "
             f"than {_LARGEST_RATIO:.0%}"
@@ -69,14 +66,6 @@ def _losses(family: Family, names: Sequence[str]) -> Array:
     return measure(configuration(family, names, "loss"), X)
 
 
-def _own(family: Family, name: str) -> dict[str, list[float]]:
-    """Measure a model's tasks that ask, by the base and by the model."""
-    asked = [t.name for t in family.tasks if t.model == name and t.kind != "loss"]
-    values = measure(configuration(family, [name], asked), np.array([[0.0], [1.0]]))
-    columns = values.T.round(4).tolist()
-    return dict(zip(asked, columns, strict=True))
-
-
 def _poor_losses(facts: Mapping[str, Any]) -> list[str]:
     losses = facts["losses"]
     gains = {
@@ -87,17 +76,6 @@ def _poor_losses(facts: Mapping[str, Any]) -> list[str]:
         f"{name} gains {gain:.3f} nats on its own text, less than {_SMALLEST_GAIN}"
         for name, gain in gains.items()
         if gain < _SMALLEST_GAIN
-    ]
-
-
-def _poor_scores(facts: Mapping[str, Any]) -> list[str]:
-    """Name the scores that are below the base's by more than two standard errors."""
-    questions = facts["schedules"]["questions"]
-    return [
-        f"{task} is {tuned:.3f}, and {base:.3f} by the base"
-        for tasks in facts["own"].values()
-        for task, (base, tuned) in tasks.items()
-        if tuned < base - 2 * (base * (1 - base) / questions) ** 0.5
     ]
 
 

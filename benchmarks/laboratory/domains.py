@@ -19,7 +19,6 @@ from logic import split_expressions, write_facts
 from manual_pages import draw_pages
 
 from mergekit_map.demo.corpus import Corpus, CorpusSizes, Split, read_corpus
-from mergekit_map.demo.tasks import Question, math_questions
 
 LANGUAGES = {
     "english": "",
@@ -53,11 +52,10 @@ class Sources:
 
 @dataclass(frozen=True)
 class Domain:
-    """Text to train on and text held out; what is asked, if it is no line of text."""
+    """Text to train on and text held out."""
 
     name: str
     text: Split
-    questions: tuple[Question, ...] = ()
 
 
 def read_domain(name: str, sources: Sources) -> Domain:
@@ -140,10 +138,7 @@ def _python(sources: Sources) -> Domain:
 
 
 def _arithmetic(sources: Sources) -> Domain:
-    corpus = _python_corpus(sources)
-    problems = corpus.held_out_problems
-    questions = math_questions(generator("problems"), problems, len(problems))
-    return Domain("arithmetic", corpus.math, tuple(questions))
+    return Domain("arithmetic", _python_corpus(sources).math)
 
 
 def _logic(_: Sources) -> Domain:
@@ -153,7 +148,7 @@ def _logic(_: Sources) -> Domain:
         tuple(write_facts(rng, train, _PAGES, _PAGE_LINES)),
         tuple(write_facts(rng, held_out, _HELD_OUT_PAGES, _PAGE_LINES)),
     )
-    return Domain("logic", text, tuple(one.question for one in held_out))
+    return Domain("logic", text)
 
 
 def _c(sources: Sources) -> Domain:

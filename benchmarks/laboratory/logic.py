@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.demo.tasks import Question
-
 _OPERATIONS = {
     "and": lambda left, right: left and right,
     "or": lambda left, right: left or right,
@@ -31,12 +29,6 @@ class Expression:
     def fact(self) -> str:
         """The expression with its value."""
         return f"{self.words} is {_WORDS[self.value]}"
-
-    @property
-    def question(self) -> Question:
-        """Ask for the value."""
-        choices = tuple(f" {word}" for word in _WORDS.values())
-        return Question(f"{self.words} is", choices, answer=int(not self.value))
 
 
 def split_expressions(

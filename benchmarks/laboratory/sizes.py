@@ -16,8 +16,7 @@ class Size:
     fine_tune: Schedule
     adapter: Schedule
     characters: int  # of each domain, about
-    questions: int  # of each task that asks
-    largest_operand: int = 49  # of arithmetic; more questions need more problems
+    largest_operand: int = 49  # of arithmetic
     measured_tokens: int = 4096  # of each text
     rank: int = 8  # of the adapters
     # Times the steps of an adapter of what has to be computed; else they are two.
@@ -48,7 +47,6 @@ SIZES = {
         fine_tune=_fine_tune(40, batch=16),
         adapter=_fine_tune(40, batch=16, inner=1e-2),
         characters=1_000_000,
-        questions=200,
     ),
     "5m": Size(
         _shape(4096, 192, 768, 6, 4),
@@ -56,7 +54,6 @@ SIZES = {
         fine_tune=_fine_tune(30, batch=16, rate=1.5e-3, inner=6e-3),
         adapter=_fine_tune(30, batch=16, inner=1e-2),
         characters=1_500_000,
-        questions=400,
     ),
     "20m": Size(
         _shape(8192, 384, 1024, 8, 6),
@@ -64,34 +61,6 @@ SIZES = {
         fine_tune=_fine_tune(20, batch=8, rate=1.5e-3, inner=7e-3),
         adapter=_fine_tune(40, batch=8, inner=1e-2),
         characters=2_000_000,
-        questions=400,
         longer_adapters=1,
-    ),
-    "100m": Size(
-        _shape(16384, 768, 2048, 12, 12),
-        base=_base(3_000, batch=16),
-        fine_tune=_fine_tune(60, batch=16),
-        adapter=_fine_tune(30, batch=16, inner=1e-2),
-        characters=5_000_000,
-        questions=500,
-        largest_operand=99,
-    ),
-    "300m": Size(
-        _shape(16384, 1024, 2816, 20, 16),
-        base=_base(4_000, batch=32, inner=0.02),
-        fine_tune=_fine_tune(60, batch=16),
-        adapter=_fine_tune(30, batch=16, inner=1e-2),
-        characters=10_000_000,
-        questions=1_000,
-        largest_operand=99,
-    ),
-    "1b": Size(
-        _shape(16384, 2048, 5632, 20, 16),
-        base=_base(6_000, batch=64, inner=0.02),
-        fine_tune=_fine_tune(60, batch=16),
-        adapter=_fine_tune(30, batch=16, inner=1e-2),
-        characters=20_000_000,
-        questions=2_000,
-        largest_operand=149,
     ),
 }

@@ -19,11 +19,12 @@ from describing import check, describe
 from domains import Domain, Sources, read_domain
 from family import MANIFEST
 from filelock import FileLock
-from questions import write_tasks
 from sizes import Size
 from text_models import adapted, new_adapter, save, train
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from mergekit_map.demo.corpus import interleaved_passages
+from mergekit_map.demo.tasks import write_documents
 from mergekit_map.demo.training import (
     Schedule,
     TokenArray,
@@ -35,6 +36,7 @@ from mergekit_map.demo.training import (
 _RECIPE_VERSION = 1  # raise it when a change of code changes what is trained
 _SEED = 0
 _TOKENIZER_CHARACTERS = 400_000  # of each domain
+_HELD_OUT_CHARACTERS = 200_000  # at most, of each text to measure on
 _RECORD = "build.json"  # what was trained, and for how long
 _REFUSED = "refused.json"  # what would be the manifest, until it is checked
 
@@ -198,16 +200,19 @@ def _first(domain: Domain) -> list[str]:
 
 
 def _write_evaluation(folder: Path, texts: _Texts, size: Size) -> list[dict[str, Any]]:
+    """Write the held-out texts; returns a task for each as ``family.json`` has it."""
+    for name, domain in texts.domains.items():
+        passages = interleaved_passages(domain.text.held_out, _HELD_OUT_CHARACTERS)
+        write_documents(folder / f"{name}.jsonl", passages)
+    block = {"max_tokens": size.measured_tokens, "block": size.model.positions}
     return [
-        task
-        for name, domain in texts.domains.items()
-        for task in write_tasks(
-            folder,
-            domain,
-            texts.tokenizer,
-            texts.streams[name],
-            size,
-        )
+        {
+            "name": f"{name}_loss",
+            "model": name,
+            "kind": "loss",
+            "task": {"perplexity": {"file": f"{name}.jsonl"}, **block},
+        }
+        for name in texts.domains
     ]
 
 
