@@ -30,8 +30,7 @@ import torch
 import transformers
 import yaml
 from contest_truth import Array, quality, values
-from family8 import build, config, train
-from family8_text import read_domains
+from family8 import build, config, read_domains, train
 from scipy.stats import qmc
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 

@@ -7,32 +7,32 @@ Six fine-tunes are on manual pages in six languages (Debian's packages manpages-
 Python's standard library and one on arithmetic. Each domain has a held-out text to be
 measured on. The task vectors are small, as the paper assumes: the base has learnt all
 eight domains, and each fine-tune only leans towards one. What is finished is reused;
-``manifest.json``, written last, says how large the vectors are and what they do.
+``manifest.json``, written last, has the losses.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import dataclasses
 import itertools
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import transformers
-import yaml
-from family8_text import DOMAINS, read_domains
-from safetensors.numpy import load_file
+from laboratory.manual_pages import draw_pages
+from laboratory.measuring import measure
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from mergekit_map import load_project
-from mergekit_map.demo.corpus import Split, interleaved_passages
+from mergekit_map.demo.corpus import (
+    CorpusSizes,
+    Split,
+    interleaved_passages,
+    read_corpus,
+)
 from mergekit_map.demo.tasks import write_documents
 from mergekit_map.demo.training import (
     ModelSizes,
@@ -44,7 +44,16 @@ from mergekit_map.demo.training import (
     train_model,
     train_tokenizer,
 )
-from mergekit_map.evaluation.evaluator import merges_in_memory
+
+LANGUAGES = {
+    "german": "de",
+    "french": "fr",
+    "spanish": "es",
+    "italian": "it",
+    "polish": "pl",
+    "russian": "ru",
+}
+DOMAINS = (*LANGUAGES, "code", "arithmetic")
 
 _SEED = 0
 _SIZES = ModelSizes(
@@ -58,18 +67,9 @@ _TOKENIZER_CHARACTERS = 200_000  # of each domain
 _HELD_OUT_CHARACTERS = 60_000  # of each text to measure on
 _SMALLEST_GAIN = 0.05  # nats per token; less is noise, or another task's loss
 _MEASURED_TOKENS = 4096  # of each text, for the manifest
-
-Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
-
-
-@dataclass(frozen=True)
-class Landscape:
-    """Losses in nats per token, task by task in the order of ``DOMAINS``."""
-
-    base: list[float]
-    fine_tunes: dict[str, list[float]]
-    uniform_soup: list[float]  # every weight 1/8
-    all_ones: list[float]  # every weight 1
+_CHARACTERS = 1_500_000  # of each domain, about
+_HELD_OUT_SHARE = 0.1
+_FEWEST_PAGES = 20
 
 
 def build(folder: Path, manpages: Path) -> None:
@@ -83,8 +83,8 @@ def build(folder: Path, manpages: Path) -> None:
             )
             write_documents(folder / f"{domain}.jsonl", passages)
         _train_models(folder, corpus)
-        manifest = _describe(folder)
-    text = json.dumps(manifest, indent=2) + "\n"
+        losses = _losses(folder)
+    text = json.dumps({"losses": losses}, indent=2) + "\n"
     (folder / "manifest.json").write_text(text, encoding="utf-8")
 
 
@@ -120,28 +120,30 @@ def config(
     }
 
 
-def measure(
-    content: Mapping[str, Any], X: np.ndarray[Any, np.dtype[np.float64]]
-) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Measure every task of a configuration at the rows of ``X`` (n, models).
+def read_domains(manpages: Path) -> dict[str, Split]:
+    """Read and divide all eight domains, in the order of ``DOMAINS``.
 
-    Returns (n, tasks) values in the tasks' own units, smaller is better for a loss.
-    The columns of both are in the order in which ``content`` lists models and tasks.
+    ``manpages`` is a folder such as share/man, with a folder per language.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "config.yml"
-        path.write_text(
-            yaml.safe_dump(dict(content), sort_keys=False), encoding="utf-8"
+    python = read_corpus(_generator("python"), CorpusSizes(code_characters=_CHARACTERS))
+    languages = {
+        name: _read_pages(_generator(name), manpages / code)
+        for name, code in LANGUAGES.items()
+    }
+    return {**languages, "code": python.code, "arithmetic": python.math}
+
+
+def _read_pages(rng: np.random.Generator, folder: Path) -> Split:
+    """Draw pages of one language; whole pages are held out."""
+    pages = draw_pages(rng, [folder], _CHARACTERS)
+    if len(pages) < _FEWEST_PAGES:
+        raise SystemExit(
+            f"{folder} must hold at least {_FEWEST_PAGES} manual pages, got "
+            f"{len(pages)}; install Debian's manpages-{folder.name}, or unpack it with "
+            "dpkg-deb -x and name its folder share/man with --manpages"
         )
-        project = load_project(path)
-    names = project.space.names
-    tasks = list(content["map"]["tasks"])  # not the project's: YAML may be reordered
-    values = np.empty((len(X), len(tasks)))
-    with merges_in_memory(project) as merges:
-        for row, point in zip(values, X, strict=True):
-            measures = merges.at(dict(zip(names, map(float, point), strict=True)))
-            row[:] = [measures[task]().value for task in tasks]
-    return values
+    held_out = max(1, round(_HELD_OUT_SHARE * len(pages)))
+    return Split(tuple(pages[held_out:]), tuple(pages[:held_out]))
 
 
 def _generator(purpose: str) -> np.random.Generator:
@@ -201,39 +203,16 @@ def train(
     os.replace(unfinished, folder)
 
 
-def _describe(folder: Path) -> dict[str, Any]:
-    """Measure the family: how large its vectors are, and what they do."""
-    base = _weights(folder / "base")
-    vectors = {name: _weights(folder / name) - base for name in DOMAINS}
-    units = np.array([vector / np.linalg.norm(vector) for vector in vectors.values()])
+def _losses(folder: Path) -> dict[str, list[float]]:
+    """Measure base, fine-tunes, their mean and their sum on every text.
+
+    Fine-tunes that are not what their names say are refused. This is also what shows
+    that rows and columns of the losses are labelled rightly.
+    """
     n = len(DOMAINS)
     X = np.vstack([np.zeros(n), np.eye(n), np.full(n, 1 / n), np.ones(n)])
     losses = measure(config(folder, DOMAINS, DOMAINS, max_tokens=_MEASURED_TOKENS), X)
-    _check_gains(losses[0] - np.diag(losses[1 : n + 1]))
-    rows = losses.round(4).tolist()
-    singles = dict(zip(DOMAINS, rows[1 : n + 1], strict=True))
-    return {
-        "seed": _SEED,
-        "model": dataclasses.asdict(_SIZES),
-        "base": dataclasses.asdict(_BASE),
-        "fine_tune": dataclasses.asdict(_FINE_TUNE),
-        "parameters": base.size,
-        "measured_tokens": _MEASURED_TOKENS,
-        "domains": list(DOMAINS),
-        "norm_ratios": {  # of the 1-norms, as in the paper
-            name: round(float(np.abs(vector).sum() / np.abs(base).sum()), 4)
-            for name, vector in vectors.items()
-        },
-        "cosines": (units @ units.T).round(3).tolist(),
-        "losses": dataclasses.asdict(Landscape(rows[0], singles, *rows[n + 1 :])),
-    }
-
-
-def _check_gains(gains: Vector) -> None:
-    """Refuse a family whose fine-tunes are not what their names say, gains (models,).
-
-    This is also what shows that rows and columns of the losses are labelled rightly.
-    """
+    gains = losses[0] - np.diag(losses[1 : n + 1])
     poor = [
         f"{name} ({gain:+.3f})"
         for name, gain in zip(DOMAINS, gains, strict=True)
@@ -244,31 +223,8 @@ def _check_gains(gains: Vector) -> None:
             f"every fine-tune must gain at least {_SMALLEST_GAIN} nats on its own "
             f"text, these gain too little: {', '.join(poor)}; train them for longer"
         )
-
-
-def _weights(folder: Path) -> Vector:
-    tensors = load_file(folder / "model.safetensors")
-    return np.concatenate([tensors[name].ravel() for name in sorted(tensors)]).astype(
-        np.float64
-    )
-
-
-def _print_manifest(manifest: Mapping[str, Any]) -> None:
-    losses = manifest["losses"]
-    rows = {
-        "base": losses["base"],
-        **losses["fine_tunes"],
-        "soup": losses["uniform_soup"],
-        "ones": losses["all_ones"],
-    }
-    print(f"{'losses':>10}", *(f"{name[:7]:>7}" for name in DOMAINS), "  ratio")
-    for name, row in rows.items():
-        ratio = manifest["norm_ratios"].get(name)
-        shown = "" if ratio is None else f"{ratio:7.1%}"
-        print(f"{name:>10}", *(f"{value:7.3f}" for value in row), shown)
-    print("cosines")
-    for name, row in zip(DOMAINS, manifest["cosines"], strict=True):
-        print(f"{name:>10}", *(f"{value:7.3f}" for value in row))
+    rows = ("base", *DOMAINS, "mean", "sum")
+    return dict(zip(rows, losses.round(4).tolist(), strict=True))
 
 
 def main() -> None:
@@ -280,8 +236,7 @@ def main() -> None:
     transformers.utils.logging.set_verbosity_error()
     if not (arguments.folder / "manifest.json").exists():
         build(arguments.folder, arguments.manpages)
-    text = (arguments.folder / "manifest.json").read_text(encoding="utf-8")
-    _print_manifest(json.loads(text))
+    print((arguments.folder / "manifest.json").read_text(encoding="utf-8"), end="")
 
 
 if __name__ == "__main__":
