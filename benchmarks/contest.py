@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import tempfile
 import time
 import warnings
@@ -34,6 +33,7 @@ from typing import Any
 import numpy as np
 from contest_table import ASKED, FAMILIES, MARKS, OURS, preferences, table
 from contest_truth import Array, Truth, anchor_merges, plain_design, scene
+from records import append, missing
 from scipy.stats import qmc
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
@@ -260,19 +260,14 @@ def _truth(families: Path, name: str) -> Truth:
 def run(arguments: argparse.Namespace) -> None:
     """Do the searches that the record does not have yet, as long as there is time."""
     path: Path = arguments.runs
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = path.read_text().splitlines() if path.exists() else []
-    done = [json.loads(line) for line in lines]
-    known = {tuple(e[k] for k in ("family", "method", "budget", "seed")) for e in done}
-    missing = [job for job in jobs(arguments) if tuple(job.values()) not in known]
+    left = missing(path, jobs(arguments))
     end = time.monotonic() + 60 * arguments.most_minutes
-    for index, job in enumerate(missing):
+    for index, job in enumerate(left):
         if time.monotonic() > end:
-            print(f"{len(missing) - index} searches are left: the same command goes on")
+            print(f"{len(left) - index} searches are left: the same command goes on")
             return
         line = do(arguments.families_folder, job, arguments.seconds)
-        with path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        append(path, line)
         print(*job.values(), f"{line['seconds']:.1f} s", flush=True)
 
 

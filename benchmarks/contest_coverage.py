@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
-import json
 import multiprocessing
 import time
 import warnings
@@ -28,6 +27,7 @@ from typing import Any
 
 import numpy as np
 from contest_truth import ACCURACY, SCENES, Array, plain_design, scene, unseen_merges
+from records import append, markdown, read
 
 from mergekit_map.compare.budget import draw_seed
 from mergekit_map.errors import DesignError
@@ -182,8 +182,7 @@ def run(arguments: argparse.Namespace) -> None:
     work = functools.partial(_one_case, arguments)
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
         for found in pool.imap_unordered(work, places):
-            with arguments.runs.open("a") as file:
-                file.writelines(json.dumps(fit) + "\n" for fit in found)
+            append(arguments.runs, *found)
 
 
 def _one_case(arguments: argparse.Namespace, place: tuple[int, int]) -> Any:
@@ -201,8 +200,7 @@ def _all_cases(families: Path, d: int) -> list[Case]:
 def table(runs: Path) -> str:
     """Write Markdown: coverage by kind, link, noise and dimension, along n."""
     groups: dict[Any, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for line in runs.read_text().splitlines():
-        fit = json.loads(line)
+    for fit in read(runs):
         key = tuple(fit[k] for k in ("kind", "link", "noise", "d"))
         groups[key][fit["n"]].append(fit["covered"])
     lines = [
@@ -214,13 +212,13 @@ def table(runs: Path) -> str:
         "Means over functions, tasks and seeds; in brackets the lowest tenth; what is",
         f"not between {GOOD[0]} and {GOOD[1]} in italics.",
         "",
-        f"| surrogate | link | noise | N | {' | '.join(map(str, SIZES))} |",
-        f"| {' | '.join(['---'] * (4 + len(SIZES)))} |",
     ]
-    for key, found in sorted(groups.items()):
-        cells = [_cell(found[n]) if found[n] else "" for n in SIZES]
-        lines.append(f"| {' | '.join([*map(str, key), *cells])} |")
-    return "\n".join(lines)
+    rows = [
+        [*map(str, key), *(_cell(found[n]) if found[n] else "" for n in SIZES)]
+        for key, found in sorted(groups.items())
+    ]
+    columns = ("surrogate", "link", "noise", "N", *map(str, SIZES))
+    return "\n".join([*lines, *markdown(columns, rows)])
 
 
 def _cell(covered: Sequence[float]) -> str:

@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import multiprocessing
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -32,6 +30,7 @@ import numpy as np
 from contest import evaluator, study_of
 from contest_fits_table import table
 from contest_truth import SCENES, UNSEEN, Array, Truth, scene, unseen_merges
+from records import append, missing
 
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import r_squared
@@ -150,18 +149,13 @@ def _truth(families: Path, name: str) -> Truth:
 def run(arguments: argparse.Namespace) -> None:
     """Do all searches that the record does not have yet, two at a time."""
     path: Path = arguments.runs
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = path.read_text().splitlines() if path.exists() else []
-    done = [json.loads(line) for line in lines]
-    known = {tuple(e[k] for k in ("family", "method", "budget", "seed")) for e in done}
-    missing = [job for job in jobs(arguments) if tuple(job.values()) not in known]
+    left = missing(path, jobs(arguments))
     work = functools.partial(_run, arguments.families_folder)
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        for outcome in pool.imap_unordered(work, missing):
-            with path.open("a") as file:
-                file.write(json.dumps(outcome) + "\n")
-            print(*list(outcome.values())[:4], f"{outcome['seconds']:.1f} s")
-            sys.stdout.flush()
+        for outcome in pool.imap_unordered(work, left):
+            append(path, outcome)
+            shown = list(outcome.values())[:4]
+            print(*shown, f"{outcome['seconds']:.1f} s", flush=True)
 
 
 def main() -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from contest_table import Reference, markdown
+from contest_table import Reference
 from contest_truth import LOSS, SCENES, scene
+from records import Entry, markdown, read
 
-Entry = dict[str, Any]
 Searches = Mapping[tuple[str, int], Sequence[Entry]]  # by method and budget: the seeds
 
 OURS = "ours"
@@ -69,9 +67,7 @@ Outcomes = Mapping[tuple[str, int], Outcome]  # by method and budget
 
 def table(families: Path, runs: Sequence[Path], unseen: int) -> str:
     """Write Markdown: what each way of searching comes to, scene by scene."""
-    lines = [line for path in runs for line in path.read_text().splitlines()]
-    entries = [json.loads(line) for line in lines]
-    entries = [e for e in entries if "refused" not in e]
+    entries = [e for e in read(*runs) if "refused" not in e]
     parts, goals = [], []
     for name, here in SCENES.items():
         searches: dict[tuple[str, int], list[Entry]] = defaultdict(list)

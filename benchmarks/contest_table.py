@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import json
 import os
 import platform
 from collections import Counter, defaultdict
@@ -15,13 +14,13 @@ from typing import Any
 
 import numpy as np
 from contest_truth import LOSS, Array, Truth, quality, scene
+from records import Entry, markdown, read
 from scipy.optimize import minimize
 from scipy.stats import qmc
 
 from mergekit_map.compare.indicators import draw_preferences, hypervolume
 from mergekit_map.optimize.nsga3 import compute_front, non_dominated
 
-Entry = dict[str, Any]
 Score = Callable[[Array], float]
 
 FAMILIES = dict(n2_wide=2, n3_wide=3, n4=4, n5=5, n6=6, n7=7, n8=8)
@@ -229,7 +228,7 @@ class Runs:
 def table(families: Path, path: Path) -> str:
     """Write Markdown: what each method has for what it paid, family by family."""
     found: dict[str, dict[str, Any]] = defaultdict(lambda: defaultdict(dict))
-    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    entries = read(path)
     for e in entries:
         runs = found[e["family"]][e["method"]]
         runs.setdefault(e["seed"], {})[e["budget"]] = e
@@ -394,9 +393,3 @@ def _first(runs: Runs, seed: int, measure: Yardstick, wanted: float) -> float:
         reached = measure.volume(X[:middle]) >= wanted
         low, high = (low, middle) if reached else (middle, high)
     return high
-
-
-def markdown(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [list(columns)]
-    lines += [["---"] * len(lines[0]), *map(list, rows)]
-    return [f"| {' | '.join(line)} |" for line in lines]

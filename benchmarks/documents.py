@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
-import json
 import tempfile
 import time
 from collections import defaultdict
@@ -29,8 +28,9 @@ from typing import Any
 
 import numpy as np
 from contest import study_of
-from contest_table import Reference, markdown
+from contest_table import Reference
 from contest_truth import DOCUMENTS, Array, Truth, scene
+from records import append, markdown, missing, read
 
 from mergekit_map import Measurement
 from mergekit_map.config.schema import SearchSpec
@@ -119,29 +119,26 @@ def _true(
 def run(arguments: argparse.Namespace) -> None:
     """Do the searches that the record does not have yet."""
     path: Path = arguments.runs
-    lines = path.read_text().splitlines() if path.exists() else []
-    known = {tuple(json.loads(line)[k] for k in _KEYS) for line in lines}
     jobs = itertools.product(
         arguments.families, arguments.documents, range(arguments.seeds)
     )
-    for job in jobs:
-        if job in known:
-            continue
-        family, documents, seed = job
+    for job in missing(path, (dict(zip(_KEYS, job, strict=True)) for job in jobs)):
+        family, documents, seed = job.values()
         started = time.perf_counter()
         found = search(scene(arguments.folder, family), documents, seed)
-        outcome = {**dict(zip(_KEYS, job, strict=True)), **found}
-        outcome["seconds"] = time.perf_counter() - started
-        with path.open("a") as file:
-            file.write(json.dumps(outcome) + "\n")
-        print(*job, *(f"{outcome[k]:.4g}" for k in (*_SHOWN, "seconds")), flush=True)
+        outcome = {**job, **found, "seconds": time.perf_counter() - started}
+        append(path, outcome)
+        print(
+            *job.values(),
+            *(f"{outcome[k]:.4g}" for k in (*_SHOWN, "seconds")),
+            flush=True,
+        )
 
 
 def table(arguments: argparse.Namespace) -> None:
     """Print medians over the seeds, with the worst."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for line in arguments.runs.read_text().splitlines():
-        entry = json.loads(line)
+    for entry in read(arguments.runs):
         found[entry["family"], entry["documents_of"]].append(entry)
     rows = []
     for (family, documents), entries in sorted(found.items()):

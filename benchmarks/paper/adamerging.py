@@ -1,13 +1,12 @@
 """AdaMerging, a baseline of table 4 (Yang et al., ICLR 2024): low entropy by descent.
 
 No labels: Adam goes down the mean entropy of what the merge predicts, from 0.3 each, on
-a batch of 16 items of every task per step. A coefficient is one of a model, or of a
+a batch of 16 blocks of every text per step. A coefficient is one of a model, or of a
 layer of a model. Every step is a line of the log, with its derivatives, so that a
 descent which was stopped goes on where it was.
 
 The entropy of a text is that of the distribution over the next token, in nats, at every
-position that its loss would score, and that of a question the one of the distribution
-over its answers. They are averaged over a task, and then over the tasks.
+position that its loss would score. It is averaged over a text, and then over the texts.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,10 +38,6 @@ from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.tasks.base import fingerprint, with_derivatives
-from mergekit_map.tasks.isolation import quiet, separate_randomness
-from mergekit_map.tasks.lm_eval_model import make_harness_model
-from mergekit_map.tasks.lm_eval_requests import tokenised
-from mergekit_map.tasks.lm_eval_tasks import HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import (
     NOT_SCORED,
@@ -50,7 +45,6 @@ from mergekit_map.tasks.perplexity import (
     PerplexityText,
     make_blocks,
 )
-from mergekit_map.tasks.prefix_tree import Request
 from mergekit_map.types import Differentiate, Measure, Measurement, Metric
 
 STEPS = 30  # of each descent; the authors take 500
@@ -67,14 +61,11 @@ _BLOCK = 256
 _BATCH = 16  # blocks of each text and step, where it has more
 _ROWS = 4  # blocks passed through the model at a time
 
-Questions: TypeAlias = Sequence[Sequence[Request]]  # for each question, its answers
-_Items: TypeAlias = Blocks | Questions
-
 
 def adapted(rivals: Rivals) -> dict[str, FloatArray]:
     """Go down the entropy, and measure where that ends; (m,) by name."""
     project = rivals.project
-    if not all(map(has_entropy, project.tasks.values())):
+    if not all(isinstance(task, PerplexityText) for task in project.tasks.values()):
         return {}
     if project.spec.merge == "disk" or not has_base(project.space):
         return {}
@@ -216,16 +207,6 @@ def entropy_fingerprint(tasks: Mapping[str, LoadedTask]) -> str:
     return fingerprint("next-token entropy", 2, _BLOCK, _BATCH, parts)
 
 
-def has_entropy(task: LoadedTask) -> bool:
-    """Whether a task is a text, or questions with given answers, in no chat."""
-    return isinstance(task, PerplexityText) or (
-        isinstance(task, HarnessTask)
-        and not task.chat
-        and {leaf.OUTPUT_TYPE for leaf in task.loaded["tasks"].values()}
-        == {"multiple_choice"}
-    )
-
-
 def drawn_by(coefficients: Mapping[str, float]) -> np.random.Generator:
     """Make what draws the batch of a step, the same whenever that is taken again."""
     return np.random.default_rng(np.array([*coefficients.values()]).view(np.uint64))
@@ -242,28 +223,26 @@ def prepare_entropy(
 
     ``draws`` gives the generator of a measurement, which draws its batch.
     """
-    items = [_items(task, model, tokenizer) for task in tasks.values()]
+    texts = [_blocks(task, model, tokenizer) for task in tasks.values()]
 
     def run() -> Measurement:
         rng = draws()
         total, count = 0.0, 0
         with differentiate() as derivatives:
-            for known in items:
-                rows = _drawn(_count(known), rng)
-                for entropy in _entropies(model, known, rows):
-                    part = entropy / len(items)
+            for text in texts:
+                rows = _drawn(len(text.inputs), rng)
+                for entropy in _entropies(model, text.some(rows)):
+                    part = entropy / len(texts)
                     part.backward()  # type: ignore[no-untyped-call]
                     total += part.item()
                 count += len(rows)
         return Measurement(total, None, count, gradient=dict(derivatives))
 
-    return with_derivatives(run, sum(map(_count, items)))
+    return with_derivatives(run, sum(len(text.inputs) for text in texts))
 
 
-def _items(task: LoadedTask, model: PreTrainedModel, tokenizer: Any) -> _Items:
-    if not isinstance(task, PerplexityText):
-        assert isinstance(task, HarnessTask)
-        return read_questions(task, model, tokenizer)
+def _blocks(task: LoadedTask, model: PreTrainedModel, tokenizer: Any) -> Blocks:
+    assert isinstance(task, PerplexityText)
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return make_blocks(
         task.documents,
@@ -273,65 +252,20 @@ def _items(task: LoadedTask, model: PreTrainedModel, tokenizer: Any) -> _Items:
     )
 
 
-def read_questions(
-    task: HarnessTask, model: PreTrainedModel, tokenizer: Any
-) -> Questions:
-    """Tokenise every answer of every question, as lm-eval does for this model."""
-    lm = make_harness_model(model, tokenizer, 1, None)
-    answers: dict[tuple[str, Any], dict[int, Request]] = {}
-    with quiet(), separate_randomness():
-        for name, leaf in task.loaded["tasks"].items():
-            for request in leaf.instances:
-                of_one = answers.setdefault((name, request.doc_id), {})
-                [of_one[request.idx]] = tokenised(lm, request)
-    return [[of_one[i] for i in sorted(of_one)] for of_one in answers.values()]
-
-
-def _count(items: _Items) -> int:
-    return len(items.inputs if isinstance(items, Blocks) else items)
-
-
 def _drawn(count: int, rng: np.random.Generator) -> list[int]:
     if count <= _BATCH:
         return [*range(count)]
     return sorted(rng.choice(count, _BATCH, replace=False).tolist())
 
 
-def _entropies(
-    model: PreTrainedModel, items: _Items, rows: Sequence[int]
-) -> Iterator[torch.Tensor]:
-    """Give what adds up to the mean entropy of some items, each part by itself."""
-    if not isinstance(items, Blocks):
-        for row in rows:
-            yield entropy_of(_scores(model, items[row])) / len(rows)
-        return
-    text = items.some(rows)
+def _entropies(model: PreTrainedModel, text: Blocks) -> Iterator[torch.Tensor]:
+    """Yield what adds up to the mean entropy of some blocks, each part by itself."""
     scored = (text.targets != NOT_SCORED).to(model.device)
     for inputs, mask in zip(
         torch.split(text.inputs, _ROWS), torch.split(scored, _ROWS), strict=True
     ):
         logits = model(input_ids=inputs.to(model.device), use_cache=False).logits
-        yield entropy_of(logits[mask].float()).sum() / int(scored.sum())
-
-
-def entropy_of(logits: torch.Tensor) -> torch.Tensor:
-    """Give the entropies (...) of distributions (..., k)."""
-    # It knows that what has no probability adds nothing and passes nothing back.
-    predicted = torch.distributions.Categorical(logits=logits)
-    entropies: torch.Tensor = predicted.entropy()  # type: ignore[no-untyped-call]
-    return entropies
-
-
-def _scores(model: PreTrainedModel, answers: Sequence[Request]) -> torch.Tensor:
-    """Give the log-likelihood of each answer; what pads a row is seen by no other."""
-    longest = max(len(answer.inputs) for answer in answers)
-    rows = [[*a.inputs, *[0] * (longest - len(a.inputs))] for a in answers]
-    inputs = torch.tensor(rows, device=model.device)
-    logits = model(input_ids=inputs, use_cache=False).logits
-    found = []
-    for answer, row in zip(answers, logits, strict=True):
-        end, count = len(answer.inputs), len(answer.targets)
-        chances = row[end - count : end].float().log_softmax(-1)
-        targets = torch.tensor(answer.targets, device=chances.device)
-        found.append(chances.gather(-1, targets[:, None]).sum())
-    return torch.stack(found)
+        # It knows that what has no probability adds nothing and passes nothing back.
+        predicted = torch.distributions.Categorical(logits=logits[mask].float())
+        entropies: torch.Tensor = predicted.entropy()  # type: ignore[no-untyped-call]
+        yield entropies.sum() / int(scored.sum())

@@ -1,0 +1,42 @@
+"""What the benchmarks of searches share: records of JSON lines, tables of Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Entry = dict[str, Any]
+
+
+def read(*paths: Path) -> list[Entry]:
+    """Read the lines of records; of one that is not there yet, none."""
+    there = [path for path in paths if path.exists()]
+    return [
+        json.loads(line) for path in there for line in path.read_text().splitlines()
+    ]
+
+
+def append(path: Path, *entries: Mapping[str, Any]) -> None:
+    """Keep what a run came to."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.writelines(json.dumps(entry) + "\n" for entry in entries)
+
+
+def missing(path: Path, jobs: Iterable[Entry]) -> list[Entry]:
+    """List the jobs of which a record has no line with the same values."""
+    known = read(path)
+    wanted = list(jobs)
+    done = (
+        {tuple(entry[key] for key in wanted[0]) for entry in known} if wanted else set()
+    )
+    return [job for job in wanted if tuple(job.values()) not in done]
+
+
+def markdown(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Write the lines of a table."""
+    lines = [list(columns)]
+    lines += [["---"] * len(lines[0]), *map(list, rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]
