@@ -16,7 +16,7 @@ import click
 
 from mergekit_map._version import __version__
 from mergekit_map.errors import MapError, MissingModels, nearest
-from mergekit_map.utils.shutdown import exit_code, stopped_by
+from mergekit_map.utils.shutdown import exit_code, ignore_signals, stopped_by
 from mergekit_map.utils.text import printable
 
 # name -> its module in commands/, and its line in the list
@@ -91,6 +91,8 @@ class _LazyGroup(click.Group):
             _fail(ctx, str(error))
         except (KeyboardInterrupt, click.Abort) as error:
             code = _print_stopped(error, ctx.obj)
+        finally:
+            ignore_signals()
         ctx.exit(code or 0)
 
 

@@ -10,7 +10,6 @@ and temporary ones are removed.
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
@@ -62,9 +61,8 @@ def deferred() -> Iterator[None]:
 
 
 def handle_signals() -> None:
-    """Install the program's signal handlers in this process, until it ends."""
+    """Install the program's signal handlers in this process."""
     _State.process = os.getpid()
-    atexit.register(_ignore_signals)
     for name in _SIGNALS:
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         # ``nohup`` and background jobs of a script ignore some of them.
@@ -72,8 +70,9 @@ def handle_signals() -> None:
             signal.signal(number, _handle)
 
 
-def _ignore_signals() -> None:
-    for name in _SIGNALS:
+def ignore_signals() -> None:
+    """Ignore the signals that this process handles: all is done."""
+    for name in _SIGNALS if os.getpid() == _State.process else ():
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
 
