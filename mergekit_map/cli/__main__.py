@@ -1,5 +1,5 @@
 """The program, also as ``python -m mergekit_map.cli``."""
 
-import mergekit_map.__main__
+import runpy
 
-mergekit_map.__main__.main()
+runpy.run_module("mergekit_map", run_name="__main__")
