@@ -16,7 +16,7 @@ from mergekit_map.results.log import (
     read_log,
 )
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
-from mergekit_map.results.surrogate_file import Surrogates, locate, read_surrogates
+from mergekit_map.results.surrogate_file import locate, read_surrogates
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.surrogate import Surrogate
 
@@ -29,9 +29,12 @@ class FinishedSearch:
     manifest: Manifest
     front: Front
     surrogates: Mapping[str, Surrogate]  # by task; none of a search that began
-    axes: tuple[str, ...]  # what the surrogates are functions of
-    groups: Mapping[str, Mapping[str, float]]  # those of the axes that are merges
     evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Return what the surrogates are functions of: coefficients, or groups."""
+        return tuple(self.front.groups or self.front.coefficients)
 
     @property
     def bounds(self) -> FloatArray:
@@ -42,7 +45,8 @@ class FinishedSearch:
 
     def locate(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
         """Return the coordinates of merges on the axes; (k, d), NaN if not fitted."""
-        return locate(merges, self.front.coefficients, self.groups, self.bounds)
+        front = self.front
+        return locate(merges, front.coefficients, front.groups, self.bounds)
 
 
 def read_finished(run: Path) -> FinishedSearch:
@@ -53,24 +57,15 @@ def read_finished(run: Path) -> FinishedSearch:
     """
     folder = open_run(run)
     front = folder.read_front()
-    content = _surrogates(folder, front)
-    evaluations = _evaluations(_folder_of_log(folder, front), front)
+    # A search that began has fitted none yet.
+    fitted = front.unfinished is None or front.unfinished.fitted
     return FinishedSearch(
         folder=folder,
         manifest=folder.read_manifest(),
         front=front,
-        surrogates={} if content is None else content.values(),
-        axes=tuple(front.coefficients) if content is None else content.coefficients,
-        groups={} if content is None else content.groups,
-        evaluations=evaluations,
+        surrogates=read_surrogates(folder.surrogates, front).values() if fitted else {},
+        evaluations=_evaluations(_folder_of_log(folder, front), front),
     )
-
-
-def _surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
-    """Read the surrogates; none where the search has fitted none yet."""
-    if front.unfinished is not None and not front.unfinished.fitted:
-        return None
-    return read_surrogates(folder.surrogates, front)
 
 
 def _folder_of_log(folder: RunFolder, front: Front) -> RunFolder:

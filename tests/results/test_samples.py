@@ -1,15 +1,26 @@
-"""Which items a merge won: counted from records, without what they say."""
+"""Records of items: scores that are kept, and which items a merge won."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mergekit_map.results.samples import NO_ITEMS, Items, read_items, won_items
-from mergekit_map.types import Metric
+from mergekit_map.results.samples import (
+    NO_ITEMS,
+    AnswerStore,
+    Items,
+    mean_of,
+    read_items,
+    won_items,
+)
+from mergekit_map.types import Answers, Measurement, Metric
 
 SCORE, LOSS = Metric(True, 0, 1), Metric(False, 0, None)
 
@@ -100,3 +111,105 @@ def test_reads_what_tasks_record(
 )
 def test_records_of_another_form_say_nothing(content: dict[str, Any]) -> None:
     assert read_items(content, 1.0) is NO_ITEMS
+
+
+MERGE = {"a": 0.1, "b": 0.7}
+VALUES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+WEIGHTS = (1.0, 2.0, 3.0, 1.0, 2.0, 3.0)
+
+
+def asked(ids: Sequence[int], **more: Any) -> Measurement:
+    answers = Answers(
+        tuple(ids),
+        tuple(VALUES[i] for i in ids),
+        tuple(WEIGHTS[i] for i in ids),
+        **more,
+    )
+    samples = tuple({"document": i} for i in ids)
+    return Measurement(0.0, None, len(ids), samples=samples, answers=answers)
+
+
+def kept(folder: Path, definition: str = "d") -> AnswerStore:
+    return AnswerStore(folder, {"task": definition})
+
+
+def put(folder: Path, measurement: Measurement) -> Path:
+    kept(folder).write(MERGE, "task", measurement)
+    [path] = (folder / "task").iterdir()
+    return path
+
+
+def test_the_mean_of_an_exponential_is_its_exponential() -> None:
+    answers = Answers((0, 1), (1.0, 2.0), (1.0, 3.0))
+
+    plain, exponential = mean_of(answers), mean_of(replace(answers, exponential=True))
+
+    assert plain == 1.75
+    assert exponential == math.exp(1.75)
+
+
+@pytest.mark.parametrize("ids", [(), (3,), tuple(range(6))])
+def test_answers_are_read_as_they_were_written(
+    ids: tuple[int, ...], tmp_path: Path
+) -> None:
+    measured = asked(ids, exponential=True)
+    put(tmp_path, measured)
+
+    found = kept(tmp_path).read(MERGE, "task")
+
+    assert found == measured.answers
+    assert kept(tmp_path, "other").read(MERGE, "task") is None
+    assert kept(tmp_path).read({**MERGE, "a": 0.2}, "task") is None
+
+
+def test_what_is_kept_in_memory_is_what_a_file_has(tmp_path: Path) -> None:
+    records = kept(tmp_path)
+    for value in (math.nan, math.inf, 1e300):
+        records.write(MERGE, "task", asked_with(value))
+
+        assert records.read(MERGE, "task") is None
+        assert kept(tmp_path).read(MERGE, "task") is None
+
+
+def asked_with(value: float) -> Measurement:
+    measured = asked([0, 1])
+    assert measured.answers is not None
+    return replace(measured, answers=replace(measured.answers, values=(value, 1.0)))
+
+
+HOSTILE: dict[str, Any] = {
+    "ids out of order": {"ids": [1, 0, 2]},
+    "ids twice": {"ids": [0, 1, 1]},
+    "negative ids": {"ids": [-1, 0, 1]},
+    "ids that are no numbers": {"ids": ["0", "1", "2"]},
+    "too few ids": {"ids": [0, 1]},
+    "too many values": {"values": [1.0] * 4},
+    "a value of text": {"values": [1.0, "x", 2.0]},
+    "an endless value": {"values": [1.0, 1e400, 2.0]},
+    "a value that is too large": {"values": [1.0, 1e51, 2.0]},
+    "negative weights": {"weights": [1.0, -1.0, 1.0]},
+    "a weight of 0": {"weights": [1.0, 0.0, 1.0]},
+    "a weight that is too small": {"weights": [1.0, 1e-300, 1.0]},
+    "all of it": None,
+    "a list": [],
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_answers_that_nobody_wrote_are_none(name: str, tmp_path: Path) -> None:
+    path = put(tmp_path, asked([0, 1, 2]))
+    content = json.loads(path.read_text())
+    assert kept(tmp_path).read(MERGE, "task") is not None
+    change = HOSTILE[name]
+    content["answers"] = {**content["answers"], **change} if change else change
+    path.write_text(json.dumps(content))
+
+    assert kept(tmp_path).read(MERGE, "task") is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\x00"])
+def test_files_that_are_none_have_no_answers(text: str, tmp_path: Path) -> None:
+    path = put(tmp_path, asked([0, 1]))
+    path.write_text(text)
+
+    assert kept(tmp_path).read(MERGE, "task") is None
