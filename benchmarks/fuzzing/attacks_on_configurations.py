@@ -6,22 +6,20 @@ import dataclasses
 import functools
 import itertools
 import json
-import os
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import wrong_values
 import yaml
-from attack import Attack, Outcome, first, refused
+from attack import Attack, Outcome, first, refused, shown
+from damages import BYTES, PLACES, Change, put
 from good_configuration import asked, configuration, family, index_of_tasks
 
 _SECONDS = 10  # of a command; a machine may be busy
 _MEGABYTES = 200
 _FILE = "merge.yml"
-
-Content: TypeAlias = bytes | Callable[[Path], None]
 
 # What a refused configuration is asked to do, in turns: the first is the cheapest.
 _COMMANDS: list[list[str | Path]] = [
@@ -37,20 +35,18 @@ def attacks(seed: int) -> Iterator[Attack]:
     turns = itertools.cycle(_COMMANDS)
     del seed  # nothing is drawn
     for number, (place, value) in enumerate(wrong_values.changes()):
-        name = f"{number} {'.'.join(map(str, place))}: {_shown(value)}"
+        name = f"{number} {'.'.join(map(str, place))}: {shown(value)}"
         yield Attack(name, functools.partial(_value, place, value, next(turns)))
-    for name, content in _FILES.items():
-        for command in (["inspect", _FILE], ["search", _FILE, "RUN"]):
-            yield Attack(
-                f"{command[0]} of {name}", functools.partial(_text, content, command)
-            )
-        plain = ["init", _FILE, "new.yml"]
-        yield Attack(f"init from {name}", functools.partial(_text, content, plain))
+    for name, change in _FILES.items():
+        for first_word, *more in (["inspect"], ["search", "RUN"], ["init", "new.yml"]):
+            words = [first_word, _FILE, *more]
+            attempt = functools.partial(_file, change, words)
+            yield Attack(f"{first_word} of {name}", attempt)
     for name, (change, words) in _WHOLES.items():
         yield Attack(name, functools.partial(_whole, change, words))
     for number, words in enumerate(_options()):
-        shown = " ".join(_shown(word) for word in words)
-        yield Attack(f"option {number}: {shown}", functools.partial(_option, words))
+        name = f"option {number}: {' '.join(map(shown, words))}"
+        yield Attack(name, functools.partial(_option, words))
 
 
 def _value(
@@ -64,11 +60,9 @@ def _value(
     return _cheaply(folder, asked(folder, *words), f"{_FILE}:", key)
 
 
-def _text(content: Content, words: list[str], folder: Path) -> str:
-    if callable(content):
-        content(folder / _FILE)
-    else:
-        (folder / _FILE).write_bytes(content)
+def _file(change: Change, words: list[str], folder: Path) -> str:
+    (folder / _FILE).write_text(yaml.safe_dump(configuration()))
+    change(folder / _FILE)
     return _cheaply(folder, asked(folder, *words), _FILE)
 
 
@@ -124,68 +118,31 @@ def _as_said(outcome: Outcome) -> Outcome:
     return dataclasses.replace(outcome, out="", err=f"{said}\n{outcome.err}")
 
 
-def _shown(value: Any) -> str:
-    text = ascii(value)
-    return text if len(text) < 50 else f"{text[:40]}... ({len(text)})"
-
-
 # ---- files that are no configurations
 
-
-def _fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def _link(target: str) -> Callable[[Path], None]:
-    return lambda path: path.symlink_to(target)
-
-
-_FILES: dict[str, Content] = {
-    "nothing": b"",
-    "blanks": b" \n\n",
-    "a comment": b"# nothing\n",
-    "text": b"hello\n",
-    "a number": b"3\n",
-    "a list": b"- 1\n- 2\n",
-    "two documents": b"a: 1\n---\nb: 2\n",
-    "an open bracket": b"models: [\n",
-    "an open quote": b'models: "\n',
-    "a tab": b"models:\n\t- x\n",
-    "an unknown tag": b"models: !foo x\n",
-    "code in a tag": b"models: !!python/object/apply:os.system ['touch owned']\n",
-    "code in another tag": b"models: !!python/name:os.system ''\n",
-    "an unknown alias": b"models: *a\n",
-    "latin-1": "models: café\n".encode("latin-1"),
-    "utf-16": "models: []\n".encode("utf-16"),
-    "utf-32": "models: []\n".encode("utf-32"),
-    "a zip": b"PK\x03\x04" + bytes(range(256)),
-    "zeros": bytes(5000),
-    "a raw control character": b"models: \x01\n",
-    "a control character by its number": b'merge_method: "\\x01"\n',
-    "half a character": b'merge_method: "\\ud800"\n',
-    "half a character as a key": b'"\\ud800": 1\n',
-    "a key that is zero bytes": b'"a\\0b": 1\n',
-    "a key that is no text": b"3: 4\n",
-    "a key that is a list": b"? [1, 2]\n: 3\n",
-    "a key that is nothing": b"~: 3\n",
-    "a key that is a date": b"2020-01-01: 3\n",
-    "a date that is none": b"models: 2020-99-99\n",
-    "a list of itself": b"models: &a [*a]\n",
-    "a mapping of itself": b"a: &a {b: *a}\n",
-    "a mapping that merges itself": b"a: &a\n  <<: *a\n",
-    "a mapping that merges what it is in": b"a: &a {b: {<<: *a}}\n",
-    "a whole that merges itself": b"&a\n<<: *a\n",
-    "a merge of a number": b"<<: 3\n",
-    "a merge of a list of numbers": b"<<: [3]\n",
-    "lists in lists, fewer": b"models: " + b"[" * 200 + b"]" * 200 + b"\n",
-    "a pipe": _fifo,
-    "/dev/zero": _link("/dev/zero"),
-    "/dev/null": _link("/dev/null"),
-    "a link to itself": _link(_FILE),
-    "a link to nothing": _link("nowhere"),
-    "a folder": lambda path: path.mkdir(),
-    "a key twice": b"models: []\nmodels: []\n",
-    "a byte order mark and nothing": b"\xef\xbb\xbf",
+# What a cut configuration may be; with its bytes twice it has each key twice.
+_MAY_BE = {"with a byte order mark", "without its end", "cut at a third"}
+_FILES: dict[str, Change] = {
+    **{
+        way: change for way, change in {**BYTES, **PLACES}.items() if way not in _MAY_BE
+    },
+    **{
+        shown(text): put(text)
+        for text in (
+            *(b"# nothing\n", b"hello\n", b"a: 1\n---\nb: 2\n", b"models: [\n"),
+            *(b'models: "\n', b"models:\n\t- x\n", b"models: !foo x\n"),
+            b"models: !!python/object/apply:os.system ['touch owned']\n",
+            *(b"models: !!python/name:os.system ''\n", b"models: *a\n"),
+            *("models: café\n".encode("latin-1"), b"models: \x01\n"),
+            *(b'merge_method: "\\x01"\n', b'merge_method: "\\ud800"\n'),
+            *(b'"\\ud800": 1\n', b'"a\\0b": 1\n', b"3: 4\n", b"? [1, 2]\n: 3\n"),
+            *(b"~: 3\n", b"2020-01-01: 3\n", b"models: 2020-99-99\n"),
+            *(b"models: &a [*a]\n", b"a: &a {b: *a}\n", b"a: &a\n  <<: *a\n"),
+            *(b"a: &a {b: {<<: *a}}\n", b"&a\n<<: *a\n", b"<<: 3\n", b"<<: [3]\n"),
+            b"models: " + b"[" * 200 + b"]" * 200 + b"\n",
+            *(b"models: []\nmodels: []\n", b"\xef\xbb\xbf"),
+        )
+    },
 }
 
 
