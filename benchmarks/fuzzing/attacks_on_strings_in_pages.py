@@ -134,8 +134,8 @@ def _holds(page: str, name: str, place: str, folder: Path) -> str:
 def _is_shown(wanted: str, place: str, text: str) -> bool:
     if place in NAMES:
         wanted = as_name(wanted)
-    there = " ".join(text.split())
-    squeezed = " ".join(wanted.split())
+    # A part between backquotes is shown as code.
+    there, squeezed = (" ".join(t.replace("`", "").split()) for t in (text, wanted))
     return squeezed in there or squeezed.replace("'", "''") in there  # as in YAML
 
 

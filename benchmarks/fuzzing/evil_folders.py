@@ -31,35 +31,17 @@ _NAMES = {
     "base model": "tiny/base",
     "method": "ties",
 }
-_OTHERS = (
-    *(
-        "unit",
-        "kind of fit",
-        "label",
-        "label of the soup",
-        "reason",
-        "kind of surrogate",
-    ),
-    *("name of a package", "version of a package", "version of this program"),
-    *(
-        "version of Python",
-        "error of a task",
-        "comment of a recipe",
-    ),
-    *("verdict",),
+_TASKS = ("first task", "second task", "first coefficient", "second coefficient")
+REPORT = (
+    *(*_NAMES, "unit", "kind of fit", "label", "label of the soup", "reason"),
+    *("kind of surrogate", "name of a package", "version of a package", "verdict"),
+    *("version of this program", "version of Python", "error of a task"),
+    *("comment of a recipe", "name of the folder"),
 )
-REPORT = (*_NAMES, *_OTHERS, "name of the folder")
-FRONTS = (
-    *("first task", "second task", "first coefficient", "second coefficient"),
-    *("unit", "method", "name of the folder"),
-)
-NOTEBOOK = (
-    *("first task", "second task", "first coefficient", "second coefficient"),
-    *("unit", "label", "reason", "comment of a recipe"),
-)
+FRONTS = (*_TASKS, "unit", "method", "name of the folder")
+NOTEBOOK = (*_TASKS, "unit", "label", "reason", "comment of a recipe")
 CARD = (
-    *("first task", "second task", "first coefficient", "second coefficient"),
-    *("unit", "label", "reason", "name of the checkpoint", "local model"),
+    *(*_TASKS, "unit", "label", "reason", "name of the checkpoint", "local model"),
     *("adapter", "revision", "licence", "name of a licence", "link of a licence"),
     *("language", "text of a task", "lm-eval task", "metric", "difference", "command"),
 )
@@ -67,14 +49,18 @@ CARD = (
 # Places whose text is read, and is on a page in its data alone, or not at all.
 UNSEEN = {
     "report": {
-        *("fingerprint of the merge", "fingerprint of a task", "task of the ending"),
-        "verdict",
+        *("fingerprint of the merge", "fingerprint of a task", "verdict"),
+        "kind of surrogate",
     },
     "fronts": set[str](),
-    "notebook": set[str](),
+    "notebook": {"second coefficient"},
     "card": {
         *("link of a licence", "language", "text of a task", "lm-eval task"),
-        *("metric", "command"),  # of a path in a command the name alone is shown
+        *(
+            "metric",
+            "second coefficient",
+            "command",
+        ),  # of a path in a command the name alone is shown
     },
 }
 

@@ -13,6 +13,18 @@ _ELEMENT = """async () => {{
 _MARKUP = """async () => document.body.insertAdjacentHTML("beforeend", `{text}`)"""
 
 
+_LINK = """() => {{
+  const link = document.createElement("a");
+  Object.assign(link, {attributes});
+  document.body.append(link);
+  link.click();
+}}"""
+
+
+def _link(**attributes: str) -> str:
+    return _LINK.format(attributes=attributes)
+
+
 def _element(name: str, into: str = "body", **attributes: str) -> str:
     return _ELEMENT.format(name=name, into=into, attributes=attributes)
 
@@ -111,28 +123,10 @@ VECTORS = {
       base.href = 'http://THERE/'; document.head.prepend(base);
       new Image().src = 'x.png';
     }""",
-    "link clicked": """() => {
-      const link = document.createElement("a"); link.href = 'http://THERE';
-      document.body.append(link); link.click();
-    }""",
-    "link into a window": """() => {
-      const link = document.createElement("a"); link.href = 'http://THERE';
-      link.target = "_blank"; document.body.append(link); link.click();
-    }""",
-    "link not on the page": """() => {
-      const link = document.createElement("a");
-      link.href = 'http://THERE';
-      link.click();
-    }""",
-    "link that pings": """() => {
-      const link = document.createElement("a");
-      link.href = '#'; link.ping = 'http://THERE';
-      document.body.append(link); link.click();
-    }""",
-    "download": """() => {
-      const link = document.createElement("a"); link.href = 'http://THERE';
-      link.download = "x"; document.body.append(link); link.click();
-    }""",
+    "link clicked": _link(href="http://THERE"),
+    "link into a window": _link(href="http://THERE", target="_blank"),
+    "link that pings": _link(href="#", ping="http://THERE"),
+    "download": _link(href="http://THERE", download="x"),
     "link of a vector picture": """() => {
       document.body.insertAdjacentHTML("beforeend",
         "<svg><a href='http://THERE' id=evil><text>x</text></a></svg>");
@@ -143,14 +137,8 @@ VECTORS = {
     "script in markup": _markup(
         "<img src=data:, onerror=\\\"new Image().src='http://THERE'\\\">"
     ),
-    "script as an address": """() => {
-      const link = document.createElement("a");
-      link.href = "javascript:new Image().src='http://THERE'";
-      document.body.append(link); link.click();
-    }""",
-    "text as a script": """() => {
-      setTimeout("new Image().src='http://THERE'", 0);
-    }""",
+    "script as an address": _link(href="javascript:new Image().src='http://THERE'"),
+    "text as a script": """() => setTimeout("new Image().src='http://THERE'", 0)""",
     "function of a text": "() => new Function(\"new Image().src='http://THERE'\")()",
     "address": "() => { location.href = 'http://THERE'; }",
     "address replaced": "() => { location.replace('http://THERE'); }",
