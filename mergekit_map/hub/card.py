@@ -10,7 +10,6 @@ import importlib.metadata
 import importlib.resources
 import json
 import re
-import shlex
 import string
 import urllib.parse
 from collections.abc import Iterable, Mapping
@@ -27,7 +26,6 @@ from mergekit_map.hub import metadata
 from mergekit_map.hub.sanitize import (
     Configs,
     PublicNames,
-    is_local,
     models_of,
     parts_of,
     public_names,
@@ -36,6 +34,7 @@ from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer
 from mergekit_map.results.findings import merge_name
 from mergekit_map.results.front import Front
+from mergekit_map.results.gains import gains
 from mergekit_map.utils.files import read_json_or_nothing
 
 CARD = "README.md"
@@ -80,7 +79,7 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     licences = metadata.parent_licences(configs, names)
     known = read_json_or_nothing(folder / "config.json").get("architectures") or ()
     kind = "text-generation" if any(str(n).endswith(_CAUSAL) for n in known) else None
-    results = metadata.model_index(record.tasks, front.chosen.measured, kind or "other")
+    results = metadata.model_index(record.tasks, gains(front), kind or "other")
     data = ModelCardData(
         base_model=names.hub_parents(configs) or None,
         base_model_relation="merge",
@@ -96,20 +95,20 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     text = _filled(
         "card",
         name=escaped(record.name),
-        answer=_answer(front, record.difference),
+        answer=_answer(front, record),
         methods=" and ".join(map(_method, methods)),
         fitted=max(task.fit.n for task in front.tasks.values()),
         usage=_usage(folder, record.name) if kind else "",
         models=_models(configs, names, licences),
         version=importlib.metadata.version("mergekit"),
-        command=_public_command(record.command),
+        command=names.text(record.command),
         recipe=_fenced_recipe(configs, names),
     )
     plot_front(front, folder / "front.png")
     (folder / CARD).write_text(_card(data, f"\n{text}").content, encoding="utf-8")
 
 
-def _answer(front: Front, difference: str) -> str:
+def _answer(front: Front, record: MergeRecord) -> str:
     """Return the answer of the search, as the terminal begins with it."""
     found, merge = answer(front), merge_name(front, front.chosen)
     own_name = re.compile(rf"\b([Tt])he {re.escape(merge)}(?!\.?\d)")
@@ -126,12 +125,23 @@ def _answer(front: Front, difference: str) -> str:
     parts = [
         f"**{own(found.headline)}**",
         "\n".join(f"| {' | '.join(row)} |" for row in rows),
+        _words(front, record.tasks),
         own(found.sample),
-        _bullets(map(own, filter(None, (*found.findings, difference)))),
+        _bullets(map(own, filter(None, (*found.findings, record.difference)))),
         "![Merges of the search, task against task](front.png)",
         f"<details><summary>More on the front</summary>\n\n{details}\n\n</details>",
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def _words(front: Front, tasks: Mapping[str, TaskSpec]) -> str:
+    """Explain the table to whoever has not seen the search."""
+    known = []
+    for task, spec in tasks.items():
+        data, metric = metadata.data_and_metric(spec)
+        facts = ", ".join(front.tasks[task].facts)
+        known.append(f"{task}: {metric} on {data} ({facts})")
+    return _filled("words", tasks=escaped("; ".join(known)))
 
 
 def escaped(text: str) -> str:
@@ -182,7 +192,7 @@ def _models(configs: Configs, names: PublicNames, licences: metadata.Licences) -
 def _linked(part: str, names: PublicNames) -> str:
     name, hub_id = escaped(names.reference(part)), names.hub_id(part)
     if hub_id is None:
-        return f"{name} (a local model)"
+        return f"{name} (a local model, in a folder of this name)"
     return f"[{name}](https://huggingface.co/{urllib.parse.quote(hub_id)})"
 
 
@@ -194,11 +204,6 @@ def public_recipe(configs: Configs, names: PublicNames) -> str:
 def _fenced_recipe(configs: Configs, names: PublicNames) -> str:
     # A line of YAML cannot begin with the end of the block.
     return f"```yaml\n{public_recipe(configs, names)}```"
-
-
-def _public_command(command: str) -> str:
-    words = shlex.split(command)
-    return shlex.join(Path(word).name if is_local(word) else word for word in words)
 
 
 def read_card(folder: Path) -> ModelCard:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,44 +13,42 @@ from huggingface_hub.repocard import metadata_load
 
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.hub.sanitize import Configs, PublicNames, parts_of
-from mergekit_map.results.front import Reading, Readings
+from mergekit_map.results.gains import Gains
 
 
 def model_index(
-    tasks: Mapping[str, TaskSpec], measured: Readings, kind: str
+    tasks: Mapping[str, TaskSpec], known: Gains, kind: str
 ) -> list[EvalResult]:
-    """List the measured values, each rounded by its standard error."""
+    """List the measured values, as the table of gains has them."""
     return [
-        _result(name, spec, _rounded(measured[name]), kind)
+        _result(name, spec, float(f"{known.readings[name].value:.4g}"), kind)
         for name, spec in tasks.items()
-        if name in measured and measured[name].value is not None
+        if known.sources.get(name, "predicted") != "predicted"
     ]
 
 
-def _rounded(reading: Reading) -> float:
-    """Round a value to two digits of its standard error, or to three of its own."""
-    value = reading.value or 0.0
-    scale = reading.stderr or abs(value) / 10 or 1.0
-    return round(value, 1 - math.floor(math.log10(scale)))
+def data_and_metric(spec: TaskSpec) -> tuple[str, str]:
+    """Return the public names of a task's data and of its metric."""
+    if isinstance(spec, PerplexityTask):
+        source = spec.perplexity
+        return source.dataset or Path(str(source.file)).name, "loss"
+    if isinstance(spec, LmEvalTask):
+        path = Path(spec.lm_eval)
+        return path.stem if path.suffix in {".yaml", ".yml"} else str(path), spec.metric
+    return spec.python, "score"
 
 
 def _result(task: str, spec: TaskSpec, value: float, kind: str) -> EvalResult:
-    args: dict[str, Any] = {}
+    data, metric = data_and_metric(spec)
+    known, args = data, dict[str, Any]()
     if isinstance(spec, PerplexityTask):
-        dataset, metric = spec.perplexity.dataset or "own-text", "loss"
-        name = f"{task}: mean token loss (nats/token)"
+        known = spec.perplexity.dataset or "own-text"
     elif isinstance(spec, LmEvalTask):
-        path = Path(spec.lm_eval)
-        dataset = path.stem if path.suffix in {".yaml", ".yml"} else spec.lm_eval
-        metric = spec.metric
-        name = f"{task}: {metric}"
         args = {"num_few_shot": spec.num_fewshot, "limit": spec.limit}
         args["filter"] = spec.filter
-    else:
-        dataset, metric, name = spec.python, task, task
-    given = {key: value for key, value in args.items() if value is not None}
-    source = (dataset, dataset, metric, value)
-    return EvalResult(kind, *source, dataset_args=given or None, metric_name=name)
+    given = {key: value for key, value in args.items() if value is not None} or None
+    source, name = (known, data, metric, value), f"{task}: {metric}"
+    return EvalResult(kind, *source, dataset_args=given, metric_name=name)
 
 
 @dataclass(frozen=True)

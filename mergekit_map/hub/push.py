@@ -44,9 +44,7 @@ from mergekit_map.hub.sanitize import (
 )
 from mergekit_map.results.recipe_rendering import DAMAGES, documents
 from mergekit_map.results.run_folder import RunFolder, open_run
-from mergekit_map.utils.files import read_whole
 
-_MOST_BYTES = 1 << 20  # of a recipe
 # Files that loaders read: left by another checkpoint they would be taken for the new.
 _LOADED = (
     *("*.safetensors", "*.safetensors.index.json", "*config.json", "*.model"),
@@ -201,7 +199,7 @@ def upload(api: HfApi, plan: Plan, message: str) -> str | None:
 
 def _documents(path: Path) -> Configs:
     try:
-        found = documents(read_whole(path, _MOST_BYTES).decode())
+        found = documents(path.read_text(encoding="utf-8"))
         models_of(found)
     except (OSError, *DAMAGES) as error:
         raise _unreadable(path, error) from None

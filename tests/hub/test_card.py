@@ -92,11 +92,34 @@ def test_the_model_index_has_rounded_values(tmp_path: Path) -> None:
 
     math, code = results
     assert (math.dataset_type, math.metric_type) == ("gsm8k", "acc")
-    assert (math.metric_name, math.metric_value) == ("math: acc", 0.712)
+    assert (math.metric_name, math.metric_value) == ("math: acc", 0.7123)
     assert math.task_type == code.task_type == "text-generation"
     assert math.dataset_args == {"num_few_shot": 5, "limit": 200}
     assert (code.dataset_type, code.metric_type) == ("own-text", "loss")
-    assert code.metric_value == 2.8123
+    assert code.metric_value == 2.812
+
+
+def test_index_and_table_have_the_values_of_the_held_out_documents(
+    tmp_path: Path,
+) -> None:
+    held = {"math": {"value": 0.68, "stderr": 0.01}}
+    point = as_json(record().front)["points"][0]["coefficients"]
+    merges = [{"coefficients": point, "measured": held}]
+    holdout = {"share": 0.3, "documents": {"math": 9}, "choices": 1, "merges": merges}
+    card = written(tmp_path, record(holdout=holdout))
+
+    assert [r.metric_value for r in card.data.eval_results] == [0.68, 2.81]
+    assert "| math | this model | 0.68 |" in card.text
+
+
+def test_a_stranger_learns_the_words_of_the_table(tmp_path: Path) -> None:
+    _, words = written(tmp_path, record()).text.split("|\n\n", 1)
+
+    line = " ".join(words.split("\n\n")[0].split())
+    assert line.startswith("math: acc on gsm8k (higher is better); ")
+    assert "code: loss on code.txt (nats/token, lower is better). " in line
+    assert "Soup: the plain average of the parents." in line
+    assert "Gain kept: " in line
 
 
 def test_what_was_not_measured_is_in_no_index(tmp_path: Path) -> None:
@@ -235,7 +258,10 @@ def test_no_local_path_reaches_the_card(tmp_path: Path) -> None:
     assert "x/one+tuned" in card.content
     assert "better than tuned." in card.content
     assert "mergekit-yaml tuned OUT --lora-merge-cache 1234" in card.content
-    assert "- tuned (a local model), the base model" in card.content
+    assert (
+        "- tuned (a local model, in a folder of this name), the base model"
+        in card.content
+    )
     assert card.data.base_model == ["x/one"]
 
 
@@ -360,3 +386,5 @@ def test_publishing_calls_local_models_by_their_hub_ids(tmp_path: Path) -> None:
     assert "[me/one](https://huggingface.co/me/one)" in part(public, "Models")
     assert "model: me/one" in part(public, "Recipe")
     assert part(public, "Recipe").replace("me/one", "one") == before
+    assert "- one (a local model, in a folder of this name)" in part(card, "Models")
+    assert "local" not in public.text
