@@ -15,7 +15,7 @@ from rich.text import Text
 from textual.widgets import DataTable
 
 from mergekit_map.browse.state import View, best_reading
-from mergekit_map.results.answer import answer, gain_table
+from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.findings import difference
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import gains
@@ -82,8 +82,8 @@ def weights_text(point: Merge) -> Text:
 def gains_text(view: View) -> RenderableType:
     """Return the table of gains of the current point."""
     parts: list[RenderableType] = []
-    tasks = list(view.front.tasks)
-    for task, name, *texts in gain_table(view.here, gains(view.here)).rows:
+    tasks, found = list(view.front.tasks), gains(view.here)
+    for task, name, *texts in gain_table(view.here, found).rows:
         if task:
             better = view.front.tasks[task].metric.better
             heading = f"{tasks.index(task) + 1} {task} ({better} is better)"
@@ -95,7 +95,7 @@ def gains_text(view: View) -> RenderableType:
             cell.stylize(colour)
         label = f"point {view.at}" if task else name
         grid.add_row(Text(label, overflow="fold"), *cells)
-    return Group(*parts)
+    return Group(*parts, Text(f"\n{sample(view.here, found)}", "dim"))
 
 
 def answer_text(view: View) -> RenderableType:

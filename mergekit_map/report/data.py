@@ -24,7 +24,7 @@ from mergekit_map.report.merges import (
     pairs,
     predict_surfaces,
 )
-from mergekit_map.results.answer import answer, gain_table
+from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import KINDS, Front, Merge, Task
 from mergekit_map.results.gains import gains
@@ -47,7 +47,7 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
                 **_readings(front, point),
                 "recipe": run.folder.read_recipe(index),
                 "recommended": index in front.recommended,
-                "gains": _gain_rows(front, index),
+                **_gains(front, index),
             }
             for index, point in enumerate(front.points)
         ],
@@ -85,10 +85,12 @@ def kind_of(label: str | None) -> str | None:
     return label if label is None or label in NO_SINGLE_MODEL else "model"
 
 
-def _gain_rows(front: Front, index: int) -> list[list[str]]:
-    """Return the rows of the table of gains as if a point were chosen."""
+def _gains(front: Front, index: int) -> dict[str, object]:
+    """Return rows and documents of the table of gains as if a point were chosen."""
     chosen = front.model_copy(update={"selected": index})
-    return [[*row] for row in gain_table(chosen, gains(chosen)).rows]
+    found = gains(chosen)
+    rows = [[*row] for row in gain_table(chosen, found).rows]
+    return {"gains": rows, "sample": sample(chosen, found)}
 
 
 def _items(run: FinishedSearch) -> Iterator[dict[str, object]]:

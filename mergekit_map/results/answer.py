@@ -186,7 +186,9 @@ def sample(front: Front, found: Gains) -> str:
     """Return on which documents the gains were measured."""
     sources, holdout = set(found.sources.values()), front.holdout
     if "predicted" in sources:
-        return "These values are predicted; `mergekit-map merge` measures them."
+        text = "These values are predicted; `mergekit-map merge` measures them."
+        others = " The others are measured on the documents of the search."
+        return text if holdout is None else text + others
     searched = "Measured on the documents by which this merge was chosen"
     if holdout is None:
         better = "gains may look better than they are"

@@ -18,9 +18,8 @@ from wide_fronts import CHOSEN, MODELS, TASKS, wide_front
 from mergekit_map.browse.app import Browser
 from mergekit_map.browse.panels import compared_text
 from mergekit_map.browse.state import View
-from mergekit_map.results.answer import gain_table
+from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Merge
-from mergekit_map.results.gains import gains
 
 WIDTHS = [60, 120]
 
@@ -43,9 +42,9 @@ def test_no_number_of_a_point_is_lost(width: int) -> None:
 
     said = " ".join(seen.text.split())
     beside = "│" if width == 120 else ""
-    for row in gain_table(front, gains(front)).rows:
-        for cell in row[2:]:
-            assert all(word in said.replace(beside, "") for word in cell.split())
+    found = answer(front)
+    for cell in (*(c for row in found.table.rows for c in row[2:]), found.sample):
+        assert all(word in said.replace(beside, "") for word in cell.split())
     for index, point in enumerate(front.points):
         (row,) = [x for x in seen.lines if re.match(rf" {index} [>*]* ", x)]
         readings = point.measured if point.is_measured(*TASKS) else point.predicted

@@ -12,10 +12,9 @@ from browser import Watched, find_chromium, watched_page
 from playwright.sync_api import Browser, Page
 
 from mergekit_map.report.overlay import write_fronts_report
-from mergekit_map.results.answer import answer, gain_table
+from mergekit_map.results.answer import answer
 from mergekit_map.results.finished import read_finished
 from mergekit_map.results.front import Front
-from mergekit_map.results.gains import gains
 
 Reported = Callable[[str], Path]
 Open = Callable[..., Watched]
@@ -159,8 +158,10 @@ def test_gains_are_those_of_the_point_that_is_shown(
     for index in (0, 3, 7):
         show_point(page, index)
         front = chosen(run, index)
-        rows = gain_table(front, gains(front)).rows
-        assert texts(page, "#gains tbody :is(th, td)") == cells(rows, f"point {index}")
+        found = answer(front)
+        shown = texts(page, "#gains tbody :is(th, td)")
+        assert shown == cells(found.table.rows, f"point {index}")
+        assert texts(page, "#gains .hint") == [found.sample.replace("`", "")]
     show_point(page, selected)
     assert texts(page, "#gains tbody") == []  # they are those of the answer
 

@@ -36,8 +36,9 @@ def test_gains_of_a_point_are_those_of_the_answer_if_it_were_chosen(
 
     for index, point in enumerate(content["points"]):
         front = run.front.model_copy(update={"selected": index})
-        rows = answer(front).table.rows
-        assert point["gains"] == [[*row] for row in rows]
+        found = answer(front)
+        assert point["gains"] == [[*row] for row in found.table.rows]
+        assert point["sample"] == found.sample
 
 
 def test_items_are_counted_against_every_anchor_and_say_no_text(

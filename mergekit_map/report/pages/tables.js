@@ -8,9 +8,9 @@ const tables = (() => {
     return element("thead", {}, element("tr", {}, ...cells));
   }
 
-  // Return a table of gains of a merge, by the `name` for it if not as it is. The first
-  // column has the task, which gets a row, so that the others have room on a telephone.
-  function gains([, ...headings], rows, name = null) {
+  // Return a table of gains of a merge, by the `name` for it if not as it is, with its
+  // documents. The task gets a row, so that the other columns have room on a telephone.
+  function gains([, ...headings], rows, sample, name = null) {
     const body = rows.flatMap(([task, ...cells]) => {
       if (task && name) cells[0] = name;
       const word = cells.findIndex((text) => text === "better" || text === "worse");
@@ -19,8 +19,9 @@ const tables = (() => {
       const group = element("th", { scope: "rowgroup", colspan: cells.length }, task);
       return task ? [element("tr", { class: "group" }, group), row] : [row];
     });
-    return element("div", { class: "scroll" }, element("table", { class: "gains" },
-      head(...headings), element("tbody", {}, ...body)));
+    return [element("div", { class: "scroll" }, element("table", { class: "gains" },
+      head(...headings), element("tbody", {}, ...body))),
+    element("p", { class: "hint" }, ...prose(sample))];
   }
 
   // Return the answer of a search: its headline, table, sample line and findings, with
@@ -29,8 +30,7 @@ const tables = (() => {
     const list = (texts) => element("ul", {}, ...texts.map((t) => element("li", {}, ...prose(t))));
     return [
       element("p", { class: "headline" }, ...prose(headline)),
-      gains(table.headings, table.rows),
-      element("p", { class: "hint" }, ...prose(sample)),
+      ...gains(table.headings, table.rows, sample),
       findings.length ? list(findings) : null,
       details.length ? element("details", {},
         element("summary", {}, "Details"), list(details)) : null,
