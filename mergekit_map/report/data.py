@@ -8,6 +8,7 @@ grids of the surrogates are rounded.
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shlex
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ import numpy as np
 
 from mergekit_map._version import __version__
 from mergekit_map.config.schema import SelectSpec
+from mergekit_map.errors import ConfigError
 from mergekit_map.report.merges import (
     ItemReader,
     measured_merges,
@@ -27,7 +29,8 @@ from mergekit_map.report.merges import (
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import KINDS, Front, Merge, Task
-from mergekit_map.results.gains import gains
+from mergekit_map.results.gains import anchor_values, gains
+from mergekit_map.results.limits import find_limits
 from mergekit_map.results.search_plan import unfinished_in_words
 from mergekit_map.types import NO_SINGLE_MODEL
 from mergekit_map.utils.files import plain
@@ -40,13 +43,15 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
         ArtifactError: a recipe is missing, or a surrogate predicts no finite numbers.
     """
     front, surfaces = run.front, predict_surfaces(run)
+    parents = [anchor.coefficients for anchor in front.anchors]
     # There may be tens of thousands of them, so they are plain from the beginning.
     many = {
         "points": [
             {
                 **_readings(front, point),
                 "recipe": run.folder.read_recipe(index),
-                "recommended": index in front.recommended,
+                "recommended": index in front.recommended
+                and point.coefficients not in parents,
                 **_gains(front, index),
             }
             for index, point in enumerate(front.points)
@@ -152,8 +157,12 @@ def _start(front: Front) -> dict[str, object] | None:
     if select.index is not None:
         return None
     prefer = (SelectSpec() if select.knee else select).preference(front.tasks)
-    limits = select.require or {}
+    limits = {}
+    with contextlib.suppress(ConfigError):  # chosen when shares were of something else
+        limits = find_limits(select, front.metrics, anchor_values(front))
+    texts = {task: f"{limit.value:.5g}" for task, limit in limits.items()}
+    texts |= {task: str(limit) for task, limit in (select.require or {}).items()}
     return {
         "weights": [prefer.get(task, 0.0) for task in front.tasks],
-        "limits": [str(limits.get(task, "")) for task in front.tasks],
+        "limits": [texts.get(task, "") for task in front.tasks],
     }

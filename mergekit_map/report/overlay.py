@@ -37,14 +37,7 @@ _DRAWS = 200
 _SEED = 0  # of the draws behind the errors of volumes
 _ROUNDING = 2e-3  # relative, between measurements of one model in two searches
 # The page's own script, in the order in which its parts build on one another.
-_SCRIPTS = (
-    "guard.js",
-    "choosing.js",
-    "drawing.js",
-    "tables.js",
-    "marks.js",
-    "fronts.js",
-)
+_SCRIPTS = ("guard.js", "drawing.js", "tables.js", "marks.js", "fronts.js")
 
 
 def write_fronts_report(runs: Sequence[StrPath], page: StrPath | None = None) -> Path:
@@ -91,6 +84,7 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
                     for point in run.front.points
                 ],
                 "merges": [_merge(run.front, merge, tasks) for merge in merges],
+                "chosen": _merge(run.front, run.front.chosen, tasks),
             }
             for name, run, merges in zip(names, runs, found, strict=True)
         ],
@@ -156,11 +150,10 @@ def _measured(run: FinishedSearch, tasks: Sequence[str]) -> list[Merge]:
 
 
 def _merge(front: Front, merge: Merge, tasks: Sequence[str]) -> dict[str, object]:
-    points = [index for index, point in enumerate(front.points) if point is merge]
     return {
         "label": merge.label,
         "reference": merge in front.anchors,
-        "point": points[0] if points else None,
+        "point": next((i for i, p in enumerate(front.points) if p is merge), None),
         "coefficients": [merge.coefficients.get(name) for name in front.coefficients],
         "measured": pairs(merge.measured[task] for task in tasks),
     }

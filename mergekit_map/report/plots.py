@@ -14,6 +14,7 @@ from typing import TypeAlias
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from mergekit_map.results.front import KINDS, Front, Kind, Merge
 from mergekit_map.results.front_table import front_table
@@ -92,22 +93,17 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
     predicted = _values(front.points, pair, "predicted")
     axes.scatter(*predicted, s=12, color=PREDICTED, label="front, predicted", zorder=2)
     measured = [point for point in front.points if point.is_measured(*pair)]
-    # Errors of the measured points alone: those of a whole front hide it.
-    for kind, color in zip(KINDS, (PREDICTED, MEASURED), strict=True):
-        xerr, yerr = (
-            [point.readings(kind)[task].stderr or 0.0 for point in measured]
-            for task in pair
-        )
-        axes.errorbar(
-            *_values(measured, pair, kind),
-            xerr=xerr,
-            yerr=yerr,
-            fmt="none",
-            ecolor=color,
-            elinewidth=0.8,
-            alpha=0.5,
-            zorder=1,
-        )
+    xerr, yerr = ([p.measured[t].stderr or 0.0 for p in measured] for t in pair)
+    axes.errorbar(
+        *_values(measured, pair),
+        xerr=xerr,
+        yerr=yerr,
+        fmt="none",
+        ecolor=MEASURED,
+        elinewidth=0.8,
+        alpha=0.5,
+        zorder=1,
+    )
     for point in measured:  # a line from each prediction to its measurement
         ends = [[v for (v,) in _values([point], pair, kind)] for kind in KINDS]
         axes.plot(*zip(*ends, strict=True), color=MEASURED, linewidth=0.7, zorder=1)
@@ -184,8 +180,9 @@ def name_mark(axes: Axes, label: str, place: tuple[float, float]) -> None:
         xytext=(-5 if left else 5, 5),
         textcoords="offset points",
         ha="right" if left else "left",
-        fontsize=8,
-        color=ANCHOR,
+        fontsize=9,
+        path_effects=[withStroke(linewidth=3, foreground="white")],
+        zorder=5,
         parse_math=False,  # a model's name may hold dollar signs
     )
     written.set_in_layout(False)  # a long name reaches out of its panel

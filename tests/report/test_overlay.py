@@ -90,6 +90,8 @@ def test_a_search_is_as_large_as_itself(finished_run: Make, tmp_path: Path) -> N
     assert one["value"] == other["value"] > 0
     assert other["ahead"] == 0
     assert content["notes"] == []
+    chosen = [*read_finished(run).front.chosen.coefficients.values()]
+    assert [r["chosen"]["coefficients"] for r in content["runs"]] == [chosen] * 2
     # Their models are the same, so that each is drawn once.
     assert [r["label"] for r in content["references"]] == ["base", "a", "b", "soup"]
 

@@ -114,12 +114,14 @@ def test_numbers_that_choose_are_exact_and_recipes_are_those_of_the_files(
 
     content = json.loads(json.dumps(content_of(run)))
 
+    parents = [anchor["coefficients"] for anchor in front["anchors"]]
     for index, (point, shown) in enumerate(
         zip(front["points"], content["points"], strict=True)
     ):
         assert shown["predicted"] == [
             list(r.values()) for r in point["predicted"].values()
         ]
+        assert not (shown["recommended"] and point["coefficients"] in parents)
         assert shown["recipe"] == (run / f"recipes/{index:03d}.yml").read_text()
     assert [a["kind"] for a in content["anchors"]] == ["base", *["model"] * 3, "soup"]
 
@@ -206,6 +208,11 @@ def test_the_sliders_start_where_the_point_was_chosen(
         "weights": [1.0, 3.0],
         "limits": ["", ""],
     }
+
+    select_point(run, not_worse_than="base", margin=0)
+    content = content_of(run)
+    base = content["anchors"][0]["measured"]
+    assert content["start"]["limits"] == [f"{value:.5g}" for value, _ in base]
 
     select_point(run, index=0)
     content = content_of(run)

@@ -1,49 +1,15 @@
-// The page of several searches: their answers, volumes and fronts, and the best merge of
-// each for a preference.
+// The page of several searches: their answers, volumes and fronts.
 "use strict";
 
-const fronts = (() => {
-  // Find, for each search, the index of the measured merge with the largest weighted sum
-  // of values, scaled from the worst (0) to the best (1) of all searches; with its score.
-  function best(content, weights) {
-    const shares = choosing.sharesOf(weights);
-    const ranges = content.tasks.map((_, t) => {
-      const values = content.runs.flatMap((run) => run.merges.map((m) => m.measured[t][0]));
-      const low = Math.min(...values);
-      return { low, width: Math.max(...values) - low };
-    });
-    return content.runs.map((run) => {
-      const scores = run.merges.map((merge) => content.tasks.reduce((total, task, t) => {
-        const { low, width } = ranges[t];
-        const place = (merge.measured[t][0] - low) / (width || 1);
-        return total + shares[t] * (width === 0 || task.higher ? place : 1 - place);
-      }, 0));
-      const score = Math.max(...scores);
-      return { index: scores.indexOf(score), score };
-    });
-  }
-
-  // Of each merge, whether another one is better on some task and worse on none.
-  function dominated(merges, tasks) {
-    const rows = merges.map((merge) =>
-      tasks.map((task, t) => (task.higher ? 1 : -1) * merge.measured[t][0]));
-    return rows.map((row) => rows.some((other) =>
-      other.every((value, t) => value >= row[t]) && other.some((value, t) => value > row[t])));
-  }
-
-  return { best, dominated };
-})();
-
 (() => {
-  const { element, fill, number, plusMinus, shortLabel, taskTitle, layout, axis, titled,
-    dots, colour, colours, chart, pickTasks } = drawing;
-  const { head, readingCell } = tables;
+  const { element, fill, plusMinus, shortLabel, taskTitle, layout, axis, titled, dots,
+    colour, colours, chart, pickTasks } = drawing;
+  const { head } = tables;
   const content = JSON.parse(document.getElementById("content").textContent);
   const place = (id) => document.getElementById(id);
   const SYMBOLS = ["diamond", "square", "triangle-up", "star", "hexagon", "pentagon"];
   const alone = content.tasks.length === 1;
-  const state = { x: 0, y: alone ? 0 : 1, best: [] };
-  const sliders = content.tasks.map(makeSlider);
+  const state = { x: 0, y: alone ? 0 : 1 };
 
   function start() {
     document.title = `${content.name}: mergekit-map`;
@@ -53,11 +19,9 @@ const fronts = (() => {
       element("h2", {}, ...named(run, r)), ...tables.answer(run.answer))));
     showVolumes();
     if (content.tasks.length > 2) pickTasks(place("axes"), content.tasks, state, draw);
-    place("prefer").addEventListener("input", choose);
-    place("prefer").addEventListener("submit", (event) => event.preventDefault());
     const versions = drawing.versions({ ...content.page_by, "plotly.js": content.plotlyjs });
     fill("footer", `Page by ${versions}. It is one file and fetches nothing.`);
-    choose();
+    draw();
     addEventListener("resize", draw);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
     document.querySelectorAll(".scroll").forEach(tables.watchScroll);
@@ -87,47 +51,12 @@ const fronts = (() => {
       `more than ${content.runs[0].name}`), element("tbody", {}, ...rows));
   }
 
-  function makeSlider(task, t) {
-    const slider = element("input",
-      { id: `slider-${t}`, type: "range", min: 0, max: 10, step: 0.1, value: 5 });
-    const output = element("output", { for: `slider-${t}` });
-    place("wishes").append(element("div", { class: "wish" },
-      element("div", { class: "heading" },
-        element("label", { for: `slider-${t}` }, task.name), output), slider));
-    return { slider, output };
-  }
-
-  function choose() {
-    const weights = sliders.map(({ slider }) => Number(slider.value));
-    choosing.sharesOf(weights).forEach((share, t) => {
-      sliders[t].output.textContent = `${Math.round(100 * share)} %`;
-    });
-    state.best = fronts.best(content, weights);
-    showBest();
-    draw();
-  }
-
-  function bestOf(r) {
-    return content.runs[r].merges[state.best[r].index];
-  }
-
-  function showBest() {
-    const scores = state.best.map(({ score }) => score);
-    const winner = scores.indexOf(Math.max(...scores));
-    const rows = content.runs.map((run, r) => {
-      const merge = bestOf(r);
-      const weights = run.coefficients
-        .filter((_, i) => merge.coefficients[i] !== null)
-        .map((name, i) => `${name} ${number(merge.coefficients[i])}`).join(", ");
-      return element("tr", {},
-        element("th", { scope: "row" }, ...named(run, r)),
-        element("td", {}, marks.nameOf(merge) ?? "a merge", element("small", {}, weights)),
-        ...content.tasks.map((_, t) => readingCell(merge.measured[t], "measured")),
-        element("td", { class: "number" }, scores[r].toFixed(3)));
-    });
-    fill("best", head("search", "merge", ...content.tasks.map(({ name }) => name), "score"),
-      element("tbody", {}, ...rows));
-    fill("best-hint", `The largest score is that of ${content.runs[winner].name}.`);
+  // Of each merge, whether another one is better on some task and worse on none.
+  function dominated(merges, tasks) {
+    const rows = merges.map((merge) =>
+      tasks.map((task, t) => (task.higher ? 1 : -1) * merge.measured[t][0]));
+    return rows.map((row) => rows.some((other) =>
+      other.every((value, t) => value >= row[t]) && other.some((value, t) => value > row[t])));
   }
 
   function draw() {
@@ -144,7 +73,8 @@ const fronts = (() => {
         textposition: "top center",
         textfont: { color: c.ink },
         marker: marks.anchors(c, content.references) },
-      ...content.runs.map((run, r) => ({ ...scatter("", [bestOf(r)], "measured", r),
+      ...content.runs.map((run, r) => ({
+        ...scatter("", marks.readOn([run.chosen], "measured", state.x, state.y), "measured", r),
         marker: marks.ring(colourOf(r)), showlegend: false })),
     ];
     const look = layout({
@@ -158,7 +88,7 @@ const fronts = (() => {
     if (alone) look.margin.l = 130;
     place("front-hint").textContent = "Open circles are predictions, filled marks are " +
       "measurements with bars of one standard error; a faint one is worse than another of " +
-      "its search on every task. Rings are the best merges for the preference." +
+      "its search on every task. Rings are the chosen merges." +
       (corners.length ? " Crosses are merges by the method with one model at weight 1, or " +
         "with equal weights: not the models themselves." : "");
     return chart(place("front-chart"), traces, look, `The fronts of ${content.name}.`);
@@ -185,7 +115,7 @@ const fronts = (() => {
     const color = colourOf(r);
     const symbol = SYMBOLS[r % SYMBOLS.length];
     const name = shortLabel(run.name, 20);
-    const lost = fronts.dominated(run.merges, content.tasks);
+    const lost = dominated(run.merges, content.tasks);
     const own = (isLost) => run.merges.filter((m, i) => m.label === null && lost[i] === isLost);
     const [kept, left] = [own(false), own(true)];
     const bars = (t) => marks.bars(kept.map((m) => m.measured[t][1]), color);

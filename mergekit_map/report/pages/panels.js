@@ -119,7 +119,7 @@ const panels = (() => {
           element("small", {}, merge.errors[t]));
       }
       const predicted = merge.predicted[t] && `(${reading(merge.predicted[t])})`;
-      return readingCell(merge.measured[t], "measured", predicted);
+      return readingCell(merge.measured[t], predicted);
     };
     const rows = content.merges.map((merge, i) => element("tr", {},
       valued(element("th", { scope: "row" }, marks.nameOf(merge),

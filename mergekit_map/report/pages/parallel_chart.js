@@ -5,6 +5,7 @@
 const parallelChart = (() => {
   const { shortLabel, number, layout, axis, colours, line, chart } = drawing;
   const MOST = 40; // lines that can be told apart
+  const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
 
   function draw(place, content, { index, allowed }) {
     const c = colours();
@@ -23,10 +24,11 @@ const parallelChart = (() => {
       ...some.map((i) => of(`point ${i}`, content.points[i], "predicted",
         { color: hue(scales[0](content.points[i].predicted[0][0])), width: 1.2 },
         { opacity: 0.6, customdata: along.map(() => i), hoverinfo: "name" })),
-      ...content.anchors.map((anchor) =>
+      ...content.anchors.map((anchor, i) =>
         of(shortLabel(anchor.label, 20), anchor, "measured",
-          { color: c.anchor, width: 1.5, dash: "dash" },
-          { showlegend: true, hoverinfo: "name",
+          { color: c.anchor, width: 2, dash: DASHES[i % DASHES.length] },
+          { showlegend: true, hoverinfo: "name", mode: "lines+text",
+            text: [shortLabel(anchor.label, 12)], textposition: "middle left",
             visible: anchor.kind === "model" ? true : "legendonly" })),
       of(`point ${index}, shown`, content.points[index], "predicted",
         { color: c.chosen, width: 4 }, { showlegend: true, hoverinfo: "name" }),

@@ -42,9 +42,9 @@ const tables = (() => {
     return text.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
   }
 
-  function readingCell(pair, kind, note = null) {
+  function readingCell(pair, note) {
     if (pair === null) return element("td", { class: "number soft" }, "–");
-    return element("td", { class: `number ${kind}` }, number(pair[0]),
+    return element("td", { class: "number" }, number(pair[0]),
       element("span", { class: "error" }, plusMinus(pair[1])),
       pair[2] ? element("small", {}, `${pair[2]} documents`) : null,
       note ? element("small", {}, note) : null);
