@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,8 @@ def press(
                 "\n".join(n.message for n in app._notifications),
             )
 
-    return asyncio.run(look())
+    with ThreadPoolExecutor(1) as thread:  # Playwright has a loop in the main one
+        return thread.submit(asyncio.run, look()).result()
 
 
 THREADS = {"_take"}
