@@ -214,7 +214,9 @@ def _be_the_command(
         limits.before()
         _limit(limits)
         from mergekit_map.cli.main import main
+        from mergekit_map.utils.shutdown import handle_signals
 
+        handle_signals()  # as ``__main__`` does
         try:
             sys.argv = ["mergekit-map", *words]  # signals are as for a program
             main(prog_name="mergekit-map")
