@@ -11,6 +11,8 @@ from typing import Any, Protocol, TypeAlias
 BASE = "base"
 SOUP = "soup"
 NO_SINGLE_MODEL = frozenset({BASE, SOUP})
+# Standard errors of a difference beyond those that noise explains.
+SIGNIFICANT = 2.0
 _HUGE = 700.0  # nats; more overflow as a perplexity
 NATS = "nats/token"  # the unit of mean token losses
 DTYPES = ("bfloat16", "float16", "float32", "float64")  # of merges

@@ -25,6 +25,7 @@ from mergekit_map.config.numbers import Bounds, Limit, searchable
 from mergekit_map.config.numbers import share_of as share_of
 from mergekit_map.config.presets import WrittenTask
 from mergekit_map.config.tasks import MOST_TASKS, Float, Int, Named, Strict, TaskSpec
+from mergekit_map.types import SIGNIFICANT
 
 
 class SearchSpec(Strict):
@@ -106,8 +107,6 @@ class SearchSpec(Strict):
         return self
 
 
-# Standard errors of a difference that is significant: one-sided, 5 %.
-SIGNIFICANT = 1.645
 _LIMITS = ("require", "not_worse_than", "margin")
 _LARGEST_WEIGHT = 1e9  # only ratios count, and sums of more are not finite
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from mergekit_map.optimize.selection import TIE, select_by_preference
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray
-
-NOISE_FACTOR = 2.0  # standard errors of a difference within which noise explains it
+from mergekit_map.types import SIGNIFICANT
 
 Kind = Literal["one point", "within noise", "one best", "trade-off"]
 
@@ -54,7 +53,7 @@ def detect_tradeoff(Y: FloatArray, stderr: FloatArray) -> TradeOff:
     balanced = select_by_preference(Y, equal)  # refuses what is no front
     best, worst, task = Y.argmax(axis=0), Y.argmin(axis=0), np.arange(Y.shape[1])
     behind = Y[best, task] - Y
-    noise = NOISE_FACTOR * stderr_of_difference(stderr[best, task], stderr)
+    noise = SIGNIFICANT * stderr_of_difference(stderr[best, task], stderr)
     rounding = TIE * np.abs(Y).max(axis=0)
     near = behind <= np.fmax(noise, rounding)  # fmax passes over NaN
     will_do = near.all(axis=1)

@@ -16,6 +16,7 @@ import numpy as np
 from mergekit_map.optimize.degenerate_front import TradeOff, detect_tradeoff
 from mergekit_map.optimize.selection import select_by_preference
 from mergekit_map.results.front import Ending, Front, Gain, Merge, n_safe
+from mergekit_map.results.limits import keep_limits
 from mergekit_map.results.multiple_testing import PairedMerges
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import BASE, SOUP
@@ -40,15 +41,16 @@ class Dominance:
 def dominating_merge(front: Front) -> Dominance | None:
     """Return the best merge that dominates the chosen one, if one does.
 
-    All measured merges, reference points apart, are compared with it and tested
-    together: if none is better, one is found with a probability of at most 5 %. Of
-    several, the one with the largest sum is returned.
+    All measured merges that keep the limits, reference points apart, are compared with
+    it and tested together: if none is better, one is found with a probability of at
+    most 5 %. Of several, the one with the largest sum is returned.
     """
     Y = front.utilities(front.known, "measured")
     rows = np.flatnonzero(np.isfinite(Y).all(axis=1))
     first = len(front.points)
     references = (rows >= first) & (rows < first + len(front.anchors))
     rivals = rows[~references & (rows != front.selected)]
+    rivals = rivals[keep_limits(front, rivals)]
     if front.selected not in rows or not len(rivals):
         return None
     paired = PairedMerges.of(front, rivals, np.full_like(rivals, front.selected))

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.config.schema import SIGNIFICANT, SelectSpec, share_of
+from mergekit_map.config.schema import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.optimize.selection import TIE
 from mergekit_map.results.front import Front, Kind
 from mergekit_map.results.gains import Anchors, anchor_values
 from mergekit_map.results.multiple_testing import PairedMerges
-from mergekit_map.surrogates.arrays import FloatArray, IntArray
-from mergekit_map.types import BASE, NO_SINGLE_MODEL, Metric
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
+from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, Metric
 from mergekit_map.utils.text import listed
 
 # A limit that all reference points keep by so many times their range is a mistake,
@@ -138,6 +138,17 @@ def excess(front: Front, rows: IntArray) -> FloatArray:
         missed = np.where(short > 0, short / noise - 1, -np.inf)
     worst: FloatArray = np.fmax(found, missed)
     return worst
+
+
+def keep_limits(front: Front, rows: IntArray) -> BoolArray:
+    """Return which merges keep what the selection requires; (r,).
+
+    None where that cannot be computed: chosen when shares were of something else.
+    """
+    try:
+        return np.asarray(np.max(excess(front, rows), axis=1) <= 0)
+    except ConfigError:
+        return np.zeros(len(rows), bool)
 
 
 def unmet_limits(front: Front, *, predicted: bool = False) -> str:

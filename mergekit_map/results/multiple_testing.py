@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.optimize.degenerate_front import NOISE_FACTOR, stderr_of_difference
+from mergekit_map.optimize.degenerate_front import stderr_of_difference
 from mergekit_map.optimize.selection import TIE
 from mergekit_map.results.front import Front
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
+from mergekit_map.types import SIGNIFICANT
 
 ALPHA = 0.05
 
@@ -33,13 +34,13 @@ class Comparisons:
     @property
     def better(self) -> BoolArray:
         """Return where a merge is better by more than noise; (r, m)."""
-        found: BoolArray = (self.chances <= ALPHA) & (self.scores >= NOISE_FACTOR)
+        found: BoolArray = (self.chances <= ALPHA) & (self.scores >= SIGNIFICANT)
         return found
 
     @property
     def kept(self) -> BoolArray:
         """Return which merges are worse on no task by more than noise; (r,)."""
-        found: BoolArray = np.all(self.scores > -NOISE_FACTOR, axis=1)
+        found: BoolArray = np.all(self.scores > -SIGNIFICANT, axis=1)
         return found
 
 

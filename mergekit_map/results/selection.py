@@ -3,10 +3,11 @@
 At the end of a search the choice is among the measured points of its front:
 
 1. *Allowed* is a point that keeps the limits and is on no task significantly worse than
-   the base: by the paired difference, one-sided, at 5 %.
+   the base: by two standard errors of the paired difference.
 2. A point is left out if an allowed merge *dominates* it: is significantly better on
    some task and significantly worse on none.
-3. Points that are significantly better than the base on some task come first.
+3. Points that are significantly better than the base, on a task that counts or in the
+   sum, come first.
 4. Of these the largest sum of gains is chosen. Each gain is divided by the range of its
    task over the front; the tasks count alike, or as preferred.
 
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mergekit_map.config.schema import SIGNIFICANT, SelectSpec
+from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError, nearest
 from mergekit_map.optimize.scalarized_optimum import Wish, best_merge
 from mergekit_map.optimize.selection import (
@@ -36,13 +37,14 @@ from mergekit_map.results.limits import (
     best_within,
     excess,
     find_limits,
+    keep_limits,
     lower_limits,
     reason,
     unmet_limits,
 )
 from mergekit_map.results.multiple_testing import PairedMerges
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
-from mergekit_map.types import BASE, Metric
+from mergekit_map.types import BASE, SIGNIFICANT, Metric
 
 if TYPE_CHECKING:
     from mergekit_map.results.surrogate_file import Surrogates
@@ -66,8 +68,10 @@ def choose_measured(front: Front) -> Front:
     rows = np.intersect1d(points, allowed)
     if not len(rows):
         return chosen_as(front, int(whole[missing[: len(points)].argmin()]), select)
-    rows = _first(rows, [not _is_dominated(front, row, allowed) for row in rows])
-    rows = _first(rows, [_beats_base(front, row) for row in rows])
+    rows = _first(rows, np.array([not _dominated(front, r, allowed) for r in rows]))
+    base = [i for i, merge in enumerate(front.known) if merge.label == BASE]
+    if base:
+        rows = _first(rows, _beats(front, rows, np.repeat(base, len(rows))))
     mask = np.isin(np.arange(len(front.points)), rows)
     weights = _weights(select, front.tasks)
     chosen = _SCALARIZATIONS[select.scalarization](_values(front), weights, mask)
@@ -78,19 +82,16 @@ def advice(front: Front) -> str:
     """Return ``MERGE``, or the label of the reference point to use instead.
 
     That is a reference point which the chosen point is not significantly better than:
-    on no task that counts, and not by the weighted sum. All comparisons are adjusted
-    together. Of several it is the base, unless others are significantly better than
-    the base; of these the one with the largest sum.
+    on no task that counts, and not by the weighted sum. These comparisons with one
+    reference point are adjusted together; as the merge must be better than each, no
+    more is needed. Of several it is the base, unless others are significantly better
+    than the base; of these the one with the largest sum.
     """
     start, whole = len(front.points), _measured(front)
     anchors = whole[(whole >= start) & (whole < start + len(front.anchors))]
     if front.unfinished is not None or not {front.selected, *anchors} <= {*whole}:
         return MERGE
-    try:
-        missing = excess(front, np.append(front.selected, anchors))
-    except ConfigError:  # chosen when shares were of something else
-        return MERGE
-    keeps = np.max(missing, axis=1) <= 0
+    keeps = keep_limits(front, np.append(front.selected, anchors))
     beaten = _beats(front, np.full(len(anchors), front.selected), anchors) & keeps[0]
     instead = anchors[keeps[1:] & ~beaten]
     base = [i for i in instead if front.known[i].label == BASE]
@@ -102,9 +103,10 @@ def advice(front: Front) -> str:
 
 
 def _beats(front: Front, ones: IntArray, others: IntArray) -> BoolArray:
-    """Return which merges are significantly better somewhere; (r,)."""
-    better = _with_sum(front, ones, others).tested().better
-    return np.asarray(better.any(axis=1))
+    """Return which merges are significantly better than others somewhere; (r,)."""
+    pairs = zip(ones[:, None], others[:, None], strict=True)
+    found = [_with_sum(front, *pair).tested().better.any() for pair in pairs]
+    return np.array(found, bool)
 
 
 def _measured(front: Front) -> IntArray:
@@ -121,21 +123,15 @@ def _values(front: Front) -> FloatArray:
     return np.where(whole, measured, predicted)
 
 
-def _first(rows: IntArray, preferred: list[bool]) -> IntArray:
+def _first(rows: IntArray, preferred: BoolArray) -> IntArray:
     """Keep the preferred rows, or all where there are none."""
-    return rows[preferred] if any(preferred) else rows
+    return rows[preferred] if preferred.any() else rows
 
 
-def _is_dominated(front: Front, row: int, allowed: IntArray) -> bool:
+def _dominated(front: Front, row: int, allowed: IntArray) -> bool:
     scores = PairedMerges.of(front, allowed, np.full_like(allowed, row)).tested().scores
     ahead, behind = scores >= SIGNIFICANT, scores <= -SIGNIFICANT
     return bool((ahead.any(axis=1) & ~behind.any(axis=1)).any())
-
-
-def _beats_base(front: Front, row: int) -> bool:
-    base = [i for i, merge in enumerate(front.known) if merge.label == BASE]
-    paired = PairedMerges.of(front, np.full(len(base), row), np.array(base, np.int_))
-    return bool((paired.tested().scores >= SIGNIFICANT).any())
 
 
 def _with_sum(front: Front, ones: IntArray, others: IntArray) -> PairedMerges:

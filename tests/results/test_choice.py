@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fronts import NOT_MEASURED, Row, make_front
 
+from mergekit_map.results.findings import dominating_merge
 from mergekit_map.results.front import Front
 from mergekit_map.results.selection import MERGE, advice, choose_measured
 
@@ -46,6 +47,25 @@ def test_a_point_that_an_allowed_merge_dominates_is_left_out() -> None:
     assert chosen([row(0.60, 2.51), row(0.70, 2.52)], select=code).selected == 1
     # Now it is significantly worse than the base on code.
     assert chosen([row(0.60, 2.51), row(0.70, 2.53)], select=code).selected == 0
+
+
+def test_a_merge_that_is_said_to_be_better_is_the_choice() -> None:
+    """By two standard errors of the difference, and not by 1.8."""
+    rows = [row(0.50, 2.50), row(0.49, 2.30), row(0.475, 2.20), row(0.46, 2.10)]
+
+    front = chosen(rows)
+
+    assert front.selected == 2
+    assert (advice(front), dominating_merge(front)) == (MERGE, None)
+
+
+def test_a_merge_outside_the_limits_is_not_said_to_be_better() -> None:
+    # Better than the first point on math, and worse than the base on code.
+    rows = [row(0.60, 2.515), row(0.70, 2.53)]
+
+    assert dominating_merge(chosen(rows)) is None
+    by_index = chosen(rows, select={"index": 0})
+    assert dominating_merge(by_index) is not None
 
 
 def test_points_that_are_only_predicted_are_not_chosen() -> None:

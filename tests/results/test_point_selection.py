@@ -140,7 +140,7 @@ def test_not_worse_than_a_rival_is_what_it_measured_on_every_task() -> None:
     [
         (2.0, {"math": 0.22 + 2 * 0.05, "code": 4.9 - 2 * 0.5, "text": 0.4 + 2 * 0.05}),
         (-1.0, {"math": 0.22 - 0.01, "code": 4.9 + 0.1, "text": 0.4 - 0.01}),
-        (None, {"math": 0.22 - 0.01645, "code": 4.9 + 0.1645, "text": 0.4 - 0.01645}),
+        (None, {"math": 0.22 - 0.02, "code": 4.9 + 0.2, "text": 0.4 - 0.02}),
     ],
 )
 def test_a_margin_counts_the_errors_that_allow_the_least(
