@@ -53,7 +53,6 @@ _WORDS = {
     "the this model": "this model",
     "the merge's gain": "gain of this model",
     "this merge was": "this model was",
-    " (`recipes/soup.yml`)": "",
 }
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
 
@@ -111,7 +110,7 @@ def write_card(folder: Path, record: MergeRecord) -> None:
 def _answer(front: Front, record: MergeRecord) -> str:
     """Return the answer of the search, as the terminal begins with it."""
     found, merge = answer(front), merge_name(front, front.chosen)
-    own_name = re.compile(rf"\b([Tt])he {re.escape(merge)}(?!\.?\d)")
+    own_name = re.compile(rf"\b([Tt]){re.escape(merge[1:])}(?!\.?\d)")
 
     def own(text: str) -> str:
         text = own_name.sub(r"\1his model", text)

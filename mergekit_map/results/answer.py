@@ -114,15 +114,25 @@ def _in_search(front: Front, found: Gains) -> Iterator[str]:
 def headline(front: Front, found: Gains, advice: str | None = None) -> str:
     """Return the sentence that decides: use this merge, or another model instead."""
     if advice is not None:
-        instead = {SOUP: "use it (`recipes/soup.yml`)", BASE: "keep it"}
-        return f"No merge beats {called(advice)} here: {instead.get(advice, 'use it')}."
+        return (
+            f"{_not_beaten(front, advice)}: {'keep' if advice == BASE else 'use'} it."
+        )
     based = [_kept(found), _worse_than_base(found), _against(found, SOUP)]
     if found.rival(BASE) is None:
         based = [_against(found, SOUP), _against(found, BEST_PARENT)]
     clauses = filter(None, [limits_in_words(front), *based])
     first, *others = [*clauses] or ["was chosen; no reference point was measured"]
     text = "; ".join([first, *(f"it {clause}" for clause in others)])
-    return f"The {merge_name(front, front.chosen)} {text}."
+    return f"{merge_name(front, front.chosen, start=True)} {text}."
+
+
+def _not_beaten(front: Front, advice: str) -> str:
+    if front.select.index is None:
+        return f"No merge beats {called(advice)} here"
+    if merge_name(front, front.chosen) == called(advice):
+        return f"The chosen merge is {called(advice)} itself"
+    name = merge_name(front, front.chosen, start=True)
+    return f"{name} is not better than {called(advice)}"
 
 
 def _tasks(names: Sequence[str]) -> str:
@@ -171,8 +181,9 @@ def _worse_than_base(found: Gains) -> str:
 
 def _against(found: Gains, label: str) -> str:
     better, worse, same = (found.where(label, verdict) for verdict in VERDICTS)
-    if not (better or worse or same):
-        return ""
+    rival = found.rival(label)
+    if rival is None or all(one.stderr == 0 for one in rival.tasks.values()):
+        return ""  # it was not measured, or is the chosen merge itself
     if not better and not worse:
         return f"shows no significant difference from the {label}"
     known = [("better", better), ("worse", worse)]

@@ -220,12 +220,12 @@ def predictions(front: Front) -> Predictions:
 def _dominance(front: Front, found: Dominance) -> str:
     amounts = zip(found.tasks, found.amounts, found.stderrs, strict=True)
     texts = [f"{task} ({difference(by, stderr)})" for task, by, stderr in amounts]
-    name = merge_name(front, found.merge)
+    name = merge_name(front, found.merge, start=True)
     others = len(front.tasks) > len(found.tasks)
     rest = ", with no significant difference elsewhere" if others else ""
     point = next((i for i, p in enumerate(front.points) if p is found.merge), None)
     how = "" if point is None else f": choose it with `--index {point}`"
-    return f"The {name} is better on {listed(texts)}{rest}{how}."
+    return f"{name} is better on {listed(texts)}{rest}{how}."
 
 
 def _broken(front: Front, gains: Sequence[Gain]) -> str:
@@ -302,17 +302,26 @@ def called(label: str) -> str:
     return f"the {label}" if label in {BASE, SOUP} else label
 
 
-def merge_name(front: Front, merge: Merge) -> str:
-    """Return the name of a merge: its few weights, or else its number."""
-    if merge.label is not None:
-        return called(merge.label)
+def merge_name(front: Front, merge: Merge, *, start: bool = False) -> str:
+    """Return the name of a merge in a sentence, or at its ``start``.
+
+    That of a reference point with the same coefficients, its few weights, or else its
+    number.
+    """
+    same = (a for a in front.anchors if a.coefficients == merge.coefficients)
+    label = merge.label or next((anchor.label for anchor in same), None)
+    name = called(label) if label is not None else f"the merge {_weights(front, merge)}"
+    return f"The {name[4:]}" if start and name.startswith("the ") else name
+
+
+def _weights(front: Front, merge: Merge) -> str:
     if len(merge.coefficients) <= _NAMED:
         short = (f"{n}={round(v, 2) + 0:g}" for n, v in merge.coefficients.items())
-        return f"merge {', '.join(short)}"
+        return ", ".join(short)
     for index, point in enumerate(front.points):
         if point is merge:
-            return f"merge of point {index}"
-    return f"merge {merge.weights}"
+            return f"of point {index}"
+    return merge.weights
 
 
 def difference(amount: float, stderr: float | None) -> str:

@@ -15,7 +15,6 @@ from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-import mergekit_map.hub.card
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.hub.card import (
     MergeRecord,
@@ -148,18 +147,6 @@ def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
     assert found.sample.split(":")[0].replace("this merge", "this model") in shown
     assert "Chosen, as this model is best." in details
     assert "chosen merge" not in card.text
-
-
-def test_where_another_model_is_better_its_name_is_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = "No merge beats the soup here: use it (`recipes/soup.yml`)."
-    found = replace(answer(record().front), headline=said)
-    monkeypatch.setattr(mergekit_map.hub.card, "answer", lambda _: found)
-
-    assert (
-        "**No merge beats the soup here: use it.**" in written(tmp_path, record()).text
-    )
 
 
 @pytest.mark.parametrize("n_tasks", [2, 4])

@@ -65,7 +65,7 @@ def test_measurements_of_the_search_are_said_to_be_its_own() -> None:
 @pytest.mark.parametrize(
     ("label", "expected"),
     [
-        ("soup", "No merge beats the soup here: use it (`recipes/soup.yml`)."),
+        ("soup", "No merge beats the soup here: use it."),
         ("one", "No merge beats one here: use it."),
         ("base", "No merge beats the base here: keep it."),
     ],
@@ -79,6 +79,45 @@ def test_where_a_reference_is_as_good_it_is_the_answer(
     found = answer(make_front([(CHOSEN, CHOSEN)], anchors))
 
     assert (found.advice, found.headline) == (label, expected)
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"),
+    [
+        (0, "The merge a=0, b=0.5 is not better than one: use it."),
+        (1, "The chosen merge is one itself: use it."),
+    ],
+)
+def test_a_point_that_is_a_reference_has_its_name(index: int, expected: str) -> None:
+    better: Row = [(0.9, 0.01), (1.5, 0.01)]
+    select = {"index": index}
+    made = as_json(
+        make_front(
+            [(CHOSEN, CHOSEN), (better, better)],
+            {"one": better},
+            selected=index,
+            select=select,
+        )
+    )
+    made["points"][1]["coefficients"] = made["anchors"][0]["coefficients"]
+
+    found = answer(from_json(made))
+
+    assert found.headline == expected
+    said = [text.startswith("one is better on math") for text in found.findings]
+    assert sum(said) == 1 - index
+
+
+def test_the_chosen_soup_is_not_compared_with_itself() -> None:
+    content = as_json(front(select={"require": {"math": 0.9}}))
+    content["points"][0] |= {
+        key: content["anchors"][-1][key] for key in ("coefficients", "measured")
+    }
+
+    headline = answer(from_json(content)).headline
+
+    assert headline.startswith("The soup misses its limits: math at least 0.9")
+    assert "from the soup" not in headline
 
 
 @pytest.mark.parametrize(
