@@ -10,14 +10,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Literal, TypeAlias
 
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
-from mergekit_map.results.front import UNKNOWN, Amount, Front, Gain, Merge, Reading
+from mergekit_map.results.front import (
+    UNKNOWN,
+    Amount,
+    Front,
+    Gain,
+    Merge,
+    Reading,
+    Readings,
+)
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.multiple_testing import ALPHA, PairedMerges
 from mergekit_map.results.paired import Differences
@@ -56,7 +64,8 @@ class Gains:
     readings: Mapping[str, Reading]  # of the chosen merge, by task
     sources: Mapping[str, Source]  # how each of them is known
     rivals: tuple[Rival, ...]
-    kept: Mapping[str, float | None]  # share of the best parent's gain over the base
+    # Share of the best parent's gain over the base; None where noise explains it.
+    kept: Mapping[str, float | None]
 
     def rival(self, label: str) -> Rival | None:
         """Return a row: base, soup or best parent."""
@@ -76,14 +85,12 @@ class Gains:
     def share(self, task: str, value: float | None) -> float | None:
         """Return the share of the best parent's gain over the base that a value has.
 
-        None where the best parent is not better than the base.
+        None where noise explains that gain.
         """
-        rows = [self.rival(label) for label in (BASE, BEST_PARENT)]
-        known = [row.tasks[task] for row in rows if row and task in row.tasks]
-        if value is None or len(known) < 2 or known[0].amount <= known[1].amount:
+        rows = filter(None, (self.rival(label) for label in (BASE, BEST_PARENT)))
+        if value is None or self.kept[task] is None:
             return None
-        base, best = (one.reading.value or 0.0 for one in known)
-        return (value - base) / (best - base)
+        return _share(value, *(row.tasks[task].reading for row in rows))
 
 
 _FORM = TypeAdapter(Gains)
@@ -122,11 +129,38 @@ def gains(front: Front, *, in_search: bool = False) -> Gains:
             verdict=verdict,
         )
     rivals = tuple(Rival(label, tasks) for label, tasks in rows.items())
-    found = Gains(readings, sources, rivals, kept={})
-    kept = {
-        task: found.share(task, reading.value) for task, reading in readings.items()
-    }
-    return replace(found, kept=kept)
+    return Gains(readings, sources, rivals, _kept(shown, readings, rows))
+
+
+def _kept(
+    front: Front,
+    readings: Readings,
+    rows: Mapping[str, Mapping[str, Improvement]],
+) -> dict[str, float | None]:
+    """Return the shares of the best parents' gains over the base that readings keep.
+
+    None where the gain is not significant, by the paired difference.
+    """
+    labels = [anchor.label for anchor in front.anchors]
+    start, base, best = len(front.points), rows.get(BASE, {}), rows.get(BEST_PARENT, {})
+    tasks = [task for task in base if task in best]
+    parents = np.array([start + labels.index(best[task].other) for task in tasks], int)
+    bases = np.full(len(tasks), start + labels.index(BASE) if tasks else 0)
+    columns = [[*front.tasks].index(task) for task in tasks]
+    cells = np.array([*enumerate(columns)], np.int_).reshape(-1, 2)
+    verdicts = _verdicts(PairedMerges.of(front, parents, bases), cells)
+    kept: dict[str, float | None] = dict.fromkeys(front.tasks)
+    for task, verdict in zip(tasks, verdicts, strict=True):
+        if verdict == "better":
+            known = base[task].reading, best[task].reading
+            kept[task] = _share(readings[task].value or 0.0, *known)
+    return kept
+
+
+def _share(value: float, base: Reading, best: Reading) -> float:
+    """Return the share of a gain over the base; both have values."""
+    start = base.value or 0.0
+    return (value - start) / ((best.value or 0.0) - start)
 
 
 def _paired(front: Front) -> PairedMerges:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fronts import ANCHORS, MATH, NOT_MEASURED, Row, front, make_front
+from fronts import ANCHORS, CHOSEN, MATH, NOT_MEASURED, Row, front, make_front
 
+from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import BEST_PARENT, gains
 from mergekit_map.results.selection import judged
@@ -40,6 +41,17 @@ def test_shares_are_of_the_gain_over_the_base() -> None:
     best: Row = [(0.75, 0.04), (1.9, 0.05)]
     assert gains(front(best)).kept == pytest.approx({"math": 1, "code": 1})
     assert gains(front(ANCHORS["base"])).kept == pytest.approx({"math": 0, "code": 0})
+
+
+def test_no_share_is_kept_of_a_gain_that_noise_explains() -> None:
+    """A parent with 27 of 60 answers beside the base with 24 gains nothing."""
+    noise = {**ANCHORS, "one": [(0.55, 0.06), (2.4, 0.05)]}
+
+    found = gains(make_front([(CHOSEN, CHOSEN)], noise))
+
+    assert found.kept == {"math": None, "code": pytest.approx(0.5 / 0.6)}
+    assert found.share("math", 0.9) is None
+    assert answer(make_front([(CHOSEN, CHOSEN)], noise)).table.rows[0][-1] == "-"
 
 
 def test_verdicts_go_by_paired_errors_and_all_comparisons_together() -> None:
