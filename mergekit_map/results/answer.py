@@ -15,8 +15,8 @@ from mergekit_map.results.findings import (
     findings_in_words,
     merge_name,
 )
-from mergekit_map.results.front import Front, Reading
-from mergekit_map.results.gains import BEST_PARENT, Gains, Rival, Verdict, gains
+from mergekit_map.results.front import Front, Reading, Verdict
+from mergekit_map.results.gains import BEST_PARENT, Gains, Rival, gains
 from mergekit_map.results.limits import limits_in_words
 from mergekit_map.results.selection import MERGE as MERGE
 from mergekit_map.results.selection import advice
@@ -27,6 +27,7 @@ VERDICTS: Mapping[Verdict, str] = {
     "better": "better",
     "worse": "worse",
     "noise": "no significant difference",
+    "unknown": "unknown error",
 }
 _NAMED = 4  # tasks that are named one by one
 _SHOWN = 3  # findings on the screen; the others are details
@@ -117,7 +118,9 @@ def headline(front: Front, found: Gains, advice: str | None = None) -> str:
         return (
             f"{_not_beaten(front, advice)}: {'keep' if advice == BASE else 'use'} it."
         )
-    based = [_kept(found), _worse_than_base(found), _against(found, SOUP)]
+    kept = _kept(found)
+    based = [_worse_than_base(found), kept] if kept else [_against(found, BASE)]
+    based.append(_against(found, SOUP))
     if found.rival(BASE) is None:
         based = [_against(found, SOUP), _against(found, BEST_PARENT)]
     clauses = filter(None, [limits_in_words(front), *based])
@@ -145,14 +148,15 @@ def _kept(found: Gains) -> str:
     """Write which shares of the parents' gains the chosen merge keeps."""
     sure = all(source != "predicted" for source in found.sources.values())
     best = found.rival(BEST_PARENT)
-    shares = {task: kept for task, kept in found.kept.items() if kept is not None}
+    worse = found.where(BASE, "worse")
+    shares = {t: k for t, k in found.kept.items() if k is not None and t not in worse}
     verb = (
         "reach" if any(round(100 * kept) > 100 for kept in shares.values()) else "keep"
     )
     keeps = f"{verb}{'es' if verb == 'reach' else 's'}"
     keeps = keeps if sure else f"is predicted to {verb}"
     if best is None or not shares:
-        return _better_than_base(found)
+        return ""
     if len(shares) > _NAMED:
         low, high = (end(shares, key=shares.__getitem__) for end in (min, max))
         ends = (f"{share_in_words(shares[task])} ({task})" for task in (low, high))
@@ -168,29 +172,28 @@ def _kept(found: Gains) -> str:
     return f"{keeps} {listed(texts)}"
 
 
-def _better_than_base(found: Gains) -> str:
-    if better := found.where(BASE, "better"):
-        return f"is better than the base on {_tasks(better)}"
-    return "is not significantly better than the base"
-
-
 def _worse_than_base(found: Gains) -> str:
     worse = found.where(BASE, "worse")
     return f"is worse than the base on {_tasks(worse)}" if worse else ""
 
 
 def _against(found: Gains, label: str) -> str:
-    better, worse, same = (found.where(label, verdict) for verdict in VERDICTS)
+    tasks = {word: found.where(label, verdict) for verdict, word in VERDICTS.items()}
     rival = found.rival(label)
     if rival is None or all(one.stderr == 0 for one in rival.tasks.values()):
         return ""  # it was not measured, or is the chosen merge itself
-    if not better and not worse:
-        return f"shows no significant difference from the {label}"
-    known = [("better", better), ("worse", worse)]
-    parts = [f"{word} on {_tasks(tasks)}" for word, tasks in known if tasks]
-    parts[0] = parts[0].replace(" on ", f" than the {label} on ", 1)
-    rest = f", with no significant difference on {_tasks(same)}" if same else ""
-    return f"is {' and '.join(parts)}{rest}"
+    better, worse, same, unknown = (
+        f"{word} on {_tasks(there)}" if there else "" for word, there in tasks.items()
+    )
+    if not (better or worse or unknown):
+        return f"shows {VERDICTS['noise']} from the {label}"
+    sure, rest = (
+        " and ".join(filter(None, texts))
+        for texts in ((better, worse), (same, unknown))
+    )
+    text = f"is {sure}".replace(" on ", f" than the {label} on ", 1)
+    text = text if sure else f"differs from the {label}"
+    return f"{text}, with {rest}" if rest else text
 
 
 def sample(front: Front, found: Gains) -> str:

@@ -35,7 +35,7 @@ class Dominance:
     merge: Merge
     tasks: Sequence[str]  # where it is significantly better
     amounts: Sequence[float]  # by how much there; larger is better
-    stderrs: Sequence[float]  # of the amounts; NaN where unknown
+    stderrs: Sequence[float]  # of the amounts
 
 
 def dominating_merge(front: Front) -> Dominance | None:
@@ -55,11 +55,12 @@ def dominating_merge(front: Front) -> Dominance | None:
         return None
     paired = PairedMerges.of(front, rivals, np.full_like(rivals, front.selected))
     found = paired.tested()
-    ahead = np.flatnonzero(found.kept & found.better.any(axis=1))
+    better = found.better & ~np.isnan(paired.stderr)
+    ahead = np.flatnonzero(found.kept & better.any(axis=1))
     if not len(ahead):
         return None
     best = ahead[select_by_preference(paired.Y[ahead], np.ones(Y.shape[1]))]
-    columns = np.flatnonzero(found.better[best])
+    columns = np.flatnonzero(better[best])
     tasks = list(front.tasks)
     return Dominance(
         front.known[rivals[best]],

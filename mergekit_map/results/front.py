@@ -281,6 +281,9 @@ class HoldoutMerge(Frozen):
     """Measured values by task; only tasks that were measured."""
 
 
+Verdict: TypeAlias = Literal["better", "worse", "noise", "unknown"]
+
+
 class Gain(Frozen):
     """The chosen merge minus another one, on one task."""
 
@@ -292,8 +295,9 @@ class Gain(Frozen):
     """The difference on held-out documents, item by item."""
     measured: Amount | None = None
     """The difference as the search measured both, on its own documents."""
-    verdict: Literal["better", "worse", "noise"]
-    """Whether the chosen merge is better or worse on these documents, or noise."""
+    verdict: Verdict
+    """Whether the chosen merge is better or worse on these documents, or noise; unknown
+    where the standard error is."""
     kept: bool | None = None
     """Whether the promised gain was kept but for noise; null where unknown."""
 

@@ -25,6 +25,7 @@ from mergekit_map.results.front import (
     Merge,
     Reading,
     Readings,
+    Verdict,
 )
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.multiple_testing import ALPHA, PairedMerges
@@ -32,7 +33,6 @@ from mergekit_map.results.paired import Differences
 from mergekit_map.surrogates.arrays import IntArray, finite
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 
-Verdict: TypeAlias = Literal["better", "worse", "noise"]
 Source: TypeAlias = Literal["held-out", "measured", "predicted"]
 BEST_PARENT = "best parent"
 _RIVALS = (BASE, SOUP, BEST_PARENT)
@@ -188,7 +188,7 @@ def _verdicts(paired: PairedMerges, cells: IntArray) -> list[Verdict]:
     """Test which differences at cells (n, 2) are significant, in both directions.
 
     All are tested together: if merges are equal, the probability of any verdict but
-    "noise" is at most 5 %.
+    "noise" is at most 5 %. Without a standard error the verdict is "unknown".
     """
     at = tuple(cells.T)
     own, other = paired.Y[at], paired.other[at]
@@ -199,10 +199,9 @@ def _verdicts(paired: PairedMerges, cells: IntArray) -> list[Verdict]:
     )
     found = PairedMerges(*both, *errors).tested()
     ahead, behind = found.better.reshape(2, -1)
-    return [
-        "better" if better else "worse" if worse else "noise"
-        for better, worse in zip(ahead, behind, strict=True)
-    ]
+    verdicts: tuple[Verdict, ...] = ("unknown", "better", "worse", "noise")
+    holds = np.array([np.isnan(paired.stderr[at]), ahead, behind, ahead | ~ahead])
+    return [verdicts[first] for first in holds.argmax(axis=0)]
 
 
 def _on_held_out(front: Front) -> tuple[set[str], Front]:

@@ -47,6 +47,43 @@ def test_the_table_has_positive_gains_with_paired_errors_and_one_word() -> None:
     assert {len(row) for row in table.rows} == {len(table.headings)}
 
 
+def test_a_difference_of_unknown_error_is_neither_better_nor_worse() -> None:
+    """Such as those of one block of text, or of a function that returns one number."""
+    row: Row = [(0.70, None), (2.0, 0.05)]
+    anchors = {**ANCHORS, "base": [(0.5, None), (2.5, 0.05)]}
+    anchors["one"] = [(0.75, None), (2.4, 0.05)]
+
+    found = answer(make_front([(row, row)], anchors))
+
+    assert found.table.rows[1] == ("", "base", "0.5", "+0.2", "unknown error", "-")
+    assert found.headline == (
+        "The merge a=0, b=0.5 keeps 83 % of the gain of other on code; it is better "
+        "than the soup on code, with no significant difference on math."
+    )
+    soup = [(0.6, None), (2.0, 0.05)]
+    found = answer(make_front([(row, row)], {**anchors, "soup": soup}))
+    assert found.headline.endswith(
+        "it differs from the soup, with no significant difference on code and unknown "
+        "error on math."
+    )
+
+
+def test_no_merge_is_said_to_dominate_by_an_unknown_error() -> None:
+    rows: list[Row] = [[(0.5, None)], [(0.6, None)]]
+    points = [(row, row) for row in rows]
+
+    assert not answer(make_front(points, tasks={"math": MATH})).findings[1:]
+
+
+def test_what_is_worse_than_the_base_comes_first() -> None:
+    headline = answer(front([(0.2, 0.04), (2.0, 0.05)])).headline
+
+    assert headline.startswith(
+        "The merge a=0, b=0.5 is worse than the base on math; it keeps 83 % of the "
+        "gain of other on code;"
+    )
+
+
 def test_a_prediction_is_named_as_one() -> None:
     found = answer(front(NOT_MEASURED))
 
