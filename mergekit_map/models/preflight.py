@@ -109,7 +109,8 @@ def _warn_of_ratios(family: Family) -> list[str]:
     if not far:
         return []
     return [
-        f"warning: large norm ratio ({', '.join(far)}; 0.01 to 0.02 in the paper): "
+        f"warning: far from the base (norm of the task vector: {', '.join(far)} of the "
+        "base's): "
         "predictions may be poor, and merges may keep little of each model; "
         "'mergekit-map inspect' says what to do"
     ]

@@ -238,10 +238,10 @@ def value(reading: Reading, unit: str = "") -> str:
 
 
 def prediction(reading: Reading, unit: str = "") -> str:
-    """Write a prediction, named as such: ``predicted 4.02 ± 0.006 (model)``."""
+    """Write a prediction, named as such: ``predicted 4.02 ± 0.006``."""
     if reading.value is None:
         return "-"
-    return f"predicted {reading} {unit}".rstrip() + " (model)"
+    return f"predicted {reading} {unit}".rstrip()
 
 
 def perplexities(front: Front, found: Gains) -> Iterator[str]:

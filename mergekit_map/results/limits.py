@@ -29,7 +29,6 @@ class Limit:
 
     value: float
     source: str = ""  # where it is from, if it was not given as a number
-    share: bool = False  # of the best single model's gain over the base
 
 
 def find_limits(
@@ -64,7 +63,7 @@ def required_limits(
         else:
             base, best = _gain(task, tasks[task], anchors)
             source = f"{100 * share:g}% of the best parent's gain"
-            limits[task] = Limit((1 - share) * base + share * best, source, share=True)
+            limits[task] = Limit((1 - share) * base + share * best, source)
     return limits
 
 
@@ -176,33 +175,6 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
     return listed(lines) if lines else ""
 
 
-def best_within(
-    tasks: Mapping[str, Metric],
-    utilities: FloatArray,
-    limits: Mapping[str, Limit],
-    anchors: Anchors,
-) -> str:
-    """Describe the best values of merges (k, m) that keep the limits of other tasks.
-
-    Of tasks whose limit is out of reach so; nothing where the others cannot be kept.
-    """
-    lower, found = lower_limits(tasks, limits), []
-    for column, (task, metric) in enumerate(tasks.items()):
-        others = np.arange(len(tasks)) != column
-        kept = utilities[(utilities[:, others] >= lower[others]).all(axis=1), column]
-        if not len(kept) or kept.max() >= lower[column]:
-            continue
-        best = kept.max() * metric.sign
-        if limits[task].share:
-            start, end = _gain(task, metric, anchors)
-            share = max(0.0, (best - start) / (end - start))
-            found.append(f"at most {100 * share:.0f}% of {task} can be had")
-        else:
-            found.append(f"{task} is {best:.4g} at best")
-    within = "with the other limits kept, " if len(limits) > 1 else ""
-    return f"{within}{listed(found)}; " if found else ""
-
-
 def _limits_of_rivals(
     select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
 ) -> Iterator[tuple[str, Limit]]:
@@ -304,6 +276,11 @@ def limits_in_words(front: Front) -> str:
     except ConfigError:  # chosen when shares were of something else
         return ""
     lower, values = lower_limits(metrics, limits), front.utilities([chosen], "measured")
-    short = (lower - values[0] > TIE * abs(values[0])).any()
+    short = lower - values[0] > TIE * abs(values[0])
     text = f"meets its limit{'s' if len(required) > 1 else ''} on {listed(required)}"
-    return f"{text} within noise" if short else text
+    missed = [
+        f"{task} {chosen.measured[task].value:.4g}, limit {limits[task].value:.4g}"
+        for task, yes in zip(metrics, short, strict=True)
+        if yes
+    ]
+    return f"{text} within noise ({'; '.join(missed)})" if missed else text

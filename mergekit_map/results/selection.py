@@ -34,7 +34,6 @@ from mergekit_map.results.findings import findings_in_words
 from mergekit_map.results.front import UNKNOWN, Front, Merge, recipe_name
 from mergekit_map.results.gains import Anchors, anchor_values, with_gains
 from mergekit_map.results.limits import (
-    best_within,
     excess,
     find_limits,
     keep_limits,
@@ -175,30 +174,21 @@ def choose_point(
     Y = front.utilities(front.points, "predicted")
     place = choose(select, metrics, Y, anchors)
     if surrogates is not None and select.index is None:
-        better, most = _best_of_box(front, wished(select, metrics, anchors), surrogates)
-        Y = np.vstack([Y, most])
+        better = _best_of_box(front, wished(select, metrics, anchors), surrogates)
         if better is not None:
             front, place = _with_point(front, better), len(front.points)
     chosen = chosen_as(front, place, select)
     if select.index is None and (missed := unmet_limits(chosen, predicted=True)):
-        limits = find_limits(select, metrics, anchors)
         raise DesignError(
             f"no merge is predicted to keep all limits; the nearest "
             f"({chosen.chosen.weights}) does not keep {missed}; "
-            f"{best_within(metrics, Y, limits, anchors)}relax a limit, nothing is "
-            "measured again"
+            "relax a limit, nothing is measured again"
         )
     return chosen
 
 
-def _best_of_box(
-    front: Front, wish: Wish, surrogates: Surrogates
-) -> tuple[Merge | None, FloatArray]:
-    """Return the merge that is predicted to be better than all points, if any.
-
-    Also the predictions (r, m) for the best merge on each limited task, within the
-    limits of the others.
-    """
+def _best_of_box(front: Front, wish: Wish, surrogates: Surrogates) -> Merge | None:
+    """Return the merge that is predicted to be better than all points, if any."""
     # It brings SciPy, which takes longer than all else where a point is looked up.
     from mergekit_map.results.surrogate_file import locate, predict
 
@@ -214,22 +204,13 @@ def _best_of_box(
     X = X[np.isfinite(X).all(axis=1)]
     better = best_merge(utilities, bounds, X, wish) if len(X) else None
     if better is None:
-        return None, np.empty((0, len(signs)))
-    merge = Merge(
+        return None
+    return Merge(
         coefficients=surrogates.named(better),
         predicted=predict(fitted, better[None])[0],
         measured=dict.fromkeys(front.tasks, UNKNOWN),
         recipe=recipe_name(len(front.points)),
     )
-    if (utilities(better[None]) >= wish.lower).all():
-        return merge, np.empty((0, len(signs)))
-    found = []
-    for column in np.flatnonzero(np.isfinite(wish.lower)):
-        lower = np.where(np.arange(len(signs)) == column, -np.inf, wish.lower)
-        alone = Wish(np.eye(len(signs))[column], lower)
-        if (most := best_merge(utilities, bounds, X, alone)) is not None:
-            found.append(most)
-    return merge, utilities(np.array(found).reshape(-1, len(bounds)))
 
 
 def _with_point(front: Front, point: Merge) -> Front:

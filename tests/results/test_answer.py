@@ -68,13 +68,6 @@ def test_a_difference_of_unknown_error_is_neither_better_nor_worse() -> None:
     )
 
 
-def test_no_merge_is_said_to_dominate_by_an_unknown_error() -> None:
-    rows: list[Row] = [[(0.5, None)], [(0.6, None)]]
-    points = [(row, row) for row in rows]
-
-    assert not answer(make_front(points, tasks={"math": MATH})).findings[1:]
-
-
 def test_what_is_worse_than_the_base_comes_first() -> None:
     headline = answer(front([(0.2, 0.04), (2.0, 0.05)])).headline
 
@@ -88,7 +81,7 @@ def test_a_prediction_is_named_as_one() -> None:
     found = answer(front(NOT_MEASURED))
 
     assert found.headline.startswith("The merge a=0, b=0.5 is predicted to keep 84 %")
-    assert found.table.rows[0][2] == "predicted 0.71 ± 0.03 (model)"
+    assert found.table.rows[0][2] == "predicted 0.71 ± 0.03"
     assert found.sample.startswith("These values are predicted")
 
 
@@ -161,7 +154,10 @@ def test_the_chosen_soup_is_not_compared_with_itself() -> None:
     ("select", "expected"),
     [
         ({"require": {"math": "80%"}}, "meets its limit on math; it keeps"),
-        ({"require": {"math": 0.72}}, "meets its limit on math within noise; it keeps"),
+        (
+            {"require": {"math": 0.72}},
+            "meets its limit on math within noise (math 0.7, ",
+        ),
         ({"require": {"math": 0.9}}, "misses its limits: math at least 0.9 (measured"),
     ],
 )
@@ -187,25 +183,6 @@ def test_a_task_turned_round_changes_no_gain() -> None:
     assert [row[3:] for row in turned.table.rows] == [
         row[3:] for row in answer(plain).table.rows
     ]
-
-
-def test_four_standard_errors_of_16_blocks_are_significant() -> None:
-    """Whatever other merges were measured: they are not in the family."""
-    others = [((0.1, i / 100), [(0.5 + i / 1000, 0.1)] * 2) for i in range(40)]
-    rows: list[Row] = [[(value, 0.1)] * 2 for value in (0.58, 0.5, 0.5, 0.5)]
-    stderr = [[0.02], [0.02] * 2, [0.02] * 3]
-    known = {"items": 16, "merges": [0, 1, 2, 3], "stderr": stderr}
-    found = answer(
-        make_front(
-            [(rows[0], rows[0])],
-            dict(zip(("base", "one", "soup"), rows[1:], strict=True)),
-            others,
-            tasks={"math": MATH, "text": MATH},
-            differences={"math": known, "text": known},
-        )
-    )
-
-    assert found.table.rows[1][3:5] == ("+0.080 ± 0.020", "better")
 
 
 def test_the_end_of_the_bounds_names_larger_ones() -> None:

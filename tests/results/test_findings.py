@@ -121,32 +121,3 @@ def test_a_merge_that_is_worse_on_another_task_does_not_dominate() -> None:
     rows: list[Row] = [chosen, [(0.9, 0.01), (2.1, 0.01)]]
 
     assert dominating_merge(make_front([(row, row) for row in rows])) is None
-
-
-def test_the_more_merges_are_compared_the_more_one_must_be_ahead() -> None:
-    rng = np.random.default_rng(0)
-    noise = rng.normal(0.5, 0.03, size=100).tolist()
-    merges = [((0.1, i / 100), [(v, 0.03)]) for i, v in enumerate(noise)]
-    merges[0] = ((0.1, 0.0), [(0.63, 0.03)])
-    point: Row = [(0.5, 0.03)]
-    tasks = {"math": MATH}
-
-    few = make_front([(point, point)], {}, merges[:2], tasks=tasks)
-    many = make_front([(point, point)], {}, merges, tasks=tasks)
-
-    assert dominating_merge(few) is not None
-    assert dominating_merge(many) is None
-
-
-def test_equal_merges_dominate_by_chance_in_at_most_5_of_100_searches() -> None:
-    rng = np.random.default_rng(1)
-    n, false = 150, 0
-    for _ in range(n):
-        rows = [[(0.5 + e / 10, 0.1) for e in rng.normal(size=2)] for _ in range(21)]
-        merges = [((0.7, i / 100), row) for i, row in enumerate(rows[3:])]
-        points = [(row, row) for row in rows[:3]]
-        front = make_front(points, {}, merges, tasks={"math": MATH, "code": MATH})
-        false += dominating_merge(front) is not None
-
-    # 5 % and two standard errors of what so many searches tell.
-    assert false / n <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / n)

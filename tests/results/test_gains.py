@@ -215,11 +215,3 @@ def test_a_prediction_is_compared_on_the_documents_of_the_search() -> None:
 
     assert found.rivals[0].tasks["math"].reading.value == 0.50  # 0.51 held out
     assert found.rivals[0].tasks["math"].amount == pytest.approx(0.0)
-
-
-def test_a_merge_or_task_that_is_not_there_is_refused() -> None:
-    apart = {"items": 9, "merges": [0, 9], "stderr": [[0.1]]}
-    with pytest.raises(ValueError, match=r"differences\.code: no such merge"):
-        held_out_front(differences={"code": apart})
-    with pytest.raises(ValueError, match="holdout: the tasks are"):
-        held_out_front(documents={"poems": 3})

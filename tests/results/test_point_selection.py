@@ -10,7 +10,7 @@ import pytest
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.results.gains import Anchors
-from mergekit_map.results.limits import best_within, find_limits
+from mergekit_map.results.limits import find_limits
 from mergekit_map.results.selection import choose
 from mergekit_map.types import Metric
 
@@ -157,18 +157,6 @@ def test_a_margin_counts_the_errors_that_allow_the_least(
 def test_limits_that_nothing_keeps_are_come_near_to() -> None:
     assert chosen(require={"math": 0.8}) == 0
     assert chosen(require={"math": 0.65, "code": 2.2}) == 2
-
-
-def test_the_best_that_the_other_limits_allow_is_said() -> None:
-    def said(**require: Any) -> str:
-        limits = find_limits(SelectSpec(require=require), TASKS, ANCHORS)
-        return best_within(TASKS, UTILITIES, limits, ANCHORS)
-
-    assert said(math=0.8) == "math is 0.7 at best; "
-    assert said(math="100%") == "at most 96% of math can be had; "
-    assert said(math=0.65, code=2.2) == (
-        "with the other limits kept, math is 0.6 at best and code is 2.4 at best; "
-    )
 
 
 def test_a_point_that_is_not_there_is_refused() -> None:
