@@ -198,8 +198,8 @@ def _against(found: Gains, label: str) -> str:
 
 def sample(front: Front, found: Gains) -> str:
     """Return on which documents the gains were measured."""
-    sources, holdout = set(found.sources.values()), front.holdout
-    if "predicted" in sources:
+    sources, holdout = found.sources, front.holdout
+    if "predicted" in sources.values():
         text = "These values are predicted; `mergekit-map merge` measures them."
         others = " The others are measured on the documents of the search."
         return text if holdout is None else text + others
@@ -207,11 +207,18 @@ def sample(front: Front, found: Gains) -> str:
     if holdout is None:
         better = "gains may look better than they are"
         return f"{searched}: {better}. `--holdout 0.3` checks them on others."
-    if "held-out" not in sources:
+    tasks = [task for task, source in sources.items() if source == "held-out"]
+    if not tasks:
         return f"{searched}; merging it measures the held-out ones."
-    tasks = [task for task, source in found.sources.items() if source == "held-out"]
-    counts = (f"{holdout.documents.get(task, 0)} of {task}" for task in tasks)
-    text = f"Measured on held-out documents ({listed(counts)})."
+    counts = (
+        f"{holdout.documents.get(task, 0)} "
+        f"{'blocks' if front.tasks[task].unit == NATS else 'documents'} of {task}"
+        for task in tasks
+    )
+    text = f"Measured on held-out documents ({listed(counts)})"
+    text += ", which confirm the search." if holdout.confirms else "."
+    if rest := [task for task in sources if task not in tasks]:
+        text += f" Values of {listed(rest)} are from the documents of the search."
     if holdout.choices > 1:
         text += (
             f" {holdout.choices} merges were tested on them, so the better ones look a "

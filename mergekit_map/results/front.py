@@ -299,7 +299,8 @@ class Gain(Frozen):
     """Whether the chosen merge is better or worse on these documents, or noise; unknown
     where the standard error is."""
     kept: bool | None = None
-    """Whether the promised gain was kept but for noise; null where unknown."""
+    """Whether it confirms the search: the gain differs by no more than noise, and is
+    significant if it was so there; null where unknown."""
 
 
 class HoldoutEvaluation(Frozen):
@@ -324,6 +325,12 @@ class HoldoutEvaluation(Frozen):
             if known.merges[-1] >= len(self.merges):
                 raise ValueError(f"differences.{task}: no such merge")
         return self
+
+    @property
+    def confirms(self) -> bool:
+        """Whether there are gains, and these documents confirm all of them."""
+        better = any(gain.verdict == "better" for gain in self.gains)
+        return better and all(gain.kept for gain in self.gains)
 
     @property
     def tasks(self) -> set[str]:

@@ -258,7 +258,8 @@ def with_gains(front: Front) -> Front:
                 was = Amount(value=sign * old.amount, stderr=old.stderr)
                 if one.stderr is not None and old.stderr is not None:
                     noise = most * math.hypot(one.stderr, old.stderr)
-                    kept = abs(one.amount - old.amount) <= noise
+                    lost = old.verdict == "better" and one.verdict != "better"
+                    kept = abs(one.amount - old.amount) <= noise and not lost
             compared.append(
                 Gain(
                     task=task,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fronts import ANCHORS, CHOSEN, MATH, NOT_MEASURED, Row, front, make_front
+from fronts import ANCHORS, CHOSEN, MATH, NOT_MEASURED, Row, as_json, front, make_front
 
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
@@ -101,7 +101,7 @@ POINTS = [
     ([(0.72, 0.01), (1.9, 0.02)], [(0.70, 0.04), (2.0, 0.05)]),
     ([(0.50, 0.01), (1.5, 0.02)], [(None, None), (None, None)]),
 ]
-HELD_OUT_ANCHORS = {
+HELD_OUT_ANCHORS: dict[str, Row] = {
     "base": [(0.50, 0.04), (2.5, 0.05)],
     "one": [(0.60, 0.04), (1.9, 0.05)],
     "other": [(0.40, 0.04), (1.8, 0.05)],
@@ -117,7 +117,7 @@ def measured(math_value: float, code: float) -> dict[str, Any]:
     }
 
 
-def held_out_front(**changes: Any) -> Front:
+def held_out_front(anchors: dict[str, Row] = HELD_OUT_ANCHORS, **changes: Any) -> Front:
     merges = [
         {"coefficients": {"a": 0.0, "b": 0.5}, "measured": measured(0.66, 2.1)},
         {
@@ -155,9 +155,7 @@ def held_out_front(**changes: Any) -> Front:
     }
     # Merges are counted through points and anchors.
     apart = {"items": 200, "merges": [0, 2], "stderr": [[0.01]]}
-    made = make_front(
-        POINTS, HELD_OUT_ANCHORS, holdout=holdout, differences={"code": apart}
-    )
+    made = make_front(POINTS, anchors, holdout=holdout, differences={"code": apart})
     return judged(made)
 
 
@@ -194,6 +192,21 @@ def test_a_promise_is_broken_where_it_is_off_by_more_than_chance() -> None:
         ("code", "base")
     ]
     assert found["math", "base"].kept is True
+
+
+def test_a_gain_that_held_out_documents_do_not_show_is_named() -> None:
+    def said(soup: float) -> Front:
+        merges = as_json(held_out_front())["holdout"]["merges"]
+        merges[2]["measured"]["code"]["value"] = soup
+        anchors = {**HELD_OUT_ANCHORS, "soup": [(0.7, 0.04), (2.3, 0.05)]}
+        return held_out_front(anchors, merges=merges)
+
+    lost, kept = (recorded(said(soup))["code", "soup"] for soup in (2.15, 2.25))
+
+    assert (lost.verdict, lost.kept) == ("noise", False)  # 0.05 of 0.03, was 0.3
+    assert (kept.verdict, kept.kept) == ("better", True)
+    assert "Not confirmed on held-out documents: " in said(2.15).verdicts[0]
+    assert "+0.050 ± 0.030 on code over the soup (in the" in said(2.15).verdicts[0]
 
 
 def test_the_gain_is_that_on_held_out_documents() -> None:
