@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
-from fronts import CODE, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
+from fronts import MATH, NOT_MEASURED, Row, as_json, from_json, make_front
 
 from mergekit_map.results.findings import (
     dominating_merge,
@@ -51,29 +50,6 @@ def test_what_documents_share_is_no_excuse_for_a_miss() -> None:
 def test_only_what_was_foretold_and_then_measured_is_a_test() -> None:
     assert len(list(prior_predictions(foretelling((None, None), (2.0, 0.1))))) == 1
     assert list(prior_predictions(make_front([(POINT, POINT)]))) == []
-
-
-def test_predictions_with_honest_standard_errors_hold_in_95_of_100_cases() -> None:
-    rng = np.random.default_rng(0)
-    n = 2000
-    truth = rng.normal(0.5, 0.1, size=(n, 2))
-    said = truth + rng.normal(size=(n, 2)) * [0.01, 0.02]
-    seen = truth + rng.normal(size=(n, 2)) * [0.02, 0.01]
-    merges = [((i / n, 0.1), [(a, 0.02), (b, 0.01)]) for i, (a, b) in enumerate(seen)]
-    tasks = {"math": MATH, "code": CODE}
-    content = as_json(make_front([(POINT, NOT_MEASURED)], {}, merges, tasks=tasks))
-    for merge, (a, b) in zip(content["merges"], said, strict=True):
-        merge["foretold"] = {
-            "math": {"value": a, "stderr": 0.01},
-            "code": {"value": b, "stderr": 0.02},
-        }
-
-    errors = list(prior_predictions(from_json(content)))
-
-    assert len(errors) == 2 * n
-    # Three standard errors of so many cases.
-    held = np.mean([error <= 1.96 for error in errors])
-    assert abs(held - 0.95) < 3 * math.sqrt(0.95 * 0.05 / (2 * n))
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ def test_merges_are_compared_item_by_item(tmp_path: Path) -> None:
     kept = found.differences["code"]
     assert kept.items == N
     assert not kept.answers
-    np.testing.assert_allclose(kept.array(3), expected, rtol=1e-4)
-    assert kept.array(3)[0, 1] < 0.03  # though the losses are known to 0.1
+    np.testing.assert_allclose(kept.square, expected, rtol=1e-4)
+    assert kept.square[0, 1] < 0.03  # though the losses are known to 0.1
 
 
 def test_gains_are_judged_by_it(tmp_path: Path) -> None:
