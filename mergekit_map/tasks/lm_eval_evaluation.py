@@ -33,24 +33,13 @@ from mergekit_map.types import Measurement
 def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measurement:
     """Evaluate all documents, or those at these places in all samples.
 
-    Raises:
-        EvaluationError: some documents do not define the value.
-    """
-    return judge(task, lm, documents, lm)
-
-
-def judge(
-    task: HarnessTask, lm: Any, documents: Documents, answering: Any
-) -> Measurement:
-    """Return lm-eval's results for the answers of ``answering`` in place of ``lm``.
-
     For some documents, the value is their average alone.
 
     Raises:
         EvaluationError: some documents do not define the value.
     """
     asked = divide(task, documents)
-    results = _evaluate(task, answering, None if documents is None else asked)
+    results = _evaluate(task, lm, None if documents is None else asked)
     readings = results["results"][task.subject]
     samples = _samples_read(task, results, lm)
     measured = Measurement(

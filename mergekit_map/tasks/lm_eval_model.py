@@ -13,7 +13,8 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,15 @@ from mergekit_map.tasks.lm_eval_patches import (
     cached_templates,
     without_tying,
 )
-from mergekit_map.tasks.lm_eval_requests import ScoredTask
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask, is_scored
-from mergekit_map.tasks.loglikelihood import BatchSize, Likelihoods
+from mergekit_map.tasks.loglikelihood import (
+    BatchSize,
+    Likelihood,
+    Likelihoods,
+    checked,
+    fitted,
+)
+from mergekit_map.tasks.prefix_tree import Request
 from mergekit_map.types import Measure
 
 logger = logging.getLogger(__name__)
@@ -44,15 +51,44 @@ _ROLLING_LENGTH = 2048
 _GENERATING = 8  # rows, where the user leaves it to us
 
 
+class HarnessModel(HFLM):  # type: ignore[misc]
+    """lm-eval's model of a model in memory, scored by ``score`` where that is set.
+
+    lm-eval builds and tokenises the requests, and judges the answers.
+    """
+
+    score: Callable[[Sequence[Request]], list[Likelihood]] | None = None
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[Any], **options: Any
+    ) -> list[Likelihood]:
+        if self.score is None:
+            found: list[Likelihood] = super()._loglikelihood_tokens(requests, **options)
+            return found
+        return self.score([self._request(*request) for request in requests])
+
+    def _request(
+        self, texts: Any, context: list[int], continuation: list[int]
+    ) -> Request:
+        """Cut a request from the left, as lm-eval does, where it is too long."""
+        if not continuation:
+            raise EvaluationError(
+                f"a continuation has no token of its own: {texts!r:.200}; mend the "
+                "choices of the task"
+            )
+        tokens = [*context, *continuation][-(self.max_length + 1) :]
+        return Request(tuple(tokens[:-1]), tuple(continuation))
+
+
 def make_harness_model(
     model: PreTrainedModel,
     tokenizer: Any,
     batch_size: BatchSize,
     max_length: int | None,
-) -> HFLM:
+) -> HarnessModel:
     """Wrap the model for lm-eval; neither it nor the tokenizer is changed."""
     with quiet(), without_tying(model):
-        lm = HFLM(
+        lm = HarnessModel(
             pretrained=model,
             tokenizer=copy.deepcopy(tokenizer),  # it gets a padding token
             batch_size=_rows(batch_size),
@@ -100,7 +136,7 @@ def prepare_harness(
         EvaluationError: the tokenizer lacks BOS and EOS, or the chat template.
     """
     lm = harness_model(None)
-    if not isinstance(lm, HFLM):
+    if not isinstance(lm, HarnessModel):
         return _ready(task, lm)  # a backend keeps its own rules
     kinds = {leaf.OUTPUT_TYPE for leaf in task.loaded["tasks"].values()}
     if _ROLLING in kinds and lm.max_length > _ROLLING_LENGTH:
@@ -113,13 +149,30 @@ def prepare_harness(
     if task.chat:
         _apply_chat_template(task, lm)
     _warn_of_long_prompts(task, lm)
-    if lm.backend != "causal":
-        return _ready(task, lm)
-    if not is_scored(task.loaded):
-        return _ready(task, lm)
-    scored = ScoredTask(task, lm, scores())
-    scored.arrange()  # now, and not while a merge is measured
-    return PreparedTask(scored.measure, sum(task.sizes.values()))
+    if lm.backend == "causal" and is_scored(task.loaded):
+        lm = _scored(task, lm, scores())
+    return _ready(task, lm)
+
+
+def _scored(
+    task: HarnessTask, shared: HarnessModel, scores: Likelihoods
+) -> HarnessModel:
+    """Tokenise all requests now, and find how this model can score them."""
+    lm, requests = copy.copy(shared), dict[Request, None]()
+    lm.batch_size_per_gpu = sys.maxsize  # all windows of rolling tasks come at once
+
+    def keep(some: Sequence[Request]) -> list[Likelihood]:
+        requests.update(dict.fromkeys(some))
+        return [(0.0, False)] * len(some)
+
+    lm.score = keep
+    with quiet(), separate_randomness():
+        for leaf in task.loaded["tasks"].values():
+            for kind in {request.request_type for request in leaf.instances}:
+                getattr(lm, kind)([r for r in leaf.instances if r.request_type == kind])
+    distinct = list(requests)
+    lm.score = checked(fitted(scores, distinct), distinct, task.name).score_all
+    return lm
 
 
 def prepare_backend(task: HarnessTask, lm: Any) -> Measure:
@@ -154,7 +207,7 @@ def _apply_chat_template(task: HarnessTask, lm: Any) -> None:
         )
 
 
-def _warn_of_long_prompts(task: HarnessTask, lm: HFLM) -> None:
+def _warn_of_long_prompts(task: HarnessTask, lm: HarnessModel) -> None:
     """Warn how many prompts lm-eval will cut; also fills the cache of tokens."""
     requests = [r for leaf in task.loaded["tasks"].values() for r in leaf.instances]
     with quiet():
@@ -168,7 +221,7 @@ def _warn_of_long_prompts(task: HarnessTask, lm: HFLM) -> None:
         )
 
 
-def _is_too_long(request: Any, lm: HFLM) -> bool:
+def _is_too_long(request: Any, lm: HarnessModel) -> bool:
     if request.request_type == "loglikelihood":
         context, continuation = request.args[:2]
         return bool(len(lm.tok_encode(context + continuation)) > lm.max_length + 1)

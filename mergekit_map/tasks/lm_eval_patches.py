@@ -112,23 +112,6 @@ def asking(
         yield {**loaded, "tasks": {name: loaded["tasks"][name] for name in asked}}
 
 
-def tokens_of(lm: Any, request: Any) -> list[tuple[list[int], list[int]]]:
-    """Tokenise a request to be scored, as (context, continuation), without scoring it.
-
-    lm-eval tokenises on the way to the method that runs the model: the arguments of
-    that method are kept, and a dummy answer is returned.
-    """
-    found: list[tuple[list[int], list[int]]] = []
-
-    def keep(requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
-        found.extend((context, continuation) for _, context, continuation in requests)
-        return [(0.0, False)] * len(requests)
-
-    with _replaced(lm, "_loglikelihood_tokens", keep):
-        getattr(lm, request.request_type)([request])
-    return found
-
-
 @contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     getattr(owner, name)  # raises AttributeError where lm-eval has it no more

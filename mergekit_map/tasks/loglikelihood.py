@@ -28,11 +28,11 @@ from mergekit_map.tasks.memory import LARGEST
 from mergekit_map.tasks.prefix_tree import (
     Request,
     Tree,
-    grow_trees,
-    in_batches,
+    arrange,
     padded,
     scored_places,
 )
+from mergekit_map.utils.progress import step
 
 logger = logging.getLogger(__name__)
 
@@ -276,11 +276,20 @@ class Likelihoods:
     budget: Budget
     width: int | None  # as ``grow_trees`` has it
 
+    def score_all(self, requests: Sequence[Request]) -> list[Likelihood]:
+        """Score requests, the same ones once."""
+        distinct = list(dict.fromkeys(requests))
+        batches, known = self.batches(distinct), dict[Request, Likelihood]()
+        for number, batch in enumerate(batches, start=1):
+            found = self.score(batch, distinct)
+            known |= {distinct[index]: score for index, score in found.items()}
+            step(number, len(batches))
+        return [known[request] for request in requests]
+
     def batches(self, requests: Sequence[Request]) -> list[list[Tree]]:
         """Arrange requests; a batch is independent of all others."""
-        tokens = self._tokens()
-        trees = grow_trees(requests, width=self.width, longest=tokens)
-        return in_batches(trees, tokens=tokens, rows=self.budget.rows)
+        tokens, rows = self._tokens(), self.budget.rows
+        return arrange(tuple(requests), width=self.width, tokens=tokens, rows=rows)
 
     def score(
         self, trees: Sequence[Tree], requests: Sequence[Request]
@@ -403,14 +412,12 @@ def _difference(scores: Likelihoods, requests: Sequence[Request]) -> str | None:
     indices = [index for tree in trees for index, _ in tree.scored]
     plain = replace(scores, width=None)
     some = [requests[index] for index in indices]
-    expected: dict[int, Likelihood] = {}
-    for batch in plain.batches(some):
-        expected |= plain.score(batch, some)
+    expected = plain.score_all(some)
     try:
         found = scores.score(trees, requests)
     except Exception as error:  # noqa: BLE001 - code of any model, on a mask of ours
         return f"{type(error).__name__} on a mask of its own"
-    one = np.array([expected[place][0] for place in range(len(indices))])
+    one = np.array([score for score, _ in expected])
     other = np.array([found[index][0] for index in indices])
     tolerance = _TOLERANCE.get(scores.model.dtype, _HALF)
     if np.allclose(other, one, rtol=tolerance, atol=tolerance, equal_nan=True):

@@ -7,6 +7,7 @@ its last tokens are predicted. A row without branches is plain text.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,15 @@ class Tree:
     def branches(self) -> bool:
         """Whether it is more than plain text."""
         return bool((self.ends < len(self.tokens)).any())
+
+
+@functools.lru_cache(maxsize=32)  # for each set of documents of a few tasks
+def arrange(
+    requests: tuple[Request, ...], *, width: int | None, tokens: int, rows: int | None
+) -> list[list[Tree]]:
+    """Arrange requests in trees, and those in batches."""
+    trees = grow_trees(requests, width=width, longest=tokens)
+    return in_batches(trees, tokens=tokens, rows=rows)
 
 
 def grow_trees(

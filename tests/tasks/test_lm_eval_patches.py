@@ -21,6 +21,7 @@ PARTS = [
     "lm_eval.api.task:tqdm",
     "lm_eval.evaluator_utils:get_sample_size",
     "lm_eval.models.dummy:tqdm",
+    "lm_eval.models.huggingface:HFLM._loglikelihood_tokens",
     "lm_eval.models.huggingface:HFLM.tok_encode",
     "lm_eval.models.huggingface:tqdm",
     "lm_eval.utils:env.from_string",
