@@ -5,6 +5,7 @@ Merging, chat and saving a choice are actions of the caller, ``Outside``.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.text import Text
 from textual import events, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical, VerticalScroll
+from textual.containers import Container, VerticalScroll
 from textual.widgets import DataTable, Footer, Static
 
 from mergekit_map.browse.pages import Form, ReadingPage
@@ -26,7 +27,7 @@ from mergekit_map.browse.panels import (
     help_text,
     weights_text,
 )
-from mergekit_map.browse.state import View, rivals
+from mergekit_map.browse.state import View, rivals, wish_of
 from mergekit_map.errors import MapError
 from mergekit_map.utils.text import printable
 
@@ -50,6 +51,7 @@ class Outside:
     save: Callable[[Mapping[str, Any]], View]  # write a choice, and read the result
 
 
+WORKING = " working ..."
 _BESIDE = 110  # columns from which the point is shown beside the list
 
 
@@ -73,38 +75,29 @@ class Browser(App[ExitAction]):
     CSS = """
     #title { height: 1; text-style: bold; background: $primary; color: $text; }
     #body { height: 1fr; layout: vertical; }
-    #list { height: 2fr; min-height: 6; scrollbar-size-vertical: 1; }
-    #about { height: 3fr; }
-    #weights { height: auto; max-height: 50%; overflow-y: auto; padding: 0 1;
-        background: $boost; }
-    #scrolled { height: 1fr; padding: 0 1; }
+    #list { height: 1fr; min-height: 6; scrollbar-size-vertical: 1; }
+    #about { height: auto; max-height: 60%; }
+    #weights, #point { padding: 0 1; }
     .beside #body { layout: horizontal; }
-    .beside #list { height: 1fr; width: 1fr; }
-    .beside #about { height: 1fr; width: 1fr; }
+    .beside #list { width: 1fr; }
+    .beside #about { height: 1fr; max-height: 100%; width: 1fr; }
     """
 
-    def __init__(
-        self,
-        run: Path,
-        view: View,
-        outside: Outside,
-        name: str,
-    ) -> None:
+    def __init__(self, run: Path, view: View, outside: Outside, name: str) -> None:
         """Create the program for a view of the folder ``run`` and the search's name."""
         super().__init__()
         self.run_folder, self.view, self._called = run, view, printable(name)
         self._outside = outside
-        self._wish: Mapping[str, str] = {}
+        self._wish = wish_of(view.front)
 
     def compose(self) -> ComposeResult:
         """Lay out list, point, and lines above and below them."""
         yield Static(id="title")
         with Container(id="body"):
             yield FrontList(id="list", cursor_type="row", zebra_stripes=True)
-            with Vertical(id="about"):
+            with VerticalScroll(id="about"):
                 yield Static(id="weights")
-                with VerticalScroll(id="scrolled"):
-                    yield Static(id="point")
+                yield Static(id="point")
         yield Footer(compact=True)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -133,6 +126,9 @@ class Browser(App[ExitAction]):
         title += ", misses a limit" * (view.at in view.missing)
         title += ", not saved" * (view.at >= view.saved)
         screen.query_one("#title", Static).update(Text(f"{title} · {self._called}"))
+        # The text of the point may leave less room for the list.
+        rows = screen.query_one(FrontList)
+        self.call_after_refresh(lambda: rows.move_cursor(row=rows.cursor_row))
 
     def action_sort(self, number: int) -> None:
         """Sort by a task, counted from 1; by 0 in the order along the front."""
@@ -163,23 +159,20 @@ class Browser(App[ExitAction]):
     @work
     async def action_limits(self) -> None:
         """Ask for limits and preferences, and go to the point that they choose."""
-        tasks = list(self.view.front.tasks)
-        example = f"{tasks[0]}=2" + (f",{tasks[1]}=1" if len(tasks) > 1 else "")
-        prompts = {
-            "require": f"limits, such as {tasks[-1]}=95%",
-            "prefer": f"preference, such as {example}",
-        }
-        fields = [(k, text, self._wish.get(k, "")) for k, text in prompts.items()]
         about = "The best point within the limits is shown; nothing is written."
-        answer = await self.push_screen_wait(Form(about, fields))
-        if answer is None:
-            return
-        self._wish, view = answer, self.view
-        if any(answer.values()):
-            said = "Point {at} is the best within these limits. Press s to save it."
-            self._take(lambda: self._outside.wish(view, answer), said)
-        else:
-            self._take(view.without_wish, "All limits are removed.")
+        task = next(iter(self.view.front.tasks))
+        prompts = {
+            "require": f"limits, such as {task}=95%",
+            "prefer": f"preference, such as {task}=2",
+            "not_worse_than": "not worse than, such as base,soup",
+        }
+        answer: Mapping[str, str] | None = self._wish
+        while about and answer is not None:
+            fields = [(key, text, answer[key]) for key, text in prompts.items()]
+            answer = await self.push_screen_wait(Form(about, fields))
+            if answer is not None:
+                self._wish, said = answer, "Point {at} is shown. Press s to save it."
+                about = await self._take(said, self._outside.wish, self.view, answer)
 
     @work
     async def action_save(self) -> None:
@@ -191,23 +184,21 @@ class Browser(App[ExitAction]):
                 return
         recipe = self.run_folder / "recipe.yml"
         said = f"Saved: point {{at}} is the chosen merge, and {recipe} its recipe."
-        self._take(lambda: self._outside.save(choice), said)
+        if reason := await self._take(said, self._outside.save, choice):
+            self.push_screen(ReadingPage(lambda _: Text(reason)))
+        self._wish = wish_of(self.view.front)
 
-    @work(thread=True, exclusive=True)
-    def _take(self, make: Callable[[], View], said: str) -> None:
-        """Show the view that this thread makes, or the reason for its failure."""
+    async def _take(self, said: str, make: Callable[..., View], *given: object) -> str:
+        """Show the view that a thread makes, or return the reason for its failure."""
+        self.screen_stack[0].query_one("#title", Static).update(WORKING)
         try:
-            view = make()
+            self.view = await asyncio.to_thread(make, *given)
         except (MapError, OSError) as error:
-            text = printable(str(error))
-            self.call_from_thread(self.notify, text, severity="error", markup=False)
-        else:
-            self.call_from_thread(self._show, view, said.replace("{at}", str(view.at)))
-
-    def _show(self, view: View, said: str) -> None:
-        self.view = view
-        self.notify(printable(said), markup=False)
+            self._show_point()
+            return printable(str(error))
+        self.notify(printable(said.replace("{at}", str(self.view.at))), markup=False)
         self._show_all()
+        return ""
 
     def action_talk(self) -> None:
         """Chat with the merge, outside of the screen."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 from rich.console import RenderableType
@@ -60,11 +60,7 @@ class Form(ModalScreen[Mapping[str, str] | None]):
     Form #keys { color: $text-muted; }
     """
 
-    def __init__(
-        self,
-        about: str,
-        fields: Sequence[tuple[str, str, str]] = (),
-    ) -> None:
+    def __init__(self, about: str, fields: Iterable[tuple[str, str, str]] = ()) -> None:
         """Create the questions from fields: a name, a prompt and a default."""
         super().__init__()
         self._about, self._fields = about, fields

@@ -6,7 +6,7 @@ They are tables of rich, which fold names and cut no number.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -18,13 +18,14 @@ from mergekit_map.browse.state import View, best_reading
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.findings import difference
 from mergekit_map.results.front import Front, Merge, Reading
-from mergekit_map.results.gains import gains
+from mergekit_map.results.gains import gains, most_apart, with_gains
+from mergekit_map.results.multiple_testing import PairedMerges
 
 _NARROWEST = 8  # of a column; a list of more tasks than fit is scrolled
 _COLOURS = {"better": "green", "worse": "red"}
 _MARKS = {
     ">": "the chosen merge; its recipe is recipe.yml",
-    "*": "recommended: measured, and no measured merge is better on every task",
+    "*": "measured, and no measured merge is better on every task",
     "!": "misses a limit",
     "?": "between points of the front; it gets a recipe when it is saved",
     "~": "before a number: predicted, not measured",
@@ -100,11 +101,12 @@ def gains_text(view: View) -> RenderableType:
 
 def answer_text(view: View) -> RenderableType:
     """Return what the numbers mean, as if the current point were the chosen one."""
-    found = answer(view.here)
+    found, name = answer(with_gains(view.here)), f"point {view.at}"
     text = Text(f"Point {view.at}: {view.point.weights}\n\n")
     text.append(f"{found.headline}\n\n", "bold").append(f"{found.sample}\n")
     for sentence in (*found.findings, *found.details):
-        text.append(f"\n{sentence}\n")
+        if sentence != view.front.reason:  # of another point
+            text.append(f"\n{sentence.replace('the chosen merge', name)}\n")
     return text
 
 
@@ -120,17 +122,17 @@ def compared_text(view: View, label: str, other: Merge) -> RenderableType:
         cells = ("-", "-") if b is None else (f"{b:.3f}", f"{a - b:+.3f}")
         weights.add_row(key, f"{a:.3f}", *cells)
     tasks = _table("task", name, label, f"gain of {name}")
-    for task, about in front.tasks.items():
+    errors = _errors(front, point, other)
+    for (task, about), error in zip(front.tasks.items(), errors, strict=True):
         known = [best_reading(merge, task) for merge in (point, other)]
         values = [("" if s == "measured" else "~") + str(r) for r, s in known]
         (x, _), (y, _) = known
         gain = "-"
         if x.value is not None and y.value is not None:
-            error = _error(front, point, other, task)
             gain = difference(about.metric.sign * (x.value - y.value), error)
         tasks.add_row(f"{task} ({about.metric.better})", *values, gain)
-    hint = Text("\nA positive gain is better, on every task. ~ predicted", "dim")
-    return Group(weights, Text(), tasks, hint)
+    hint = "\nA positive gain is better. ~ predicted. On the documents of the search."
+    return Group(weights, Text(), tasks, Text(hint, "dim"))
 
 
 def _table(first: str, *others: str) -> Table:
@@ -141,16 +143,18 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _error(front: Front, one: Merge, other: Merge, task: str) -> float | None:
-    """Return the standard error of a difference, paired by document where known."""
-    known, merges = front.differences.get(task), (one, other)
-    if known is not None and all(merge.is_measured(task) for merge in merges):
-        rows = [next(i for i, m in enumerate(front.known) if m is g) for g in merges]
-        error = float(known.between(np.array(rows[0]), np.array(rows[1])))
-        if not math.isnan(error):
-            return error
-    errors = [best_reading(merge, task)[0].stderr for merge in merges]
-    return None if None in errors else math.hypot(*(e or 0.0 for e in errors))
+def _errors(front: Front, *merges: Merge) -> Iterator[float]:
+    """Yield the standard error of a difference by task, paired where possible."""
+    rows = [[i for i, m in enumerate(front.known) if m is one] for one in merges]
+    paired = PairedMerges.of(front, *map(np.array, rows)).stderr[0]
+    for task, stderr in zip(front.tasks, map(float, paired), strict=True):
+        alone = [
+            most_apart(front, merge, task)
+            if merge.is_measured(task)
+            else best_reading(merge, task)[0].stderr or math.nan
+            for merge in merges
+        ]
+        yield stderr if all(m.is_measured(task) for m in merges) else math.hypot(*alone)
 
 
 def help_text(keys: Iterable[tuple[str, str]]) -> RenderableType:

@@ -12,7 +12,7 @@ from mergekit_map.config.problems import parse_select
 from mergekit_map.errors import MapError
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import anchor_values
-from mergekit_map.results.limits import find_limits, lower_limits, unmet_limits
+from mergekit_map.results.limits import excess, find_limits, lower_limits
 from mergekit_map.results.selection import choose_point
 from mergekit_map.surrogates.arrays import BoolArray
 
@@ -72,11 +72,13 @@ class View:
         return replace(self, order=tuple(best), sorted_by=task)
 
     def wished(self, choice: Mapping[str, Any], surrogates: Surrogates | None) -> View:
-        """Return the view of the point chosen by the arguments; nothing is written.
+        """Return the view of the point chosen by the arguments, if any.
 
         Raises:
             MapError: what is asked for does not go together, or there is no such point.
         """
+        if not choice:
+            return self.without_wish()
         select = parse_select(dict(choice))
         known = self.without_wish().front
         found = choose_point(known, select, surrogates)
@@ -97,6 +99,15 @@ class View:
         front = self.front.model_copy(update=kept)
         at = min(self.at, self.saved - 1)
         return replace(View.of(front), at=at, missing=frozenset())
+
+
+def wish_of(front: Front) -> Mapping[str, str]:
+    """Return the limits and preferences by which a front was chosen, as typed."""
+    select, found = front.select, {"not_worse_than": ",".join(front.select.rivals)}
+    named: Mapping[str, Any] = {"require": select.require, "prefer": select.prefer}
+    for key, values in named.items():
+        found[key] = ",".join(f"{task}={v}" for task, v in (values or {}).items())
+    return found
 
 
 def best_reading(merge: Merge, task: str) -> tuple[Reading, str]:
@@ -127,11 +138,9 @@ def _missing(front: Front) -> frozenset[int]:
         lower = lower_limits(front.metrics, limits)
         Y = front.utilities(front.points, "predicted")
         short: BoolArray = np.any(lower > Y, axis=1)
-        for index in np.flatnonzero(
-            [p.is_measured(*front.tasks) for p in front.points]
-        ):
-            chosen = front.model_copy(update={"selected": int(index)})
-            short[index] = bool(unmet_limits(chosen))
+        whole = [i for i, p in enumerate(front.points) if p.is_measured(*front.tasks)]
+        if front.select.limited:
+            short[whole] = (excess(front, np.array(whole, np.int_)) > 0).any(axis=1)
     except MapError:  # a limit of another version, or that cannot be computed
         return frozenset()
     return frozenset(np.flatnonzero(short).tolist())

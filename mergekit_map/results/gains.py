@@ -292,12 +292,12 @@ def rival_of(front: Front, label: str, task: str) -> Merge | None:
 
 
 def most_apart(front: Front, rival: Merge, task: str) -> float:
-    """Return the largest standard error of a measured merge minus a rival.
+    """Return the largest standard error of a measured merge minus another one.
 
     Errors are independent where no items were compared; NaN where none is known.
     """
     if (known := front.differences.get(task)) is not None:
-        there = len(front.points) + front.anchors.index(rival)
+        there = next(i for i, m in enumerate(front.known) if m is rival)
         compared = np.array(known.merges)
         row = known.between(np.full_like(compared, there), compared)
         if not np.isnan(row).all():

@@ -11,7 +11,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from mergekit_map.browse.app import Browser, ExitAction, Outside
+from mergekit_map.browse.app import WORKING, Browser, ExitAction, Outside
 from mergekit_map.browse.state import View
 from mergekit_map.results.front import Front
 
@@ -41,7 +41,7 @@ class Seen:
 async def settled(app: Browser, pilot: Pilot[ExitAction]) -> list[str]:
     """Wait until the screen stays as it is, and read it."""
     seen: list[list[str]] = []
-    while len(seen) < 3 or seen[-1] != seen[-2] or not any(seen[-1]):
+    while len(seen) < 3 or seen[-1] != seen[-2] or seen[-1][:1] in ([""], [WORKING]):
         await pilot.pause(0.02)
         if not app.is_running:
             return []
@@ -68,9 +68,6 @@ def press(
                 typed = key.removeprefix("text:")
                 await pilot.press(*(typed if key != typed else [key]))
                 await pilot.pause()
-                threads = [w for w in app.workers if w.name in THREADS]
-                if threads:  # of none, all would be waited for
-                    await app.workers.wait_for_complete(threads)
                 lines = await settled(app, pilot) if app.is_running else []
             return Seen(
                 lines,
@@ -82,9 +79,6 @@ def press(
 
     with ThreadPoolExecutor(1) as thread:  # Playwright has a loop in the main one
         return thread.submit(asyncio.run, look()).result()
-
-
-THREADS = {"_take"}
 
 
 def wished(**answer: str) -> Mapping[str, str]:

@@ -87,6 +87,7 @@ def test_a_point_that_misses_a_limit_is_saved_when_asked_twice() -> None:
     press(front, "up", "s", "enter", outside=outside)
     press(front, "down", "s", outside=outside)
 
+    assert f" {TASKS[0]}=0.66 " in press(front, "l").text
     assert "Point 3 misses a limit. Choose it all the same?" in asked.text
     assert "misses a limit" in refused.lines[0]
     assert saved == [{"index": 3}, {"index": 5}]
@@ -114,9 +115,18 @@ def test_a_point_stands_beside_the_chosen_one() -> None:
     words = "weight point 5 point 4, chosen difference"
     assert seen.lines[0].split() == words.split()
     assert re.search(r"instruct-v2 +0.350 +0.300 +\+0.050", seen.text)
-    assert re.search(r"~0.6623 ± 0.01 +0.6533 ± 0.01 +\+0.009 ± 0.017", seen.text)
+    assert re.search(r"~0.6623 ± 0.01 +0.6533 ± 0.01 +\+0.009 ± 0.021", seen.text)
     # Lower is better here, so that a larger value is a loss.
-    assert re.search(r"~2.443 ± 0.02 +2.464 ± 0.02 +\+0.021 ± 0.033", seen.text)
+    assert re.search(r"~2.443 ± 0.02 +2.464 ± 0.02 +\+0.021 ± 0.040", seen.text)
+
+
+def test_findings_are_those_of_the_point_that_is_shown() -> None:
+    content = {**as_json(wide_front()), "reason": "Chosen before another."}
+
+    seen = press(from_json(content), "down", "v", size=(90, 60))
+
+    assert seen.lines[0].startswith("Point 5: ")
+    assert not re.search("Chosen before|chosen merge", seen.text)
 
 
 def test_other_merges_to_compare_with_are_turned_to() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -65,11 +66,15 @@ def _talk(model: ChatModel, name: str) -> None:
 
 
 def _line() -> str:
+    """Read a line; Ctrl-C goes back to the front instead of ending the program."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return input("> ").strip()
     except (EOFError, KeyboardInterrupt):
         click.echo()
         return ""
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _emit(words: str) -> None:
@@ -178,9 +183,11 @@ def _wish(folder: RunFolder) -> Callable[[View, Mapping[str, str]], View]:
         from mergekit_map.workflows.select import known_surrogates
 
         try:
-            choice = {
-                name: values_by_task(text) for name, text in answer.items() if text
-            }
+            rivals = answer["not_worse_than"].replace(",", " ").split()
+            choice: dict[str, Any] = {"not_worse_than": rivals} if rivals else {}
+            for name in ("require", "prefer"):
+                if answer[name]:
+                    choice[name] = values_by_task(answer[name])
         except click.BadParameter as error:
             raise ConfigError(error.message) from None
         return view.wished(choice, known_surrogates(folder, view.front))
