@@ -142,7 +142,6 @@ _HEADERS: dict[str, Callable[[bytes], bytes]] = {
         b' "data_offsets": [0, 4]}}'
     ),
     "something behind it": lambda h: h + b"x",
-    "spaces before it": lambda h: b"  " + h,
 }
 _LENGTHS = (0, 1, 2, 7, 10**8 + 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1)
 
@@ -163,8 +162,8 @@ def _headers() -> Iterator[Damage]:
         yield Damage(f"a tensor's name {shown(new)}", WEIGHTS, change)
     for name, make in _HEADERS.items():
         yield Damage(f"a header {name}", WEIGHTS, _with_header(make), (WEIGHTS,))
-    padded = _with_header(lambda h: h + b" " * 64)
-    yield Damage("spaces behind the header", WEIGHTS, padded, harmless=True)
+    padded = _with_header(lambda h: b"  " + h + b" " * 64)
+    yield Damage("spaces around the header", WEIGHTS, padded, harmless=True)
     for n in _LENGTHS:
         change = of_bytes(lambda d, n=n: n.to_bytes(8, "little") + d[8:])
         yield Damage(f"a header of {n} bytes", WEIGHTS, change, (WEIGHTS,))

@@ -35,11 +35,7 @@ from mergekit_map.config.problems import in_words
 from mergekit_map.errors import ArtifactError, MergeError, alike
 from mergekit_map.models.config_checks import Settings
 from mergekit_map.models.references import ModelPart, Reference
-from mergekit_map.models.safetensors_headers import (
-    TensorHeader,
-    parse_headers,
-    read_headers,
-)
+from mergekit_map.models.safetensors_headers import TensorHeader, read_headers
 from mergekit_map.utils.files import (
     cache_home,
     read_json_or_nothing,
@@ -334,21 +330,21 @@ def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
     try:
         api = huggingface_hub.HfApi()
         metadata = api.get_safetensors_metadata(path, revision=part.revision or None)
+        return {
+            name: TensorHeader(t.dtype, tuple(t.shape), *t.data_offsets, None)
+            for file in metadata.files_metadata.values()
+            for name, t in file.tensors.items()
+        }
     except NotASafetensorsRepoError:
         raise MergeError(
             f"{path} holds no weights as safetensors; convert it with save_pretrained"
         ) from None
-    except (HTTPError, SafetensorsParsingError, OSError) as error:
+    except (HTTPError, SafetensorsParsingError, OSError, TypeError) as error:
         raise MergeError(
             f"the weights of {path} are not here, and the Hub does not give their "
             f"headers: {_reason(error)}; check your network and "
             "HF_HUB_OFFLINE"
         ) from None
-    headers: dict[str, TensorHeader] = {}
-    for name, file in metadata.files_metadata.items():
-        tensors = {key: vars(tensor) for key, tensor in file.tensors.items()}
-        headers.update(parse_headers(tensors, Path(path, name), 0, here=False))
-    return headers
 
 
 def _reason(error: Exception) -> str:

@@ -22,7 +22,6 @@ from mergekit_map.models.config_checks import compare_settings
 from mergekit_map.models.diagnostic import Finding
 from mergekit_map.models.files import find_model
 from mergekit_map.models.preflight import Family, inspect_models
-from mergekit_map.models.safetensors_headers import read_headers
 from mergekit_map.models.tokenizers import compare_tokenizers, read_tokenizer
 
 MakeModel = Callable[..., Path]
@@ -338,34 +337,6 @@ def test_two_names_of_one_model_are_an_error_of_the_second(
 
 
 # Files.
-
-
-def header(**entries: Any) -> bytes:
-    content = json.dumps({"w": {"dtype": "F32", **entries}}).encode()
-    return len(content).to_bytes(8, "little") + content
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "it does not begin with a header"),
-        (b"\xff" * 40, "it does not begin with a header"),
-        (b"\x02\0\0\0\0\0\0\0[]", "its header does not describe tensors"),
-        (b"\x04\0\0\0\0\0\0\0{}{}", "Extra data"),
-        (
-            header(shape=[2], data_offsets=[0, 4]),
-            "'w' has a size that is not that of its",
-        ),
-    ],
-)
-def test_damaged_headers_are_explained(
-    tmp_path: Path, content: bytes, reason: str
-) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(content)
-
-    with pytest.raises(MergeError, match=reason):
-        read_headers(path)
 
 
 def test_an_index_that_names_tensors_that_are_not_there(

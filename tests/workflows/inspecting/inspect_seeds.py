@@ -256,7 +256,7 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
     ),
     "shape": (edit_tensors(fewer_columns), "tensor-shapes", "error", "and [64, 32] in"),
     "dtype": (edit_tensors(as_bfloat16), "dtype", "note", "BF16, those of base as F32"),
-    "cut short": (cut_short, "weights", "error", "so its download was cut short"),
+    "cut short": (cut_short, "weights", "error", "its download may have been cut"),
     "pickled": (pickle, "weights", "error", "has pickled weights"),
     "not a number": (
         edit_tensors(make_nan),
