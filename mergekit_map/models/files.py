@@ -46,7 +46,7 @@ from mergekit_map.utils.files import (
     written_state,
 )
 
-_LARGEST = 1 << 28  # bytes of a file of JSON; the largest tokenizers have 1 << 25
+LARGEST_JSON = 1 << 28  # bytes of a file of JSON; the largest tokenizers have 1 << 25
 
 
 def is_there(path: Path) -> bool:
@@ -72,7 +72,7 @@ def read_json_file(path: Path) -> Settings:
         MergeError: it does not.
     """
     try:
-        content = json.loads(read_whole(path, _LARGEST).decode("utf-8"))
+        content = json.loads(read_whole(path, LARGEST_JSON).decode("utf-8"))
     except (ValueError, OSError, RecursionError) as error:
         raise MergeError(f"{path} is not JSON: {error}; download it again") from None
     if not isinstance(content, dict):

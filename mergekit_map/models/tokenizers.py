@@ -1,17 +1,17 @@
-"""Tokenizer files, without transformers, and their comparison with the base model.
+"""Tokenizers of models, and their comparison with the base model.
 
 A merge may also take only the tokenizer, or the embedding of a token, of a model.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import tokenizers
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from transformers import AutoTokenizer
 
 from mergekit_map.config.problems import Problem
@@ -19,7 +19,7 @@ from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.models.config_checks import Settings
 from mergekit_map.models.diagnostic import Finding, some
-from mergekit_map.models.files import damaged, find_model, is_there, read_json_file
+from mergekit_map.models.files import LARGEST_JSON, find_model, read_json_file
 from mergekit_map.models.references import Reference, referenced_models
 from mergekit_map.utils.files import read_whole, sha256_of_file
 
@@ -38,56 +38,13 @@ _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 _SWITCHES = ("add_bos_token", "add_eos_token")
 
 
-class _AddedToken(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    content: str
-    id: int
-
-
-class _Vocabulary(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    # Ids of tokens, or tokens in the order of their ids, each with its score.
-    vocab: (
-        dict[str, int] | list[Annotated[list[str | float], Field(min_length=1)]] | None
-    ) = None
-    merges: list[str | list[str]] | None = None
-
-
-class _TokenizerFile(BaseModel):
-    model: _Vocabulary | None = None
-    added_tokens: list[_AddedToken] | None = None
-    normalizer: Any = None
-    pre_tokenizer: Any = None
-    post_processor: Any = None
-
-    @property
-    def ids(self) -> dict[str, int]:
-        """Return the id of every token."""
-        tokens = (self.model and self.model.vocab) or {}
-        if isinstance(tokens, list):  # with their scores
-            tokens = {str(entry[0]): index for index, entry in enumerate(tokens)}
-        return {**tokens, **{t.content: t.id for t in self.added_tokens or ()}}
-
-    @property
-    def sections(self) -> Settings:
-        """Return the sections that decide how text is split."""
-        merges = (self.model and self.model.merges) or ()
-        return {
-            "normalizer": _plain(self.normalizer),
-            "pre_tokenizer": _plain(self.pre_tokenizer),
-            "merges": [m.split(" ") if isinstance(m, str) else m for m in merges],
-        }
-
-
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
     """The content of the files of a tokenizer."""
 
     ids: Mapping[str, int] | None  # of every token; None without a tokenizer.json
     added: frozenset[str]  # tokens that stand beside the vocabulary
-    sections: Settings = field(default_factory=dict)  # how text is cut
+    sections: Settings = field(default_factory=dict)  # of tokenizer.json
     special: Settings = field(default_factory=dict)  # by name; None if unset
     chat_template: str | None = None
     model_digest: str | None = None  # of a tokenizer.model
@@ -99,98 +56,74 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
     Raises:
         MergeError: a file is damaged.
     """
-    if not any([is_there(folder / name) for name in _FILES]):  # all are looked at
+    if not any((folder / name).is_file() for name in _FILES):
         return None
     settings = _optional(folder / "tokenizer_config.json")
     names = {**_optional(folder / "special_tokens_map.json"), **settings}
     special = {key: _text(names.get(key)) for key in _SPECIAL}
-    file = _tokenizer_file(folder / "tokenizer.json")
-    special["around a text"] = _surrounding(file.post_processor if file else None)
+    file = _read_tokenizer_file(folder / "tokenizer.json")
+    content: Settings = json.loads(file.to_str()) if file else {}
+    special["around a text"] = _surrounding(content.get("post_processor"))
     model = folder / "tokenizer.model"
     return Tokenizer(
-        ids=file.ids if file else None,
-        added=frozenset(t.content for t in (file and file.added_tokens) or ()),
-        sections=file.sections if file else {},
+        ids=file.get_vocab() if file else None,
+        added=frozenset(t["content"] for t in content.get("added_tokens", ())),
+        sections={**content, **content.get("model", {})},
         special=special | {key: settings.get(key) for key in _SWITCHES},
         chat_template=_chat_template(folder, settings),
         model_digest=sha256_of_file(model) if model.is_file() else None,
     )
 
 
-def check_tokenizer(folder: Path, *, trust_code: bool) -> Iterator[Finding]:
-    """Yield a finding where the tokenizer of a folder cannot be used.
-
-    Without a tokenizer.json, transformers builds the tokenizer.
-    """
-    path = folder / "tokenizer.json"
+def _read_tokenizer_file(path: Path) -> tokenizers.Tokenizer | None:
+    """Read a tokenizer.json; what it holds is then spelt as by one version."""
+    if not path.is_file():
+        return None
     try:
-        if path.is_file():
-            tokenizer = tokenizers.Tokenizer.from_file(str(path))
-            known = tokenizer.get_vocab_size(with_added_tokens=False) > 0
-        else:
-            made = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_code)
-            # From no file at all some are made, with special tokens alone.
-            known = bool(made.get_vocab().keys() - made.get_added_vocab().keys())
+        return tokenizers.Tokenizer.from_buffer(read_whole(path, LARGEST_JSON))
+    except Exception as error:  # noqa: BLE001 - of Rust
+        reason = " ".join(str(error).split())
+        raise MergeError(
+            f"{path} cannot be loaded: {reason!r:.300}; save the tokenizer again"
+        ) from None
+
+
+def check_tokenizer(folder: Path, *, trust_code: bool) -> Iterator[Finding]:
+    """Yield a finding where transformers cannot use the tokenizer of a folder."""
+    advice = "save the tokenizer again"
+    try:
+        made = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_code)
     except Exception as error:  # noqa: BLE001 - of Rust, or whatever its code raises
-        place = path if path.is_file() else folder
         reason = " ".join(str(error).split())[:300]
-        cause = f"its tokenizer, {place}, cannot be loaded: {reason}"
-        yield Finding("tokenizer", "error", cause, "save the tokenizer again")
+        cause = f"its tokenizer in {folder} cannot be loaded: {reason}"
+        yield Finding("tokenizer", "error", cause, advice)
     else:
-        if not known:
+        # From no file at all some are made, with special tokens alone.
+        if not made.get_vocab().keys() - made.get_added_vocab().keys():
             cause = f"its tokenizer in {folder} knows no tokens of texts"
-            yield Finding("tokenizer", "error", cause, "save the tokenizer again")
+            yield Finding("tokenizer", "error", cause, advice)
 
 
 def _optional(path: Path) -> Settings:
-    return read_json_file(path) if is_there(path) else {}
-
-
-def _tokenizer_file(path: Path) -> _TokenizerFile | None:
-    try:
-        content = _optional(path)
-        return _TokenizerFile.model_validate(content) if content else None
-    except ValidationError as error:
-        raise damaged(path, error) from None
+    return read_json_file(path) if path.is_file() else {}
 
 
 def _text(token: Any) -> Any:
     return token.get("content") if isinstance(token, dict) else token
 
 
-def _plain(part: Any) -> Any:
-    """Remove defaults, and unify what versions of tokenizers write differently."""
-    if isinstance(part, list):
-        return [_plain(item) for item in part]
-    if not isinstance(part, dict):
-        return part
-    if part.get("type") == "Metaspace":
-        old = "always" if part.get("add_prefix_space", True) else "never"
-        scheme = part.get("prepend_scheme", old)
-        return {"type": "Metaspace", "scheme": scheme, "by": part.get("replacement")}
-    return {
-        key: _plain(value)
-        for key, value in part.items()
-        if value not in (None, False, "") and (key, value) != ("use_regex", True)
-    }
-
-
-def _surrounding(processor: Any) -> list[Any]:
-    if not isinstance(processor, dict):
+def _surrounding(processor: Any) -> list[str]:
+    """Return the special tokens that a processor puts around a text."""
+    if not processor:
         return []
-    parts, pieces = (_list(processor.get(key)) for key in ("processors", "single"))
-    inner = [token for part in parts for token in _surrounding(part)]
-    special = [p.get("SpecialToken") for p in pieces if isinstance(p, dict)]
-    return inner + [token.get("id") for token in special if isinstance(token, dict)]
-
-
-def _list(part: Any) -> list[Any]:
-    return part if isinstance(part, list) else []
+    inner = [t for part in processor.get("processors", ()) for t in _surrounding(part)]
+    pieces = processor.get("single", ())
+    return inner + [p["SpecialToken"]["id"] for p in pieces if "SpecialToken" in p]
 
 
 def _chat_template(folder: Path, settings: Settings) -> str | None:
     path = folder / "chat_template.jinja"
-    if is_there(path):
+    if path.is_file():
         try:
             return read_whole(path, _LARGEST_TEMPLATE).decode("utf-8")
         except (ValueError, OSError) as error:
@@ -373,7 +306,9 @@ def _compare_models(mine: Tokenizer, base: Tokenizer, name: str) -> list[Finding
 
 
 def _compare_sections(mine: Tokenizer, base: Tokenizer, name: str) -> Iterator[Finding]:
-    for section in sorted(mine.sections.keys() & base.sections.keys()):
+    for section in sorted(
+        _SECTIONS.keys() & mine.sections.keys() & base.sections.keys()
+    ):
         if mine.sections[section] != base.sections[section]:
             cause = (
                 f"its tokenizer {_SECTIONS[section]} otherwise than that of {name} "

@@ -234,7 +234,7 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
         write("tokenizer.json", "{"),
         "tokenizer",
         "error",
-        "tokenizer.json is not JSON",
+        "tokenizer.json cannot be loaded",
     ),
     "tokenizer gone": (
         remove("tokenizer.json", "tokenizer_config.json"),
