@@ -140,7 +140,7 @@ def _words(front: Front, tasks: Mapping[str, TaskSpec]) -> str:
         data, metric = metadata.data_and_metric(spec)
         facts = ", ".join(front.tasks[task].facts)
         known.append(f"{task}: {metric} on {data} ({facts})")
-    return _filled("words", tasks=escaped("; ".join(known)))
+    return _filled("words", tasks=escaped("; ".join(known))).rstrip()
 
 
 def escaped(text: str) -> str:

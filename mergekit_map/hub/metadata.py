@@ -47,7 +47,7 @@ def _result(task: str, spec: TaskSpec, value: float, kind: str) -> EvalResult:
         args = {"num_few_shot": spec.num_fewshot, "limit": spec.limit}
         args["filter"] = spec.filter
     given = {key: value for key, value in args.items() if value is not None} or None
-    source, name = (known, data, metric, value), f"{task}: {metric}"
+    source, name = (known, known, metric, value), f"{task}: {metric} on {data}"
     return EvalResult(kind, *source, dataset_args=given, metric_name=name)
 
 

@@ -91,11 +91,11 @@ def test_the_model_index_has_rounded_values(tmp_path: Path) -> None:
 
     math, code = results
     assert (math.dataset_type, math.metric_type) == ("gsm8k", "acc")
-    assert (math.metric_name, math.metric_value) == ("math: acc", 0.7123)
+    assert (math.metric_name, math.metric_value) == ("math: acc on gsm8k", 0.7123)
     assert math.task_type == code.task_type == "text-generation"
     assert math.dataset_args == {"num_few_shot": 5, "limit": 200}
     assert (code.dataset_type, code.metric_type) == ("own-text", "loss")
-    assert code.metric_value == 2.812
+    assert (code.metric_name, code.metric_value) == ("code: loss on code.txt", 2.812)
 
 
 def test_index_and_table_have_the_values_of_the_held_out_documents(
