@@ -185,6 +185,8 @@ def _wish(folder: RunFolder) -> Callable[[View, Mapping[str, str]], View]:
         try:
             rivals = answer["not_worse_than"].replace(",", " ").split()
             choice: dict[str, Any] = {"not_worse_than": rivals} if rivals else {}
+            if rivals and (margin := view.front.select.margin) is not None:
+                choice["margin"] = margin
             for name in ("require", "prefer"):
                 if answer[name]:
                     choice[name] = values_by_task(answer[name])
