@@ -41,7 +41,7 @@ from mergekit_map.merging.validation import check_merge
 from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.adapters import with_adapter_bases
 from mergekit_map.models.diagnostic import Finding
-from mergekit_map.models.files import former_fingerprint
+from mergekit_map.models.files import find_description, former_fingerprint
 from mergekit_map.models.model_paths import (
     missing_models,
     with_places,
@@ -49,7 +49,12 @@ from mergekit_map.models.model_paths import (
     written_parts,
 )
 from mergekit_map.models.preflight import check_models
-from mergekit_map.models.references import absolute_references, map_references
+from mergekit_map.models.references import (
+    Reference,
+    absolute_references,
+    map_references,
+    referenced_models,
+)
 from mergekit_map.models.tokenizers import source_problems
 from mergekit_map.results.records import Identity, device_of
 from mergekit_map.results.run_folder import Manifest, refuse_code
@@ -65,7 +70,7 @@ from mergekit_map.tasks.engines import (
     engine_problems,
 )
 from mergekit_map.tasks.holdout_split import HeldOut, held_out_of, held_out_problems
-from mergekit_map.tasks.loading import LoadedTask, load_tasks
+from mergekit_map.tasks.loading import LoadedTask, load_tasks, small_samples
 from mergekit_map.utils.files import StrPath, digest
 from mergekit_map.utils.text import listed
 
@@ -229,6 +234,13 @@ class Project:
                     "that left; search anew, with 'engine: hf' or 'engine: vllm'"
                 )
         return replace(self, used=found) if found else self
+
+    def small_samples(self) -> list[str]:
+        """Return a warning for each task of few documents, or blocks of text."""
+        reference = Reference.parse(next(iter(referenced_models(self.space.template))))
+        folder = find_description(str(reference.model)).folder
+        trust = self.options.trust_remote_code
+        return [*small_samples(self.tasks, folder, trust_code=trust)]
 
     @property
     def nests_checkpoints(self) -> bool:

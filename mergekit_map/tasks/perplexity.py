@@ -194,17 +194,7 @@ def prepare_perplexity(
     Raises:
         EvaluationError: nothing to predict, or the model cannot read the blocks.
     """
-    config = model.config.get_text_config()
-    longest = getattr(config, "max_position_embeddings", None)
-    if task.block is not None and longest is not None and task.block > longest:
-        raise EvaluationError(
-            f"block must be at most the model's {longest} positions, got {task.block}; "
-            "lower it or leave it out"
-        )
-    length = task.block or min(_DEFAULT_BLOCK, longest or _DEFAULT_BLOCK)
-    blocks = make_blocks(
-        task.documents, tokenizer, length=length, max_tokens=task.max_tokens
-    )
+    blocks = _blocks(task, model.config, tokenizer)
     embeddings = model.get_input_embeddings().weight
     assert isinstance(embeddings, torch.Tensor)
     vocabulary = len(embeddings)
@@ -219,6 +209,29 @@ def prepare_perplexity(
     keeps_bits = _keeps_bits(text, differentiate)
     run = functools.partial(_with_gradient, text, _WayBack(differentiate, keeps_bits))
     return with_derivatives(run, n)
+
+
+def count_blocks(task: PerplexityText, config: Any, tokenizer: Any, most: int) -> int:
+    """Count the blocks of a text, up to some more than ``most``.
+
+    Raises:
+        EvaluationError: the model cannot read the blocks.
+    """
+    return len(_blocks(task, config, tokenizer, most).inputs)
+
+
+def _blocks(
+    task: PerplexityText, config: Any, tokenizer: Any, most: int | None = None
+) -> Blocks:
+    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if task.block is not None and longest is not None and task.block > longest:
+        raise EvaluationError(
+            f"block must be at most the model's {longest} positions, got {task.block}; "
+            "lower it or leave it out"
+        )
+    length = task.block or min(_DEFAULT_BLOCK, longest or _DEFAULT_BLOCK)
+    tokens = task.max_tokens if most is None else min(task.max_tokens, most * length)
+    return make_blocks(task.documents, tokenizer, length=length, max_tokens=tokens)
 
 
 def _rows(

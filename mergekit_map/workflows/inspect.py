@@ -226,6 +226,7 @@ class Inspection:
     plan: Plan | None  # None where the file has problems
     probe: Probe | None = None  # None where none was asked for
     lost: Sequence[str] = ()  # models that were not found, as --model-path names them
+    small_samples: Sequence[str] = ()  # a warning for each task of few documents
 
 
 def inspect_config(
@@ -267,6 +268,7 @@ def inspect_config(
         weights=_weights(family),
         plan=None if project is None else _plan(project, models),
         lost=_lost(draft, models),
+        small_samples=project.small_samples() if project is not None else (),
     )
 
 

@@ -88,6 +88,8 @@ def _show(inspection: Inspection) -> None:
         _print(f"error: {problem.place}: {problem.message}", _STYLES["error"])
     for model in inspection.models:
         _show_findings(console, model)
+    for text in inspection.small_samples:
+        _print(f"warning: {text}.\n", _STYLES["warning"])
     if plan is not None:
         for sentence in _plan_in_words(plan):
             _print(sentence)
@@ -104,7 +106,8 @@ def _show_verdict(inspection: Inspection) -> None:
             _print(f"{sentence}\n")
     findings = [f.severity for model in inspection.models for f in model.findings]
     errors = findings.count("error") + len(inspection.problems)
-    warnings = findings.count("warning") + (len(plan.shortages) if plan else 0)
+    warnings = findings.count("warning") + len(inspection.small_samples)
+    warnings += len(plan.shortages) if plan else 0
     counts = {"error": errors, "warning": warnings}
     words = ", ".join(_count(n, what) for what, n in counts.items() if n)
     able = "a search can start" if inspection.mergeable else "no search can start"

@@ -172,7 +172,8 @@ def find_front(
         with reporter, notifying(reporter), checking:
             project = load_project(options=options, **how)
             study = project.study()
-        for note in project.notes:
+            warnings = [f"warning: {text}" for text in project.small_samples()]
+        for note in (*project.notes, *warnings):
             reporter.notice(note)
         imported = read_imported(import_file, study) if import_file else []
         with deferred(), reporter:

@@ -81,6 +81,21 @@ def test_a_plan_that_does_not_fit_is_a_warning(
     assert "1 warning: a search can start" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "said"), [(9, "one block, and so no standard"), (99, "7 blocks, and so")]
+)
+def test_a_short_text_is_a_warning(
+    base: Path, tmp_path: Path, words: int, said: str
+) -> None:
+    (tmp_path / "text.txt").write_text("one " * words)
+    config = configure(base, [str(tuned(base, tmp_path / "a", 1))])
+    config["map"]["tasks"]["text"]["block"] = 16
+
+    (warning,) = inspected(config)["small_samples"]
+
+    assert warning.startswith(f"text has {said}")
+
+
 def test_problems_of_the_file_and_of_models_are_told_together(
     base: Path, tmp_path: Path
 ) -> None:
