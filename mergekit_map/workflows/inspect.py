@@ -268,7 +268,7 @@ def inspect_config(
         weights=_weights(family),
         plan=None if project is None else _plan(project, models),
         lost=_lost(draft, models),
-        small_samples=project.small_samples() if project is not None else (),
+        small_samples=project.small_samples() if project and sound else (),
     )
 
 

@@ -120,15 +120,9 @@ def test_where_a_reference_is_as_good_it_is_the_answer(
 )
 def test_a_point_that_is_a_reference_has_its_name(index: int, expected: str) -> None:
     better: Row = [(0.9, 0.01), (1.5, 0.01)]
-    select = {"index": index}
-    made = as_json(
-        make_front(
-            [(CHOSEN, CHOSEN), (better, better)],
-            {"one": better},
-            selected=index,
-            select=select,
-        )
-    )
+    points = [(CHOSEN, CHOSEN), (better, better)]
+    chosen = {"selected": index, "select": {"index": index}}
+    made = as_json(make_front(points, {"one": better})) | chosen
     made["points"][1]["coefficients"] = made["anchors"][0]["coefficients"]
 
     found = answer(from_json(made))

@@ -12,5 +12,5 @@ def base(
     family: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text("hello world, one plus two\n" * 40)
+    (tmp_path / "text.txt").write_text("hello world, one plus two\n" * 400)
     return family["base"]
