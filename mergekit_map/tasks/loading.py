@@ -62,7 +62,7 @@ def small_samples(
                 n, unit = count_blocks(task, config, tokenizer, _FEW), "block"
             except Exception:  # noqa: BLE001 - of Rust; measuring says more
                 continue
-            more = "take a longer text, or a smaller 'block'"
+            more = "take a longer text, more 'max_tokens' or a smaller 'block'"
         else:
             n, unit, more = sum(task.sizes.values()), "document", "measure more"
         if n == 1:

@@ -313,7 +313,7 @@ def make_adapter(base: Path, folder: Path, seed: int) -> Path:
 
 
 def configure(base: Path, models: list[str], **changes: Any) -> dict[str, Any]:
-    tasks = {"text": {"perplexity": {"file": "text.txt"}, "max_tokens": 300}}
+    tasks = {"text": {"perplexity": {"file": "text.txt"}, "max_tokens": 9000}}
     search = {"surrogate": "regularized", "evaluations": 60, "remeasure": 0}
     return {
         "merge_method": "task_arithmetic",
