@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,8 +177,6 @@ class _Checked:
     def __call__(self, documents: Documents) -> Measurement:
         """Measure the model, and name the task and model in an error."""
         with _located(self.task.name, self.model):
-            if documents is not None:
-                _check_documents(self.task, documents, self.measure.size)
             measurement = self.measure(documents)
             _check_value(self.task.metric, measurement)
         return measurement
@@ -193,27 +190,6 @@ def _check_value(metric: Metric, measurement: Measurement) -> None:
         raise EvaluationError(
             f"values must lie in [{metric.lower}, {metric.upper}], got {value}; "
             "state the range of the metric with 'range:'"
-        )
-
-
-def _check_documents(
-    task: LoadedTask, documents: Sequence[int], size: int | None
-) -> None:
-    if not task.partial:
-        raise EvaluationError(
-            "some documents do not say what the value is, so that only all of them can "
-            "be measured"
-        )
-    rise = all(one < other for one, other in itertools.pairwise(documents))
-    if (
-        not documents
-        or not rise
-        or documents[0] < 0
-        or documents[-1] >= (size or math.inf)
-    ):
-        raise EvaluationError(
-            f"rising indices of documents from 0 and below {size} were expected, got "
-            f"{list(documents)}"
         )
 
 

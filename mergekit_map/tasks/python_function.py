@@ -28,6 +28,7 @@ from transformers import PreTrainedModel
 
 from mergekit_map.config.tasks import PythonTask
 from mergekit_map.errors import EvaluationError, InvalidTask, in_words, nearest
+from mergekit_map.results.records import LARGEST
 from mergekit_map.surrogates.arrays import finite
 from mergekit_map.tasks.base import (
     PreparedTask,
@@ -41,7 +42,6 @@ from mergekit_map.utils.text import printable
 
 _KEY = ("python",)
 _WORDS = 64  # of 8 bytes, in a row of the checksum's table
-_LARGEST = 1e50  # as results/records.py has it, too
 
 
 @dataclass(frozen=True)
@@ -110,18 +110,11 @@ def prepare_function(
 
 def _takes_documents(signature: inspect.Signature) -> bool:
     """Whether the function takes documents; raise TypeError if it cannot be called."""
-    parameter = signature.parameters.get("documents")
-    # Another default than None is of a function that means something else by it.
-    if (
-        parameter is None
-        or parameter.kind
-        not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        or (parameter.default is not None and parameter.default is not parameter.empty)
-    ):
-        signature.bind(None, None)
-        return False
-    signature.bind(None, None, documents=None)
-    return True
+    if "documents" in signature.parameters:
+        signature.bind(None, None, documents=None)
+        return True
+    signature.bind(None, None)
+    return False
 
 
 def _import(module_name: str, directory: Path) -> ModuleType:
@@ -155,14 +148,13 @@ def _measure(
     tokenizer: Any,
     documents: Sequence[int] | None,
 ) -> Measurement:
-    some = None if documents is None else list(documents)
     before = weight_checksum(model)
     # Not inference_mode: a function that needs gradients can enable them.
     with separate_randomness(), torch.no_grad():
         try:
             if task.partial:
-                copied = None if some is None else [*some]  # it may change its own
-                returned = task.function(model, tokenizer, documents=copied)
+                some = None if documents is None else list(documents)
+                returned = task.function(model, tokenizer, documents=some)
             else:
                 returned = task.function(model, tokenizer)
         finally:
@@ -173,11 +165,11 @@ def _measure(
             "of the merge; change a copy in it (copy.deepcopy(model))"
         )
     values = _as_list(returned)
-    if some is not None:
-        _check_count(returned, values, len(some))
+    if documents is not None:
+        _check_count(returned, values, len(documents))
     if values is None:
         return _one_value(returned)
-    return _mean(values, range(len(values)) if some is None else some)
+    return _mean(values, range(len(values)) if documents is None else documents)
 
 
 def weight_checksum(model: torch.nn.Module) -> str:
@@ -234,7 +226,7 @@ def _mean(values: Sequence[float], ids: Sequence[int]) -> Measurement:
     weights = (1.0,) * len(values)
     return Measurement(
         value=sum(values) / len(values),
-        stderr=_known(ratio_standard_error(values, weights)),
+        stderr=finite(ratio_standard_error(values, weights)),
         n=len(values),
         samples=tuple(
             {"document": i, "value": value}
@@ -247,9 +239,9 @@ def _mean(values: Sequence[float], ids: Sequence[int]) -> Measurement:
 def check_sizes(numbers: Iterable[float]) -> None:
     """Refuse numbers whose squares overflow."""
     for number in numbers:
-        if math.isfinite(number) and abs(number) > _LARGEST:
+        if math.isfinite(number) and abs(number) > LARGEST:
             raise EvaluationError(
-                f"values and standard errors must not be above {_LARGEST:g}, got "
+                f"values and standard errors must not be above {LARGEST:g}, got "
                 f"{number:g}: their squares would be no numbers; divide them"
             )
 
@@ -261,13 +253,9 @@ def _one_value(returned: Any) -> Measurement:
     value, stderr = pair
     if stderr is not None and (not _is_number(stderr) or stderr < 0):
         raise _unusable(returned)
-    known = _known(None if stderr is None else float(stderr))
-    return Measurement(float(value), known, n=1)
-
-
-def _known(stderr: float | None) -> float | None:
     # One that is no finite number says nothing; the value may still be good.
-    return finite(stderr)
+    known = finite(None if stderr is None else float(stderr))
+    return Measurement(float(value), known, n=1)
 
 
 def _is_number(value: Any) -> bool:

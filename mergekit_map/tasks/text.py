@@ -41,21 +41,7 @@ def read_documents(source: TextSource, directory: Path) -> tuple[str, ...]:
             f"text to measure was expected, but {source.file or source.dataset} is "
             "empty; give held-out text of the kind the merge is for",
         )
-    for number, document in enumerate(documents, start=1):
-        _check_text(document, number, key)
     return tuple(documents)
-
-
-def _check_text(document: str, number: int, key: str) -> None:
-    """Refuse unpaired surrogates, which JSON can write and no tokenizer reads."""
-    try:
-        document.encode("utf-8")
-    except UnicodeEncodeError as error:
-        half = f"half a character, {document[error.start]!a}"
-        raise InvalidTask(
-            ("perplexity", key),
-            f"document {number} has {half}, in place {error.start}; write it whole",
-        ) from None
 
 
 def _read_text(path: Path) -> str:
@@ -146,16 +132,13 @@ def _read_dataset(source: TextSource, directory: Path) -> list[str]:
     assert source.dataset is not None  # the schema: exactly one of file and dataset
     folder = directory / source.dataset
     path = str(folder) if folder.is_dir() else source.dataset
-    key = ("perplexity", "dataset")
-    if folder.is_dir():
-        _check_data(folder)
     try:
         with quiet():
             splits = datasets.load_dataset(path, source.name, revision=source.revision)
     except Exception as error:  # noqa: BLE001 - of whatever reads such files
         reason = " ".join(f"{error.__cause__ or error}".split())[:300]
         raise InvalidTask(
-            key,
+            ("perplexity", "dataset"),
             f"dataset {source.dataset!r} cannot be loaded: {reason}; check its name, "
             "its configuration ('name:') and, offline, that it is in the cache",
         ) from None
@@ -172,21 +155,6 @@ def _read_dataset(source: TextSource, directory: Path) -> list[str]:
     wrong = (_problem({field: value}, field) for value in column)
     _refuse("field", [f"row {n}: {text}" for n, text in enumerate(wrong) if text])
     return column
-
-
-def _check_data(folder: Path) -> None:
-    """Refuse files that never end, and records on which pyarrow fails."""
-    for path in sorted(folder.rglob("*")):
-        reason = ""
-        if path.exists() and not path.is_file() and not path.is_dir():
-            reason = "is a pipe or a device, and no file"
-        elif path.suffix in {".json", ".jsonl"} and path.is_file():
-            with path.open("rb") as file:
-                if file.read(4096).lstrip()[:1] not in (b"{", b"[", b""):
-                    reason = "does not begin with a record"
-        if reason:
-            text = f"{path} {reason}; put it right, or remove it"
-            raise InvalidTask(("perplexity", "dataset"), text)
 
 
 def _sample(rows: datasets.Dataset) -> list[Mapping[str, Any]]:

@@ -243,16 +243,6 @@ def test_says_that_a_document_lacks_the_metric(
         measure([0, 2])
 
 
-@pytest.mark.parametrize("asked", [[], [2, 1], [1, 1], [-1, 3], [5, 40]])
-def test_says_that_documents_are_not_rising_places(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, asked: list[int]
-) -> None:
-    measure = prepare(load(KINDS["acc"], folder), model, tokenizer)
-
-    with pytest.raises(EvaluationError, match=r"'mine' .* from 0 and below 40 were"):
-        measure(asked)
-
-
 def test_derivatives_are_of_all_documents(
     folder: Path, model: LlamaForCausalLM, tokenizer: Any
 ) -> None:
@@ -304,8 +294,6 @@ def test_a_function_may_give_a_number_for_each_document(
     assert len(set(itemised.items)) == 3
     assert itemised.influences == pytest.approx([-0.5, -1 / 3, 2.5 / 3])
     assert not task.partial
-    with pytest.raises(EvaluationError, match="only all of them can be"):
-        measure([1])
 
 
 @pytest.mark.parametrize(
@@ -314,7 +302,6 @@ def test_a_function_may_give_a_number_for_each_document(
         ("documents", True),
         ("documents=None", True),
         ("*, documents", True),
-        ("documents=100", False),  # which means something else
         ("**options", False),
         ("limit=3", False),
     ],

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 import torch
 from tiny_tokenizer import WORDS, make_tokenizer
 
-from mergekit_map.config.tasks import TextSource
-from mergekit_map.errors import InvalidTask
 from mergekit_map.tasks import perplexity
 from mergekit_map.tasks.perplexity import make_blocks
-from mergekit_map.tasks.text import read_documents
 
 
 @pytest.mark.parametrize("end", ["", " ", "é", "\n\n"])
@@ -46,10 +42,3 @@ def test_of_a_long_text_only_the_beginning_is_cut_into_tokens() -> None:
     make_blocks(["one two " * 10**6], Counting(), length=64, max_tokens=1000)
 
     assert sum(seen) < 10**5
-
-
-def test_half_a_character_is_found_before_a_tokenizer_meets_it(tmp_path: Path) -> None:
-    (tmp_path / "own.jsonl").write_text('{"text": "a"}\n{"text": "b \\ud800"}')
-
-    with pytest.raises(InvalidTask, match=r"document 2 has half a character"):
-        read_documents(TextSource(file=Path("own.jsonl")), tmp_path)
