@@ -45,12 +45,6 @@ def write_samples(
         write_atomically(_path(folder, coefficients), json_line(content) + "\n")
 
 
-def read_samples(folder: Path, coefficients: Mapping[str, float]) -> list[Any]:
-    """Read the records of a task on a merge; none where there are none to read."""
-    found = read_sample_file(folder, coefficients).get("samples")
-    return found if isinstance(found, list) else []
-
-
 def read_sample_file(folder: Path, coefficients: Mapping[str, float]) -> dict[str, Any]:
     """Read the file of a task on a merge; empty if missing or unreadable."""
     try:
@@ -106,7 +100,7 @@ class AnswerStore:
             definition = self._definitions.get(task, "")
             content = read_sample_file(self._folder / task, coefficients)
             same = content.get("definition") == definition
-            self._known[key] = _answers(content) if same else None
+            self._known[key] = answers_of(content) if same else None
         return self._known[key]
 
     def write(
@@ -127,7 +121,7 @@ def mean_of(answers: Answers) -> float:
     return math.exp(mean) if answers.exponential else mean
 
 
-def _answers(content: Mapping[str, Any]) -> Answers | None:
+def answers_of(content: Mapping[str, Any]) -> Answers | None:
     """Return the scores in a file; None where it holds none, or no possible ones."""
     try:
         found = _Answers.model_validate_json(json.dumps(content.get("answers")))
@@ -205,7 +199,7 @@ def read_items(content: Mapping[str, Any], value: float) -> Items:
 
 
 def _read(content: Mapping[str, Any]) -> Items:
-    if (answers := _answers(content)) is not None:
+    if (answers := answers_of(content)) is not None:
         values, weights = (
             {("", i): v for i, v in zip(answers.ids, column, strict=True)}
             for column in (answers.values, answers.weights)

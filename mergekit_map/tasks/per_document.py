@@ -30,14 +30,6 @@ class Average:
         return math.exp(self._ratio) if self.exponential else self._ratio
 
     @property
-    def influences(self) -> FloatArray:
-        """Return the influence of each document on the value, (n,), to first order."""
-        slope = self.value if self.exponential else 1.0
-        residuals = self.totals - self._ratio * self.weights
-        influences: FloatArray = slope * residuals / self.weights.sum()
-        return influences
-
-    @property
     def _ratio(self) -> float:
         return float(self.totals.sum() / self.weights.sum())
 

@@ -18,9 +18,8 @@ from mergekit_map.results.selection import judged
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Candidate, Evaluator, Progress, Study
-from mergekit_map.tasks.influence import Itemised, itemise_answers
 from mergekit_map.types import BASE, SOUP
-from mergekit_map.workflows.item_comparison import compare_items
+from mergekit_map.workflows.item_comparison import Itemised, compare_items, itemise
 
 _ROUNDING = 1e-9  # between a value and the same from its records
 
@@ -130,4 +129,4 @@ def _read(records: AnswerStore, merge: HoldoutMerge, task: str) -> Itemised | No
     value = merge.measured[task].value
     # Others are of another machine, or were written by hand.
     same = math.isclose(mean_of(answers), value, rel_tol=_ROUNDING)
-    return itemise_answers(answers) if same else None
+    return itemise(answers) if same else None

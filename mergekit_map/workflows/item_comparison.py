@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,11 +15,10 @@ from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.log import Evaluation, Role, merge_key
 from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import read_samples
+from mergekit_map.results.samples import answers_of, mean_of, read_sample_file
 from mergekit_map.results.selection import judged
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.tasks.influence import Itemised, itemise
-from mergekit_map.tasks.loading import LoadedTask
+from mergekit_map.types import Answers
 from mergekit_map.utils.files import digest
 
 # A folder of records, and the coefficients that those of a merge are filed under.
@@ -54,11 +53,17 @@ class Records:
         return self.run.samples(merge.linear.merge), merge.logged
 
 
+@dataclass(frozen=True, eq=False)
+class Itemised:
+    """A value, and the influence of each item on it."""
+
+    value: float
+    items: tuple[tuple[str, int], ...]  # the part of a group, and the item in all
+    influences: FloatArray  # (n,) in the unit of the value
+
+
 def with_differences(
-    front: Front,
-    tasks: Mapping[str, LoadedTask],
-    records: Records,
-    log: Iterable[Evaluation] = (),
+    front: Front, records: Records, log: Iterable[Evaluation] = ()
 ) -> Front:
     """Compare merges item by item where possible, and assess the front with that."""
     evaluations = list(log)
@@ -69,7 +74,7 @@ def with_differences(
         known = [
             None
             if merge_key(merge.coefficients) in rivals
-            else _read(tasks[name], name, merge.measured[name], records.place(merge))
+            else _read(name, merge.measured[name], records.place(merge))
             for merge in front.known
         ]
         if differences := compare_items(known):
@@ -77,18 +82,53 @@ def with_differences(
     return judged(front.model_copy(update={"differences": found}))
 
 
-def _read(
-    task: LoadedTask, name: str, measured: Reading, place: Place
-) -> Itemised | None:
+def _read(name: str, measured: Reading, place: Place) -> Itemised | None:
     if measured.value is None:
         return None
     folder, coefficients = place
-    found = itemise(task, read_samples(folder / name, coefficients))
+    content = read_sample_file(folder / name, coefficients)
+    answers = answers_of(content)
+    found = itemise(answers, _parts(content)) if answers else None
     # Other records are of another definition of the task, or of another machine.
     rounding = {"rel_tol": _ROUNDING, "abs_tol": _ROUNDING * (measured.stderr or 0.0)}
     if found is None or not math.isclose(found.value, measured.value, **rounding):
         return None
     return found
+
+
+def _parts(content: Mapping[str, Any]) -> list[str]:
+    """Return the part of a group that each record is of; empty for other files."""
+    samples = content.get("samples")
+    if not isinstance(samples, list) or not all(isinstance(s, dict) for s in samples):
+        return []
+    return [str(sample.get("task", "")) for sample in samples]
+
+
+def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | None:
+    """Return the influence of each item on the value, to first order.
+
+    None where items do not define a standard error: with fewer than two in a part, or
+    an infinite value. Without ``parts`` there is one.
+    """
+    names = np.array([""] * len(answers.ids) if parts is None else parts)
+    counts = np.unique(names, return_counts=True)[1]
+    if len(names) != len(answers.ids) or not len(counts) or min(counts) < 2:
+        return None
+    values, weights = np.array(answers.values), np.array(answers.weights)
+    residuals = values.copy()
+    for name in np.unique(names):
+        part = names == name
+        residuals[part] -= np.average(values[part], weights=weights[part])
+    try:
+        value = mean_of(answers)
+    except OverflowError:
+        return None
+    slope = value if answers.exponential else 1.0
+    influences = slope * weights * residuals / weights.sum()
+    if not np.isfinite([value, *influences]).all():
+        return None
+    items = tuple(zip(names.tolist(), answers.ids, strict=True))
+    return Itemised(value, items, influences)
 
 
 def compare_items(known: Sequence[Itemised | None]) -> Differences | None:

@@ -158,7 +158,7 @@ def _with_measured(
     front = RunFolder(run).read_front().with_point(selection.index, searched)
     records = Records.of(project, RunFolder(run))
     evaluations = list(read_log(place.log))
-    front = with_differences(front, project.tasks, records, evaluations)
+    front = with_differences(front, records, evaluations)
     front = with_confirmation(project, front, place, evaluations)
     return _chosen_by(front, selection)
 

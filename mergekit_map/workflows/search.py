@@ -116,7 +116,7 @@ def _search_nested(
         search = partial(_search, told=told, pool=pool)
         front, surrogates, recipes = search_pairs(project, log, RunFolder(run), search)
         records = Records.of(project, RunFolder(run))
-        front = choose_measured(with_differences(front, project.tasks, records))
+        front = choose_measured(with_differences(front, records))
         _write_results(project, front, surrogates, recipes, log)
     return front
 
@@ -180,7 +180,7 @@ def _write_stages(
         # Only the whole is merged, so that the points of a pair have no recipes.
         front = found_front(stage.study, stage.result, log, part=True)
         records = Records.of(project, RunFolder(run))
-        front = with_differences(front, project.tasks, records, log)
+        front = with_differences(front, records, log)
         save_front(front, RunFolder(run).pair(number))
 
 

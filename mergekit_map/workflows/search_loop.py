@@ -103,7 +103,7 @@ def measured_front(
         result = run_study(study, evaluate, log, report)
         records = Records.of(project, RunFolder(run))
         front = found_front(study, result, log)
-        front = with_differences(front, project.tasks, records, log)
+        front = with_differences(front, records, log)
         front = choose_measured(front)
         confirming = Confirming(project, RunFolder(run), log, evaluate, told.progress)
         return result, confirming.front(front)

@@ -21,8 +21,7 @@ from mergekit_map.search.finish import found_front
 from mergekit_map.search.study import StudyResult
 from mergekit_map.surrogates.fit import fit_surrogate
 from mergekit_map.surrogates.links import Link
-from mergekit_map.tasks.perplexity import PerplexityText
-from mergekit_map.types import Measurement, Metric
+from mergekit_map.types import Answers, Measurement, Metric
 from mergekit_map.workflows.item_comparison import Records, with_differences
 
 LOSS = Metric(higher_is_better=False, lower=None, upper=None, unit="nats/token")
@@ -46,7 +45,8 @@ def step_front(folder: Path) -> Front:
     for place in places:
         losses = blocks(**place)
         samples = [{"block": i, "loss": x, "tokens": 9} for i, x in enumerate(losses)]
-        measured = Measurement(0.0, None, 9, samples=tuple(samples))
+        answers = Answers(tuple(range(N)), tuple(losses.tolist()), (9.0,) * N)
+        measured = Measurement(0.0, None, 9, samples=tuple(samples), answers=answers)
         write_samples(folder / "loss", place, measured)
         values.append(float(losses.mean()))
         stderr = float(losses.std(ddof=1)) / math.sqrt(N)
@@ -74,10 +74,7 @@ def test_a_step_is_told_as_a_wrong_shape_and_a_miss(
     assert missed * np.ptp(values) < 2 * (measured.stderr or 0.0)  # no excuse
 
     if records == "with records per item":
-        task = PerplexityText("loss", ("text",), 100, 9, "")
-        front = with_differences(
-            front, {"loss": task}, Records(tmp_path, RunFolder(tmp_path))
-        )
+        front = with_differences(front, Records(tmp_path, RunFolder(tmp_path)))
         assert front.differences["loss"].items == N
 
     words = " ".join(front.verdicts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ from task_files import write_choices, write_rolling, write_yaml
 from transformers import LlamaForCausalLM
 
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask
-from mergekit_map.tasks.influence import Itemised, itemise
-from mergekit_map.tasks.loading import LoadedTask, load_tasks
+from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
-from mergekit_map.types import Measurement
-from mergekit_map.utils.files import plain
+from mergekit_map.types import Answers, Measurement
+from mergekit_map.workflows.item_comparison import Itemised, itemise
 
 TEXT = {"perplexity": {"file": "text.txt"}, "block": 16}
 
@@ -27,13 +25,15 @@ def measure(
     model: Any,
     tokenizer: Any,
     spec: LmEvalTask | PerplexityTask | PythonTask,
-) -> tuple[LoadedTask, Measurement, Itemised | None]:
-    """Measure a task, and read its records as they come back from a file."""
+) -> tuple[Measurement, Itemised]:
     tasks, problems = load_tasks({"mine": spec}, folder)
     assert not problems
     found = prepare_tasks(tasks, model, tokenizer, batch_size=8)["mine"]()
-    samples = json.loads(json.dumps(plain(list(found.samples))))
-    return tasks["mine"], found, itemise(tasks["mine"], samples)
+    assert found.answers is not None
+    parts = [sample.get("task", "") for sample in found.samples]
+    itemised = itemise(found.answers, parts)
+    assert itemised is not None
+    return found, itemised
 
 
 def error(influences: Any) -> float:
@@ -47,9 +47,8 @@ def test_blocks_of_text_have_the_value_and_its_error(
     (folder / "text.txt").write_text("\n".join(documents))
     spec = PerplexityTask.model_validate(TEXT)
 
-    _, found, itemised = measure(folder, model, tokenizer, spec)
+    found, itemised = measure(folder, model, tokenizer, spec)
 
-    assert itemised is not None
     assert len(set(itemised.items)) == found.n > 5
     assert itemised.value == pytest.approx(found.value, rel=1e-12)
     assert error(itemised.influences) == pytest.approx(found.stderr)
@@ -75,9 +74,8 @@ def test_items_of_lm_eval_have_the_value_and_its_error(
     write_rolling(folder, documents)
     spec = LmEvalTask(lm_eval=f"{task}.yaml", metric=metric)
 
-    _, found, itemised = measure(folder, model, tokenizer, spec)
+    found, itemised = measure(folder, model, tokenizer, spec)
 
-    assert itemised is not None
     assert len(set(itemised.items)) == found.n
     assert itemised.value == pytest.approx(found.value, rel=1e-12)
     assert error(itemised.influences) == pytest.approx(found.stderr)
@@ -94,9 +92,8 @@ def test_parts_of_a_group_count_as_in_its_value(
     write_yaml(folder / "both.yaml", {**content, "aggregate_metric_list": [metric]})
     spec = LmEvalTask(lm_eval="both.yaml", metric="acc")
 
-    _, found, itemised = measure(folder, model, tokenizer, spec)
+    found, itemised = measure(folder, model, tokenizer, spec)
 
-    assert itemised is not None
     assert itemised.value == pytest.approx(found.value, rel=1e-12)
     parts = np.array([part for part, *_ in itemised.items])
     moved = [itemised.influences[parts == name] for name in ("first", "second")]
@@ -111,10 +108,11 @@ def test_an_item_moves_the_value_as_leaving_it_out_does(
 ) -> None:
     write_rolling(folder, documents)
     spec = LmEvalTask(lm_eval="rolling.yaml", metric="bits_per_byte")
-    task, found, itemised = measure(folder, model, tokenizer, spec)
-    assert itemised is not None
+    found, itemised = measure(folder, model, tokenizer, spec)
+    answers = found.answers
+    assert answers is not None
 
-    without = itemise(task, found.samples[1:])
+    without = itemise(Answers(answers.ids[1:], answers.values[1:], answers.weights[1:]))
 
     assert without is not None
     # To first order in 1 / n: the long text that is left out has a quarter of it.
@@ -123,22 +121,16 @@ def test_an_item_moves_the_value_as_leaving_it_out_does(
 
 
 @pytest.mark.parametrize(
-    "samples",
+    ("answers", "parts"),
     [
-        [],
-        [{"block": 0, "loss": 1.0, "tokens": 3}],  # one item has no spread
-        [{"block": i, "loss": None, "tokens": 3} for i in range(3)],  # was infinite
-        [{"block": i, "loss": 1.0} for i in range(3)],
-        [{"block": i, "loss": "high", "tokens": 3} for i in range(3)],
-        [{"block": i, "loss": 1.0, "tokens": 0} for i in range(3)],
-        ["block"],
+        (Answers((), (), ()), []),
+        (Answers((0,), (1.0,), (3.0,)), [""]),  # one item has no spread
+        (Answers((0, 1, 2), (1.0, 2.0, 3.0), (1.0,) * 3), ["one", "one", "other"]),
+        (Answers((0, 1), (1.0, 2.0), (1.0, 1.0)), []),  # records of another version
+        (Answers((0, 1), (1e3, 1e4), (1.0, 1.0), exponential=True), ["", ""]),
     ],
 )
-def test_records_that_do_not_say_the_value_are_not_read(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, samples: Any
+def test_scores_that_do_not_give_an_error_are_not_compared(
+    answers: Answers, parts: list[str]
 ) -> None:
-    (folder / "text.txt").write_text("one two three")
-    spec = PerplexityTask.model_validate(TEXT)
-    task, _, _ = measure(folder, model, tokenizer, spec)
-
-    assert itemise(task, samples) is None
+    assert itemise(answers, parts) is None

@@ -15,21 +15,26 @@ from mergekit_map.results.gains import gains
 from mergekit_map.results.log import Role
 from mergekit_map.results.paired import stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import read_samples, write_samples
-from mergekit_map.tasks.influence import itemise
-from mergekit_map.tasks.perplexity import PerplexityText
-from mergekit_map.types import Measurement
-from mergekit_map.workflows.item_comparison import Records, with_differences
+from mergekit_map.results.samples import read_sample_file, write_samples
+from mergekit_map.types import Answers, Measurement
+from mergekit_map.workflows.item_comparison import Records, itemise, with_differences
 
-TASK = PerplexityText("code", ("text",), 100, 16, "")
 N = 30
 RNG = np.random.default_rng(0)
 HARD = RNG.normal(3, 0.5, size=N)
 TOKENS = RNG.integers(8, 17, size=N).tolist()
 
 
+def answers_of(samples: list[Any]) -> Answers:
+    keys = ("block", "loss", "tokens")
+    return Answers(*(tuple(sample[key] for sample in samples) for key in keys))
+
+
 def keep(folder: Path, place: dict[str, float], samples: list[Any]) -> None:
-    write_samples(folder, place, Measurement(0.0, None, 1, samples=tuple(samples)))
+    measured = Measurement(
+        0.0, None, 1, samples=tuple(samples), answers=answers_of(samples)
+    )
+    write_samples(folder, place, measured)
 
 
 def losses(shift: float) -> list[dict[str, float]]:
@@ -56,7 +61,7 @@ def searched(folder: Path, shifts: list[float]) -> tuple[Front, list[np.ndarray]
         place = {"a": 1.0, "b": 0.0} if anchor else {"a": index / 100, "b": 0.5}
         keep(folder / "code", place, samples)
         rows.append([(value(samples), 0.1)])
-        itemised = itemise(TASK, samples)
+        itemised = itemise(answers_of(samples))
         assert itemised is not None
         influences.append(itemised.influences)
     points = [(row, row) for row in rows[:-1]]
@@ -66,7 +71,7 @@ def searched(folder: Path, shifts: list[float]) -> tuple[Front, list[np.ndarray]
 def test_merges_are_compared_item_by_item(tmp_path: Path) -> None:
     front, influences = searched(tmp_path, [0.0, 0.2, 0.5])
 
-    found = with_differences(front, {"code": TASK}, records(tmp_path))
+    found = with_differences(front, records(tmp_path))
 
     expected = stderrs_of_differences(np.array(influences), np.zeros(N, int))
     kept = found.differences["code"]
@@ -79,8 +84,8 @@ def test_merges_are_compared_item_by_item(tmp_path: Path) -> None:
 def test_gains_are_judged_by_it(tmp_path: Path) -> None:
     front, _ = searched(tmp_path, [0.0, 0.3, 0.12])
 
-    before = gains(with_differences(front, {"code": TASK}, records(Path())))
-    after = gains(with_differences(front, {"code": TASK}, records(tmp_path)))
+    before = gains(with_differences(front, records(Path())))
+    after = gains(with_differences(front, records(tmp_path)))
 
     assert before.where("base", "noise") == ["code"]
     assert after.where("base", "better") == ["code"]
@@ -91,7 +96,7 @@ def test_only_records_of_the_value_that_was_measured_count(tmp_path: Path) -> No
     # The file is of an earlier definition of the task, on texts as long as these.
     keep(tmp_path / "code", {"a": 0.01, "b": 0.5}, losses(0.2))
 
-    found = with_differences(front, {"code": TASK}, records(tmp_path))
+    found = with_differences(front, records(tmp_path))
 
     assert found.differences["code"].merges == (0, 2)
 
@@ -99,11 +104,11 @@ def test_only_records_of_the_value_that_was_measured_count(tmp_path: Path) -> No
 def test_only_merges_with_the_same_items_are_compared(tmp_path: Path) -> None:
     front, _ = searched(tmp_path, [0.0, 0.2, 0.5])
     place = {"a": 0.01, "b": 0.5}
-    samples = read_samples(tmp_path / "code", place)
+    samples = read_sample_file(tmp_path / "code", place)["samples"]
     others = [{**s, "block": s["block"] + 1} for s in samples]
     keep(tmp_path / "code", place, others)
 
-    found = with_differences(front, {"code": TASK}, records(tmp_path))
+    found = with_differences(front, records(tmp_path))
 
     assert found.differences["code"].merges == (0, 2)
 
@@ -114,7 +119,7 @@ def test_a_damaged_file_of_records_is_passed_over(tmp_path: Path, text: str) -> 
     for path in (tmp_path / "code").iterdir():
         path.write_text(text)
 
-    found = with_differences(front, {"code": TASK}, records(tmp_path))
+    found = with_differences(front, records(tmp_path))
 
     assert found.differences == {}
 
@@ -137,7 +142,7 @@ def test_what_rivals_measured_is_not_compared(
         for role in roles
     ]
 
-    found = with_differences(front, {"code": TASK}, records(tmp_path), log)
+    found = with_differences(front, records(tmp_path), log)
 
     assert found.differences["code"].merges == merges
 
@@ -149,12 +154,13 @@ def test_anchors_of_other_models_have_records_of_their_own(tmp_path: Path) -> No
     linear = LinearMerge(merge="singles", weights=single)
     nowhere = anchor.model_copy(update={"coefficients": {}, "linear": linear})
     front = front.model_copy(update={"anchors": (nowhere,)})
-    samples = read_samples(tmp_path / "all" / "code", anchor.coefficients)
+    kept_there = read_sample_file(tmp_path / "all" / "code", anchor.coefficients)
+    samples = kept_there["samples"]
     keep(RunFolder(tmp_path).samples("singles") / "code", single, samples)
     places = Records(tmp_path / "all", RunFolder(tmp_path))
 
-    found = with_differences(front, {"code": TASK}, places)
+    found = with_differences(front, places)
 
     expected = stderrs_of_differences(np.array(influences), np.zeros(N, int))
-    kept = found.differences["code"].array(3)
+    kept = found.differences["code"].square
     np.testing.assert_allclose(kept, expected, rtol=1e-4)
