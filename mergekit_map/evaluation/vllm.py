@@ -34,8 +34,7 @@ from mergekit_map.merging.memory import engine_share
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.recording import NoPlace, Recorded, open_recorded, record
 from mergekit_map.merging.vllm_worker import NAME
-from mergekit_map.tasks.lm_eval_generation import Generations
-from mergekit_map.tasks.preparing import prepare_generating
+from mergekit_map.tasks.preparing import Generations, prepare_generating
 from mergekit_map.tasks.vllm_model import (
     Replies,
     ask_probes,

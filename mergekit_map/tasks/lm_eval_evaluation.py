@@ -1,13 +1,14 @@
-"""Evaluation of a task by lm-evaluation-harness, and its results."""
+"""Evaluation of a task by lm-evaluation-harness: its value, and single documents."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import lm_eval
 import numpy as np
@@ -16,18 +17,13 @@ from lm_eval.api import metrics
 from mergekit_map.errors import EvaluationError
 from mergekit_map.tasks.base import Documents, ratio_standard_error
 from mergekit_map.tasks.isolation import interruptible, quiet, separate_randomness
-from mergekit_map.tasks.lm_eval_answers import (
-    Asked,
-    Samples,
-    counts_by_size,
-    divide,
-    of_answers,
-    read_answers,
-)
 from mergekit_map.tasks.lm_eval_patches import asking, cached_templates
 from mergekit_map.tasks.lm_eval_tasks import ANSWER_TOKENS, HarnessTask, with_lengths
-from mergekit_map.tasks.per_document import aggregation_of
-from mergekit_map.types import Measurement
+from mergekit_map.tasks.per_document import Average, aggregation_of, average
+from mergekit_map.types import Answers, Measurement
+
+Samples: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # of lm-eval, by task
+Asked: TypeAlias = Mapping[str, Sequence[int]]  # positions among its documents, by task
 
 
 def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measurement:
@@ -38,7 +34,7 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
     Raises:
         EvaluationError: some documents do not define the value.
     """
-    asked = divide(task, documents)
+    asked = _divide(task, documents)
     results = _evaluate(task, lm, None if documents is None else asked)
     readings = results["results"][task.subject]
     samples = _samples_read(task, results, lm)
@@ -56,7 +52,7 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
             for leaf, found in samples.items()
             for sample in found
         ),
-        answers=read_answers(task, samples, asked),
+        answers=_answers(task, samples, asked),
     )
     if documents is None:
         return replace(measured, stderr=_standard_error(task, samples))
@@ -102,14 +98,101 @@ def _samples_read(task: HarnessTask, results: Mapping[str, Any], lm: Any) -> Sam
     }
 
 
+def _divide(task: HarnessTask, documents: Sequence[int] | None) -> dict[str, list[int]]:
+    """Split documents counted through all tasks into tasks and places in them.
+
+    Tasks without documents are left out.
+    """
+    asked: dict[str, list[int]] = {}
+    start = 0
+    wanted = None if documents is None else set(documents)
+    for leaf, size in task.sizes.items():
+        places = range(size)
+        chosen = [i for i in places if wanted is None or start + i in wanted]
+        if chosen:
+            asked[leaf] = chosen
+        start += size
+    return asked
+
+
+def _answers(task: HarnessTask, samples: Samples, asked: Asked) -> Answers | None:
+    """Read the scores of the measured documents.
+
+    None where the value is no average of documents, where some of them have no part
+    in it, and where one has no weight.
+    """
+    found = {leaf: some for leaf, some in samples.items() if some}
+    if not task.partial or _counts(found) != _counts(asked):
+        return None
+    metric = task.metric_name
+    averages = [
+        average(
+            aggregation_of(task.loaded["tasks"][leaf], metric),
+            [sample[metric] for sample in some],
+        )
+        for leaf, some in found.items()
+    ]
+    known = [one for one in averages if one is not None]
+    if not all((one.weights > 0).all() for one in known):
+        return None
+    scales = _scales(task)
+    return Answers(
+        ids=_ids(task, asked),
+        values=_join([one.totals / one.weights for one in known]),
+        weights=_join(
+            [one.weights * scales[leaf] for leaf, one in zip(found, known, strict=True)]
+        ),
+        exponential=known[0].exponential,
+    )
+
+
+def _shares(task: HarnessTask, sizes: Sequence[int]) -> list[float]:
+    """Return the weights of the parts of a group; a task by itself has one."""
+    if task.subject not in task.loaded["groups"]:
+        return [1.0]
+    counts = sizes if _counts_by_size(task) else [1] * len(sizes)
+    return [count / sum(counts) for count in counts]
+
+
+def _counts_by_size(task: HarnessTask) -> bool:
+    """Whether all documents of a group count alike, and not all of its tasks."""
+    group = task.loaded["groups"][task.subject]
+    entries = [c for c in group.aggregate_metric_list if c.metric == task.metric_name]
+    # The last entry of a metric is the one whose value lm-eval keeps.
+    return task.metric_name == ANSWER_TOKENS or bool(entries[-1].weight_by_size)
+
+
+def _counts(parts: Mapping[str, Sequence[Any]]) -> dict[str, int]:
+    return {name: len(part) for name, part in parts.items()}
+
+
+def _scales(task: HarnessTask) -> dict[str, float]:
+    """Return how much a document of each task counts, 1 on average over all of them."""
+    sizes = list(task.sizes.values())
+    weighed = zip(task.sizes.items(), _shares(task, sizes), strict=True)
+    return {leaf: sum(sizes) * share / size for (leaf, size), share in weighed}
+
+
+def _ids(task: HarnessTask, asked: Asked) -> tuple[int, ...]:
+    starts = itertools.accumulate(task.sizes.values(), initial=0)
+    start_of = dict(zip(task.sizes, starts, strict=False))
+    return tuple(start_of[leaf] + i for leaf, places in asked.items() for i in places)
+
+
+def _join(parts: Sequence[Any]) -> tuple[float, ...]:
+    return tuple(np.concatenate(parts).tolist())
+
+
 def _of_some(task: HarnessTask, measured: Measurement) -> Measurement:
     if measured.answers is None:
         raise EvaluationError(
             f"lm-eval has no {task.metric_name!r} of some of these documents, or gives "
             "them no weight, so that only all of them can be measured"
         )
-    own = of_answers(measured.answers)
-    error = ratio_standard_error(own.totals.tolist(), own.weights.tolist())
+    weights = np.array(measured.answers.weights)
+    totals = np.array(measured.answers.values) * weights
+    own = Average(totals, weights, measured.answers.exponential)
+    error = ratio_standard_error(totals.tolist(), weights.tolist())
     if error is not None and own.exponential:
         error *= own.value
     return replace(measured, value=own.value, stderr=error)
@@ -152,7 +235,7 @@ def _standard_error(task: HarnessTask, samples: Samples) -> float | None:
             known.append(error)
     if task.subject not in task.loaded["groups"]:
         return known[0]
-    if counts_by_size(task):
+    if _counts_by_size(task):
         return float(metrics.pooled_sample_stderr(known, sizes))
     return float(metrics.unweighted_mean_stderr(known))
 

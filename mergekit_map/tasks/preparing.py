@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,7 @@ from transformers import PreTrainedModel
 
 from mergekit_map.config.schema import BackendSpec
 from mergekit_map.errors import EvaluationError, in_words
-from mergekit_map.tasks.base import Documents, PreparedTask
-from mergekit_map.tasks.lm_eval_generation import Generations
+from mergekit_map.tasks.base import Documents, PreparedTask, fingerprint
 from mergekit_map.tasks.lm_eval_model import (
     make_harness_model,
     open_backend,
@@ -44,6 +43,35 @@ _OUT_OF_MEMORY = (
     "; lower batch_size, or the task's block, or with gradients set "
     "checkpoint_activations"
 )
+
+
+class Generations:
+    """The generated answers of one model; forgotten when its weights change.
+
+    All requests of a call are cached together, and none by itself: how they are
+    batched moves an answer by its rounding, and a search that was stopped between two
+    tasks must go on to the same numbers.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[str]] = {}
+
+    def forget(self) -> None:
+        """Forget all answers, as the model has changed."""
+        self._known.clear()
+
+    def remembered(
+        self, generate: Callable[..., list[str]], place: str
+    ) -> Callable[..., list[str]]:
+        """Generate the answers that are not cached for the model called ``place``."""
+
+        def answer(requests: Sequence[Any], *args: Any, **options: Any) -> list[str]:
+            asked = fingerprint(place, [request.args for request in requests])
+            if asked not in self._known:
+                self._known[asked] = generate(requests, *args, **options)
+            return list(self._known[asked])
+
+        return answer
 
 
 def prepare_tasks(

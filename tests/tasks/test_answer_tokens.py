@@ -15,9 +15,8 @@ from task_files import build_model, write_choices, write_generation
 from transformers import LlamaForCausalLM
 
 from mergekit_map.config.tasks import LmEvalTask
-from mergekit_map.tasks.lm_eval_generation import Generations
 from mergekit_map.tasks.loading import load_tasks
-from mergekit_map.tasks.preparing import prepare_tasks
+from mergekit_map.tasks.preparing import Generations, prepare_tasks
 from mergekit_map.types import Measure
 from mergekit_map.utils.shutdown import Interrupted
 
