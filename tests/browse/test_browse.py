@@ -9,6 +9,7 @@ import os
 import pty
 import select
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from transformers import AutoModelForCausalLM
 
 from mergekit_map.browse.app import ExitAction
 from mergekit_map.browse.state import View
-from mergekit_map.cli.commands.browse import _Outside, _wish
+from mergekit_map.cli.commands.browse import _line, _Outside, _wish
 from mergekit_map.cli.main import main
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.results.run_folder import RunFolder
@@ -184,6 +185,17 @@ def test_one_talks_until_a_line_is_empty(
     assert f"point 0: {view.point.weights}" in output.out
     assert "without a chat template" in output.out
     assert "tokens, and the model has 64 positions" in output.err
+
+
+def test_ctrl_c_at_the_prompt_of_the_chat_goes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda _: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGINT, lambda *_: pytest.fail("the program ends"))
+    try:
+        assert _line() == ""
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_merging_writes_the_recipe_s_checkpoint_and_comes_back_measured(
