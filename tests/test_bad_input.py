@@ -40,6 +40,17 @@ def put(*place: Any) -> Change:
     return change
 
 
+def in_layers(start: int, end: int) -> Change:
+    """Merge the first two layers of all models but the last."""
+
+    def change(config: dict[str, Any], _: Path) -> None:
+        sources = [{**m, "layer_range": [0, 2]} for m in config.pop("models")]
+        sources[-1]["layer_range"] = [start, end]
+        config["slices"] = [{"sources": sources}]
+
+    return change
+
+
 DELETE = object()
 
 
@@ -163,6 +174,8 @@ CASES: dict[str, tuple[Change, str]] = {
     "no merge method": (put("merge_method", DELETE), r"'merge_method' is required"),
     "no base model": (put("base_model", DELETE), r"add 'base_model:'"),
     "no models": (put("models", DELETE), r"Exactly one of 'models', 'slices'"),
+    "no layer": (in_layers(1, 1), r"layer_range: the first layer.*, got \[1, 1\]"),
+    "layers below 0": (in_layers(-1, 1), r"layer_range: the first layer.*\[-1, 1\]"),
     "dtype": (put("dtype", "float23"), r"dtype: there is no dtype.*'float32'"),
     "density": (put("models", 0, "parameters", {"density": {}}), r"density.*required"),
     "bounds reversed": (

@@ -187,6 +187,8 @@ _WHOLES: dict[str, Whole] = {
         )
     },
     "layers that are not there": _layers(0, 99),
+    "no layer": _layers(1, 1),
+    "layers backwards": _layers(2, 0),
     "10^9 layers": _layers(0, 10**9),
     "10^30 layers": _layers(0, 10**30),
     "layers in words": _layers("all", "of them"),

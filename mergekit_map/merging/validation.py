@@ -93,7 +93,7 @@ def check_merge(merge: MergeConfig) -> list[Problem]:
     problems += _bad_template(merge)
     problems += _bad_references(merge)
     problems += _invalid(merge) if not problems else []
-    return problems or _bad_base(merge)
+    return problems or [*_bad_layers(merge), *_bad_base(merge)]
 
 
 def _near(name: Any, known: list[str]) -> str:
@@ -266,6 +266,15 @@ def _invalid(merge: MergeConfig) -> list[Problem]:
         key = ("modules",) if "modules" in merge else ()
         return [Problem(key, f"mergekit refuses this: {error}")]
     return []
+
+
+def _bad_layers(merge: MergeConfig) -> Iterator[Problem]:
+    """Refuse ranges without a layer, which mergekit merges to less than a model."""
+    for key, entry, _ in walk_entries(merge):
+        start, end = entry.get("layer_range") or (0, 1)
+        if not 0 <= start < end:
+            text = "the first layer, from 0, and the one behind the last were expected"
+            yield Problem((*key, "layer_range"), f"{text}, got [{start}, {end}]")
 
 
 def _bad_base(merge: MergeConfig) -> list[Problem]:
