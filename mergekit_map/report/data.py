@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 
 from mergekit_map._version import __version__
-from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError
 from mergekit_map.report.merges import (
     ItemReader,
@@ -29,7 +28,7 @@ from mergekit_map.report.merges import (
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import KINDS, Front, Merge, Task
-from mergekit_map.results.gains import anchor_values, gains
+from mergekit_map.results.gains import anchor_values, gains, task_weights
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.search_plan import unfinished_in_words
 from mergekit_map.types import NO_SINGLE_MODEL
@@ -156,7 +155,7 @@ def _start(front: Front) -> dict[str, object] | None:
     select = front.select
     if select.index is not None:
         return None
-    prefer = (SelectSpec() if select.knee else select).preference(front.tasks)
+    prefer = task_weights(select, front.metrics, anchor_values(front))
     limits = {}
     with contextlib.suppress(ConfigError):  # chosen when shares were of something else
         limits = find_limits(select, front.metrics, anchor_values(front))

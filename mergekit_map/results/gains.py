@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
+from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.front import (
     UNKNOWN,
     Amount,
@@ -31,7 +32,7 @@ from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.multiple_testing import ALPHA, PairedMerges
 from mergekit_map.results.paired import Differences
 from mergekit_map.surrogates.arrays import IntArray, finite
-from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
+from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, SOUP, Metric
 
 Source: TypeAlias = Literal["held-out", "measured", "predicted"]
 BEST_PARENT = "best parent"
@@ -320,6 +321,33 @@ class Anchors:
 
     values: Mapping[str, Mapping[str, float]]
     errors: Mapping[str, Mapping[str, Errors]] = field(default_factory=dict)
+    noise: Mapping[str, float] = field(default_factory=dict)  # of best parent - base
+
+    def can_gain(self, task: str, metric: Metric) -> bool:
+        """Whether some parent is better than the base by more than noise."""
+        found = {
+            p: metric.utility(of[task]) for p, of in self.values.items() if task in of
+        }
+        parents = [value for p, value in found.items() if p not in NO_SINGLE_MODEL]
+        if BASE not in found or not parents:
+            return True
+        noise = SIGNIFICANT * self.noise.get(task, 0.0)
+        return not max(parents) - found[BASE] <= noise  # NaN where it is unknown
+
+
+def task_weights(
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
+) -> Mapping[str, float]:
+    """Return how much tasks count in a choice; those that do not are left out.
+
+    Without a preference all count alike, but for those with a limit and for those on
+    which no parent is better than the base: there is nothing but noise to gain.
+    """
+    weights = (SelectSpec() if select.knee else select).preference(tasks)
+    if select.knee or select.prefer is not None:
+        return weights
+    found = {t: w for t, w in weights.items() if anchors.can_gain(t, tasks[t])}
+    return found or weights
 
 
 def measured_anchors(
@@ -328,7 +356,8 @@ def measured_anchors(
     """Read the measurements of the reference points (label to coefficients).
 
     How the merges differ document by document is not known here: errors range from 0 to
-    those of independent measurements.
+    those of independent measurements. The noise is as if documents explained half of
+    the variance.
     """
     seen = by_merge(e for e in evaluations if not e.failed)
     found = {label: seen.get(merge_key(c), {}) for label, c in anchors.items()}
@@ -338,6 +367,7 @@ def measured_anchors(
             label: {task: _unknown_to(e.stderr) for task, e in of.items()}
             for label, of in found.items()
         },
+        {task: e.stderr or math.nan for task, e in found.get(BASE, {}).items()},
     )
 
 
@@ -355,7 +385,17 @@ def anchor_values(front: Front) -> Anchors:
                 apart = most_apart(front, anchor, task)
                 values[label][task] = reading.value
                 errors[label][task] = apart, math.hypot(apart, predicted[task])
-    return Anchors(values, errors)
+    return Anchors(values, errors, {task: _noise(front, task) for task in front.tasks})
+
+
+def _noise(front: Front, task: str) -> float:
+    """Return the standard error of the best parent minus the base; NaN if unknown."""
+    base, best = rival_of(front, BASE, task), best_single(front, task)
+    if base is None or best is None:
+        return math.nan
+    rows = [[i for i, m in enumerate(front.known) if m is x] for x in (best, base)]
+    paired = PairedMerges.of(front, *(np.array(row, np.int_) for row in rows))
+    return float(paired.stderr[0, [*front.tasks].index(task)])
 
 
 def _unknown_to(stderr: float | None) -> Errors:

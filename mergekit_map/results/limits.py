@@ -12,7 +12,7 @@ from mergekit_map.config.schema import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.optimize.selection import TIE
 from mergekit_map.results.front import Front, Kind
-from mergekit_map.results.gains import Anchors, anchor_values
+from mergekit_map.results.gains import Anchors, anchor_values, task_weights
 from mergekit_map.results.multiple_testing import PairedMerges
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, Metric
@@ -247,7 +247,7 @@ def reason(front: Front) -> str:
             f"{start}: the nearest to its limits that was found: it does not keep "
             f"{unmet}; relax a limit, or allow more evaluations."
         )
-    weights = select.preference(front.tasks)
+    weights = task_weights(select, front.metrics, anchor_values(front))
     counted = ", ".join(f"{task}={weight:g}" for task, weight in weights.items())
     how = f"the largest sum of {listed(weights)}"
     if select.prefer is not None:

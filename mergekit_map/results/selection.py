@@ -9,7 +9,8 @@ At the end of a search the choice is among the measured points of its front:
 3. Points that are significantly better than the base, on a task that counts or in the
    sum, come first.
 4. Of these the largest sum of gains is chosen. Each gain is divided by the range of its
-   task over the front; the tasks count alike, or as preferred.
+   task over the front; the tasks count alike, or as preferred. Without a preference, a
+   task does not count on which no parent is significantly better than the base.
 
 ``advice`` compares this point with base, soup and parents. Whoever chooses afterwards
 may choose a merge that is only predicted.
@@ -17,7 +18,7 @@ may choose a merge that is only predicted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,7 +33,7 @@ from mergekit_map.optimize.selection import (
 )
 from mergekit_map.results.findings import findings_in_words
 from mergekit_map.results.front import UNKNOWN, Front, Merge, recipe_name
-from mergekit_map.results.gains import Anchors, anchor_values, with_gains
+from mergekit_map.results.gains import Anchors, anchor_values, task_weights, with_gains
 from mergekit_map.results.limits import (
     excess,
     find_limits,
@@ -72,7 +73,7 @@ def choose_measured(front: Front) -> Front:
     if base:
         rows = _first(rows, _beats(front, rows, np.repeat(base, len(rows))))
     mask = np.isin(np.arange(len(front.points)), rows)
-    weights = _weights(select, front.tasks)
+    weights = _weights(select, front.metrics, anchor_values(front))
     chosen = _SCALARIZATIONS[select.scalarization](_values(front), weights, mask)
     return chosen_as(front, chosen, select)
 
@@ -135,7 +136,7 @@ def _dominated(front: Front, row: int, allowed: IntArray) -> bool:
 
 def _with_sum(front: Front, ones: IntArray, others: IntArray) -> PairedMerges:
     """Compare merges on the tasks that count; the last column is the weighted sum."""
-    weights = _weights(front.select, front.tasks)
+    weights = _weights(front.select, front.metrics, anchor_values(front))
     shares = weights / weights.sum() / ranges(_values(front))
     counted, found = weights > 0, PairedMerges.of(front, ones, others)
     stderr = np.sqrt(found.stderr[:, counted] ** 2 @ shares[counted] ** 2)
@@ -259,7 +260,7 @@ def choose(
     allowed = np.all(utilities >= lower, axis=1)
     if not allowed.any():
         return nearest_to_limits(utilities, lower)
-    weights = _weights(select, tasks)
+    weights = _weights(select, tasks, anchors)
     return _SCALARIZATIONS[select.scalarization](utilities, weights, allowed)
 
 
@@ -269,7 +270,7 @@ def wished(select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors) ->
     Raises:
         ConfigError: a limit cannot be computed from the measurements.
     """
-    weights = _weights(select, tasks)
+    weights = _weights(select, tasks, anchors)
     shares = weights / weights.max()
     return Wish(
         weights=shares / shares.sum(),
@@ -278,6 +279,8 @@ def wished(select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors) ->
     )
 
 
-def _weights(select: SelectSpec, tasks: Iterable[str]) -> FloatArray:
-    prefer = (SelectSpec() if select.knee else select).preference(tasks)
+def _weights(
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
+) -> FloatArray:
+    prefer = task_weights(select, tasks, anchors)
     return np.array([prefer.get(task, 0.0) for task in tasks])

@@ -35,4 +35,8 @@ def reference_values(
     if study.on_disk is None:
         return own
     others = measured_anchors(study.on_disk.anchors, on_disk_evaluations(study, log))
-    return Anchors({**own.values, **others.values}, {**own.errors, **others.errors})
+    return Anchors(
+        {**own.values, **others.values},
+        {**own.errors, **others.errors},
+        {**own.noise, **others.noise},
+    )

@@ -24,7 +24,8 @@ def row(math: float, code: float, stderr: float = 0.01) -> Row:
 def chosen(rows: Sequence[Row], soup: Row = BASE, **others: Any) -> Front:
     """Choose among points, each predicted as if it were measured elsewhere."""
     points = [(row(0.5 + i / 100, 2.5), measured) for i, measured in enumerate(rows)]
-    return choose_measured(make_front(points, {"base": BASE, "soup": soup}, **others))
+    anchors = {"base": BASE, "soup": soup, **others.pop("parents", {})}
+    return choose_measured(make_front(points, anchors, **others))
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,16 @@ def chosen(rows: Sequence[Row], soup: Row = BASE, **others: Any) -> Front:
 )
 def test_the_rule_decides(rows: list[Row], index: int) -> None:
     assert chosen(rows).selected == index
+
+
+def test_a_task_on_which_no_parent_gains_does_not_count() -> None:
+    rows, one = [row(0.6, 2.45), row(0.56, 2.3), row(0.5, 2.46)], row(0.7, 2.49)
+
+    assert chosen(rows, parents={"one": one}).selected == 0  # 2.49 is noise beside 2.5
+    assert chosen(rows, parents={"one": one, "two": row(0.4, 2.2)}).selected == 1
+    assert chosen(rows, parents={"one": BASE}).selected == 1  # none counts, so all do
+    wish = {"prefer": {"math": 1, "code": 1}, "not_worse_than": "base"}
+    assert chosen(rows, parents={"one": one}, select=wish).selected == 1
 
 
 def test_a_point_that_an_allowed_merge_dominates_is_left_out() -> None:
