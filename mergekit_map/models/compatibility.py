@@ -11,13 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any
 
-import torch
 from mergekit.architecture import WeightInfo
 from mergekit.architecture.conversion import can_convert_checkpoint_keys
 from mergekit.options import MergeOptions
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.models.config_checks import compare_settings
@@ -67,33 +64,6 @@ def check_layers(model: ModelFacts, end: int) -> Iterator[Finding]:
         cause = f"a layer_range of it ends at {end}, and it has {layers} layers"
         advice = "write the one behind the last that is wanted"
         yield Finding("layers", "error", cause, advice)
-
-
-def check_shapes(model: ModelFacts) -> Iterator[Finding]:
-    """Compare the tensors of a language model with those that its config.json wants."""
-    if type(model.config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        return
-    path, headers = model.files.folder / "config.json", model.headers
-    advice = "put it right, or download the model again"
-    try:
-        build: Any = AutoModelForCausalLM.from_config
-        with torch.device("meta"):
-            built = build(model.config)
-    except Exception as error:  # noqa: BLE001 - whatever its code stumbles over
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        cause = f"transformers cannot build what {path} describes: {reason}"
-        yield Finding("configuration", "error", cause, advice)
-        return
-    wanted = {name: tuple(t.shape) for name, t in built.state_dict().items()}
-    other = [
-        f"{name} has shape {list(headers[name].shape)} here and {list(shape)} there"
-        for name, shape in wanted.items()
-        # Some kinds are stored turned round.
-        if name in headers and sorted(headers[name].shape) != sorted(shape)
-    ]
-    if other:
-        cause = f"{len(other)} of its tensors are not what {path} describes: {other[0]}"
-        yield Finding("configuration", "error", cause, advice)
 
 
 def compare_layouts(

@@ -25,7 +25,6 @@ from mergekit_map.models.compatibility import (
     check_layers,
     check_layout,
     check_left_out,
-    check_shapes,
     compare_models,
 )
 from mergekit_map.models.diagnostic import Finding
@@ -183,8 +182,6 @@ def _check_base(base: InspectedModel, options: MergeOptions) -> InspectedModel:
         return base
     facts = base.facts
     found = [*check_layout(facts), *check_left_out(facts)]
-    if "headers" not in facts.unread:
-        found += check_shapes(facts)
     has_words = facts.vocabulary_size is not None  # unlike models of images
     if has_words and facts.tokenizer is None and "tokenizer" not in facts.unread:
         cause = "it holds no tokenizer, and the merge gets that of this model"
