@@ -249,7 +249,9 @@ def _measure(
         },
     )
     names = {model.reference: model.name for model in models}
-    judged = weight_findings(known, figures, names, _have_same_files, has_base=has_base)
+    judged = weight_findings(
+        base.reference, figures, names, _have_same_files, has_base=has_base
+    )
     if not has_base:  # nor are there task vectors
         models_alone = {
             model: replace(figure, norm_ratio=None)

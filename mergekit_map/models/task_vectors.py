@@ -266,28 +266,21 @@ _ALIKE = 0.9
 # Of the parameters in matrices; where fewer are strange, these few were made anew.
 _MOST = 0.5
 
-# Rows of a model that are looked for in the base model, in so many matrices.
-_N_ROWS = 64
-_N_MATRICES = 3
-_LARGEST_MATRIX = 1 << 27
-_SAME_ROW = 0.9  # cosine
-
 
 def weight_findings(
-    weights: Mapping[str, Weights],
+    base: str,
     figures: Figures,
     names: Mapping[str, str],
     same_files: Callable[[str, str], bool],
     *,
     has_base: bool,
 ) -> dict[str, list[Finding]]:
-    """List findings from the figures, by reference, the base model first.
+    """List findings from the figures, by reference; ``base`` is that of the base model.
 
     Where a sample of rows shows no difference, ``same_files`` compares the files. Where
     the first is no base model, there are no task vectors to judge.
     """
-    base = next(iter(weights))
-    found: dict[str, list[Finding]] = {reference: [] for reference in weights}
+    found: dict[str, list[Finding]] = {model: [] for model in (base, *figures.models)}
 
     def equal(one: str, other: str) -> Finding:
         parts = [figures.models[m].n_read for m in (one, other) if m != base]
@@ -302,9 +295,7 @@ def weight_findings(
             continue
         found[model] += _zeroed(figure, names[base])
         if figure.estranged_share > _MOST:
-            strange = figure.estranged
-            moved = _moved_rows(weights[base], weights[model], strange)
-            found[model].append(_unrelated(figure, names[base], moved))
+            found[model].append(_unrelated(figure, names[base]))
         elif has_base:
             found[model] += _far_away(figure, names[base])
     for (one, other), pair in figures.pairs.items():
@@ -344,11 +335,7 @@ def _equal(other: str, counts: tuple[int, int], *, sure: bool) -> Finding:
     return Finding("same-weights", severity, text, "leave one of them out")
 
 
-def _unrelated(figure: VectorFigures, base: str, moved: str | None) -> Finding:
-    if moved is not None:
-        cause = f"its hidden units are in another order: the rows of {moved} are those "
-        advice = "bring them into one order before merging"
-        return Finding("permuted", "error", f"{cause}of {base}, moved", advice)
+def _unrelated(figure: VectorFigures, base: str) -> Finding:
     cause = f"its weights differ from those of {base} by {figure.norm_ratio:.1f} times "
     text = f"{cause}their norm, so it is not a fine-tune of the same model"
     return Finding("unrelated", "error", text, "merge models of one base")
@@ -383,21 +370,3 @@ def _alike(other: str, base: str, cosine: float) -> Finding:
     )
     advice = "leave one out, or write the model that both were tuned from as base_model"
     return Finding("alike", "warning", cause, advice)
-
-
-def _moved_rows(base: Weights, model: Weights, strange: Sequence[str]) -> str | None:
-    """Find a matrix whose rows are those of the base model in another order."""
-    sizes = {name: base.headers[name].n_elements for name in strange}
-    small = [name for name in strange if sizes[name] <= _LARGEST_MATRIX]
-    small.sort(key=sizes.__getitem__)
-    for name in small[:_N_MATRICES]:
-        header = base.headers[name]
-        count = min(_N_ROWS, header.n_rows)
-        starts = [i * header.n_rows // count for i in range(count)]
-        rows = torch.cat([model.read(name, start, start + 1) for start in starts])
-        others = base.read(name, 0, header.n_rows)
-        rows, others = (torch.nn.functional.normalize(m, dim=1) for m in (rows, others))
-        best = (rows @ others.T).max(dim=1).values
-        if best.median() > _SAME_ROW:
-            return name
-    return None

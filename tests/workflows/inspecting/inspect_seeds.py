@@ -114,16 +114,6 @@ def start_anew(*parts: str) -> Callable[[dict[str, torch.Tensor]], None]:
     return change
 
 
-def permute_neurons(tensors: dict[str, torch.Tensor]) -> None:
-    for layer in range(2):
-        order = torch.randperm(64, generator=torch.Generator().manual_seed(layer))
-        for name in ("up_proj", "gate_proj"):
-            key = f"model.layers.{layer}.mlp.{name}.weight"
-            tensors[key] = tensors[key][order]
-        key = f"model.layers.{layer}.mlp.down_proj.weight"
-        tensors[key] = tensors[key][:, order]
-
-
 def fewer_columns(tensors: dict[str, torch.Tensor]) -> None:
     tensors[UP] = tensors[UP][:, :16]
 
@@ -276,7 +266,6 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
         "error",
         "so it is not a fine-tune of the same model",
     ),
-    "permuted": (edit_tensors(permute_neurons), "permuted", "error", "are in another"),
     "another head": (
         edit_tensors(start_anew("lm_head")),
         "matrices-unrelated",
