@@ -37,7 +37,7 @@ from mergekit_map.results.log import EvaluationLog, evaluation_key
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.tasks.base import fingerprint, with_derivatives
+from mergekit_map.tasks.base import PreparedTask, fingerprint
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import (
     NOT_SCORED,
@@ -238,7 +238,7 @@ def prepare_entropy(
                 count += len(rows)
         return Measurement(total, None, count, gradient=dict(derivatives))
 
-    return with_derivatives(run, sum(len(text.inputs) for text in texts))
+    return PreparedTask(lambda _: run(), sum(len(text.inputs) for text in texts))
 
 
 def _blocks(task: LoadedTask, model: PreTrainedModel, tokenizer: Any) -> Blocks:

@@ -22,7 +22,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mergekit_map.errors import EvaluationError
 from mergekit_map.types import Measurement
 from mergekit_map.utils.files import sha256
 
@@ -39,20 +38,6 @@ class PreparedTask:
     def __call__(self, documents: Documents = None) -> Measurement:
         """Evaluate the model with the weights it has now."""
         return self.measure(documents)
-
-
-def with_derivatives(measure: Callable[[], Measurement], size: int) -> PreparedTask:
-    """Return a task that gives derivatives, and is measured on all documents alone."""
-
-    def run(documents: Documents) -> Measurement:
-        if documents is not None:
-            raise EvaluationError(
-                "derivatives are of all documents, so that a part of them cannot be "
-                "measured; do without gradients, or measure all"
-            )
-        return measure()
-
-    return PreparedTask(run, size)
 
 
 def fingerprint(*parts: Any) -> str:

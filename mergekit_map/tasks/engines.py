@@ -24,7 +24,6 @@ _KIND = "generate_until"
 INSTALL = "pip install 'mergekit-map[vllm]'"
 _DRAWS = "draws its answers, which generate does alike for every merge"
 HF, VLLM = NAMES = ("hf", "vllm")
-REMOVED = "generate_batch"  # of which an earlier log may have answers
 # What may differ without another answer.
 _NO_MATTER = frozenset({"gpu_memory_utilization", "disable_log_stats"})
 
@@ -41,15 +40,6 @@ class EngineChoice:
     def in_words(self) -> str:
         """Describe the engine and the reason."""
         return f"{CALLED[self.name]} ({self.why})"
-
-    def lacks(self) -> str | None:
-        """Return the error that it is not installed; None where it is."""
-        if self.name != VLLM or installed_vllm() is not None:
-            return None
-        return (
-            "vLLM is not installed here, so that nothing more can be measured by it; "
-            f"install it with {INSTALL}, or write 'engine: hf' and measure anew"
-        )
 
     def definition(self, task: LoadedTask) -> str:
         """Return the digest of a task and its engine, unless that is Hugging Face's."""

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -85,26 +85,19 @@ class NextTokens:
         A backward pass through the model also computes logits one chunk at a time.
         """
         goals = targets.flatten()
-        if self.way != "head":
-            places = torch.arange(len(goals), device=goals.device)
-            pairs = zip(
-                self.logits(inputs, places), torch.split(goals, self.most), strict=True
-            )
-            return torch.cat([_loss(logits, goal) for logits, goal in pairs])
-        head, hidden = _head(self.model), self._hidden(inputs)
-        if len(goals) <= self.most:
-            return _loss(_predict(head, hidden), goals)
-        chunks = zip(
-            torch.split(hidden, self.most), torch.split(goals, self.most), strict=True
-        )
-        if not torch.is_grad_enabled():
-            return torch.cat([_loss(_predict(head, h), goal) for h, goal in chunks])
-        return torch.cat(
-            [
+        chunks = torch.split(goals, self.most)
+        if self.way == "head" and torch.is_grad_enabled() and len(chunks) > 1:
+            head, hidden = _head(self.model), self._hidden(inputs)
+            pairs = zip(torch.split(hidden, self.most), chunks, strict=True)
+            losses = [
                 checkpoint(_head_loss, head, some, goal, use_reentrant=False)
-                for some, goal in chunks
+                for some, goal in pairs
             ]
-        )
+        else:
+            places = torch.arange(len(goals), device=goals.device)
+            found = zip(self.logits(inputs, places), chunks, strict=True)
+            losses = [_loss(logits, goal) for logits, goal in found]
+        return torch.cat(losses)
 
     def _hidden(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the last hidden states of all places; (places, width)."""
@@ -188,8 +181,6 @@ def _at_places(head: Any, places: torch.Tensor) -> Iterator[None]:
 
 BatchSize: TypeAlias = int | Literal["auto"]
 
-Row = TypeVar("Row")
-
 # Processors are not faster with more, only the caches are missed.
 _TOKENS_CPU = 1024
 # Accelerators are as busy as they get with so many, if the memory is there.
@@ -212,27 +203,6 @@ def budget_of(batch_size: BatchSize, device: torch.device) -> Budget:
     """Read ``batch_size`` of the configuration."""
     tokens = _TOKENS_CPU if device.type == "cpu" else _TOKENS
     return Budget(tokens, None if batch_size == "auto" else batch_size)
-
-
-def in_halves(
-    measure: Callable[[Sequence[Row]], torch.Tensor], rows: Sequence[Row]
-) -> torch.Tensor:
-    """Measure rows at once; where memory is full, in halves, again and again.
-
-    Raises:
-        torch.OutOfMemoryError: it is too full for one row.
-    """
-    try:
-        return measure(rows)
-    except torch.OutOfMemoryError:
-        if len(rows) == 1:
-            raise
-    # Not in the handler: what it holds of the failed pass must be let go of.
-    torch.cuda.empty_cache()
-    logger.warning("out of memory: %d rows are measured in halves", len(rows))
-    middle = len(rows) // 2
-    halves = [in_halves(measure, half) for half in (rows[:middle], rows[middle:])]
-    return torch.cat(halves)
 
 
 def found_by_trying(budget: Budget, attempt: Callable[[Budget], None]) -> Budget:
@@ -296,7 +266,7 @@ class Likelihoods:
     ) -> dict[int, Likelihood]:
         """Score a batch, by number of request."""
         asked = [index for tree in trees for index, _ in tree.scored]
-        found = in_halves(lambda some: self._score(some, requests), trees)
+        found = self._score(trees, requests)
         return {
             index: (total, best == 1)
             for index, (total, best) in zip(asked, found.tolist(), strict=True)

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -110,17 +109,21 @@ def prepare_tasks(
     measures: dict[str, Measure] = {}
     for name, task in tasks.items():
         with _located(name, model):
-            measure = _prepare(
-                task,
-                model,
-                tokenizer,
-                functools.partial(
-                    prepare_harness, harness_model=harness_model, scores=scores
-                ),
-                batch_size,
-                differentiate,
-            )
-        measures[name] = PreparedTask(_Checked(task, model, measure), measure.size)
+            if tokenizer is None and not isinstance(task, PythonFunction):
+                raise EvaluationError(
+                    "only language models, which have a tokenizer, have this measured; "
+                    "measure this model with a task of the kind 'python'"
+                )
+            match task:
+                case PerplexityText():
+                    measure = prepare_perplexity(
+                        task, model, tokenizer, batch_size, differentiate
+                    )
+                case HarnessTask():
+                    measure = prepare_harness(task, harness_model, scores)
+                case PythonFunction():
+                    measure = prepare_function(task, model, tokenizer)
+        measures[name] = _checked(task, model, measure)
     return measures
 
 
@@ -166,48 +169,23 @@ def prepare_generating(
         assert isinstance(task, HarnessTask)
         with _located(name, lm.tokenizer):
             measure = prepare_backend(task, lm)
-        measures[name] = PreparedTask(
-            _Checked(task, lm.tokenizer, measure), measure.size
-        )
+        measures[name] = _checked(task, lm.tokenizer, measure)
     return measures
 
 
-def _prepare(
-    task: LoadedTask,
-    model: PreTrainedModel,
-    tokenizer: Any,
-    of_harness: Callable[[HarnessTask], Measure],
-    batch_size: BatchSize,
-    differentiate: Differentiate | None,
-) -> Measure:
-    match task:
-        case PerplexityText() | HarnessTask() if tokenizer is None:
-            raise EvaluationError(
-                "only language models, which have a tokenizer, have this measured; "
-                "measure this model with a task of the kind 'python'"
-            )
-        case PerplexityText():
-            return prepare_perplexity(task, model, tokenizer, batch_size, differentiate)
-        case HarnessTask():
-            return of_harness(task)
-        case PythonFunction():
-            return prepare_function(task, model, tokenizer)
+def _checked(task: LoadedTask, model: Any, measure: Measure) -> PreparedTask:
+    """Name the task and the model in errors, and refuse impossible values.
 
+    The caller judges NaN and infinity.
+    """
 
-@dataclass(frozen=True, eq=False)
-class _Checked:
-    """A task that refuses impossible values; the caller judges NaN and infinity."""
-
-    task: LoadedTask
-    model: Any  # with the name that failures are told of
-    measure: Measure
-
-    def __call__(self, documents: Documents) -> Measurement:
-        """Measure the model, and name the task and model in an error."""
-        with _located(self.task.name, self.model):
-            measurement = self.measure(documents)
-            _check_value(self.task.metric, measurement)
+    def run(documents: Documents) -> Measurement:
+        with _located(task.name, model):
+            measurement = measure(documents)
+            _check_value(task.metric, measurement)
         return measurement
+
+    return PreparedTask(run, measure.size)
 
 
 def _check_value(metric: Metric, measurement: Measurement) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -240,20 +239,6 @@ def test_says_that_a_document_lacks_the_metric(
     assert measure([0, 1, 4]).value == 1.0
     with pytest.raises(EvaluationError, match="has no 'acc' of some of these"):
         measure([0, 2])
-
-
-def test_derivatives_are_of_all_documents(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    model.requires_grad_(True)
-    differentiate = lambda: nullcontext({"c": 1.0})  # noqa: E731
-    measure = prepare(
-        load(KINDS["text"], folder), model, tokenizer, differentiate=differentiate
-    )
-
-    assert measure().gradient is not None
-    with pytest.raises(EvaluationError, match=r"'mine' .*derivatives are of all"):
-        measure([0, 1])
 
 
 # Functions of one's own.

@@ -208,27 +208,6 @@ def test_models_that_do_not_heed_what_makes_a_tree_are_found_out(
     assert "log-likelihoods differ by" in caplog.text
 
 
-def test_full_memory_halves_a_batch_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    model, requests = build("Llama", **SOME_HEADS), questions()
-    scores = replace(likelihoods(model, Budget(4096)), width=None)
-    expected = scored(scores, requests)
-    forward = model.model.forward
-
-    def small(input_ids: torch.Tensor, **inputs: Any) -> Any:
-        if len(input_ids) > 2:
-            raise torch.OutOfMemoryError("full")
-        return forward(input_ids=input_ids, **inputs)
-
-    monkeypatch.setattr(model.model, "forward", small)
-
-    with caplog.at_level(logging.WARNING, "mergekit_map"):
-        assert_same(scored(scores, requests), expected)
-
-    assert "out of memory: " in caplog.text
-
-
 def test_a_budget_is_halved_until_it_fits() -> None:
     tried = []
 
