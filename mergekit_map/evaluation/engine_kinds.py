@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from mergekit_map.errors import ArtifactError, MapError
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.models.files import find_description
+from mergekit_map.models.files import find_model
 from mergekit_map.models.references import Reference, referenced_models
 from mergekit_map.results.records import Record, read_record
 from mergekit_map.tasks.engines import InstalledVllm
@@ -44,7 +44,7 @@ def known_against(
     merge = space.template
     front = next(iter(referenced_models(merge)))
     try:
-        found = find_description(str(Reference.parse(front).model))
+        found = find_model(str(Reference.parse(front).model), weights=False)
         config = transformers.AutoConfig.from_pretrained(
             found.folder, trust_remote_code=options.trust_remote_code
         )

@@ -41,7 +41,7 @@ from mergekit_map.merging.validation import check_merge
 from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.adapters import with_adapter_bases
 from mergekit_map.models.diagnostic import Finding
-from mergekit_map.models.files import find_description, former_fingerprint
+from mergekit_map.models.files import find_model, former_fingerprint
 from mergekit_map.models.model_paths import (
     missing_models,
     with_places,
@@ -232,7 +232,7 @@ class Project:
     def small_samples(self) -> list[str]:
         """Return a warning for each task of few documents, or blocks of text."""
         reference = Reference.parse(next(iter(referenced_models(self.space.template))))
-        folder = find_description(str(reference.model)).folder
+        folder = find_model(str(reference.model), weights=False).folder
         trust = self.options.trust_remote_code
         return [*small_samples(self.tasks, folder, trust_code=trust)]
 

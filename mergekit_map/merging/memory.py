@@ -348,7 +348,7 @@ def _sources(options: MergeOptions, models: Sequence[InspectedModel]) -> Iterato
             continue
         size = sum(header.n_bytes for header in model.facts.headers.values())
         files = model.facts.files
-        if files.fetched is not None and files.folder not in fetched:
+        if files.on_the_hub and files.folder not in fetched:
             fetched.add(files.folder)
             cache = options.transformers_cache or HF_HUB_CACHE
             yield _disk_need(f"download of {model.name}", Path(cache), size, "source")

@@ -22,7 +22,7 @@ from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.models.config_checks import Settings
 from mergekit_map.models.diagnostic import Finding, some
-from mergekit_map.models.files import ModelFiles, damaged, find_description
+from mergekit_map.models.files import ModelFiles, damaged, find_model
 from mergekit_map.models.references import ModelPart, Reference, referenced_models
 from mergekit_map.models.safetensors_headers import TensorHeader
 
@@ -306,7 +306,7 @@ def _base_of(reference: str, front: str | None, directory: Path) -> str | None:
     if Reference.parse(reference).adapter is not None:
         return None
     try:
-        files = find_description(reference)
+        files = find_model(reference, weights=False)
     except MergeError:
         return None
     named = files.config.get("base_model_name_or_path")

@@ -13,12 +13,11 @@ import difflib
 import json
 import os
 import re
-import stat
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -49,22 +48,6 @@ from mergekit_map.utils.files import (
 LARGEST_JSON = 1 << 28  # bytes of a file of JSON; the largest tokenizers have 1 << 25
 
 
-def is_there(path: Path) -> bool:
-    """Whether a file exists.
-
-    Raises:
-        MergeError: there is something else, which a loader of the model would read.
-    """
-    if path.is_file():
-        return True
-    if os.path.lexists(path):
-        raise MergeError(
-            f"{path} is no file, but a folder, a pipe, a device or a link to nothing; "
-            "remove it, or download the model again"
-        )
-    return False
-
-
 def read_json_file(path: Path) -> Settings:
     """Read a file that holds one JSON object.
 
@@ -89,15 +72,14 @@ def damaged(path: Path, error: ValidationError) -> MergeError:
     )
 
 
-def refuse_endless(folder: Path) -> None:
-    """Refuse pipes and devices, which have no end to read to."""
+def _refuse_endless(folder: Path) -> None:
+    """Refuse pipes and devices, which have no end to read to, and links to nothing."""
     for path in folder.iterdir():
-        with suppress(OSError):  # a link to nothing
-            if stat.S_IFMT(path.stat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
-                raise MergeError(
-                    f"{path} is no file, but a pipe or a device; remove it, or "
-                    "download the model again"
-                )
+        if not (path.is_file() or path.is_dir()):
+            raise MergeError(
+                f"{path} is no file, but a pipe, a device or a link to nothing; remove "
+                "it, or download the model again"
+            )
 
 
 _LARGE = 1 << 24  # bytes; smaller files are read in no time
@@ -108,29 +90,18 @@ _SETTLED = 2_000_000_000  # nanoseconds
 
 def digest_of_file(path: Path) -> str:
     """Return the hash of a file as ``sha256_of_file`` does, or the remembered one."""
-    before = _state(path)
-    if before["size"] < _LARGE:
+    before = list(written_state(path))
+    if path.stat().st_size < _LARGE:
         return sha256_of_file(path)
     place = str(path.resolve())
     known = read_json_or_nothing(_table()).get(place)
     if isinstance(known, dict) and known.get("state") == before:
         return str(known["sha256"])
     found = sha256_of_file(path)
-    settled = time.time_ns() - before["changed"] > _SETTLED
-    if settled and _state(path) == before:
+    settled = time.time_ns() - path.stat().st_ctime_ns > _SETTLED
+    if settled and list(written_state(path)) == before:
         _remember(place, {"state": before, "sha256": found})
     return found
-
-
-def _state(path: Path) -> dict[str, int]:
-    status = os.stat(path)
-    return {
-        "size": status.st_size,
-        "device": status.st_dev,
-        "inode": status.st_ino,
-        "written": status.st_mtime_ns,
-        "changed": status.st_ctime_ns,
-    }
 
 
 def _remember(place: str, entry: dict[str, Any]) -> None:
@@ -167,15 +138,24 @@ _INDEX = "model.safetensors.index.json"
 _WEIGHT_FILE = re.compile(r"[\w+ .=,-]{1,200}\.safetensors")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ModelFiles:
     """A model or an adapter: its folder, and its weights if they are there."""
 
+    part: ModelPart
     folder: Path
     config: Settings  # config.json, or adapter_config.json
     is_adapter: bool
-    # Headers of a model of the Hub whose weights are not here.
-    fetched: Mapping[str, TensorHeader] | None = None
+
+    @cached_property
+    def on_the_hub(self) -> bool:
+        """Whether only its headers can be read, as its weights are not here."""
+        if self.part.is_folder or self.is_adapter:
+            return False
+        try:
+            return not self.weight_files()
+        except MergeError:
+            return True
 
     def headers(self) -> Mapping[str, TensorHeader]:
         """Return the headers of all tensors, from the files that mergekit reads.
@@ -183,8 +163,8 @@ class ModelFiles:
         Raises:
             MergeError: there are no weights, or they are damaged, incomplete, pickled.
         """
-        if self.fetched is not None:
-            return self.fetched
+        if self.on_the_hub:
+            return _fetch_headers(self.part)
         files = {path.name: read_headers(path) for path in self.weight_files()}
         index = {} if self.is_adapter else _read_index(self.folder)
         if not index:
@@ -209,7 +189,7 @@ class ModelFiles:
         if not names:
             names = [f"{'adapter_' * self.is_adapter}model.safetensors"]
         paths = [self.folder / name for name in names]
-        missing = [path.name for path in paths if not is_there(path)]
+        missing = [path.name for path in paths if not path.is_file()]
         if not missing:
             return paths
         if index:
@@ -232,7 +212,7 @@ class ModelFiles:
 def _read_index(folder: Path) -> Mapping[str, str]:
     """Read the file of each tensor from the index of a model in several files."""
     path = folder / _INDEX
-    if not is_there(path):
+    if not path.is_file():
         return {}
     weight_map = read_json_file(path).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
@@ -249,47 +229,25 @@ def _read_index(folder: Path) -> Mapping[str, str]:
 def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
     """Find a model or adapter, downloading what mergekit would download.
 
-    Without ``weights``, those of a whole model stay on the Hub, and only their headers
-    are fetched.
+    Without ``weights``, those of a repository stay on the Hub unless they are here.
 
     Raises:
         MergeError: there is no such folder or Hub repository, or it holds no model.
     """
     part = ModelPart.parse(reference)
     if part.is_folder:
-        return _open_folder(Path(part.path), reference)
+        return _open_folder(part, Path(part.path))
     patterns = [*_DESCRIPTIONS, *(["*.safetensors"] if weights else [])]
-    files = _open_folder(_download(part, patterns), reference)
-    if weights:
-        return files
-    if files.is_adapter:
-        return find_model(reference)
-    try:
-        files.weight_files()
-    except MergeError:
-        return replace(files, fetched=_fetch_headers(part))
-    return files
+    return _open_folder(part, _download(part, patterns))
 
 
-def find_description(reference: str) -> ModelFiles:
-    """Find a model or adapter without its weights, from its settings alone.
-
-    Raises:
-        MergeError: there is no such folder or Hub repository, or it holds no model.
-    """
-    part = ModelPart.parse(reference)
-    if part.is_folder:
-        return _open_folder(Path(part.path), reference)
-    return _open_folder(_download(part, _DESCRIPTIONS), reference)
-
-
-def _open_folder(folder: Path, reference: str) -> ModelFiles:
-    refuse_endless(folder)
+def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
+    _refuse_endless(folder)
     for name, is_adapter in (("config.json", False), ("adapter_config.json", True)):
-        if is_there(folder / name):
-            return ModelFiles(folder, read_json_file(folder / name), is_adapter)
+        if (folder / name).is_file():
+            return ModelFiles(part, folder, read_json_file(folder / name), is_adapter)
     raise MergeError(
-        f"{reference} holds no config.json, so it is not a Hugging Face model; give "
+        f"{part} holds no config.json, so it is not a Hugging Face model; give "
         "the folder that save_pretrained wrote"
     )
 

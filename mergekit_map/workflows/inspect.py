@@ -252,7 +252,7 @@ def inspect_config(
     names = {model.reference: model.name for model in models}
     pairs = family.figures.pairs.items() if family.figures else ()
     sound = not any(has_errors(model.findings) for model in models)
-    here = all(m.facts is not None and m.facts.files.fetched is None for m in models)
+    here = all(m.facts is not None and not m.facts.files.on_the_hub for m in models)
     project, problems = finish_draft(draft, plan=sound and here)
     return Inspection(
         config=str(config),
@@ -313,7 +313,7 @@ def _weights(family: Family) -> WeightsRead:
         parameters=figures.n_parameters if figures else 0,
         exact=figures is not None and figures.exact,
         on_the_hub=[
-            m.name for m in models if m.facts is not None and m.facts.files.fetched
+            m.name for m in models if m.facts is not None and m.facts.files.on_the_hub
         ],
     )
 

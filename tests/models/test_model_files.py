@@ -147,7 +147,7 @@ def test_a_hub_that_does_not_answer_is_an_error(
     with pytest.raises(MergeError, match="the Hub gives no repository of that name"):
         find_model("me/far", weights=False)
     with pytest.raises(MergeError, match=r"does not give their headers: .*refused"):
-        find_model("me/near", weights=False)
+        find_model("me/near", weights=False).headers()
 
 
 def test_an_index_of_no_file_names_is_refused(
