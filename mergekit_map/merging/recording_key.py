@@ -24,6 +24,7 @@ from mergekit_map.merging.tensor_files import layout
 from mergekit_map.merging.validation import method_spec
 from mergekit_map.models.files import find_model, fingerprint, fingerprinted
 from mergekit_map.models.references import (
+    NO_MODELS,
     Reference,
     map_references,
     models_with_adapter,
@@ -35,9 +36,6 @@ from mergekit_map.utils.files import digest, sha256_of_file, written_state
 _FORMAT = 1  # of the folder
 _PACKAGES = ("mergekit", "torch", "transformers", "safetensors", "peft")
 
-# Sources of a tokenizer that are no models.
-_NO_MODELS = {"base", "union"}
-
 
 def recording_key(space: MergeSpace, options: MergeOptions) -> str:
     """Return a digest of the content of a merge and of the code that makes it."""
@@ -45,7 +43,7 @@ def recording_key(space: MergeSpace, options: MergeOptions) -> str:
     template = dict(
         map_references(
             space.template,
-            lambda m: m if m in _NO_MODELS else str(models.setdefault(m, len(models))),
+            lambda m: m if m in NO_MODELS else str(models.setdefault(m, len(models))),
         )
     )
     method = builtin_method(template.pop("merge_method"))

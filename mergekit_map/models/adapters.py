@@ -23,7 +23,12 @@ from mergekit_map.errors import MergeError
 from mergekit_map.models.config_checks import Settings
 from mergekit_map.models.diagnostic import Finding, some
 from mergekit_map.models.files import ModelFiles, damaged, find_model
-from mergekit_map.models.references import ModelPart, Reference, referenced_models
+from mergekit_map.models.references import (
+    ModelPart,
+    Reference,
+    map_references,
+    referenced_models,
+)
 from mergekit_map.models.safetensors_headers import TensorHeader
 
 _PREFIX = "base_model.model."
@@ -290,8 +295,7 @@ def with_adapter_bases(
     said = {
         whole[adapter]: _filled_in(adapter, base) for adapter, base in bases.items()
     }
-    replaced: MergeConfig = _replace(merge, whole) if whole else merge
-    return replaced, said
+    return map_references(merge, lambda model: whole.get(model, model)), said
 
 
 def _filled_in(adapter: str, base: str) -> Finding:
@@ -321,16 +325,3 @@ def _base_of(reference: str, front: str | None, directory: Path) -> str | None:
         return None
     revision = files.config.get("revision")
     return f"{named}@{revision}" if revision else named
-
-
-def _replace(content: Any, whole: Mapping[str, str]) -> Any:
-    if isinstance(content, list):
-        return [_replace(item, whole) for item in content]
-    if not isinstance(content, Mapping):
-        return content
-    return {
-        key: whole.get(value, value)
-        if key == "model" and isinstance(value, str)
-        else _replace(value, whole)
-        for key, value in content.items()
-    }

@@ -11,16 +11,18 @@ from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.models.files import NO_FOLDER
 from mergekit_map.models.references import (
+    NO_MODELS,
     ModelPart,
     Reference,
     map_parts,
-    map_references,
+    parts_in,
     referenced_models,
+    references_in,
+    shortest_end,
 )
 from mergekit_map.utils.files import StrPath
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@[\w./-]+)?")
-_WORDS = {"base", "union"}  # a source of tokenizers that is no model
 
 
 def with_places(
@@ -43,7 +45,7 @@ def with_places(
     for path, place in places.items():
         twice = [other for other in paths if places.get(other, other) == place]
         if len(twice) > 1 and path in twice:
-            models = " and ".join(short_names(paths)[other] for other in twice)
+            models = " and ".join(short_paths(paths)[other] for other in twice)
             raise ConfigError(f"--model-path: {place} is given for {models}")
 
     def placed(part: ModelPart) -> ModelPart:
@@ -56,30 +58,19 @@ def with_places(
 
 def written_parts(merge: MergeConfig, written: MergeConfig) -> dict[str, str]:
     """Map present models and adapters to those in the original configuration."""
-    found: tuple[list[str], list[str]] = ([], [])
-    for parts, config in zip(found, (merge, written), strict=True):
-
-        def note(part: ModelPart, into: list[str] = parts) -> ModelPart:
-            into.append(str(part))
-            return part
-
-        map_parts(config, note)
-    return {new: old for new, old in zip(*found, strict=True) if new != old}
+    pairs = zip(parts_in(merge), parts_in(written), strict=True)
+    return {str(new): str(old) for new, old in pairs if new != old}
 
 
 def written_names(merge: MergeConfig, moved: Mapping[str, str]) -> dict[str, str]:
     """Map references with moved parts to those in the original configuration."""
-    names: dict[str, str] = {}
-
-    def note(reference: str) -> str:
-        parts = Reference.parse(reference).parts
-        old = "+".join(moved.get(str(part), str(part)) for part in parts)
-        if old != reference:
-            names[reference] = old
-        return reference
-
-    map_references(merge, note)
-    return names
+    names = {
+        reference: "+".join(
+            moved.get(str(part), str(part)) for part in Reference.parse(reference).parts
+        )
+        for reference in references_in(merge)
+    }
+    return {new: old for new, old in names.items() if new != old}
 
 
 def missing_models(
@@ -87,7 +78,7 @@ def missing_models(
 ) -> list[str]:
     """Return the models that were not found, named as ``with_places`` expects."""
     given = {place: path for path, place in places.items()}
-    short = short_names(given.get(path, path) for path in paths_of(merge))
+    short = short_paths(given.get(path, path) for path in paths_of(merge))
     keys = {p.key for p in problems if NO_FOLDER in p.message}
     paths = (
         given.get(part.path, part.path)
@@ -102,27 +93,17 @@ def missing_models(
 
 def paths_of(merge: MergeConfig) -> list[str]:
     """List the folders and repositories that a configuration names, each once."""
-    found: dict[str, None] = {}
-
-    def note(part: ModelPart) -> ModelPart:
-        found.setdefault(part.path)
-        return part
-
-    map_parts(merge, note)
-    return [path for path in found if path not in _WORDS]
+    paths = dict.fromkeys(part.path for part in parts_in(merge))
+    return [path for path in paths if path not in NO_MODELS]
 
 
-def short_names(paths: Iterable[str]) -> dict[str, str]:
+def short_paths(paths: Iterable[str]) -> dict[str, str]:
     """Shorten paths to as few of their last folders as distinguish them."""
     folders = {path: ModelPart(path).names for path in paths}
-    names = {}
-    for path, parts in folders.items():
-        others = [other for key, other in folders.items() if key != path]
-        depth = 1
-        while depth < len(parts) and any(o[-depth:] == parts[-depth:] for o in others):
-            depth += 1
-        names[path] = "/".join(parts[-depth:])
-    return names
+    return {
+        path: shortest_end(parts, [p for o, p in folders.items() if o != path])
+        for path, parts in folders.items()
+    }
 
 
 def _named(name: str, paths: list[str]) -> str:
@@ -131,10 +112,10 @@ def _named(name: str, paths: list[str]) -> str:
     ends = [path for path in paths if ModelPart(path).names[-len(wanted) :] == wanted]
     found = exact or ends
     if not found:
-        known = nearest(name, short_names(paths).values())
+        known = nearest(name, short_paths(paths).values())
         raise ConfigError(f"--model-path: no model is called {name!r}; {known}")
     if len(found) > 1:
-        short = short_names(paths)
+        short = short_paths(paths)
         names = " or ".join(repr(short[path]) for path in found)
         raise ConfigError(
             f"--model-path: {name!r} may be {names}; name more of its path"

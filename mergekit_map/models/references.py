@@ -12,6 +12,8 @@ from mergekit_map.types import NO_SINGLE_MODEL
 
 Setting = tuple[KeyPath, Any]
 
+NO_MODELS = {"base", "union"}  # sources of a tokenizer that are no models
+
 # Keys of a merge configuration that hold a model.
 MODEL_KEYS = {"model", "base_model", "tokenizer_source", "source"}
 
@@ -111,6 +113,23 @@ def map_references(merge: MergeConfig, change: Callable[[str], str]) -> MergeCon
     return result
 
 
+def references_in(merge: MergeConfig) -> list[str]:
+    """List every reference to a model in a configuration, in its order."""
+    found: list[str] = []
+
+    def note(reference: str) -> str:
+        found.append(reference)
+        return reference
+
+    map_references(merge, note)
+    return found
+
+
+def parts_in(merge: MergeConfig) -> list[ModelPart]:
+    """List every model and adapter that a configuration names, in its order."""
+    return [p for r in references_in(merge) for p in Reference.parse(r).parts]
+
+
 def referenced_models(merge: MergeConfig) -> dict[str, KeyPath]:
     """Map every model of a configuration, the base included, to its place."""
     places: dict[str, KeyPath] = {}
@@ -157,11 +176,15 @@ def short_names(models: list[str]) -> dict[str, str]:
     paths = {model: Reference.parse(model).parts[-1].names for model in models}
     for model, parts in paths.items():
         others = [path for other, path in paths.items() if other != model]
-        depth = 2 if parts[-1] in NO_SINGLE_MODEL else 1
-        while depth < len(parts) and any(o[-depth:] == parts[-depth:] for o in others):
-            depth += 1
-        name = "/".join(parts[-depth:])
+        name = shortest_end(parts, others, 2 if parts[-1] in NO_SINGLE_MODEL else 1)
         names[model] = f"{name}-model" if name in NO_SINGLE_MODEL else name
     if len(set(names.values())) < len(names):
         return {model: model for model in paths}
     return names
+
+
+def shortest_end(parts: list[str], others: list[list[str]], depth: int = 1) -> str:
+    """Return as few last folders of a path as no other has, at least ``depth``."""
+    while depth < len(parts) and any(o[-depth:] == parts[-depth:] for o in others):
+        depth += 1
+    return "/".join(parts[-depth:])

@@ -15,12 +15,17 @@ import tokenizers
 from transformers import AutoTokenizer
 
 from mergekit_map.config.problems import Problem
-from mergekit_map.config.yaml_file import KeyPath, MergeConfig
+from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.models.config_checks import Settings
 from mergekit_map.models.diagnostic import Finding, some
 from mergekit_map.models.files import LARGEST_JSON, find_model, read_json_file
-from mergekit_map.models.references import Reference, referenced_models
+from mergekit_map.models.references import (
+    NO_MODELS,
+    Reference,
+    referenced_models,
+    references_in,
+)
 from mergekit_map.utils.files import read_whole, sha256_of_file
 
 # Any of them is enough for transformers to load a tokenizer.
@@ -133,40 +138,21 @@ def _chat_template(folder: Path, settings: Settings) -> str | None:
     return None if template is None else str(template)
 
 
-_NO_MODEL = ("union", "base")
-
-
 def source_problems(merge: MergeConfig) -> list[Problem]:
     """List missing sources of tokenizers, which mergekit reads last.
 
     Sources that are also merged are checked with their weights.
     """
-    merged, problems = referenced_models(merge), []
-    for key, source in _sources(merge):
-        if source in merged or source in _NO_MODEL:
-            continue
-        try:
-            find_model(str(Reference.parse(source).model), weights=False)
-        except MergeError as error:
-            problems.append(Problem(key, str(error)))
+    known, problems = NO_MODELS | referenced_models(merge).keys(), []
+    for key in ("tokenizer_source", "tokenizer"):
+        for source in references_in({key: merge.get(key)}):
+            if source in known:
+                continue
+            try:
+                find_model(str(Reference.parse(source).model), weights=False)
+            except MergeError as error:
+                problems.append(Problem((key,), str(error)))
     return problems
-
-
-def _sources(merge: MergeConfig) -> Iterator[tuple[KeyPath, str]]:
-    found: list[tuple[KeyPath, Any]] = [
-        (("tokenizer_source",), merge.get("tokenizer_source"))
-    ]
-    tokenizer = merge.get("tokenizer") or {}
-    found.append((("tokenizer", "source"), tokenizer.get("source")))
-    for token, kept in (tokenizer.get("tokens") or {}).items():
-        key: KeyPath = ("tokenizer", "tokens", token, "source")
-        source = kept.get("source")
-        found.append((key, source))
-        if isinstance(source, dict):
-            found.append(((*key, "model"), source.get("model")))
-    for key, source in found:
-        if isinstance(source, str):
-            yield key, source
 
 
 _ALIGN = "align them with 'tokenizer: {source: union}' or '{source: base}'"
