@@ -75,10 +75,11 @@ def damaged(path: Path, error: ValidationError) -> MergeError:
 def _refuse_endless(folder: Path) -> None:
     """Refuse pipes and devices, which have no end to read to, and links to nothing."""
     for path in folder.iterdir():
-        if not (path.is_file() or path.is_dir()):
+        # mergekit opens a folder that is called as a file is.
+        if not path.is_file() and (path.suffix == ".json" or not path.is_dir()):
             raise MergeError(
-                f"{path} is no file, but a pipe, a device or a link to nothing; remove "
-                "it, or download the model again"
+                f"{path} is no file, but a folder, a pipe, a device or a link to "
+                "nothing; remove it, or download the model again"
             )
 
 
