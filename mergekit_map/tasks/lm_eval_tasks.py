@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import lm_eval
-import yaml
 from datasets.exceptions import DatasetNotFoundError
 from lm_eval.models.dummy import DummyLM
 from lm_eval.tasks import TaskManager
+from lm_eval.tasks._yaml_loader import load_yaml
 
 from mergekit_map.config.presets import PRESETS
 from mergekit_map.config.tasks import NO_METRIC, LmEvalTask
@@ -102,26 +102,11 @@ def _load_file(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         text = f"there is no file {path}; relative paths start at the working directory"
         raise InvalidTask(_KEY, text)
-    content = _read(path)
-    group = content.get("group")
-    if isinstance(group, yaml.ScalarNode):
-        return _load_group(str(group.value), path, _members(content.get("task")))
+    with setting_up():  # functions that a task names are code, and not loaded yet
+        content = load_yaml(path, resolve_func=False)
+    if "group" in content:
+        return _load_group(str(content["group"]), path, _members(content.get("task")))
     return _load(TaskManager(include_defaults=False), str(path.resolve()))
-
-
-def _read(path: Path) -> dict[str, yaml.Node]:
-    """Read the entries of a task; lm-eval's tags are code and are not built."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        return _entries(yaml.compose(text, Loader=yaml.SafeLoader))
-    except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
-        raise InvalidTask(_KEY, f"{path} is not valid YAML: {error}") from None
-
-
-def _entries(node: yaml.Node | None) -> dict[str, yaml.Node]:
-    if not isinstance(node, yaml.MappingNode):
-        return {}
-    return {str(key.value): value for key, value in node.value}
 
 
 def _load_group(group: str, path: Path, members: Collection[str]) -> Mapping[str, Any]:
@@ -147,10 +132,10 @@ def _load(manager: TaskManager, name: str) -> Mapping[str, Any]:
     return loaded
 
 
-def _members(tasks: yaml.Node | None) -> list[str]:
-    nodes = tasks.value if isinstance(tasks, yaml.SequenceNode) else [tasks]
-    named = [_entries(node).get("task", node) for node in nodes]
-    return [str(node.value) for node in named if isinstance(node, yaml.ScalarNode)]
+def _members(tasks: Any) -> list[str]:
+    listed = tasks if isinstance(tasks, list) else [tasks]
+    named = [task.get("task") if isinstance(task, dict) else task for task in listed]
+    return [name for name in named if isinstance(name, str)]
 
 
 ANSWER_TOKENS = "answer_tokens"

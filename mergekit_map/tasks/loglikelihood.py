@@ -265,34 +265,24 @@ class Likelihoods:
         self, trees: Sequence[Tree], requests: Sequence[Request]
     ) -> dict[int, Likelihood]:
         """Score a batch, by number of request."""
-        asked = [index for tree in trees for index, _ in tree.scored]
-        found = self._score(trees, requests)
-        return {
-            index: (total, best == 1)
-            for index, (total, best) in zip(asked, found.tolist(), strict=True)
-        }
-
-    def _tokens(self) -> int:
-        if self.predicted.bounded:
-            return self.budget.tokens
-        return min(self.budget.tokens, self.predicted.most)
-
-    def _score(
-        self, trees: Sequence[Tree], requests: Sequence[Request]
-    ) -> torch.Tensor:
-        """Return log-likelihoods, and 1 where all tokens are the likeliest, (n, 2)."""
         tokens = padded([tree.tokens for tree in trees], 0)
-        pairs = list(scored_places(trees, tokens.shape[1]))
         asked = [index for tree in trees for index, _ in tree.scored]
         owners = np.repeat(
             np.arange(len(asked)), [len(requests[index].targets) for index in asked]
         )
         targets = np.array([t for index in asked for t in requests[index].targets])
-        places, where = np.unique([place for _, place in pairs], return_inverse=True)
+        flat = scored_places(trees, tokens.shape[1])
+        places, where = np.unique(flat, return_inverse=True)
         found, best = self._log_chances(trees, tokens, places, where, targets)
         sums = np.bincount(owners, weights=found, minlength=len(asked))
         missed = np.bincount(owners, weights=~best, minlength=len(asked))
-        return torch.from_numpy(np.stack([sums, missed == 0], axis=1))
+        scores = zip(sums.tolist(), (missed == 0).tolist(), strict=True)
+        return dict(zip(asked, scores, strict=True))
+
+    def _tokens(self) -> int:
+        if self.predicted.bounded:
+            return self.budget.tokens
+        return min(self.budget.tokens, self.predicted.most)
 
     def _log_chances(
         self,
@@ -352,7 +342,7 @@ def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
         for branches in (True, False):
             kind = [batch for batch in batches if batch[0].branches == branches]
             for batch in kind[:1]:
-                trying._score(batch, requests)
+                trying.score(batch, requests)
 
     return replace(scores, budget=found_by_trying(scores.budget, attempt))
 

@@ -8,7 +8,7 @@ its last tokens are predicted. A row without branches is plain text.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -177,9 +177,11 @@ def padded(rows: Sequence[Integers], fill: int | None = None) -> Integers:
     return stacked
 
 
-def scored_places(trees: Sequence[Tree], length: int) -> Iterator[tuple[int, int]]:
-    """Return, for each prediction in a stack of trees, its request and flat place."""
-    for row, tree in enumerate(trees):
-        for index, places in tree.scored:
-            for place in places:
-                yield index, row * length + place
+def scored_places(trees: Sequence[Tree], length: int) -> list[int]:
+    """Return the flat place of each prediction in a stack of trees."""
+    return [
+        row * length + place
+        for row, tree in enumerate(trees)
+        for _, places in tree.scored
+        for place in places
+    ]

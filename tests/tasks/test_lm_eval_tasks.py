@@ -76,7 +76,11 @@ def test_code_of_a_model_is_run_where_the_user_confirms_it(folder: Path) -> None
 
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "no file": ({"lm_eval": "nothing.yaml"}, "lm_eval", "there is no file .*nothing"),
-    "not YAML": ({"lm_eval": "broken.yaml"}, "lm_eval", "not valid YAML: .*line 2"),
+    "not YAML": (
+        {"lm_eval": "broken.yaml"},
+        "lm_eval",
+        "ScannerError: .*line 2",
+    ),
     "no task": ({"lm_eval": "empty.yaml"}, "lm_eval", "cannot set this task up"),
     "metric": ({"metric": "acc_nrom"}, "metric", "no metric 'acc_nrom'.*'acc_norm'"),
     "filter": ({"filter": "strict"}, "filter", "no filter 'strict'; known: none"),
