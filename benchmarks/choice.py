@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import qmc
 
-from mergekit_map.config.schema import SIGNIFICANT, SearchSpec, SelectSpec
+from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.optimize.selection import spread
 from mergekit_map.results.front import Front, Merge
@@ -50,6 +50,7 @@ Array = NDArray[np.float64]
 RULES, LABELS = ("former", "present"), (MERGE, SOUP, BASE)
 KINDS = ("trade-off", "soup is best", "a parent is best", "base is best", "no effect")
 LOSS, ACCURACY = Metric(False, 0, None, "nats/token"), Metric(True, 0, 1)
+NOTABLE = 1.645  # standard errors
 SLIGHT = 0.05  # of a task's range: what a base in disguise is better by at most
 
 
@@ -193,10 +194,10 @@ def judge(simulation: Simulation, front: Front, advised: str) -> dict[str, Any]:
     sums = (truth / np.where(width > 0, width, 1)).mean(axis=1)
     ahead[(ahead < 0).any(axis=1)] = 0  # of those that are somewhere worse
     return {
-        "dominated": bool((ahead > SIGNIFICANT * stderr).any()),
+        "dominated": bool((ahead > NOTABLE * stderr).any()),
         "dominated by any amount": bool((ahead > 0).any()),
         "the base in disguise": bool((gain <= SLIGHT * width).all()),
-        "worse than the base": bool((gain < -SIGNIFICANT * noise).any()),
+        "worse than the base": bool((gain < -NOTABLE * noise).any()),
         "lost": float(sums[whole].max() - sums[places.get(advised, front.selected)]),
     }
 

@@ -69,9 +69,10 @@ def choose_measured(front: Front) -> Front:
     if not len(rows):
         return chosen_as(front, int(whole[missing[: len(points)].argmin()]), select)
     rows = _first(rows, np.array([not _dominated(front, r, allowed) for r in rows]))
-    base = [i for i, merge in enumerate(front.known) if merge.label == BASE]
-    if base:
-        rows = _first(rows, _beats(front, rows, np.repeat(base, len(rows))))
+    anchors = _anchors(front, whole)
+    base = np.array([front.known[i].label == BASE for i in anchors], bool)
+    beaten = [_beats(front, np.full(len(anchors), row), anchors) for row in rows]
+    rows = _first(rows, np.array([found[base].any() for found in beaten]))
     mask = np.isin(np.arange(len(front.points)), rows)
     weights = _weights(select, front.metrics, anchor_values(front))
     chosen = _SCALARIZATIONS[select.scalarization](_values(front), weights, mask)
@@ -82,13 +83,12 @@ def advice(front: Front) -> str:
     """Return ``MERGE``, or the label of the reference point to use instead.
 
     That is a reference point which the chosen point is not significantly better than:
-    on no task that counts, and not by the weighted sum. These comparisons with one
-    reference point are adjusted together; as the merge must be better than each, no
-    more is needed. Of several it is the base, unless others are significantly better
-    than the base; of these the one with the largest sum.
+    on no task that counts, and not by the weighted sum. All comparisons are adjusted
+    together. Of several it is the base, unless others are significantly better than
+    the base; of these the one with the largest sum.
     """
-    start, whole = len(front.points), _measured(front)
-    anchors = whole[(whole >= start) & (whole < start + len(front.anchors))]
+    whole = _measured(front)
+    anchors = _anchors(front, whole)
     if front.unfinished is not None or not {front.selected, *anchors} <= {*whole}:
         return MERGE
     keeps = keep_limits(front, np.append(front.selected, anchors))
@@ -104,9 +104,14 @@ def advice(front: Front) -> str:
 
 def _beats(front: Front, ones: IntArray, others: IntArray) -> BoolArray:
     """Return which merges are significantly better than others somewhere; (r,)."""
-    pairs = zip(ones[:, None], others[:, None], strict=True)
-    found = [_with_sum(front, *pair).tested().better.any() for pair in pairs]
-    return np.array(found, bool)
+    better = _with_sum(front, ones, others).tested().better
+    return np.asarray(better.any(axis=1))
+
+
+def _anchors(front: Front, whole: IntArray) -> IntArray:
+    """List the reference points among places in ``known``."""
+    start = len(front.points)
+    return whole[(whole >= start) & (whole < start + len(front.anchors))]
 
 
 def _measured(front: Front) -> IntArray:
