@@ -340,11 +340,12 @@ def task_weights(
 ) -> Mapping[str, float]:
     """Return how much tasks count in a choice; those that do not are left out.
 
-    Without a preference all count alike, but for those with a limit and for those on
-    which no parent is better than the base: there is nothing but noise to gain.
+    Without a preference all count alike. Unless a point was chosen by its index, those
+    with a limit are left out, and those on which no parent is better than the base:
+    there is nothing but noise to gain.
     """
     weights = (SelectSpec() if select.knee else select).preference(tasks)
-    if select.knee or select.prefer is not None:
+    if select.knee or select.prefer is not None or select.index is not None:
         return weights
     found = {t: w for t, w in weights.items() if anchors.can_gain(t, tasks[t])}
     return found or weights

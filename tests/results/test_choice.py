@@ -77,6 +77,10 @@ def test_a_merge_outside_the_limits_is_not_said_to_be_better() -> None:
     assert dominating_merge(chosen(rows)) is None
     by_index = chosen(rows, select={"index": 0})
     assert dominating_merge(by_index) is not None
+    # No parent gains on math, which counts all the same where a point is asked for.
+    two = {"two": row(0.4, 2.2)}
+    front = chosen([row(0.9, 2.6)], parents=two, select={"index": 0})
+    assert advice(front) == MERGE
 
 
 def test_points_that_are_only_predicted_are_not_chosen() -> None:
