@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from contest import evaluator, study_of
 from contest_fits_table import table
-from contest_truth import SCENES, UNSEEN, Array, Truth, scene, unseen_merges
+from contest_truth import REAL, SCENES, UNSEEN, Array, Truth, scene, unseen_merges
 from records import append, missing
 
 from mergekit_map.compare.budget import Budget
@@ -112,7 +112,7 @@ def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """List the searches asked for, seed by seed."""
     for seed in range(arguments.seeds):
         for family in arguments.families:
-            d = SCENES[family].d
+            d = {**SCENES, **REAL}[family].d
             for method in arguments.methods:
                 for budget in _budgets(method, d, arguments.budgets):
                     key = {"family": family, "method": method}

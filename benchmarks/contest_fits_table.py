@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from contest_table import Reference
-from contest_truth import LOSS, SCENES, scene
+from contest_truth import LOSS, REAL, SCENES, scene
 from records import Entry, markdown, read
 
 Searches = Mapping[tuple[str, int], Sequence[Entry]]  # by method and budget: the seeds
@@ -69,7 +69,7 @@ def table(families: Path, runs: Sequence[Path], unseen: int) -> str:
     """Write Markdown: what each way of searching comes to, scene by scene."""
     entries = [e for e in read(*runs) if "refused" not in e]
     parts, goals = [], []
-    for name, here in SCENES.items():
+    for name, here in {**SCENES, **REAL}.items():
         searches: dict[tuple[str, int], list[Entry]] = defaultdict(list)
         for entry in entries:
             if entry["family"] == name:

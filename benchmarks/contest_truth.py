@@ -59,13 +59,15 @@ SCENES = {
 }
 # Of ``contest.py`` alone, which has two to eight models.
 MORE_MODELS = {f"n{d}": Scene(f"n{d}", d) for d in (5, 6, 8)}
+# Of real models, which ``unseen.py`` writes.
+REAL = {"smollm2_2": Scene("smollm2_2", 2)}
 # Of many documents: not in the contest, where all are measured.
 DOCUMENTS = {f"docs{d}": Scene(f"docs{d}", d) for d in (2, 3, 4)}
 
 
 def scene(folder: Path, name: str) -> Truth:
     """Read the truth of a scene, from the folder of the families."""
-    chosen = {**SCENES, **MORE_MODELS, **DOCUMENTS}[name]
+    chosen = {**SCENES, **MORE_MODELS, **REAL, **DOCUMENTS}[name]
     return Truth(folder / f"{chosen.family}.npz", chosen.questions)
 
 

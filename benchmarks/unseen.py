@@ -1,0 +1,151 @@
+"""How good a search's predictions are on merges that it did not measure.
+
+    python benchmarks/unseen.py RUN OUT.jsonl [--merges 40] [--family FILE.npz]
+
+Measures the corners of the box and a Sobol design on the documents of the search in
+RUN, and keeps them in OUT; what is there is not measured again. Prints R², the share
+within 1.96 standard errors, and R² of other fits to the same measurements of the
+search: the quadratic of the paper, a plain Gaussian process and a random forest.
+``--family`` keeps the merges as a family of ``contest_truth.py``, with as many blocks
+of each text as the shortest has. Texts only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from contest_truth import Array, values
+from mergekit.options import MergeOptions
+from records import append, markdown, read
+from scipy.stats import qmc
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
+
+from mergekit_map.evaluation.evaluator import merges_in_memory
+from mergekit_map.evaluation.finished_project import finished_project
+from mergekit_map.results.finished import FinishedSearch, read_finished
+
+COVERED = 1.96
+
+
+def measure(run: Path, X: Array, out: Path) -> list[dict[str, Any]]:
+    """Measure the merges X (k, d) of which the record has none yet."""
+    project = finished_project(run, MergeOptions(), trust_run=True)
+    with merges_in_memory(project) as merges:
+        for x in X[len(read(out)) :]:
+            start = time.perf_counter()
+            named = dict(zip(project.space.names, map(float, x), strict=True))
+            found = {name: task() for name, task in merges.at(named).items()}
+            tasks = {
+                name: {
+                    "value": one.value,
+                    "tokens": [sample["tokens"] for sample in one.samples],
+                    "losses": [sample["loss"] for sample in one.samples],
+                }
+                for name, one in found.items()
+            }
+            seconds = time.perf_counter() - start
+            append(out, {"x": x.tolist(), "tasks": tasks, "seconds": seconds})
+    return read(out)
+
+
+def others() -> dict[str, Any]:
+    """Return the fits of other methods."""
+    kernel = ConstantKernel() * Matern([0.5], nu=2.5) + WhiteKernel(1e-3)
+    process = {"normalize_y": True, "n_restarts_optimizer": 5, "random_state": 0}
+    return {
+        "quadratic": make_pipeline(PolynomialFeatures(2), LinearRegression()),
+        "plain GP": GaussianProcessRegressor(kernel, **process),
+        "forest": RandomForestRegressor(500, random_state=0),
+    }
+
+
+def r_squared(y: Array, predicted: Array) -> float:
+    """Return the share of the variance that is explained."""
+    return float(1 - ((y - predicted) ** 2).sum() / ((y - y.mean()) ** 2).sum())
+
+
+def row(
+    search: FinishedSearch, task: str, X: Array, merges: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Compare predictions for a task with the values of unseen merges."""
+    y = np.array([merge["tasks"][task]["value"] for merge in merges])
+    surrogate = search.surrogates[task]
+    predicted, stderr = surrogate.predict(X), surrogate.stderr(X)
+    known = [e for e in search.evaluations if e.task == task and e.value is not None]
+    fitted = search.locate(e.coefficients for e in known)
+    found = [r_squared(y, predicted)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for fit in others().values():
+            fit.fit(fitted, [e.value for e in known])
+            found.append(r_squared(y, fit.predict(X)))
+    covered = (abs(y - predicted) <= COVERED * stderr).sum()
+    rmse = np.sqrt(((y - predicted) ** 2).mean())
+    texts = [f"{r2:.3f}" for r2 in found] + [f"{covered} of {len(y)}"]
+    return [task, str(len(known)), *texts, f"{stderr.mean():.3f}", f"{rmse:.3f}"]
+
+
+def keep_family(path: Path, merges: Sequence[Mapping[str, Any]]) -> None:
+    """Keep merges as a family whose items are blocks of text."""
+    names = list(merges[0]["tasks"])
+    blocks = min(len(task["losses"]) for task in merges[0]["tasks"].values())
+    items = np.empty((len(merges), len(names), blocks))
+    for i, merge in enumerate(merges):
+        for t, task in enumerate(merge["tasks"].values()):
+            tokens = np.array(task["tokens"][:blocks])
+            items[i, t] = np.array(task["losses"][:blocks]) * tokens / tokens.mean()
+    X = np.array([merge["x"] for merge in merges])
+    np.savez(
+        path,
+        X=X,
+        Y=values(items),
+        names=np.array(names),
+        direction=np.array(["minimize"] * len(names)),
+        bounds=np.array([[0.0, 1.0]] * X.shape[1]),
+        items=items,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--merges", type=int, default=40)
+    parser.add_argument("--family", type=Path)
+    asked = parser.parse_args()
+    search = read_finished(asked.run)
+    low, high = search.bounds.T
+    corners = np.array([*itertools.product((0.0, 1.0), repeat=len(low))])
+    sobol = qmc.Sobol(len(low), seed=0).random_base2((asked.merges - 1).bit_length())
+    design = np.vstack([corners, sobol])[: asked.merges]
+    merges = measure(asked.run, low + design * (high - low), asked.out)
+    if asked.family:
+        keep_family(asked.family, merges)
+    known = {
+        tuple(np.round(x, 9))
+        for x in search.locate(e.coefficients for e in search.evaluations)
+    }
+    merges = [merge for merge in merges if tuple(np.round(merge["x"], 9)) not in known]
+    X = np.array([merge["x"] for merge in merges])
+    head = ["task", "fitted", "R²", *others(), "covered", "stderr", "rmse"]
+    print(
+        "\n".join(
+            markdown(head, [row(search, task, X, merges) for task in search.surrogates])
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
