@@ -195,6 +195,8 @@ def _limits_of_rivals(
                 known = np.nan_to_num(
                     anchors.errors.get(rival, {}).get(task, (0.0, 0.0))[0]
                 )
+                if metric.bounds == (0, 1):  # of losses, documents explain nearly all
+                    known = max(known, np.nan_to_num(anchors.noise.get(task, 0.0)))
                 value -= metric.sign * SIGNIFICANT * known
                 source += ", within noise"
             elif margin := select.margin:

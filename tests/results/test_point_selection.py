@@ -12,7 +12,7 @@ from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.selection import choose
-from mergekit_map.types import Metric
+from mergekit_map.types import SIGNIFICANT, Metric
 
 TASKS = {
     "math": Metric(higher_is_better=True, lower=0, upper=1),
@@ -35,6 +35,15 @@ ANCHORS = Anchors(VALUES_OF)
 
 def chosen(**options: Any) -> int:
     return choose(SelectSpec(**options), TASKS, UTILITIES, ANCHORS)
+
+
+def test_answers_may_be_worse_by_noise_before_they_are_compared() -> None:
+    anchors = Anchors(VALUES_OF, noise={"math": 0.02, "code": 0.02})
+
+    limits = find_limits(SelectSpec(not_worse_than="base"), TASKS, anchors)
+
+    assert limits["math"].value == pytest.approx(0.22 - SIGNIFICANT * 0.02)
+    assert limits["code"].value == 4.9
 
 
 @pytest.mark.parametrize(
