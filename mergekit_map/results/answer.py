@@ -200,7 +200,7 @@ def sample(front: Front, found: Gains) -> str:
     """Return on which documents the gains were measured."""
     sources, holdout = found.sources, front.holdout
     if "predicted" in sources.values():
-        text = "These values are predicted; `mergekit-map merge` measures them."
+        text = "The chosen merge is predicted; `mergekit-map merge` measures it."
         others = " The others are measured on the documents of the search."
         return text if holdout is None else text + others
     searched = "Measured on the documents by which this merge was chosen"
@@ -212,17 +212,18 @@ def sample(front: Front, found: Gains) -> str:
         return f"{searched}; merging it measures the held-out ones."
     counts = (
         f"{holdout.documents.get(task, 0)} "
-        f"{'blocks' if front.tasks[task].unit == NATS else 'documents'} of {task}"
+        f"{'blocks of text' if front.tasks[task].unit == NATS else 'documents'} "
+        f"of {task}"
         for task in tasks
     )
     text = f"Measured on held-out documents ({listed(counts)})"
-    text += ", which confirm the search." if holdout.confirms else "."
+    text += ". The gains agree with those of the search." if holdout.confirms else "."
     if rest := [task for task in sources if task not in tasks]:
         text += f" Values of {listed(rest)} are from the documents of the search."
     if holdout.choices > 1:
         text += (
-            f" {holdout.choices} merges were tested on them, so the better ones look a "
-            "little too good."
+            f" {holdout.choices} merges were measured on them: if you choose between "
+            "these by such values, gains look a little too good."
         )
     return text
 

@@ -285,4 +285,5 @@ def limits_in_words(front: Front) -> str:
         for task, yes in zip(metrics, short, strict=True)
         if yes
     ]
-    return f"{text} within noise ({'; '.join(missed)})" if missed else text
+    where = "" if front.holdout is None else "on the documents of the search: "
+    return f"{text} within noise ({where}{'; '.join(missed)})" if missed else text

@@ -136,14 +136,6 @@ def scale(corner: str) -> str:
     return _markdown(header, lines)
 
 
-def contest_of_two() -> str:
-    """Write what random search of two models pays for the front that MAP has."""
-    header, *rows = kept_table("../../docs/results/contest.md", "models")
-    paid, random = (header.index(name) for name in ("MAP paid", "random"))
-    (two,) = (row for row in rows if row[0] == "2")
-    return f"{two[random]} merges for the front that this program has after {two[paid]}"
-
-
 def workers() -> str:
     """Copy the time of one process, two workers and two threads."""
     header, *lines = kept_table("workers.md", "search")
@@ -191,7 +183,6 @@ FIGURES: dict[str, Callable[[], str]] = {
     "scale-tasks": lambda: scale("tasks"),
     "scale-models": lambda: scale("models"),
     "scale-workers": lambda: scale("workers"),
-    "contest-two": contest_of_two,
     "workers": workers,
     "documents-cost": documents_cost,
     "documents-covered": documents_covered,
