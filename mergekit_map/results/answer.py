@@ -211,9 +211,8 @@ def sample(front: Front, found: Gains) -> str:
     if not tasks:
         return f"{searched}; merging it measures the held-out ones."
     counts = (
-        f"{holdout.documents.get(task, 0)} "
-        f"{'blocks of text' if front.tasks[task].unit == NATS else 'documents'} "
-        f"of {task}"
+        f"{task}: {holdout.documents.get(task, 0)} "
+        f"{'blocks of text' if front.tasks[task].unit == NATS else 'documents'}"
         for task in tasks
     )
     text = f"Measured on held-out documents ({listed(counts)})"
