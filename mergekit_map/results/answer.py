@@ -200,7 +200,7 @@ def sample(front: Front, found: Gains) -> str:
     """Return on which documents the gains were measured."""
     sources, holdout = found.sources, front.holdout
     if "predicted" in sources.values():
-        text = "The chosen merge is predicted; `mergekit-map merge` measures it."
+        text = "This merge is predicted; `mergekit-map merge` measures it."
         others = " The others are measured on the documents of the search."
         return text if holdout is None else text + others
     searched = "Measured on the documents by which this merge was chosen"

@@ -321,18 +321,19 @@ class Anchors:
 
     values: Mapping[str, Mapping[str, float]]
     errors: Mapping[str, Mapping[str, Errors]] = field(default_factory=dict)
-    noise: Mapping[str, float] = field(default_factory=dict)  # of best parent - base
+    noise: Mapping[str, float] = field(default_factory=dict)  # of the best minus base
 
     def can_gain(self, task: str, metric: Metric) -> bool:
-        """Whether some parent is better than the base by more than noise."""
+        """Whether a parent or the soup is better than the base by more than noise."""
         found = {
-            p: metric.utility(of[task]) for p, of in self.values.items() if task in of
+            label: metric.utility(of[task])
+            for label, of in self.values.items()
+            if task in of
         }
-        parents = [value for p, value in found.items() if p not in NO_SINGLE_MODEL]
-        if BASE not in found or not parents:
+        if found.keys() <= {BASE} or BASE not in found:
             return True
         noise = SIGNIFICANT * self.noise.get(task, 0.0)
-        return not max(parents) - found[BASE] <= noise  # NaN where it is unknown
+        return not max(found.values()) - found[BASE] <= noise  # NaN where unknown
 
 
 def task_weights(
@@ -341,8 +342,8 @@ def task_weights(
     """Return how much tasks count in a choice; those that do not are left out.
 
     Without a preference all count alike. Unless a point was chosen by its index, those
-    with a limit are left out, and those on which no parent is better than the base:
-    there is nothing but noise to gain.
+    with a limit are left out, and those on which neither a parent nor the soup is
+    better: there is nothing but noise to gain.
     """
     weights = (SelectSpec() if select.knee else select).preference(tasks)
     if select.knee or select.prefer is not None or select.index is not None:
@@ -390,12 +391,13 @@ def anchor_values(front: Front) -> Anchors:
 
 
 def _noise(front: Front, task: str) -> float:
-    """Return the standard error of the best parent minus the base; NaN if unknown."""
-    base, best = rival_of(front, BASE, task), best_single(front, task)
-    if base is None or best is None:
+    """Return the standard error of the best reference minus the base, or NaN."""
+    labels = [anchor.label for anchor in front.anchors]
+    Y = front.utilities(front.anchors, "measured")[:, [*front.tasks].index(task)]
+    if BASE not in labels or np.isnan(Y).all():
         return math.nan
-    rows = [[i for i, m in enumerate(front.known) if m is x] for x in (best, base)]
-    paired = PairedMerges.of(front, *(np.array(row, np.int_) for row in rows))
+    ends = np.array([[np.nanargmax(Y)], [labels.index(BASE)]]) + len(front.points)
+    paired = PairedMerges.of(front, *ends)
     return float(paired.stderr[0, [*front.tasks].index(task)])
 
 

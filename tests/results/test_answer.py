@@ -82,7 +82,7 @@ def test_a_prediction_is_named_as_one() -> None:
 
     assert found.headline.startswith("The merge a=0, b=0.5 is predicted to keep 84 %")
     assert found.table.rows[0][2] == "predicted 0.71 ± 0.03"
-    assert found.sample.startswith("The chosen merge is predicted")
+    assert found.sample.startswith("This merge is predicted")
 
 
 def test_measurements_of_the_search_are_said_to_be_its_own() -> None:

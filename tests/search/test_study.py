@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fakes import IDEAL, Recorder, bowls, line, make_study, run
 
-from mergekit_map.config.schema import SearchSpec
+from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.results.log import read_log
@@ -35,7 +35,8 @@ def study() -> Study:
 
 @pytest.mark.whole_front
 def test_finds_the_front_between_two_bowls(study: Study, tmp_path: Path) -> None:
-    result = run(study, tmp_path, Recorder(bowls))
+    alike = SelectSpec(prefer=dict.fromkeys(IDEAL, 1))  # "b" alone is not measured
+    result = run(replace(study, select=alike), tmp_path, Recorder(bowls))
 
     front = np.array([list(c.values()) for c in result.front])
     chosen = front[result.selected]
