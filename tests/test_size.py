@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 39_803, "tests": 32_134, "benchmarks": 15_474}
-MOST_MODULES = 230
+MOST_LINES = {"mergekit_map": 38_494, "tests": 32_001, "benchmarks": 11_975}
+MOST_MODULES = 197
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)
