@@ -1,4 +1,4 @@
-"""What the benchmarks of searches share: records of JSON lines, tables of Markdown."""
+"""Shared by the benchmarks of searches: records of JSON lines, tables of Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a model without loading its weights, and its own problems."""
+"""Facts about a model without loading its weights, and its own problems."""
 
 from __future__ import annotations
 

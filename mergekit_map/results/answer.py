@@ -43,7 +43,7 @@ class GainTable:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a search found, in the order of importance."""
+    """The findings of a search, in the order of importance."""
 
     advice: str  # MERGE, or the label of the reference point to use instead
     headline: str  # the sentence that decides
