@@ -162,6 +162,6 @@ def _start(front: Front) -> dict[str, object] | None:
     texts = {task: f"{limit.value:.5g}" for task, limit in limits.items()}
     texts |= {task: str(limit) for task, limit in (select.require or {}).items()}
     return {
-        "weights": [prefer.get(task, 0.0) for task in front.tasks],
+        "weights": [round(prefer.get(task, 0.0), 3) for task in front.tasks],
         "limits": [texts.get(task, "") for task in front.tasks],
     }

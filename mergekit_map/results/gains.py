@@ -32,7 +32,7 @@ from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.multiple_testing import ALPHA, PairedMerges
 from mergekit_map.results.paired import Differences
 from mergekit_map.surrogates.arrays import IntArray, finite
-from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, SOUP, Metric
+from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP, Metric
 
 Source: TypeAlias = Literal["held-out", "measured", "predicted"]
 BEST_PARENT = "best parent"
@@ -323,17 +323,22 @@ class Anchors:
     errors: Mapping[str, Mapping[str, Errors]] = field(default_factory=dict)
     noise: Mapping[str, float] = field(default_factory=dict)  # of the best minus base
 
-    def can_gain(self, task: str, metric: Metric) -> bool:
-        """Whether a parent or the soup is better than the base by more than noise."""
+    def reliability(self, task: str, metric: Metric) -> float:
+        """Return the share of the best reference's gain over the base that is no noise.
+
+        It is 1 - (standard error / gain)², at least 0; 1 where nothing is known.
+        """
         found = {
             label: metric.utility(of[task])
             for label, of in self.values.items()
             if task in of
         }
         if found.keys() <= {BASE} or BASE not in found:
-            return True
-        noise = SIGNIFICANT * self.noise.get(task, 0.0)
-        return not max(found.values()) - found[BASE] <= noise  # NaN where unknown
+            return 1.0
+        gain, noise = max(found.values()) - found[BASE], self.noise.get(task, 0.0)
+        if math.isnan(noise):
+            return 1.0
+        return 1 - (noise / gain) ** 2 if gain > noise else 0.0
 
 
 def task_weights(
@@ -341,15 +346,14 @@ def task_weights(
 ) -> Mapping[str, float]:
     """Return how much tasks count in a choice; those that do not are left out.
 
-    Without a preference all count alike. Unless a point was chosen by its index, those
-    with a limit are left out, and those on which neither a parent nor the soup is
-    better: there is nothing but noise to gain.
+    Unless there is a preference, or a point was chosen by its index, tasks with a limit
+    are left out and others count by their reliability: noise is nothing to gain.
     """
     weights = (SelectSpec() if select.knee else select).preference(tasks)
     if select.knee or select.prefer is not None or select.index is not None:
         return weights
-    found = {t: w for t, w in weights.items() if anchors.can_gain(t, tasks[t])}
-    return found or weights
+    counted = {t: w * anchors.reliability(t, tasks[t]) for t, w in weights.items()}
+    return {t: w for t, w in counted.items() if w > 0} or weights
 
 
 def measured_anchors(

@@ -250,7 +250,7 @@ def reason(front: Front) -> str:
             f"{unmet}; relax a limit, or allow more evaluations."
         )
     weights = task_weights(select, front.metrics, anchor_values(front))
-    counted = ", ".join(f"{task}={weight:g}" for task, weight in weights.items())
+    counted = ", ".join(f"{task}={weight:.2g}" for task, weight in weights.items())
     how = f"the largest sum of {listed(weights)}"
     if select.prefer is not None:
         how = f"the largest weighted sum ({counted})"

@@ -10,8 +10,7 @@ At the end of a search the choice is among the measured points of its front:
    sum, come first.
 4. Of these the largest sum of gains is chosen. Each gain is divided by the range of its
    task over the front; the tasks count alike, or as preferred. Without a preference, a
-   task does not count on which neither a parent nor the soup is significantly better
-   than the base.
+   task counts less, the more of the best reference's gain over the base may be noise.
 
 ``advice`` compares this point with base, soup and parents. Whoever chooses afterwards
 may choose a merge that is only predicted.

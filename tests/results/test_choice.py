@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,9 @@ from fronts import NOT_MEASURED, Row, make_front
 
 from mergekit_map.results.findings import dominating_merge
 from mergekit_map.results.front import Front
+from mergekit_map.results.gains import Anchors
 from mergekit_map.results.selection import MERGE, advice, choose_measured
+from mergekit_map.types import Metric
 
 # Math is better where larger, code where smaller; every merge errs by 0.01 on its own,
 # and so by 0.014 beside another one.
@@ -40,6 +43,19 @@ def chosen(rows: Sequence[Row], soup: Row = BASE, **others: Any) -> Front:
 )
 def test_the_rule_decides(rows: list[Row], index: int) -> None:
     assert chosen(rows).selected == index
+
+
+@pytest.mark.parametrize(
+    ("best", "noise", "share"),
+    [(0.7, 0.1, 0.75), (0.7, 0.2, 0), (0.4, 0.1, 0), (0.7, 0, 1), (0.7, math.nan, 1)],
+)
+def test_a_task_counts_by_what_of_its_gain_is_no_noise(
+    best: float, noise: float, share: float
+) -> None:
+    values = {"base": {"math": 0.5}, "one": {"math": best}}
+    anchors = Anchors(values, noise={"math": noise})
+
+    assert anchors.reliability("math", Metric(True, 0, 1)) == pytest.approx(share)
 
 
 def test_a_task_on_which_no_parent_gains_does_not_count() -> None:
