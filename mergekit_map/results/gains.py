@@ -328,16 +328,11 @@ class Anchors:
 
         It is 1 - (standard error / gain)², at least 0; 1 where nothing is known.
         """
-        found = {
-            label: metric.utility(of[task])
-            for label, of in self.values.items()
-            if task in of
-        }
-        if found.keys() <= {BASE} or BASE not in found:
+        known, noise = self.values.items(), self.noise.get(task, 0.0)
+        found = {one: metric.utility(of[task]) for one, of in known if task in of}
+        if BASE not in found or len(found) == 1 or math.isnan(noise):
             return 1.0
-        gain, noise = max(found.values()) - found[BASE], self.noise.get(task, 0.0)
-        if math.isnan(noise):
-            return 1.0
+        gain = max(found.values()) - found[BASE]
         return 1 - (noise / gain) ** 2 if gain > noise else 0.0
 
 

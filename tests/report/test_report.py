@@ -194,20 +194,14 @@ def test_the_sliders_start_where_the_point_was_chosen(
     finished_run: Make, tmp_path: Path
 ) -> None:
     two, three = (content_of(finished_run(name)) for name in ("two", "three"))
-    assert two["start"] == {
-        "weights": [2.0, 1.0],
-        "limits": ["", ""],
-    }
+    assert two["start"] == {"weights": [2.0, 1.0], "limits": ["", ""]}
     assert three["start"]["weights"] == pytest.approx([0, 1, 1], abs=0.02)
     assert three["start"]["limits"] == ["70%", "", ""]
 
     run = copied(finished_run("two"), tmp_path)
     first, second = two["tasks"][0]["name"], two["tasks"][1]["name"]
     select_point(run, prefer={first: 1, second: 3})
-    assert content_of(run)["start"] == {
-        "weights": [1.0, 3.0],
-        "limits": ["", ""],
-    }
+    assert content_of(run)["start"] == {"weights": [1.0, 3.0], "limits": ["", ""]}
 
     select_point(run, not_worse_than="base", margin=0)
     content = content_of(run)

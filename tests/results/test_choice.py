@@ -39,23 +39,18 @@ def chosen(rows: Sequence[Row], soup: Row = BASE, **others: Any) -> Front:
         ([row(0.90, 2.51), row(0.55, 2.45)], 0),  # which noise explains here
         ([row(0.51, 2.49), row(0.54, 2.515)], 1),  # the first is the base in disguise
         ([row(0.50, 2.60), row(0.40, 2.70)], 0),  # none is allowed: the nearest
+        ([row(0.55, 2.45), NOT_MEASURED], 0),  # what is only predicted is not chosen
     ],
 )
 def test_the_rule_decides(rows: list[Row], index: int) -> None:
     assert chosen(rows).selected == index
 
 
-@pytest.mark.parametrize(
-    ("best", "noise", "share"),
-    [(0.7, 0.1, 0.75), (0.7, 0.2, 0), (0.4, 0.1, 0), (0.7, 0, 1), (0.7, math.nan, 1)],
-)
-def test_a_task_counts_by_what_of_its_gain_is_no_noise(
-    best: float, noise: float, share: float
-) -> None:
-    values = {"base": {"math": 0.5}, "one": {"math": best}}
-    anchors = Anchors(values, noise={"math": noise})
-
-    assert anchors.reliability("math", Metric(True, 0, 1)) == pytest.approx(share)
+def test_a_task_counts_by_what_of_its_gain_is_no_noise() -> None:
+    values = {"base": {"math": 0.5}, "one": {"math": 0.7}}
+    for noise, share in {0.0: 1, 0.1: 0.75, 0.2: 0, 0.3: 0, math.nan: 1}.items():
+        found = Anchors(values, noise={"math": noise})
+        assert found.reliability("math", Metric(True, 0, 1)) == pytest.approx(share)
 
 
 def test_a_task_on_which_no_parent_gains_does_not_count() -> None:
@@ -97,12 +92,6 @@ def test_a_merge_outside_the_limits_is_not_said_to_be_better() -> None:
     two = {"two": row(0.4, 2.2)}
     front = chosen([row(0.9, 2.6)], parents=two, select={"index": 0})
     assert advice(front) == MERGE
-
-
-def test_points_that_are_only_predicted_are_not_chosen() -> None:
-    front = chosen([row(0.55, 2.45), NOT_MEASURED])
-
-    assert front.selected == 0
 
 
 def test_preferences_and_limits_hold_for_measured_values() -> None:
