@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attack import Outcome, command
@@ -95,11 +94,10 @@ def _stopping_after(lines: int) -> Iterator[None]:
 
     append, left = log.append_line, iter(range(lines))
 
-    def append_or_stop(path: Path, *given: Any) -> Any:
-        state = append(path, *given)
+    def append_or_stop(path: Path, evaluation: log.Evaluation) -> None:
+        append(path, evaluation)
         if next(left, None) is None:
             raise KeyboardInterrupt
-        return state
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "append_line", append_or_stop)

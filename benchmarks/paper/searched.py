@@ -144,7 +144,7 @@ class Searched:
 
     def utilities(self, merges: Sequence[Mapping[str, float]]) -> FloatArray:
         """Read what was measured of merges, larger is better; (n, m)."""
-        log = EvaluationLog(RunFolder(self.path).log, self.log, in_memory=True)
+        log = EvaluationLog(RunFolder(self.path).log, self.log)
         return read_utilities(self.project.study(), log, merges)
 
 
@@ -164,7 +164,7 @@ class Compared(Searched):
     @cached_property
     def contest(self) -> Contest:
         """Read again what was measured; the opponents ask, and the log answers."""
-        log = EvaluationLog(RunFolder(self.path).log, self.log, in_memory=True)
+        log = EvaluationLog(RunFolder(self.path).log, self.log)
 
         def known(_: object, merges: Sequence[Mapping[str, float]]) -> FloatArray:
             return read_utilities(self.study, log, merges)

@@ -26,14 +26,14 @@ from mergekit_map.results.log import (
     merge_key,
 )
 from mergekit_map.results.samples import (
-    NO_ITEMS,
-    Items,
-    read_items,
+    answers_of,
+    are_of,
     read_sample_file,
     won_items,
 )
 from mergekit_map.results.surrogate_file import predict
 from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.types import Answers
 
 
 def measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
@@ -195,7 +195,7 @@ class ItemReader:
 
     def __init__(self, run: FinishedSearch) -> None:
         self._run = run
-        self._known: dict[tuple[str, Key], Items] = {}
+        self._known: dict[tuple[str, Key], Answers | None] = {}
 
     def compare(self, one: Merge, other: Merge, task: str) -> list[object] | None:
         """Count items won, lost and tied, and list those that differ most."""
@@ -203,17 +203,18 @@ class ItemReader:
         found = won_items(self.read(one, task), self.read(other, task), metric)
         return None if found is None else [*vars(found).values()]
 
-    def read(self, merge: Merge, task: str) -> Items:
-        """Read the items of a merge, or of a reference point as it is on disk."""
-        value, manifest = merge.measured[task].value, self._run.manifest
-        if value is None or not merge.logged:
-            return NO_ITEMS
+    def read(self, merge: Merge, task: str) -> Answers | None:
+        """Read the scores of a merge, or of a reference point as it is on disk."""
+        reading, manifest = merge.measured[task], self._run.manifest
+        if reading.value is None or not merge.logged:
+            return None
         log = manifest.merge if merge.linear is None else merge.linear.merge
         key = (log, evaluation_key(merge.logged, task))
         if key not in self._known:
             folder = self._run.folder.samples(log) / task
             content = read_sample_file(folder, merge.logged)
+            found = answers_of(content)
             known = manifest.definitions.get(task)
-            same = content.get("definition", known) == known
-            self._known[key] = read_items(content, value) if same else NO_ITEMS
+            same = content.get("definition", known) == known and are_of(found, reading)
+            self._known[key] = found if same else None
         return self._known[key]

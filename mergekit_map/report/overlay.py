@@ -26,9 +26,9 @@ from mergekit_map.results.answer import answer
 from mergekit_map.results.finished import FinishedSearch, read_finished
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import merge_key
-from mergekit_map.results.samples import Items
 from mergekit_map.results.search_plan import unfinished_in_words
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
+from mergekit_map.types import Answers
 from mergekit_map.utils.files import StrPath, plain, write_atomically
 from mergekit_map.utils.text import listed
 
@@ -252,22 +252,22 @@ def _volume(Y: FloatArray, nadir: FloatArray, width: FloatArray) -> float:
 
 
 def draw_items(
-    found: Sequence[Sequence[Items]], sign: float, rng: np.random.Generator
+    found: Sequence[Sequence[Answers | None]], sign: float, rng: np.random.Generator
 ) -> list[FloatArray] | None:
     """Resample a task's values from its items, the same for all; (b, k) each.
 
     None unless all merges of all searches were measured on the same items, two or more.
     """
-    items = list(found[0][0].values)
-    same = all(one.values.keys() == set(items) for search in found for one in search)
-    if len(items) < 2 or not same:
+    known = [[one for one in search if one is not None] for search in found]
+    n = len(known[0][0].ids) if known[0] else 0
+    ids = {() if one is None else one.ids for search in found for one in search}
+    if n < 2 or len(ids) > 1:
         return None
-    times: IntArray = rng.multinomial(len(items), [1 / len(items)] * len(items), _DRAWS)
+    times: IntArray = rng.multinomial(n, [1 / n] * n, _DRAWS)
 
-    def means(one: Items) -> FloatArray:
-        weights = np.array([one.weights[item] for item in items])
-        values = np.array([one.values[item] for item in items])
+    def means(one: Answers) -> FloatArray:
+        weights, values = np.array(one.weights), np.array(one.values)
         mean: FloatArray = (times @ (weights * values)) / (times @ weights)
         return np.exp(mean) if one.exponential else mean
 
-    return [sign * np.column_stack([means(one) for one in each]) for each in found]
+    return [sign * np.column_stack([means(one) for one in each]) for each in known]

@@ -277,7 +277,7 @@ class HoldoutMerge(Frozen):
     """Name of a reference point."""
     coefficients: Coefficients
     """Coefficients of the merge."""
-    measured: dict[Line, Amount]
+    measured: Readings
     """Measured values by task; only tasks that were measured."""
 
 

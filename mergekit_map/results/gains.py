@@ -217,9 +217,7 @@ def _on_held_out(front: Front) -> tuple[set[str], Front]:
     measured = [{} if p is None else holdout.merges[p].measured for p in places]
     tasks, shown = set(measured[0]), []
     for merge, there in zip(merges, measured, strict=True):
-        readings = dict.fromkeys(tasks, UNKNOWN)
-        held = {t: a for t, a in there.items() if t in tasks}
-        readings |= {t: Reading.of(a.value, a.stderr) for t, a in held.items()}
+        readings = {task: there.get(task, UNKNOWN) for task in tasks}
         shown.append(
             merge.model_copy(update={"measured": {**merge.measured, **readings}})
         )

@@ -1,13 +1,14 @@
 """The evaluation log: one line a measurement, synced before the next one starts.
 
 A kill can cut the last line short; readers and writers drop it. One search at a time
-has a log open, and a change by another process is noticed.
+has a log open.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, fields
@@ -40,16 +41,8 @@ from mergekit_map.results.records import (
 )
 from mergekit_map.surrogates.arrays import finite
 from mergekit_map.types import Measurement
-from mergekit_map.utils.files import (
-    State,
-    append_durably,
-    read_whole,
-    state_of,
-    unwritable,
-    write_atomically,
-)
+from mergekit_map.utils.files import append_durably, read_whole, unwritable
 
-_BEGINNING = b"{"  # of every line, which a kill may cut after any byte
 _MOST_BYTES = 1 << 30  # of a log: hundreds of thousands of lines
 
 
@@ -57,33 +50,21 @@ def whole_lines(path: Path) -> list[bytes]:
     """Return the complete lines; none where there is no log yet.
 
     Raises:
-        ArtifactError: the log cannot be read, or its end is not the beginning of a
-            line, which is all that a kill leaves, but such as the zeros of a bad disk.
+        ArtifactError: the log cannot be read.
     """
-    return _lines_and_rest(path)[0]
+    try:
+        return read_whole(path, _MOST_BYTES).split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise unreadable(path, error) from None
 
 
 def drop_torn_line(path: Path) -> None:
     """Drop the last line of a log if a kill cut it short; raises as ``whole_lines``."""
-    lines, rest = _lines_and_rest(path)
-    if rest:
-        with path.open("r+b") as file:
-            file.truncate(sum(len(line) + 1 for line in lines))
-
-
-def _lines_and_rest(path: Path) -> tuple[list[bytes], bytes]:
-    try:
-        *lines, rest = read_whole(path, _MOST_BYTES).split(b"\n")
-    except FileNotFoundError:
-        return [], b""
-    except OSError as error:
-        raise unreadable(path, error) from None
-    if rest and not rest.startswith(_BEGINNING):
-        raise ArtifactError(
-            f"{path}:{len(lines) + 1}: not an evaluation, and not the beginning of "
-            "one; restore the file, or remove this line"
-        )
-    return lines, rest
+    size = sum(len(line) + 1 for line in whole_lines(path))
+    if path.exists() and size < path.stat().st_size:
+        os.truncate(path, size)
 
 
 Role = Literal[
@@ -258,17 +239,13 @@ def by_merge(
     return found
 
 
-def append_line(
-    path: Path, evaluation: Evaluation, known: State | None = None
-) -> State:
+def append_line(path: Path, evaluation: Evaluation) -> None:
     """Append a line to a log; it is on the disk when this returns.
-
-    Returns the state of the log, as ``append_durably`` does.
 
     Raises:
         ArtifactError: it cannot be written, for example because the disk is full.
     """
-    return append_durably(path, (encode(evaluation) + "\n").encode(), known)
+    append_durably(path, (encode(evaluation) + "\n").encode())
 
 
 def read_log(path: Path) -> Iterator[Evaluation]:
@@ -305,20 +282,15 @@ EVALUATION: TypeAdapter[Evaluation] = TypeAdapter(Evaluation)  # a line
 
 
 class EvaluationLog:
-    """The measurements of a run folder, on disk and in memory; or in memory alone."""
+    """The measurements of a run folder, on disk and in memory.
 
-    def __init__(
-        self, path: Path, evaluations: list[Evaluation], *, in_memory: bool = False
-    ):
+    A ``listener`` is called for every measurement, once it is on the disk.
+    """
+
+    def __init__(self, path: Path, evaluations: list[Evaluation]):
         self.path = path
+        self.listener: Callable[[Evaluation], None] | None = None
         self._evaluations = evaluations
-        self._on_disk = not in_memory
-        self._state = state_of(path)
-        self._tell: Callable[[Evaluation], None] | None = None
-
-    def tell(self, listener: Callable[[Evaluation], None]) -> None:
-        """Call a listener for every measurement, once it is on the disk."""
-        self._tell = listener
 
     def __iter__(self) -> Iterator[Evaluation]:
         return iter(self._evaluations)
@@ -327,38 +299,12 @@ class EvaluationLog:
         """Append a measurement; it is on the disk when this returns.
 
         Raises:
-            ArtifactError: it cannot be written, or another process changed the file.
+            ArtifactError: it cannot be written.
         """
+        append_line(self.path, evaluation)
         self._evaluations.append(evaluation)
-        if self._on_disk:
-            self.check()
-            # Not the state afterwards: somebody may change it while it is written.
-            self._state = append_line(self.path, evaluation, self._state)
-        if self._tell is not None:
-            self._tell(evaluation)
-
-    def check(self) -> None:
-        """Raise if another process changed the log while it is open.
-
-        A log that was deleted is written anew first.
-
-        Raises:
-            ArtifactError: the file changed.
-        """
-        now = state_of(self.path)
-        if not self._on_disk or now == self._state:
-            return
-        if now is None:
-            text = "".join(encode(e) + "\n" for e in self._evaluations)
-            write_atomically(self.path, text)
-            raise ArtifactError(
-                f"{self.path} was removed while it was written, so the search stops; "
-                "it is there again, with all that was measured: search again to go on"
-            )
-        raise ArtifactError(
-            f"{self.path} was changed by somebody else while it was written, so the "
-            "search stops; restore it, or search again to go on from what it says now"
-        )
+        if self.listener is not None:
+            self.listener(evaluation)
 
 
 @contextmanager

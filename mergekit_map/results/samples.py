@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeGuard
 
 from pydantic import Field, ValidationError
 
+from mergekit_map.results.front import Reading
 from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.results.records import Frozen
 from mergekit_map.types import Answers, Measurement, Metric
@@ -76,6 +77,10 @@ _Size = Annotated[float, Field(ge=-1e50, le=1e50)]
 _Weight = Annotated[float, Field(ge=1e-50, le=1e50)]
 
 
+_ROUNDING = 1e-9  # between sums of the same numbers
+_NAMED = 3  # items won, and items lost
+
+
 class _Answers(Frozen):
     """The format of a file of scores."""
 
@@ -118,7 +123,10 @@ def mean_of(answers: Answers) -> float:
     total = math.fsum(answers.weights)
     products = zip(answers.weights, answers.values, strict=True)
     mean = math.fsum(w * v for w, v in products) / total if total else math.nan
-    return math.exp(mean) if answers.exponential else mean
+    try:
+        return math.exp(mean) if answers.exponential else mean
+    except OverflowError:
+        return math.inf
 
 
 def answers_of(content: Mapping[str, Any]) -> Answers | None:
@@ -132,26 +140,18 @@ def answers_of(content: Mapping[str, Any]) -> Answers | None:
     return Answers(**dict(found)) if rising and paired else None
 
 
-# What tells an item, as the records number it: its part, and its number there.
-Item: TypeAlias = tuple[str, int]
+def are_of(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
+    """Whether scores are those of a measurement.
 
-# Between items that are alike: sums are rounded.
-_ROUNDING = 1e-9
-_NAMED = 3  # items won, and items lost
-# Keys of a record of lm-eval that are no value of a metric.
-_NO_METRICS = frozenset({"doc_id", "target"})
-
-
-@dataclass(frozen=True)
-class Items:
-    """The contributions of single items to a value, which is their weighted mean."""
-
-    values: Mapping[Item, float]
-    weights: Mapping[Item, float]
-    exponential: bool = False  # whether the value is the exponential of the mean
-
-
-NO_ITEMS = Items({}, {})
+    Others are of another definition of the task, or of another machine. Sums in another
+    order differ by rounding.
+    """
+    if answers is None or reading.value is None:
+        return False
+    rounding = _ROUNDING * (reading.stderr or 0.0)
+    return math.isclose(
+        mean_of(answers), reading.value, rel_tol=_ROUNDING, abs_tol=rounding
+    )
 
 
 @dataclass(frozen=True)
@@ -164,69 +164,21 @@ class WonItems:
     most: tuple[tuple[str, float], ...]  # what differs most; larger is better
 
 
-def won_items(ours: Items, theirs: Items, metric: Metric) -> WonItems | None:
+def won_items(
+    ours: Answers | None, theirs: Answers | None, metric: Metric
+) -> WonItems | None:
     """Count the items that one merge won and lost; None where they share no item."""
-    one, other = ours.values, theirs.values
-    shared = [item for item in one if item in other]
-    if not shared:
+    if ours is None or theirs is None:
         return None
-    ahead = {item: metric.sign * (one[item] - other[item]) for item in shared}
-    won = sorted((i for i in shared if ahead[i] > _ROUNDING), key=lambda i: -ahead[i])
-    lost = sorted((i for i in shared if ahead[i] < -_ROUNDING), key=lambda i: ahead[i])
+    one, other = (dict(zip(a.ids, a.values, strict=True)) for a in (ours, theirs))
+    ahead = {i: metric.sign * (one[i] - other[i]) for i in one if i in other}
+    won = sorted((i for i in ahead if ahead[i] > _ROUNDING), key=lambda i: -ahead[i])
+    lost = sorted((i for i in ahead if ahead[i] < -_ROUNDING), key=lambda i: ahead[i])
     named = [*won[:_NAMED], *lost[:_NAMED]]
-    return WonItems(
+    found = WonItems(
         won=len(won),
         lost=len(lost),
-        level=len(shared) - len(won) - len(lost),
-        most=tuple((_called(item), float(f"{ahead[item]:.3g}")) for item in named),
+        level=len(ahead) - len(won) - len(lost),
+        most=tuple((str(i), float(f"{ahead[i]:.3g}")) for i in named),
     )
-
-
-def read_items(content: Mapping[str, Any], value: float) -> Items:
-    """Read the contribution of every item from a file of records.
-
-    None where it is unknown: for a metric that is no mean of its items, and where the
-    mean is not the measured ``value``, so that the records are of another measurement.
-    """
-    try:
-        found = _read(content)
-        total = math.fsum(found.weights.values())
-        mean = math.fsum(found.weights[i] * v for i, v in found.values.items()) / total
-        mean = math.exp(mean) if found.exponential else mean
-    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError):
-        return NO_ITEMS  # written by another version, or by hand
-    return found if math.isclose(mean, value, rel_tol=1e-6, abs_tol=1e-9) else NO_ITEMS
-
-
-def _read(content: Mapping[str, Any]) -> Items:
-    if (answers := answers_of(content)) is not None:
-        values, weights = (
-            {("", i): v for i, v in zip(answers.ids, column, strict=True)}
-            for column in (answers.values, answers.weights)
-        )
-        return Items(values, weights, answers.exponential)
-    samples = content["samples"]
-    if "loss" in samples[0]:
-        return Items(
-            {("", int(s["block"])): float(s["loss"]) for s in samples},
-            {("", int(s["block"])): float(s["tokens"]) for s in samples},
-        )
-    if "document" in samples[0]:
-        values = {("", int(s["document"])): float(s["value"]) for s in samples}
-        return Items(values, dict.fromkeys(values, 1.0))
-    (metric,) = (key for key in samples[0] if _is_metric(key, samples[0][key]))
-    several = len({s["task"] for s in samples}) > 1
-    values = {
-        (s["task"] if several else "", int(s["doc_id"])): float(s[metric])
-        for s in samples
-    }
-    return Items(values, dict.fromkeys(values, 1.0))
-
-
-def _is_metric(key: str, value: object) -> bool:
-    return key not in _NO_METRICS and isinstance(value, int | float)
-
-
-def _called(item: Item) -> str:
-    part, number = item
-    return f"{part} {number}" if part else str(number)
+    return found if ahead else None

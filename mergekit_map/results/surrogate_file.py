@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -46,23 +46,29 @@ _Variance: TypeAlias = Annotated[float, Field(ge=0, le=1e100)]
 _Length: TypeAlias = Annotated[float, Field(ge=1e-9, le=1e9)]
 
 
-_Shaped = TypeVar("_Shaped", bound=Frozen)
+class _Shaped(Frozen):
+    """A record of numbers, and of arrays of them as lists."""
+
+    def require(self, **shapes: tuple[int, ...]) -> Self:
+        """Return the record; raise ValueError if an array has another shape."""
+        for name, shape in shapes.items():
+            found = np.array(getattr(self, name), object).shape
+            if found != shape:
+                raise ValueError(f"{name}: numbers are {shape}, got {found}")
+        return self
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the values by name, with lists as arrays."""
+        return {k: np.array(v) if isinstance(v, list) else v for k, v in self}
 
 
-def _shaped(record: _Shaped, **shapes: tuple[int, ...]) -> _Shaped:
-    """Return a record whose arrays have these shapes.
-
-    Raises:
-        ValueError: one has another shape.
-    """
-    for name, shape in shapes.items():
-        found = np.array(getattr(record, name), object).shape
-        if found != shape:
-            raise ValueError(f"{name}: numbers are {shape}, got {found}")
-    return record
+def _lists(value: Quadratic | Residual | Rows | Process) -> dict[str, Any]:
+    """Return the fields of a value by name, with arrays as lists."""
+    known = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in known.items()}
 
 
-class ResidualRecord(Frozen):
+class ResidualRecord(_Shaped):
     """The mean of the process: a bump around every merge."""
 
     points: list[_Point] = Field(min_length=1)
@@ -75,24 +81,14 @@ class ResidualRecord(Frozen):
     @model_validator(mode="after")
     def _as_many(self) -> Self:
         n, d = len(self.points), len(self.lengths)
-        return _shaped(self, points=(n, d), weights=(n,))
-
-    @classmethod
-    def of(cls, residual: Residual) -> ResidualRecord:
-        """Build from a residual; ``value`` predicts the same, bit for bit."""
-        return cls(
-            points=residual.points.tolist(),
-            weights=residual.weights.tolist(),
-            lengths=residual.lengths.tolist(),
-        )
+        return self.require(points=(n, d), weights=(n,))
 
     def value(self) -> Residual:
         """Rebuild the residual."""
-        points, weights = np.array(self.points), np.array(self.weights)
-        return Residual(points, weights, np.array(self.lengths))
+        return Residual(**self.arrays())
 
 
-class IsotropicRecord(Frozen):
+class IsotropicRecord(_Shaped):
     """The process in runs of mergekit-map 0.1.0."""
 
     points: list[_Point] = Field(min_length=1)
@@ -106,7 +102,7 @@ class IsotropicRecord(Frozen):
 
     @model_validator(mode="after")
     def _as_many(self) -> Self:
-        return _shaped(self, left=(len(self.points),))
+        return self.require(left=(len(self.points),))
 
     def value(self) -> Residual:
         """Rebuild its mean."""
@@ -114,7 +110,7 @@ class IsotropicRecord(Frozen):
         return residual_of_version_1(points, left, self.scale, theta)
 
 
-class ProcessRecord(Frozen):
+class ProcessRecord(_Shaped):
     """The process that computes standard errors of predictions."""
 
     points: list[_Point] = Field(min_length=1, max_length=_MOST_POINTS)
@@ -151,44 +147,28 @@ class ProcessRecord(Frozen):
         if max(self.sloped, default=0) >= n:
             raise ValueError(f"sloped: there are {n} points")
         some = {"sampling": rows} if self.sampling else {}
-        _shaped(self, points=(n, d), seen=rows, noise=rows, **some)
-        return _shaped(self, theta=(size,), draws=(k, size), weights=(k,), rough=(k,))
+        self.require(points=(n, d), seen=rows, noise=rows, **some)
+        return self.require(theta=(size,), draws=(k, size), weights=(k,), rough=(k,))
 
     @classmethod
     def of(cls, process: Process) -> ProcessRecord:
         """Build from a process; ``value`` predicts the same, bit for bit."""
-        sampling = process.rows.sampling
-        return cls(
-            points=process.rows.U.tolist(),
-            sloped=process.rows.sloped.tolist(),
-            seen=process.z.tolist(),
-            noise=process.rows.noise.tolist(),
-            sampling=sampling.tolist() if sampling.any() else [],
-            offset=process.offset,
-            scale=process.scale,
-            theta=process.theta.tolist(),
-            draws=process.draws.tolist(),
-            weights=process.weights.tolist(),
-            widening=process.widening,
-            rough=process.rough.tolist(),
-        )
+        rows = _lists(process.rows)
+        sampled = process.rows.sampling.any()
+        rows |= {"points": rows["U"], "sampling": rows["sampling"] if sampled else []}
+        return cls(**rows, seen=process.z.tolist(), **_lists(process))
 
     def value(self) -> Process:
         """Rebuild the process."""
-        sloped = np.array(self.sloped, dtype=np.int_)
-        sampling = np.array(self.sampling or [0.0])
-        rows = Rows(np.array(self.points), sloped, np.array(self.noise), sampling)
-        return Process(
-            rows,
-            np.array(self.seen),
-            self.offset,
-            self.scale,
-            np.array(self.theta),
-            np.array(self.draws),
-            np.array(self.weights),
-            self.widening,
-            np.array(self.rough),
+        known = self.arrays()
+        rows = Rows(
+            known.pop("points"),
+            known.pop("sloped").astype(np.int_),
+            known.pop("noise"),
+            np.array(self.sampling or [0.0]),
         )
+        del known["sampling"]
+        return Process(rows, known.pop("seen"), **known)
 
 
 # A merge whose weights are this near to those of a merge of groups is that merge.
@@ -207,7 +187,7 @@ class LinkRecord(Frozen):
         return Link(lower, math.inf if self.upper is None else self.upper)
 
 
-class SurrogateRecord(Frozen):
+class SurrogateRecord(_Shaped):
     """The surrogate of a task: ``link(intercept + linear x + x hessian x / 2)``."""
 
     intercept: float
@@ -230,28 +210,26 @@ class SurrogateRecord(Frozen):
     def _shapes(self) -> Self:
         d = len(self.bounds)
         self.link.value()  # whose words they are that refuse an empty range
-        _shaped(self, bounds=(d, 2))
+        self.require(bounds=(d, 2))
         if not all(lower < upper for lower, upper in self.bounds):
             raise ValueError("bounds: the ends do not rise")
         t = n_quadratic_terms(d)
         for part in (self.residual, self.process):
             if part is not None:
-                _shaped(part, points=(len(part.points), d))
-        return _shaped(self, linear=(d,), hessian=(d, d), covariance=(t, t))
+                part.require(points=(len(part.points), d))
+        return self.require(linear=(d,), hessian=(d, d), covariance=(t, t))
 
     @classmethod
     def of(cls, surrogate: Surrogate) -> SurrogateRecord:
         """Build from a surrogate; ``value`` predicts the same, bit for bit."""
         link, left, process = surrogate.link, surrogate.residual, surrogate.process
         return cls(
-            intercept=surrogate.quadratic.intercept,
-            linear=surrogate.quadratic.linear.tolist(),
-            hessian=surrogate.quadratic.hessian.tolist(),
+            **_lists(surrogate.quadratic),
             link=LinkRecord(lower=finite(link.lower), upper=finite(link.upper)),
             bounds=surrogate.bounds.tolist(),
             covariance=[[*map(finite, row)] for row in surrogate.covariance.tolist()],
             quality=Fit.of(asdict(surrogate.quality)),
-            residual=ResidualRecord.of(left) if left is not None else None,
+            residual=ResidualRecord(**_lists(left)) if left is not None else None,
             misfit=finite(surrogate.misfit),
             process=ProcessRecord.of(process) if process is not None else None,
         )

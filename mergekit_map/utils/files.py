@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import math
@@ -18,7 +17,6 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.utils.shutdown import remove, temporary
 
 StrPath: TypeAlias = str | os.PathLike[str]  # what people name a file by
-State: TypeAlias = tuple[int, int, int]  # device, inode and bytes of a file
 _BLOCK = 1 << 22  # bytes read at a time
 _LONGEST = 48  # letters of a name that the name of its partial file begins with
 
@@ -44,37 +42,19 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise unwritable(path, error) from None
 
 
-def append_durably(path: Path, data: bytes, known: State | None = None) -> State:
+def append_durably(path: Path, data: bytes) -> None:
     """Append to a file and flush it to the disk.
-
-    Returns the state of the file, assuming that nobody else changed it since ``known``.
-    A known file that was deleted is not created again.
 
     Raises:
         ArtifactError: the disk is full, for example.
     """
-    absent = os.O_CREAT if known is None else 0
     try:
-        with open(path, "ab", opener=functools.partial(_open, absent)) as file:
-            opened = os.fstat(file.fileno())
+        with path.open("ab") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        if known is not None and isinstance(error, FileNotFoundError):
-            return known
         raise unwritable(path, error) from None
-    device, inode, size = known or (opened.st_dev, opened.st_ino, opened.st_size)
-    return device, inode, size + len(data)
-
-
-def state_of(path: Path) -> State | None:
-    """Return the identity and length of a file, which change when it does."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size
 
 
 def written_state(path: StrPath) -> tuple[int, ...]:
@@ -204,10 +184,6 @@ def whole_folder(target: Path) -> Iterator[Path]:
         yield partial
         partial.chmod(0o755)  # until then nobody else can read it
         partial.rename(target)
-
-
-def _open(absent: int, path: str, flags: int) -> int:
-    return os.open(path, flags & ~os.O_CREAT | absent, 0o666)
 
 
 def _umask() -> int:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from mergekit_map.evaluation.project import Project
-from mergekit_map.results.front import Amount, Front, HoldoutEvaluation, HoldoutMerge
+from mergekit_map.results.front import UNKNOWN, Front, HoldoutEvaluation, HoldoutMerge
 from mergekit_map.results.gains import best_single
 from mergekit_map.results.log import Evaluation, EvaluationLog, by_merge, merge_key
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import AnswerStore, mean_of
+from mergekit_map.results.samples import AnswerStore, are_of
 from mergekit_map.results.selection import judged
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Candidate, Evaluator, Progress, Study
 from mergekit_map.types import BASE, SOUP
 from mergekit_map.workflows.item_comparison import Itemised, compare_items, itemise
-
-_ROUNDING = 1e-9  # between a value and the same from its records
 
 
 class SplitEvaluator(Evaluator, Protocol):
@@ -116,17 +113,11 @@ def _held_out_merge(found: Mapping[str, Evaluation], label: str | None) -> Holdo
     return HoldoutMerge(
         label=label,
         coefficients=dict(next(iter(found.values())).coefficients),
-        measured={
-            task: Amount(value=e.value, stderr=e.stderr) for task, e in found.items()
-        },
+        measured={task: e.reading for task, e in found.items()},
     )
 
 
 def _read(records: AnswerStore, merge: HoldoutMerge, task: str) -> Itemised | None:
     answers = records.read(merge.coefficients, task)
-    if task not in merge.measured or answers is None:
-        return None
-    value = merge.measured[task].value
-    # Others are of another machine, or were written by hand.
-    same = math.isclose(mean_of(answers), value, rel_tol=_ROUNDING)
-    return itemise(answers) if same else None
+    measured = merge.measured.get(task, UNKNOWN)
+    return itemise(answers) if are_of(answers, measured) else None

@@ -15,7 +15,12 @@ from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.log import Evaluation, Role, merge_key
 from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import answers_of, mean_of, read_sample_file
+from mergekit_map.results.samples import (
+    answers_of,
+    are_of,
+    mean_of,
+    read_sample_file,
+)
 from mergekit_map.results.selection import judged
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import Answers
@@ -24,8 +29,6 @@ from mergekit_map.utils.files import digest
 # A folder of records, and the coefficients that those of a merge are filed under.
 Place: TypeAlias = tuple[Path, Mapping[str, float]]
 
-# Between a value and the same from its records, which are summed in another order.
-_ROUNDING = 1e-9
 # What rivals of a search measured is no part of it.
 _RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
 
@@ -55,9 +58,8 @@ class Records:
 
 @dataclass(frozen=True, eq=False)
 class Itemised:
-    """A value, and the influence of each item on it."""
+    """The influence of each item on a value."""
 
-    value: float
     items: tuple[tuple[str, int], ...]  # the part of a group, and the item in all
     influences: FloatArray  # (n,) in the unit of the value
 
@@ -83,17 +85,10 @@ def with_differences(
 
 
 def _read(name: str, measured: Reading, place: Place) -> Itemised | None:
-    if measured.value is None:
-        return None
     folder, coefficients = place
     content = read_sample_file(folder / name, coefficients)
     answers = answers_of(content)
-    found = itemise(answers, _parts(content)) if answers else None
-    # Other records are of another definition of the task, or of another machine.
-    rounding = {"rel_tol": _ROUNDING, "abs_tol": _ROUNDING * (measured.stderr or 0.0)}
-    if found is None or not math.isclose(found.value, measured.value, **rounding):
-        return None
-    return found
+    return itemise(answers, _parts(content)) if are_of(answers, measured) else None
 
 
 def _parts(content: Mapping[str, Any]) -> list[str]:
@@ -112,23 +107,22 @@ def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | 
     """
     names = np.array([""] * len(answers.ids) if parts is None else parts)
     counts = np.unique(names, return_counts=True)[1]
+    value = mean_of(answers)
     if len(names) != len(answers.ids) or not len(counts) or min(counts) < 2:
+        return None
+    if not math.isfinite(value):
         return None
     values, weights = np.array(answers.values), np.array(answers.weights)
     residuals = values.copy()
     for name in np.unique(names):
         part = names == name
         residuals[part] -= np.average(values[part], weights=weights[part])
-    try:
-        value = mean_of(answers)
-    except OverflowError:
-        return None
     slope = value if answers.exponential else 1.0
     influences = slope * weights * residuals / weights.sum()
-    if not np.isfinite([value, *influences]).all():
+    if not np.isfinite(influences).all():
         return None
     items = tuple(zip(names.tolist(), answers.ids, strict=True))
-    return Itemised(value, items, influences)
+    return Itemised(items, influences)
 
 
 def compare_items(known: Sequence[Itemised | None]) -> Differences | None:

@@ -179,7 +179,7 @@ def _measure_checkpoint(
     """
     study, merge = project.study(), point.coefficients
     with open_log(run.log, run.lock) as log:
-        log.tell(events.measured)
+        log.listener = events.measured
         known = _searched_tasks(study, merge, log)
         new = [task for task in study.tasks if task not in known]
         # A single item of a search is of the merge that the search made.

@@ -151,7 +151,7 @@ def _opened_run(
         reuse_measurements(study, log, folder, told.notice, changed)
         add_imported(study, log, imported, told.notice)
         told.start(started(project, study, run, log), study)
-        log.tell(told.measured)
+        log.listener = told.measured
         if few := warn_of_few(study, matching(study, log)):
             told.notice(few)
         early = OutOfOrderResults(folder.early, lambda: log)
@@ -191,13 +191,11 @@ def _write_results(
     recipes: Recipes,
     log: EvaluationLog,
 ) -> None:
-    log.check()
     folder = RunFolder(log.path.parent)
     write_recipes(recipes, front, folder)
     write_soup(project, folder)
     write_record(folder.surrogates, surrogates)
     save_front(front, folder)
-    log.check()
     write_record(folder.manifest, _manifest(project, project.study()))
     remove_partial_front(folder)
 

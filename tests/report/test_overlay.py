@@ -21,14 +21,13 @@ from mergekit_map.report.overlay import (
     joint_box,
 )
 from mergekit_map.results.finished import read_finished
-from mergekit_map.results.samples import Items
+from mergekit_map.types import Answers
 
 Make = Callable[[str], Path]
 
 
-def items(values: Any) -> Items:
-    known = {("", i): float(value) for i, value in enumerate(values)}
-    return Items(known, dict.fromkeys(known, 1.0))
+def items(values: Any) -> Answers:
+    return Answers(tuple(range(len(values))), tuple(values), (1.0,) * len(values))
 
 
 def copied(run: Path, folder: Path) -> Path:

@@ -13,8 +13,9 @@ import pytest
 from mergekit_map.report.data import report_content
 from mergekit_map.results.answer import answer
 from mergekit_map.results.finished import FinishedSearch, read_finished
+from mergekit_map.results.front import Merge
 from mergekit_map.results.samples import write_samples
-from mergekit_map.types import Measurement
+from mergekit_map.types import Answers, Measurement
 
 Make = Callable[[str], Path]
 
@@ -53,7 +54,7 @@ def test_items_are_counted_against_every_anchor_and_say_no_text(
     task, metric = next(iter(run.front.metrics.items()))
     folder = again.folder.samples(again.manifest.merge) / task
     for merge in (point, *run.front.anchors):
-        write_records(folder, merge.coefficients, merge.measured[task].value)
+        write_records(folder, merge, task, again.manifest.definitions[task])
 
     content = content_of(again)
 
@@ -69,10 +70,12 @@ def test_items_are_counted_against_every_anchor_and_say_no_text(
     assert "a secret" not in json.dumps(content)
 
 
-def write_records(folder: Path, coefficients: dict[str, float], value: float) -> None:
+def write_records(folder: Path, merge: Merge, task: str, definition: str) -> None:
     """Write records of four documents that all say the same."""
-    records = tuple(
-        {"document": i, "value": value, "text": "a secret"} for i in range(4)
+    value = merge.measured[task].value
+    assert value is not None
+    answers = Answers((0, 1, 2, 3), (value,) * 4, (1.0,) * 4)
+    measured = Measurement(
+        value, 0.0, 4, samples=({"text": "a secret"},), answers=answers
     )
-    measured = Measurement(value=value, stderr=0.0, n=4, samples=records)
-    write_samples(folder, coefficients, measured)
+    write_samples(folder, merge.coefficients, measured, definition)

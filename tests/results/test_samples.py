@@ -12,22 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mergekit_map.results.samples import (
-    NO_ITEMS,
-    AnswerStore,
-    Items,
-    mean_of,
-    read_items,
-    won_items,
-)
+from mergekit_map.results.front import UNKNOWN, Reading
+from mergekit_map.results.samples import AnswerStore, are_of, mean_of, won_items
 from mergekit_map.types import Answers, Measurement, Metric
 
 SCORE, LOSS = Metric(True, 0, 1), Metric(False, 0, None)
 
 
-def items(*values: float) -> Items:
-    known = {("", i): value for i, value in enumerate(values)}
-    return Items(known, dict.fromkeys(known, 1.0))
+def items(*values: float) -> Answers:
+    return Answers(tuple(range(len(values))), values, (1.0,) * len(values))
 
 
 def test_what_one_wins_the_other_loses_and_a_loss_turns_it_around() -> None:
@@ -52,65 +45,20 @@ def test_items_are_compared_that_both_were_measured_on() -> None:
 
     assert found is not None
     assert (found.won, found.lost, found.level) == (1, 0, 1)
-    assert won_items(items(1), NO_ITEMS, SCORE) is None
+    assert won_items(items(1), None, SCORE) is None
 
 
-ANSWERS = {"ids": [2, 5], "values": [1.0, 4.0], "weights": [3.0, 1.0]}
-# What a file of records holds, and the value that these are of.
-RECORDS: list[tuple[dict[str, Any], float, list[float]]] = [
-    ({"answers": {**ANSWERS, "exponential": False}}, 1.75, [1, 4]),
-    ({"answers": {**ANSWERS, "exponential": True}}, math.exp(1.75), [1, 4]),
-    (
-        {
-            "samples": [
-                {"block": 0, "loss": 1.0, "tokens": 30},
-                {"block": 1, "loss": 2.0, "tokens": 10},
-            ]
-        },
-        1.25,
-        [1, 2],
-    ),
-    (
-        {"samples": [{"document": i, "value": v} for i, v in enumerate([1, 0, 0])]},
-        1 / 3,
-        [1, 0, 0],
-    ),
-    (
-        {
-            "samples": [
-                {"task": "mc", "doc_id": i, "doc_hash": "x", "acc": acc}
-                for i, acc in enumerate([1.0, 0.0])
-            ]
-        },
-        0.5,
-        [1, 0],
-    ),
-]
-
-
-@pytest.mark.parametrize(("content", "value", "values"), RECORDS)
-def test_reads_what_tasks_record(
-    content: dict[str, Any], value: float, values: list[float]
+@pytest.mark.parametrize(("exponential", "value"), [(False, 1.75), (True, 5.75460268)])
+def test_scores_are_of_the_value_that_is_their_mean(
+    exponential: bool, value: float
 ) -> None:
-    assert list(read_items(content, value).values.values()) == values
-    # Of another value these are not the records.
-    assert read_items(content, value + 0.01) is NO_ITEMS
+    answers = Answers((2, 5), (1.0, 4.0), (3.0, 1.0), exponential)
 
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {},
-        {"samples": []},
-        {"samples": ["a text"]},
-        {"samples": [{"text": "a"}]},
-        {"samples": [{"loss": None, "block": 0, "tokens": 1}]},
-        {"answers": {"ids": [1]}},
-        {"answers": {**ANSWERS, "weights": [0, 0], "exponential": False}},
-    ],
-)
-def test_records_of_another_form_say_nothing(content: dict[str, Any]) -> None:
-    assert read_items(content, 1.0) is NO_ITEMS
+    assert are_of(answers, Reading.of(mean_of(answers), None))
+    assert mean_of(answers) == pytest.approx(value)
+    assert not are_of(answers, Reading.of(value + 0.01, 0.1))
+    assert not are_of(answers, UNKNOWN)
+    assert not are_of(None, Reading.of(value, 0.1))
 
 
 MERGE = {"a": 0.1, "b": 0.7}
