@@ -26,12 +26,13 @@ from transformers import PreTrainedModel
 from mergekit_map.compare.baselines import elected, has_base, task_arithmetic
 from mergekit_map.compare.measured_log import Rivals
 from mergekit_map.config.schema import SearchSpec
+from mergekit_map.config.yaml_file import put
 from mergekit_map.errors import EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import InMemory
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import resident_merge
-from mergekit_map.merging.space import Coefficient, MergeSpace, build_space, put
+from mergekit_map.merging.space import Coefficient, MergeSpace, build_space
 from mergekit_map.models.files import find_model
 from mergekit_map.results.log import EvaluationLog, evaluation_key
 from mergekit_map.search.measure import matching

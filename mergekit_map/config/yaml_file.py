@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -89,6 +91,35 @@ def existing(content: Any, key: KeyPath) -> KeyPath:
             continue
         place.append(part)
     return tuple(place)
+
+
+def put(config: Any, place: Sequence[Any], value: Any) -> None:
+    """Set a value in nested mappings and lists; create missing ones on the way."""
+    for part, following in itertools.pairwise(place):
+        if isinstance(part, str) and config.get(part) is None:
+            config[part] = [] if isinstance(following, int) else {}
+        config = config[part]
+    config[place[-1]] = value
+
+
+def filled(
+    config: MergeConfig,
+    places: Mapping[str, Iterable[Sequence[Any]]],
+    remainder: Iterable[Sequence[Any]],
+    values: Mapping[str, float],
+) -> dict[str, Any]:
+    """Return a configuration with values in their places, all by name.
+
+    At the places of the remainder is 1 minus the sum of all.
+    """
+    found, rest = copy.deepcopy(dict(config)), 1.0
+    for name, own in places.items():
+        rest -= values[name]
+        for place in own:
+            put(found, place, float(values[name]))
+    for place in remainder:
+        put(found, place, rest)
+    return found
 
 
 def read_yaml(path: Path) -> YamlFile:

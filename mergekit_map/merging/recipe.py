@@ -6,7 +6,6 @@ method and settings.
 
 from __future__ import annotations
 
-import copy
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +15,10 @@ from typing import Any
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.yaml_file import MergeConfig, yaml_text
+from mergekit_map.config.yaml_file import MergeConfig, filled, yaml_text
 from mergekit_map.merging.methods import builtin_method
 from mergekit_map.merging.multi_stage_merge import by_stage_name
-from mergekit_map.merging.space import MergeSpace, put
+from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.files import fingerprint
 from mergekit_map.models.references import (
     map_references,
@@ -148,23 +147,16 @@ def recipe_digest(identity: Identity, coefficients: Mapping[str, float]) -> str:
     The digest contains the content of models, not their paths. Models of weight 0 are
     left out where the merge is the same, bit for bit, without them.
     """
-    config: Any = copy.deepcopy(identity["configuration"])
-    searched: Any = identity["coefficients"]
-    remainder: Any = identity["remainder"]
-    rest = 1.0
-    for name, places in searched.items():
-        rest -= coefficients[name]
-        for place in places:
-            put(config, place, float(coefficients[name]))
-    for place in remainder:
-        put(config, place, rest)
-    filled: Identity = {**identity, "configuration": config}
-    recipe = _by_content(filled)
+    config: Any = identity["configuration"]
+    places: Any = identity["coefficients"]
+    rest: Any = identity["remainder"]
+    config = filled(config, places, rest, coefficients)
+    recipe = _by_content({**identity, "configuration": config})
     most = _most_in_order(identity)
     if identity["dtype"] and recipe.get("base_model") and not recipe.keys() & _SHARED:
         recipe = _without_zeros(recipe, most)
     apart = {"models", "coefficients", "remainder"}
-    kept = {key: filled[key] for key in filled.keys() - apart}
+    kept = {key: identity[key] for key in identity.keys() - apart}
     return digest({**kept, "configuration": recipe})
 
 

@@ -10,7 +10,6 @@ configuration.
 from __future__ import annotations
 
 import copy
-import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import numpy as np
 from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.tasks import RESERVED
-from mergekit_map.config.yaml_file import KeyPath, MergeConfig
+from mergekit_map.config.yaml_file import KeyPath, MergeConfig, filled
 from mergekit_map.errors import nearest
 from mergekit_map.merging.validation import ModelEntry, method_spec, model_entries
 from mergekit_map.models.references import short_names
@@ -75,15 +74,8 @@ class MergeSpace:
 
     def config(self, values: Mapping[str, float]) -> MergeConfig:
         """Return a configuration for stock mergekit with these values."""
-        config = copy.deepcopy(dict(self.template))
-        rest = 1.0
-        for coefficient in self.coefficients:
-            rest -= values[coefficient.name]
-            for place in coefficient.places:
-                put(config, place, float(values[coefficient.name]))
-        for place in self.remainder:
-            put(config, place, rest)
-        return config
+        places = {c.name: c.places for c in self.coefficients}
+        return filled(self.template, places, self.remainder, values)
 
     def named(self, vector: FloatArray) -> dict[str, float]:
         """Turn a row of a design (d,) into named coefficients."""
@@ -251,12 +243,3 @@ def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Prob
     ]
     ends = [search.bounds_of(name) for name in names]
     return np.array(ends, dtype=np.float64), problems
-
-
-def put(config: Any, place: KeyPath, value: Any) -> None:
-    """Set a value in nested mappings and lists; create missing ones on the way."""
-    for part, following in itertools.pairwise(place):
-        if isinstance(part, str) and config.get(part) is None:
-            config[part] = [] if isinstance(following, int) else {}
-        config = config[part]
-    config[place[-1]] = value

@@ -23,9 +23,9 @@ from mergekit.plan import MergePlanner
 from pydantic import ValidationError
 
 from mergekit_map.config.problems import Problem, in_words
-from mergekit_map.config.yaml_file import MergeConfig
+from mergekit_map.config.yaml_file import MergeConfig, put
 from mergekit_map.merging.checkpoint import REFUSALS
-from mergekit_map.merging.space import MergeSpace, put
+from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.validation import model_entries
 from mergekit_map.models.references import models_with_adapter
 

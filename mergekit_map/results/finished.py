@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mergekit_map.results.front import Front, pairs
+from mergekit_map.results.front import Front
 from mergekit_map.results.log import (
     Evaluation,
     Key,
@@ -64,19 +64,8 @@ def read_finished(run: Path) -> FinishedSearch:
         manifest=folder.read_manifest(),
         front=front,
         surrogates=read_surrogates(folder.surrogates, front).values() if fitted else {},
-        evaluations=_evaluations(_folder_of_log(folder, front), front),
+        evaluations=_evaluations(folder.of_points(front), front),
     )
-
-
-def _folder_of_log(folder: RunFolder, front: Front) -> RunFolder:
-    """Return the folder whose log holds the measurements of the merges of the front.
-
-    Where nested MAP merges checkpoints, it is the folder of the last pair. A single
-    model is no merge of that pair: it has no coefficients in the front.
-    """
-    if front.order is None or front.groups:
-        return folder
-    return folder.pair(len(pairs(front.order)))
 
 
 def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:

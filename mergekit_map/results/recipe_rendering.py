@@ -7,20 +7,19 @@ of the first.
 
 from __future__ import annotations
 
-import copy
-import itertools
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
 
 from mergekit_map._version import __version__
-from mergekit_map.config.yaml_file import yaml_text
+from mergekit_map.config.yaml_file import filled, yaml_text
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.front import Front, pairs, recipe_name
+from mergekit_map.models.references import map_references
+from mergekit_map.results.front import Front, recipe_name
 from mergekit_map.results.run_folder import RunFolder
 
 Document: TypeAlias = dict[str, Any]
@@ -54,20 +53,16 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
     Raises:
         ArtifactError: it is missing, damaged, or of other coefficients or settings.
     """
-    text, identity = folder.read_recipe(index), _identity(folder, front)
+    text, coefficients = folder.read_recipe(index), front.points[index].coefficients
+    identity = folder.of_points(front).read_manifest().identity
     try:
         *stages, config = documents(text)
-        wanted = copy.deepcopy(identity["configuration"])
-        wanted["merge_method"] = identity["method"]
-        kept = ("dtype", "out_dtype")
-        wanted |= {key: identity[key] for key in kept if identity[key]}
-        for place, number in _numbers(identity, front.points[index].coefficients):
-            if (found := _at(config, place)) != number:
-                key = ".".join(map(str, place))
-                raise ValueError(f"{key} is {found!r}, and {number} in its front")
-            _put(wanted, place, number)
-        if not stages and not _same(wanted, config, identity["models"]):
-            raise ValueError("its settings are not those that were searched")
+        searched: Any = identity["configuration"]
+        kept = {k: identity[k] for k in ("dtype", "out_dtype") if identity[k]}
+        searched = {**searched, "merge_method": identity["method"], **kept}
+        wanted = _filled(config if stages else searched, identity, coefficients)
+        if _without_models(wanted) != _without_models(config):
+            raise ValueError("its coefficients or settings are others")
     except DAMAGES as error:
         raise ArtifactError(
             f"{folder.recipe(index)} is not the recipe of point {index} that "
@@ -77,50 +72,15 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
     return text
 
 
-def _numbers(
-    identity: Mapping[str, Any], coefficients: Mapping[str, float]
-) -> Iterator[tuple[Sequence[Any], float]]:
-    """Yield each place with its number: 1 minus the sum of all at the remainder's."""
-    rest = 1.0
-    for name, places in identity["coefficients"].items():
-        rest -= coefficients[name]
-        yield from ((place, coefficients[name]) for place in places)
-    yield from ((place, rest) for place in identity.get("remainder", ()))
+def _filled(
+    config: Document, identity: Mapping[str, Any], coefficients: Mapping[str, float]
+) -> Document:
+    rest = identity.get("remainder", ())
+    return filled(config, identity["coefficients"], rest, coefficients)
 
 
-def _at(config: Any, place: Sequence[Any]) -> Any:
-    try:
-        for part in place:
-            config = config[part]
-    except (LookupError, TypeError):
-        raise ValueError(f"{'.'.join(map(str, place))} is not there") from None
-    return config
-
-
-def _put(config: Any, place: Sequence[Any], number: float) -> None:
-    """Set a number; create the keys that are missing."""
-    for part, following in itertools.pairwise(place):
-        if isinstance(part, str) and config.get(part) is None:
-            config[part] = [] if isinstance(following, int) else {}
-        config = config[part]
-    config[place[-1]] = number
-
-
-def _same(wanted: Any, given: Any, models: Mapping[str, Any]) -> bool:
-    """Whether two configurations are equal except for the paths of models."""
-    match wanted, given:
-        case dict(), dict():
-            return wanted.keys() == given.keys() and all(
-                _same(value, given[key], models) for key, value in wanted.items()
-            )
-        case list(), list():
-            return len(wanted) == len(given) and all(
-                _same(one, other, models)
-                for one, other in zip(wanted, given, strict=True)
-            )
-        case str(), str() if wanted in models:
-            return True
-    return bool(wanted == given)
+def _without_models(config: Document) -> Document:
+    return dict(map_references(config, lambda _: ""))
 
 
 def further_recipe(folder: RunFolder, front: Front) -> str:
@@ -129,8 +89,8 @@ def further_recipe(folder: RunFolder, front: Front) -> str:
     Raises:
         ArtifactError: the manifest or the recipe is damaged.
     """
-    text = folder.read_recipe(0)
-    index, identity = len(front.points) - 1, _identity(folder, front)
+    text, index = folder.read_recipe(0), len(front.points) - 1
+    identity = folder.of_points(front).read_manifest().identity
     return recipe_like(text, folder.recipe(0), identity, front, index)
 
 
@@ -144,10 +104,7 @@ def recipe_like(
     """
     try:
         *stages, config = documents(text)
-        for place, number in _numbers(identity, front.points[index].coefficients):
-            if isinstance(_at(config, place), dict | list | str):
-                raise ValueError(f"no number at {list(place)}")
-            _put(config, place, number)
+        config = _filled(config, identity, front.points[index].coefficients)
     except DAMAGES as error:
         raise ArtifactError(
             f"{path} is no recipe of this search ({error}), so point {index} cannot "
@@ -162,20 +119,14 @@ def recipe_like(
 
 def naming_its_place(recipe: str, folder: RunFolder, index: int) -> str:
     """Update the run folder's path in the command of a recipe."""
-
-    def present(line: re.Match[str]) -> str:
-        try:
-            words = shlex.split(line[2])
-        except ValueError:
-            return line[0]
-        if words[:1] not in (["mergekit-yaml"], ["mergekit-multi"]) or len(words) < 2:
-            return line[0]
-        words[1] = str(folder.recipe(index))
-        if "--intermediate-dir" in words[:-1]:
-            words[words.index("--intermediate-dir") + 1] = str(folder.merged)
-        return f"{line[1]}{shlex.join(words)}"
-
-    return re.sub(r"^(# Merge it with: )(.*)$", present, recipe, flags=re.MULTILINE)
+    for before, path in (
+        (r"mergekit-\w+ ", folder.recipe(index)),
+        (r".* --intermediate-dir ", folder.merged),
+    ):
+        words = rf"^(# Merge it with: {before})(?:'[^']*'|\S)+"
+        named = shlex.quote(str(path)).replace("\\", r"\\")
+        recipe = re.sub(words, rf"\g<1>{named}", recipe, flags=re.MULTILINE)
+    return recipe
 
 
 def recipe_comments(front: Front, index: int) -> list[str]:
@@ -189,17 +140,3 @@ def recipe_comments(front: Front, index: int) -> list[str]:
         measured = point.measured[task].value
         lines.append(text if measured is None else f"{text}, measured {measured:.6g}")
     return lines
-
-
-def _identity(folder: RunFolder, front: Front) -> Mapping[str, Any]:
-    """Return the identity of the merges of a front.
-
-    Where nested MAP merges checkpoints, coefficients are those of the last pair.
-    """
-    identity: Mapping[str, Any] = folder.read_manifest().identity
-    if front.order is not None and set(identity["coefficients"]) != set(
-        front.coefficients
-    ):
-        last = folder.pair(len(pairs(front.order)))
-        identity = last.read_manifest().identity
-    return identity

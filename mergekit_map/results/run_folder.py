@@ -21,7 +21,7 @@ from mergekit_map.config.engines import EngineSpec
 from mergekit_map.config.schema import BackendSpec
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.front import Front, recipe_name
+from mergekit_map.results.front import Front, pairs, recipe_name
 from mergekit_map.results.records import (
     STATE,
     Identity,
@@ -140,6 +140,16 @@ class RunFolder:
     def pair(self, number: int) -> RunFolder:
         """Return the folder of a pair of nested MAP, counted from 1."""
         return RunFolder(self.state / "nested" / f"pair-{number}")
+
+    def of_points(self, front: Front) -> RunFolder:
+        """Return the folder whose manifest and log are of the points of its front.
+
+        Where nested MAP merges checkpoints, it is the folder of the last pair. A single
+        model is no merge of that pair: it has no coefficients in the front.
+        """
+        if front.order is None or front.groups:
+            return self
+        return self.pair(len(pairs(front.order)))
 
     def finished_pairs(self) -> list[RunFolder]:
         """List the folders of pairs whose search is finished."""

@@ -53,11 +53,11 @@ def test_a_recipe_is_read_wherever_its_models_lie(folder: RunFolder) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("weight: 0.01", "weight: 0.02", "models.0.weight is 0.02, and 0.01 in its"),
-        ("linear", "ties", "its settings are not those that were searched"),
+        ("weight: 0.01", "weight: 0.02", "its coefficients or settings are others"),
+        ("linear", "ties", "its coefficients or settings are others"),
         ("weight: 0.5", "weight: &w 0.5\nx: *w", "an alias in it"),
         ("merge_method: linear", "[" * 5000, "it is nested too deep"),
-        ("- model: other\n  weight: 0.5", "", "models.1.weight is not there"),
+        ("- model: other\n  weight: 0.5", "", "its coefficients or settings are"),
     ],
 )
 def test_a_recipe_of_another_merge_is_refused(
