@@ -144,8 +144,7 @@ class Searched:
 
     def utilities(self, merges: Sequence[Mapping[str, float]]) -> FloatArray:
         """Read what was measured of merges, larger is better; (n, m)."""
-        log = EvaluationLog(RunFolder(self.path).log, self.log)
-        return read_utilities(self.project.study(), log, merges)
+        return read_utilities(self.project.study(), self.log, merges)
 
 
 @dataclass(frozen=True)

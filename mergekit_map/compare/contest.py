@@ -236,7 +236,9 @@ def r_squared_scores(
     return RSquared(tasks, over.mean, over.std)
 
 
-def read_utilities(study: Study, log: EvaluationLog, merges: Points) -> FloatArray:
+def read_utilities(
+    study: Study, log: Iterable[Evaluation], merges: Points
+) -> FloatArray:
     """Read the metrics of merges, on all documents.
 
     (k, m), larger is better, NaN if unknown.
