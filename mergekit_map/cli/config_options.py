@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,25 +16,23 @@ from mergekit_map.cli.options import (
     PATH,
     SELECTION_OPTIONS,
     Decorator,
-    check_paths,
+    beside,
     key_option,
-    text,
     with_options,
 )
 from mergekit_map.config.option_lines import PASSING, WRITTEN, is_unedited, signed
 from mergekit_map.config.presets import PRESETS
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.errors import ArtifactError
-from mergekit_map.utils.files import scratch_folder, write_atomically
+from mergekit_map.errors import ArtifactError, ConfigError
+from mergekit_map.utils.files import refuse_existing, scratch_folder, write_atomically
 
 _METHOD = "task_arithmetic"
 _DENSE = {_METHOD, "linear"}
 
 
-def option_names(given: dict[str, Any]) -> list[str]:
+def option_names(given: Mapping[str, Any]) -> list[str]:
     """List the options of models and tasks that were given."""
-    named = {"models": "model", "texts": "text", "benchmarks": "task"}
-    return [f"--{named.get(name, name)}" for name in given if given[name]]
+    return [f"--{name}" for name, value in given.items() if value]
 
 
 def config_or_options(target: str | None = None) -> Decorator:
@@ -45,7 +43,7 @@ def config_or_options(target: str | None = None) -> Decorator:
     from options is written beside the target, or to a temporary file without one.
     """
     arguments = [click.argument("configs", nargs=-1, type=PATH, metavar="[CONFIG]")]
-    overriding: dict[str, Decorator] = {}
+    overriding: Mapping[str, Mapping[str, Decorator]] = {}
     if target is not None:
         arguments.append(click.argument(target, type=FOLDER))
         overriding = _SETTINGS
@@ -54,16 +52,22 @@ def config_or_options(target: str | None = None) -> Decorator:
         @functools.wraps(command)
         def begin(configs: tuple[Path, ...], **rest: Any) -> Any:
             given = {name: rest.pop(name) for name in NEW_MERGE_OPTIONS}
-            blocks = _blocks({name: rest.pop(name) for name in overriding})
+            settings = {
+                block: {k: v for k in keys if (v := rest.pop(k)) is not None}
+                for block, keys in overriding.items()
+            }
+            config = _config_of(configs, option_names(given), target)
+            place = None
             if target is not None:
-                rest["settings"] = blocks
-            config = _config_of(configs, given, target)
-            check_paths(out=rest.get("out"))  # before a file is written beside it
-            written = _written(given, blocks, rest.get(str(target)))
+                place, rest["settings"] = rest[target], settings
+            if "out" in rest:
+                refuse_existing(rest["out"])  # before a file is written beside it
+            written = _written(given, settings, place)
             with nullcontext(config) if config else written as path:
                 return command(config=path, **rest)
 
-        options = [*NEW_MERGE_OPTIONS.values(), *overriding.values()]
+        options = [*NEW_MERGE_OPTIONS.values()]
+        options += [option for keys in overriding.values() for option in keys.values()]
         return with_options([*arguments, *options])(begin)
 
     return add
@@ -82,17 +86,17 @@ def new_config_text(
         click.UsageError: models, or with ``measured`` tasks, are missing.
         ConfigError: a file or a benchmark is not there.
     """
-    if not given["models"]:
+    if not given["model"]:
         raise click.UsageError(
             "Missing option '--model': what is merged; once for each."
         )
-    if measured and not given["texts"] and not given["benchmarks"]:
+    if measured and not given["text"] and not given["task"]:
         raise click.UsageError(
             "Missing option '--text' or '--task': what the merge should do well on."
         )
     from mergekit_map.config import template
 
-    base = given["base"] or template.base_of_adapters(given["models"])
+    base = given["base"] or template.base_of_adapters(given["model"])
     method = given["method"] or _METHOD
     if base is None and method == _METHOD:
         raise click.UsageError(
@@ -103,28 +107,17 @@ def new_config_text(
             f"--density: {method} drops no weights; leave it out, or choose a method "
             "that does, such as --method ties"
         )
-    tasks = template.new_tasks(given["texts"], given["benchmarks"])
+    tasks = template.new_tasks(given["text"], given["task"])
     merge = template.NewMerge(
-        given["models"], base, method, given["dtype"], given["density"]
+        given["model"], base, method, given["dtype"], given["density"]
     )
     return template.new_config(merge, tasks, [title], settings or {})
 
 
-def _blocks(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the given settings by their place in the map block."""
-    blocks: dict[str, dict[str, Any]] = {}
-    for name, value in settings.items():
-        if value is not None:
-            block = "select" if name in SELECTION_OPTIONS else "search"
-            blocks.setdefault(block, {})[name] = value
-    return blocks
-
-
 def _config_of(
-    configs: tuple[Path, ...], given: dict[str, Any], target: str | None
+    configs: Sequence[Path], stated: Sequence[str], target: str | None
 ) -> Path | None:
     """Return the path of the configuration; None where options replace it."""
-    stated = option_names(given)
     if len(configs) > 1:
         raise click.UsageError(f"Got unexpected extra argument ({configs[1]})")
     if configs and stated:
@@ -138,6 +131,13 @@ def _config_of(
             f"Missing argument {missing}. In the place of CONFIG there may be options: "
             "--base, --model, --text, --task."
         )
+    for config in configs:
+        if config.is_dir():
+            raise ConfigError(f"{config}: is a folder; name the file in it")
+        if not config.exists():
+            like = beside(config, lambda path: path.suffix in {".yml", ".yaml"})
+            hint = like or "check the path"
+            raise ConfigError(f"{config}: there is no such file; {hint}")
     return configs[0] if configs else None
 
 
@@ -157,71 +157,69 @@ def _written(
     place = target.resolve() if target.name in {"", ".."} else target
     config = place.with_name(f"{place.name}.yml")
     before = config.read_text(errors="replace") if config.exists() else None
-    if before != signed(content):
-        if before is not None and not is_unedited(before):
-            command = click.get_current_context().info_name
-            words = ["mergekit-map", str(command), str(config), str(target)]
-            raise ArtifactError(
-                f"{config}, where these options would be written, is another file or "
-                f"was edited, and is left as it is; use it: {shlex.join(words)}, or "
-                "remove it"
-            )
-        write_atomically(config, signed(content))
+    if before is not None and not is_unedited(before):
+        command = click.get_current_context().info_name
+        words = ["mergekit-map", str(command), str(config), str(target)]
+        raise ArtifactError(
+            f"{config}, where these options would be written, is another file or was "
+            f"edited, and is left as it is; use it: {shlex.join(words)}, or remove it"
+        )
+    write_atomically(config, signed(content))
     click.echo(f"wrote {config}", err=True)
     yield config
 
 
-_option = functools.partial(click.option, type=text)
 NEW_MERGE_OPTIONS = {
-    "base": _option(
+    "base": click.option(
         "--base",
         metavar="MODEL",
         help="The model that the others were fine-tuned from, a folder or an id of the "
         "Hub.",
     ),
-    "models": _option(
+    "model": click.option(
         "--model",
-        "models",
         multiple=True,
         metavar="MODEL",
         help="A model to merge, or a LoRA adapter; once for each.",
     ),
-    "texts": _option(
+    "text": click.option(
         "--text",
-        "texts",
         multiple=True,
         metavar="[NAME=]FILE",
         help="Measure the loss on this .txt or .jsonl file; once for each.",
     ),
-    "benchmarks": _option(
+    "task": click.option(
         "--task",
-        "benchmarks",
         multiple=True,
         metavar="NAME",
         help=f"Measure a benchmark ({', '.join(PRESETS)}), or any task "
         "of lm-eval, as TASK:METRIC or TASK:METRIC,FILTER.",
     ),
-    "method": _option(
-        "--method",
-        help=f"The merge method  [default: {_METHOD}]",
-    ),
+    "method": click.option("--method", help=f"The merge method  [default: {_METHOD}]"),
     "density": click.option(
         "--density",
         type=click.FloatRange(0, 1, min_open=True),
         help="Share of each task vector to keep, for methods such as "
         "ties  [default: 0.5 there]",
     ),
-    "dtype": _option(
+    "dtype": click.option(
         "--dtype",
         help="Dtype of the merge  [default: that of the base, or bfloat16]",
     ),
 }
 _SETTINGS = {
-    "evaluations": key_option(SearchSpec, "evaluations", type=click.IntRange(min=1)),
-    "hours": key_option(SearchSpec, "hours", type=click.FloatRange(0, min_open=True)),
-    "holdout": key_option(SearchSpec, "holdout", type=click.FloatRange(0.001, 0.99)),
-    "seed": key_option(SearchSpec, "seed", type=click.IntRange(min=0)),
-    **{name: SELECTION_OPTIONS[name] for name in ("prefer", "require")},
-    "not_worse_than": SELECTION_OPTIONS["not_worse_than"],
+    "search": {
+        name: key_option(SearchSpec, name, type=kind)
+        for name, kind in {
+            "evaluations": click.IntRange(min=1),
+            "hours": click.FloatRange(0, min_open=True),
+            "holdout": click.FloatRange(0.001, 0.99),
+            "seed": click.IntRange(min=0),
+        }.items()
+    },
+    "select": {
+        name: SELECTION_OPTIONS[name]
+        for name in ("prefer", "require", "not_worse_than")
+    },
 }
 new_merge_options = with_options(NEW_MERGE_OPTIONS.values())

@@ -19,14 +19,16 @@ import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from mergekit_map.cli.config_options import NEW_MERGE_OPTIONS
-from mergekit_map.cli.options import Decorator, check_paths, starting
+from mergekit_map.cli.options import starting
+from mergekit_map.cli.output import output_options
 from mergekit_map.types import DTYPES
-from mergekit_map.utils.shutdown import temporary
+
+MakeOptions: TypeAlias = "Callable[[str], MergeOptions]"
 
 _MOST_THREADS = max(64, os.cpu_count() or 1)
 # What mergekit would end with a traceback.
@@ -38,102 +40,49 @@ _TYPES = {
 }
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _SHOWN = {"quiet", "verbosity"}  # options of mergekit in the help of each command
-_SELDOM = {"log_file", "model_paths", "trust_run"}  # ours that errors name
+_SELDOM = {"log", "model_paths", "trust_run"}  # ours that errors name
 _HEAVY = ("torch", "transformers", "mergekit.common")
 
 
 class MergeCommand(click.Command):
-    """A command with mergekit's options, which have a page of help of their own."""
+    """A command with mergekit's options, which have a page of help of their own.
+
+    Its function gets ``make_options``, to be called when it merges: that prints a line
+    on the activity before it imports mergekit.
+    """
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.params += _mergekit_params()
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command with a function in the place of mergekit's options."""
+        given = {name: ctx.params.pop(name) for name in MergeOptions.model_fields}
+        output = output_options()
+        output.quiet, output.verbose = given["quiet"], given["verbosity"] > 0
+        ctx.params["make_options"] = functools.partial(_options_of, given)
+        return super().invoke(ctx)
 
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Write our options, and those of mergekit that matter most."""
-        _write_options(ctx, formatter, "In the place of CONFIG", "Options")
+        hidden = (MergeOptions.model_fields.keys() | _SELDOM) - _SHOWN
+        sections: dict[str, list[Any]] = {"In the place of CONFIG": [], "Options": []}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and param.name not in hidden:
+                new = param.name in NEW_MERGE_OPTIONS
+                records = sections["In the place of CONFIG" if new else "Options"]
+                records.append(param.get_help_record(ctx))
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
 
-def _write_options(
-    ctx: click.Context, formatter: click.HelpFormatter, *titles: str
-) -> None:
-    records: dict[str, list[tuple[str, str]]] = {}
-    for param in ctx.command.get_params(ctx):
-        record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-        if record is not None:
-            records.setdefault(_title(str(param.name)), []).append(record)
-    for title in titles:
-        if title in records:
-            with formatter.section(title):
-                formatter.write_dl(records[title])
-
-
-def _title(option: str) -> str:
-    if option in NEW_MERGE_OPTIONS:
-        return "In the place of CONFIG"
-    if option in _SELDOM:
-        return "Seldom needed"
-    theirs = option in MergeOptions.model_fields and option not in _SHOWN
-    return "Options of mergekit" if theirs else "Options"
-
-
-def _show_mergekit_options(ctx: click.Context, _: click.Parameter, given: Any) -> None:
-    if given:
-        formatter = ctx.make_formatter()
-        _write_options(ctx, formatter, "Options of mergekit", "Seldom needed")
-        click.echo(formatter.getvalue().strip("\n"))
-        ctx.exit()
-
-
-_help_mergekit = click.option(
-    "--help-mergekit",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_mergekit_options,
-    help="Show mergekit's options, which all work here, and exit.",
-)
-
-
-def merging(doing: str, *look: str) -> Decorator:
-    """Add mergekit's options, and print a line before mergekit is imported.
-
-    Args:
-        doing: The first activity of the command, with its arguments in braces.
-        look: The arguments that are paths to check first: config, run, out.
-    """
-
-    def add_options(command: Any) -> Any:
-        @functools.wraps(command)
-        def begin(make: Callable[..., MergeOptions], **arguments: Any) -> Any:
-            check_paths(**{name: arguments[name] for name in look})
-            said = doing.format(**{k: _named(v) for k, v in arguments.items()})
-            merge_options = make(f"{said} and loading mergekit")
-            return command(merge_options, **arguments)
-
-        return lazy_merge_options(begin)
-
-    return add_options
-
-
-def _named(argument: object) -> object:
-    """Return the options' own name for a file that stands for them."""
-    passing = isinstance(argument, Path) and argument.parent in temporary
-    return "the options" if passing else argument
-
-
-def lazy_merge_options(command: Any) -> Any:
-    """Add mergekit's options, as a function that the command calls when it merges.
-
-    The function takes a line on the activity and prints it before it imports mergekit.
-    """
-
-    @functools.wraps(command)
-    def begin(**arguments: Any) -> Any:
-        given = {name: arguments.pop(name) for name in MergeOptions.model_fields}
-        return command(functools.partial(_options_of, given), **arguments)
-
-    with_options = _OPTIONS["add_merge_options"](begin)
-    vars(begin)["__click_params__"] = with_options.__click_params__
-    for param in with_options.__click_params__:
+def _mergekit_params() -> list[click.Parameter]:
+    params = _OPTIONS["add_merge_options"](lambda: None).__click_params__[::-1]
+    for param in params:
         if param.name == "verbosity":
             param.opts.append("--verbose")
             param.help = "Show the details of the answer, and each step."
@@ -141,11 +90,27 @@ def lazy_merge_options(command: Any) -> Any:
             param.opts, param.secondary_opts = ["-q", "--quiet"], ["--no-quiet"]
             param.help, param.show_default = "Print nothing but the result.", False
         param.type = _TYPES.get(param.name, param.type)
-    return _help_mergekit(begin)
+    help_option = click.Option(
+        ["--help-mergekit"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_mergekit_options,
+        help="Show mergekit's options, which all work here, and exit.",
+    )
+    return [*params, help_option]
+
+
+def _show_mergekit_options(ctx: click.Context, _: click.Parameter, given: Any) -> None:
+    if given:
+        formatter = ctx.make_formatter()
+        _OPTIONS["PrettyPrintHelp"].format_options(ctx.command, ctx, formatter)
+        click.echo(formatter.getvalue().strip("\n"))
+        ctx.exit()
 
 
 def _options_of(given: Mapping[str, Any], doing: str) -> MergeOptions:
-    with starting(None if given["quiet"] else doing):
+    with starting(None if given["quiet"] else f"{doing} and loading mergekit"):
         from mergekit import options
 
     merge_options = options.MergeOptions(**given)
@@ -210,6 +175,5 @@ _OPTIONS = _run_options()
 if TYPE_CHECKING:
     from mergekit.options import MergeOptions as MergeOptions
 else:
-    MergeOptions = _OPTIONS[
-        "MergeOptions"
-    ]  # says which there are; commands get the real
+    # It says which options there are; commands get mergekit's own.
+    MergeOptions = _OPTIONS["MergeOptions"]

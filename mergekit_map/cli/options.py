@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
 import re
 import shlex
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,13 +15,13 @@ import click
 from pydantic import BaseModel
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.errors import ArtifactError, ConfigError, MissingModels, alike
-from mergekit_map.utils.files import refuse_existing
+from mergekit_map.errors import ArtifactError, alike
 
 T = TypeVar("T")
 Decorator: TypeAlias = Callable[[Any], Any]
-# Control characters, halves of characters, separators of lines.
-_UNWRITABLE = {"Cc", "Cs", "Zl", "Zp"}
+PATH = click.Path(path_type=Path)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def with_options(options: Iterable[Decorator]) -> Decorator:
@@ -37,64 +35,12 @@ def with_options(options: Iterable[Decorator]) -> Decorator:
     return add
 
 
-def text(value: str) -> str:
-    """Return a value that can stand on a line of a configuration or a recipe."""
-    if not value.strip():
-        raise click.BadParameter(f"a name was expected, got {value!r}")
-    strange = [c for c in value if unicodedata.category(c) in _UNWRITABLE]
-    if strange:
-        raise click.BadParameter(
-            f"{value!r} has a character that no line of text can have "
-            f"({strange[0]!r}); rename it, or write another name"
-        )
-    return value
-
-
-class _Path(click.Path):
-    """A path that fits on a line, as configurations, recipes and pages name it."""
-
-    def convert(
-        self,
-        value: Any,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> Any:
-        return super().convert(text(os.fsdecode(value)), param, ctx)
-
-
-PATH = _Path(path_type=Path)
-FOLDER = _Path(path_type=Path, file_okay=False)
-FILE = _Path(path_type=Path, dir_okay=False)
-
 trust_option = click.option(
     "--trust-run",
     is_flag=True,
     help="Run the code that the configuration of a run folder names: python tasks, "
     "files of lm-eval tasks, backends.",
 )
-
-
-def typed_command() -> str:
-    """Return the running command as it was typed."""
-    words = click.get_current_context().find_root().obj or []
-    return shlex.join(["mergekit-map", *words])
-
-
-def print_missing_models(names: Sequence[str]) -> None:
-    """Print the option to type for missing models that lie elsewhere."""
-    if names:
-        options = MissingModels("", names).options
-        click.echo(f"If they lie elsewhere, type:\n  {typed_command()} {options}")
-
-
-def _model_path(text: str) -> tuple[str, str]:
-    """Parse ``fr=/models/french``."""
-    name, _, folder = text.partition("=")
-    if not name or not folder:
-        raise click.BadParameter(
-            f"write it as NAME=FOLDER, for example fr=/models/fr; got {text!r}"
-        )
-    return name, folder
 
 
 def _unique(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
@@ -106,50 +52,45 @@ def _unique(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
     return values
 
 
-_model_path_option = click.option(
-    "--model-path",
-    "model_paths",
-    multiple=True,
-    metavar="NAME=FOLDER",
-    type=_model_path,
-    callback=lambda _ctx, _param, given: _unique(given),
-    help="Where a model lies now, if not where the configuration says: NAME is its "
-    "last folder there, or its whole path or Hub id. Once for each such model.",
+def pairs_option(
+    *names: str, metavar: str, split: Callable[[str, str], Sequence[str]], help: str
+) -> Decorator:
+    """Return an option of pairs such as ``fr=/models/fr``, given once for each."""
+
+    def parse(text: str) -> tuple[str, str]:
+        key, _, value = split(text, "=")
+        if not key or not value:
+            raise click.BadParameter(f"write it as {metavar}; got {text!r}")
+        return key, value
+
+    return click.option(
+        *names,
+        multiple=True,
+        metavar=metavar,
+        type=parse,
+        callback=lambda _ctx, _param, given: _unique(given),
+        help=help,
+    )
+
+
+model_options = with_options(
+    [
+        pairs_option(
+            "--model-path",
+            "model_paths",
+            metavar="NAME=FOLDER",
+            split=str.partition,
+            help="Where a model lies now, if not where the configuration says: NAME is "
+            "its last folder there, or its whole path or Hub id. Once for each such "
+            "model.",
+        ),
+        trust_option,
+    ]
 )
 
 
-model_options = with_options([_model_path_option, trust_option])
-
-
-def check_paths(
-    *, config: Path | None = None, run: Path | None = None, out: Path | None = None
-) -> None:
-    """Check the paths of a command before anything is imported for it.
-
-    Raises:
-        ArtifactError: there is something where output should go, or no such run folder.
-        ConfigError: there is no such configuration.
-    """
-    if out is not None:
-        refuse_existing(out)
-    if config is not None and not config.exists():
-        like = _beside(config, lambda path: path.suffix in {".yml", ".yaml"})
-        raise ConfigError(
-            f"{config}: there is no such file; {like or 'check the path'}"
-        )
-    if config is not None and config.is_dir():
-        raise ConfigError(f"{config}: is a folder; name the file in it")
-    if run is not None and not run.is_dir():
-        like = _beside(run, lambda path: (path / "evaluations.jsonl").exists())
-        raise ArtifactError(
-            f"{run}: there is no such folder, so there is no finished search; "
-            f"{like or 'check the path,'} or search: mergekit-map search CONFIG "
-            f"{shlex.quote(str(run))}"
-        )
-
-
-def _beside(path: Path, wanted: Callable[[Path], bool]) -> str:
-    """Suggest an existing path like the missing one."""
+def beside(path: Path, wanted: Callable[[Path], bool]) -> str:
+    """Suggest an existing path like the missing one; empty if there is none."""
     with suppress(OSError):
         known = [str(found) for found in path.parent.iterdir() if wanted(found)]
         return alike(str(path), known)
@@ -176,17 +117,25 @@ def starting(doing: str | None = None) -> Iterator[None]:
 
 
 def readable_folder(run: Path) -> Path:
-    """Return the folder to read; print how far an unfinished search is."""
+    """Return the folder to read; print how far an unfinished search is.
+
+    Raises:
+        ArtifactError: there is no such run folder.
+    """
+    if not run.is_dir():
+        like = beside(run, lambda path: (path / "evaluations.jsonl").exists())
+        raise ArtifactError(
+            f"{run}: there is no such folder, so there is no finished search; "
+            f"{like or 'check the path,'} or search: mergekit-map search CONFIG "
+            f"{shlex.quote(str(run))}"
+        )
     from mergekit_map.results.run_folder import RunFolder
 
     folder = RunFolder(run)
-    if not folder.unfinished:
-        if not folder.choosing.exists():
-            return run
-        from mergekit_map.workflows.atomic_selection import repaired_folder
-
-        return repaired_folder(run).path
-    with starting(f"{run} is not finished: reading what is measured"):
+    if not folder.unfinished and not folder.choosing.exists():
+        return run
+    doing = f"{run} is not finished: reading what is measured"
+    with starting(doing if folder.unfinished else f"repairing the choice of {run}"):
         from mergekit_map.results.search_plan import unfinished_in_words
         from mergekit_map.workflows.unfinished import look_at
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from mergekit_map.cli.options import Decorator, with_options
-from mergekit_map.errors import ArtifactError
+from mergekit_map.cli.main import typed_command
+from mergekit_map.cli.options import with_options
 from mergekit_map.utils.text import redact
 
 if TYPE_CHECKING:
     from mergekit_map.results.answer import Answer
     from mergekit_map.results.front import Front
 
-_KEY = "mergekit_map.showing"
+_KEY = "mergekit_map.output"
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -92,21 +92,28 @@ def answer_front(run: Path, front: Front, found: Answer, result: Path) -> None:
     )
 
 
+def _keep(_: click.Context, param: click.Parameter, given: Any) -> None:
+    setattr(output_options(), str(param.name), given)
+
+
+_option = functools.partial(click.option, expose_value=False, callback=_keep)
 _LOG_FILE_AND_JSON = [
-    click.option(
+    _option(
         "--log-file",
-        type=click.Path(path_type=Path, dir_okay=False),
+        "log",
+        type=click.File("a", encoding="utf-8"),
         metavar="FILE",
         help="Also write what is done to FILE, with times, after what is there.",
     ),
-    click.option(
+    _option(
         "--json",
         "as_json",
         is_flag=True,
         help="Print one JSON object for programs; all else goes to standard error.",
     ),
 ]
-_QUIET = click.option(
+# Commands with mergekit's options have its --quiet and --verbose.
+quiet_option = _option(
     "--quiet",
     "-q",
     is_flag=True,
@@ -114,63 +121,42 @@ _QUIET = click.option(
 )
 
 
-def with_output_options(*, quiet: bool = False) -> Decorator:
-    """Add --log-file and --json, and --quiet where the command asks for it.
+def with_output_options(command: Any) -> Any:
+    """Add --log-file and --json, and print the answer; stands above other options."""
 
-    The decorator stands above the other options. Commands with mergekit's options have
-    its --quiet and --verbose.
-    """
-
-    def add(command: Any) -> Any:
-        @functools.wraps(command)
-        def begin(log_file: Path | None, *, as_json: bool, **arguments: Any) -> Any:
-            known = output_options()
-            known.as_json = as_json
-            known.quiet = bool(arguments.get("quiet"))
-            known.verbose = arguments.get("verbosity", 0) > 0
-            if quiet:
-                arguments.pop("quiet")
-            with _logged(known, log_file), _redirected(known):
-                return command(**arguments)
-
-        return with_options([*_LOG_FILE_AND_JSON, *([_QUIET] if quiet else [])])(begin)
-
-    return add
-
-
-@contextlib.contextmanager
-def _logged(known: OutputOptions, path: Path | None) -> Iterator[None]:
-    if path is None:
-        yield
-        return
-    try:
-        known.log = path.open("a", encoding="utf-8")
-    except OSError as error:
-        raise ArtifactError(f"{path} cannot be written: {error}") from None
-    with known.log:
-        known.write(f"started: {' '.join(sys.argv)}")
+    @functools.wraps(command)
+    def begin(**arguments: Any) -> Any:
+        known = output_options()
+        known.write(f"started: {typed_command()}")
         try:
-            yield
+            with _redirected(known):
+                code = command(**arguments)
         except BaseException as error:
             known.write(f"stopped: {type(error).__name__}: {error}")
             raise
         known.write("done")
-    known.log = None
+        if known.as_json:
+            content = {"version": 1, **known.answer}
+            click.echo(json.dumps(content, indent=1, allow_nan=False))
+        elif known.quiet and known.result is not None:
+            click.echo(known.result)
+        return code
+
+    return with_options(_LOG_FILE_AND_JSON)(begin)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _redirected(known: OutputOptions) -> Iterator[None]:
     """Redirect the output of a command to the requested places."""
-    with contextlib.ExitStack() as stack:
-        if known.quiet:
-            nowhere = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
-            stack.enter_context(contextlib.redirect_stdout(nowhere))
-            stack.enter_context(contextlib.redirect_stderr(nowhere))
-        elif known.as_json:
-            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+    if known.quiet:
+        with (
+            Path(os.devnull).open("w", encoding="utf-8") as nowhere,
+            redirect_stdout(nowhere),
+            redirect_stderr(nowhere),
+        ):
+            yield
+    elif known.as_json:
+        with redirect_stdout(sys.stderr):
+            yield
+    else:
         yield
-    if known.as_json:
-        text = json.dumps({"version": 1, **known.answer}, indent=1, allow_nan=False)
-        click.echo(text)
-    elif known.quiet and known.result is not None:
-        click.echo(known.result)

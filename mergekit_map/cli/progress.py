@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from datetime import timedelta
+from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -31,8 +33,9 @@ class TerminalReporter(Callback):
         self._last_line = -float("inf")
         self._started = self._began = time.monotonic()
         self._before = 0  # measurements that were done when counting began
-        self.done = 0  # measurements
-        self.total = 0  # the most that there will be
+        self._done = 0  # measurements
+        self._total = 0  # the most that there will be
+        self._run: Path | None = None  # the folder of a search that has started
         self._what = self._steps = ""
         self._values: dict[str, str] = {}  # the last one of each task
 
@@ -55,6 +58,7 @@ class TerminalReporter(Callback):
 
     def on_start(self, started: Started) -> None:
         """Show how much is measured already."""
+        self._run = started.run
         known = [e for e in started.known if e.taken is None]
         if count := len({(e.merge, e.key, e.role == "holdout") for e in known}):
             self.notice(f"{count} of at most {started.total} measurements are there")
@@ -87,21 +91,30 @@ class TerminalReporter(Callback):
     def on_measured(self, evaluation: Evaluation) -> None:
         """Keep the last value of each task, and show it where more is asked for."""
         e = evaluation
-        self.done, self._steps = min(self.done + 1, self.total), ""
+        self._done, self._steps = min(self._done + 1, self._total), ""
         self._values[e.task] = "failed" if e.failed else f"{e.value:.4g}"
         weights = " ".join(f"{n}={v:.4g}" for n, v in e.coefficients.items())
         value = e.error or str(e.reading)
         text = f"{e.role} {weights}: {e.task} {value} in {e.seconds:.1f} s"
         self._say(text, always=False)
 
+    def on_stop(self, error: BaseException) -> None:
+        """Show how much of a search is kept."""
+        if self._run and self._done and isinstance(error, KeyboardInterrupt):
+            command = shlex.join(["mergekit-map", "report", str(self._run)])
+            self.notice(
+                f"{self._done} of at most {self._total} measurements are kept; look at "
+                f"them with: {command}"
+            )
+
     def notice(self, text: str) -> None:
         """Show a line that stays."""
         self._say(text, always=True)
 
     def _count(self, done: int, total: int, what: str) -> None:
-        if not self.total or done < self._before:
+        if not self._total or done < self._before:
             self._began, self._before = time.monotonic(), done
-        self.done, self.total, self._what, self._steps = done, total, what, ""
+        self._done, self._total, self._what, self._steps = done, total, what, ""
         self._show_line()
 
     def _say(self, text: str, *, always: bool) -> None:
@@ -120,18 +133,18 @@ class TerminalReporter(Callback):
 
     def _counts(self) -> str:
         """Return the counts and times; empty where nothing is counted."""
-        if not self.total:
+        if not self._total:
             return ""
-        text = f"{self.done}/{self.total}, {_time(time.monotonic() - self._started)}"
-        if self.done > self._before:
-            mean = (time.monotonic() - self._began) / (self.done - self._before)
-            text += f", about {_time(mean * (self.total - self.done))} left"
+        text = f"{self._done}/{self._total}, {_time(time.monotonic() - self._started)}"
+        if self._done > self._before:
+            mean = (time.monotonic() - self._began) / (self._done - self._before)
+            text += f", about {_time(mean * (self._total - self._done))} left"
         return f"{text}: "
 
     def _drawn(self) -> Group:
         """Draw the bar, what is being done, and the last value of each task."""
         bar = Table.grid(padding=(0, 1))
-        filled = ProgressBar(self.total, self.done, _BAR, complete_style="green")
+        filled = ProgressBar(self._total, self._done, _BAR, complete_style="green")
         bar.add_row(filled, Text(self._counts().rstrip(": ")))
         values = "  ".join(f"{task} {value}" for task, value in self._values.items())
         lines = [
@@ -139,7 +152,7 @@ class TerminalReporter(Callback):
             for line in (f"{self._what}{self._steps}", values)
             if line
         ]
-        return Group(bar, *lines) if self.total else Group(*lines)
+        return Group(bar, *lines) if self._total else Group(*lines)
 
 
 def _time(seconds: float) -> timedelta:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import wrap
@@ -95,16 +95,19 @@ def _gain_lines(gains: GainTable, width: int) -> Iterator[Text]:
 
 
 def new_table(
-    title: str = "", texts: Sequence[str] = (), numbers: Sequence[str] = ()
+    headings: Sequence[str], rows: Iterable[Iterable[str | Text]], title: str = ""
 ) -> Table:
-    """Make a table with columns of texts, then of numbers, by their headings."""
+    """Make a table; headings of numbers begin with ``>``."""
     table = Table(
         title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
-    for heading in texts:
-        table.add_column(heading, overflow="fold")
-    for heading in numbers:
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in headings:
+        if heading.startswith(">"):
+            table.add_column(heading[1:], justify="right", no_wrap=True)
+        else:
+            table.add_column(heading, overflow="fold")
+    for cells in rows:
+        table.add_row(*(Text() + cell for cell in cells))
     return table
 
 
@@ -119,19 +122,17 @@ def _front_table(front: Front) -> Table:
         for index, point in enumerate(front.points)
         if any(map(point.is_measured, front.tasks))
     }
-    title = f"{len(shown)} of {len(front.points)} points (all are in front.csv)"
-    table = new_table(title, ["point", "weights", "measured, or ~ predicted"])
-    for anchor in front.anchors:
-        table.add_row(*_cells(front, anchor, anchor.label or ""))
+    rows = [_cells(front, anchor, anchor.label or "") for anchor in front.anchors]
     for index in sorted(shown):
-        chosen = index == front.selected
-        name = f"{index}, chosen" if chosen else str(index)
-        style = "bold" if chosen else ""
-        table.add_row(*_cells(front, front.points[index], name), style=style)
-    return table
+        name, style = str(index), ""
+        if index == front.selected:
+            name, style = f"{index}, chosen", "bold"
+        rows.append(_cells(front, front.points[index], name, style))
+    title = f"{len(shown)} of {len(front.points)} points (all are in front.csv)"
+    return new_table(["point", "weights", "measured, or ~ predicted"], rows, title)
 
 
-def _cells(front: Front, merge: Merge, name: str) -> Iterator[Text]:
+def _cells(front: Front, merge: Merge, name: str, style: str = "") -> list[Text]:
     predicted = merge.readings("predicted")
     values = [
         f"{task} {merge.measured[task]}"
@@ -139,7 +140,7 @@ def _cells(front: Front, merge: Merge, name: str) -> Iterator[Text]:
         else f"{task} ~{predicted[task]}"
         for task in front.tasks
     ]
-    yield from map(Text, (name, merge.weights, ", ".join(values)))
+    return [Text(cell, style) for cell in (name, merge.weights, ", ".join(values))]
 
 
 def show_steps(steps: Sequence[tuple[str, str]]) -> None:

@@ -32,7 +32,7 @@ from transformers import AutoModelForCausalLM
 
 from mergekit_map.browse.app import ExitAction
 from mergekit_map.browse.state import View
-from mergekit_map.cli.commands.browse import _line, _Outside, _wish
+from mergekit_map.cli.commands.browse import _line, _Outside
 from mergekit_map.cli.main import main
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.results.run_folder import RunFolder
@@ -63,7 +63,9 @@ def view_of(run: Path) -> View:
 
 
 def outside_of(run: Path, stack: ExitStack) -> _Outside:
-    return _Outside(run, lambda _: MergeOptions(quiet=True), stack, trust_run=False)
+    return _Outside(
+        RunFolder(run), lambda _: MergeOptions(quiet=True), stack, trust_run=False
+    )
 
 
 def files_of(run: Path) -> dict[str, bytes]:
@@ -102,9 +104,8 @@ def test_a_wish_goes_where_select_does_and_saving_writes_what_it_writes(
     assert result.exit_code == 0, result.output
     before = files_of(run)
     with ExitStack() as stack:
-        outside = replace(
-            ALONE, wish=_wish(RunFolder(run)), save=outside_of(run, stack).save
-        )
+        ours = outside_of(run, stack)
+        outside = replace(ALONE, wish=ours.wish, save=ours.save)
         order = ["require", "prefer"]
         keys = []
         for name in order:
@@ -136,9 +137,10 @@ def as_merged(recipe: str) -> Any:
     ],
 )
 def test_a_wish_that_cannot_be_says_why(run: Path, answer: str, complaint: str) -> None:
-    outside = replace(ALONE, wish=_wish(RunFolder(run)))
-
-    seen = press(view_of(run), "l", f"text:{answer}", "enter", run=run, outside=outside)
+    with ExitStack() as stack:
+        outside = replace(ALONE, wish=outside_of(run, stack).wish)
+        keys = ("l", f"text:{answer}", "enter")
+        seen = press(view_of(run), *keys, run=run, outside=outside)
 
     assert complaint in " ".join(seen.text.replace("│", " ").split())
     assert answer in seen.text  # to be mended

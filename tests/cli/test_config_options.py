@@ -185,17 +185,3 @@ def test_what_is_missing_is_told(words: str, options: list[str]) -> None:  # noq
 
     assert result.exit_code == 2
     assert USAGE[words] in " ".join(result.stderr.split())
-
-
-@pytest.mark.parametrize(
-    ("option", "given"),
-    [("--base", ""), ("--model", "a\nb"), ("--text", "\udcff"), ("--task", "\x1b[31m")],
-)
-def test_options_that_cannot_be_written_down_are_refused(
-    option: str, given: str, options: list[str]
-) -> None:
-    result = invoke("search", *options, f"{option}={given}", "s")
-
-    assert result.exit_code == 2
-    assert f"Invalid value for '{option}'" in result.stderr
-    assert not Path("s.yml").exists()

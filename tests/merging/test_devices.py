@@ -8,7 +8,7 @@ import torch
 from click.testing import CliRunner
 from mergekit.options import MergeOptions
 
-from mergekit_map.cli.mergekit_options import lazy_merge_options
+from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
 from mergekit_map.errors import ConfigError, MergeError
 from mergekit_map.merging.devices import (
     best_device,
@@ -38,9 +38,8 @@ def test_the_command_line_leaves_the_device_open_unless_it_names_one(
 ) -> None:
     found: list[MergeOptions] = []
 
-    @click.command()
-    @lazy_merge_options
-    def command(make_options) -> None:  # type: ignore[no-untyped-def]
+    @click.command(cls=MergeCommand)
+    def command(make_options: MakeOptions) -> None:
         found.append(make_options("starting"))
 
     result = CliRunner().invoke(command, words, catch_exceptions=False)

@@ -187,10 +187,14 @@ def test_whoever_stops_a_search_is_told_what_can_be_done_with_it(stopped: Any) -
     result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
 
     assert result.exit_code == 130
-    *_, kept, go_on, command = result.stderr.splitlines()
-    assert kept.startswith("stopped at 13 of at most 36 measurements, which are kept")
-    assert kept.endswith("look at them with: mergekit-map report run")
-    assert (go_on, command) == ("Go on with:", "  mergekit-map search config.yml run")
+    *_, kept, _, go_on = result.stderr.splitlines()
+    assert kept == (
+        "13 of at most 36 measurements are kept; look at them with: mergekit-map "
+        "report run"
+    )
+    assert go_on == (
+        "stopped; to go on, type it again: mergekit-map search config.yml run"
+    )
     assert "11 of at most 36 measurements are there" in result.stderr
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mergekit_map.cli.commands.select import merge_and_show
-from mergekit_map.cli.mergekit_options import (
-    MergeCommand,
-    MergeOptions,
-    lazy_merge_options,
-)
+from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
 from mergekit_map.cli.options import (
     FOLDER,
-    check_paths,
     readable_folder,
     starting,
     trust_option,
@@ -57,12 +52,11 @@ def _talk(model: ChatModel, name: str) -> None:
                 answer = model.answer(said, _emit)
         except KeyboardInterrupt:
             click.echo(" ... stopped; this turn is forgotten")
-            continue
         except EvaluationError as error:
             click.echo(f"error: {printable(str(error))}", err=True)
-            continue
-        click.echo()
-        turns = [*said, Turn("assistant", answer)]
+        else:
+            click.echo()
+            turns = [*said, Turn("assistant", answer)]
 
 
 def _line() -> str:
@@ -84,10 +78,7 @@ def _emit(words: str) -> None:
 @click.command(cls=MergeCommand)
 @click.argument("run", type=FOLDER)
 @trust_option
-@lazy_merge_options
-def browse(
-    make_options: Callable[[str], MergeOptions], run: Path, *, trust_run: bool
-) -> None:
+def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
     """Walk along the front of RUN in the terminal, compare points, and choose one.
 
     From there a point is saved, merged, or chatted with. Models are loaded only to
@@ -96,25 +87,24 @@ def browse(
 
     Example: mergekit-map browse my-search
     """
-    check_paths(run=run)
     if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         raise ConfigError(
             "browse wants a terminal to show the front in, and there is none here; "
             "select chooses a point without one, and report writes a page"
         )
-    name, run = run.resolve().name, readable_folder(run)
+    path = readable_folder(run)
     with starting(f"opening {run}"):
         from mergekit_map.browse.app import Browser, Outside
         from mergekit_map.browse.state import View
         from mergekit_map.results.run_folder import open_run
 
-    folder = open_run(run)
+    folder = open_run(path)
     view = View.of(folder.read_front())
     with ExitStack() as models:
-        outside = _Outside(run, make_options, models, trust_run=trust_run)
-        doing = Outside(wish=_wish(folder), save=outside.save)
+        outside = _Outside(folder, make_options, models, trust_run=trust_run)
+        doing = Outside(wish=outside.wish, save=outside.save)
         while True:
-            app = Browser(run, view, doing, name)
+            app = Browser(path, view, doing, run.resolve().name)
             exit_action = app.run()
             if exit_action is None:
                 return
@@ -125,8 +115,8 @@ def browse(
 class _Outside:
     """The actions outside of the screen; models stay loaded until the end."""
 
-    run: Path
-    make_options: Callable[[str], MergeOptions]
+    folder: RunFolder
+    make_options: MakeOptions
     models: ExitStack
     trust_run: bool
     chat_models: ChatModels | None = None
@@ -136,7 +126,23 @@ class _Outside:
         from mergekit_map.browse.state import View
         from mergekit_map.workflows.select import select_point
 
-        return View.of(select_point(self.run, **choice).front)
+        return View.of(select_point(self.folder.path, **choice).front)
+
+    def wish(self, view: View, answer: Mapping[str, str]) -> View:
+        """Go to the point of the given limits and preferences."""
+        from mergekit_map.workflows.select import known_surrogates
+
+        rivals = answer["not_worse_than"].replace(",", " ").split()
+        choice: dict[str, Any] = {"not_worse_than": rivals} if rivals else {}
+        if rivals and (margin := view.front.select.margin) is not None:
+            choice["margin"] = margin
+        try:
+            for name in ("require", "prefer"):
+                if answer[name]:
+                    choice[name] = values_by_task(answer[name])
+        except click.BadParameter as error:
+            raise ConfigError(error.message) from None
+        return view.wished(choice, known_surrogates(self.folder, view.front))
 
     def do(self, exit_action: ExitAction, view: View) -> View:
         """Merge or chat; print the reason where that fails."""
@@ -153,45 +159,22 @@ class _Outside:
         return view
 
     def _merge(self, out: Path, choice: Mapping[str, Any]) -> View:
-        refuse_existing(out)
-        options = self.make_options(f"opening {self.run} and loading mergekit")
         from mergekit_map.browse.state import View
-        from mergekit_map.results.run_folder import RunFolder
-        from mergekit_map.workflows.select import select_point
 
-        selection = select_point(self.run, **choice)
-        merge_and_show(self.run, out, selection, options, trust_run=self.trust_run)
-        return View.of(RunFolder(self.run).read_front())
+        refuse_existing(out)
+        run = self.folder.path
+        options = self.make_options(f"opening {run}")
+        merge_and_show(run, out, options, choice, trust_run=self.trust_run)
+        return View.of(self.folder.read_front())
 
     def _talk(self, view: View) -> None:
         if self.chat_models is None:
-            options = self.make_options(f"opening {self.run} and loading its models")
+            options = self.make_options(f"opening {self.folder.path}")
             with starting():
                 from mergekit_map.workflows.chat import open_chat
 
             self.chat_models = self.models.enter_context(
-                open_chat(self.run, options, trust_run=self.trust_run)
+                open_chat(self.folder.path, options, trust_run=self.trust_run)
             )
         model = self.chat_models.at(view.point.coefficients)
         _talk(model, f"point {view.at}: {view.point.weights}")
-
-
-def _wish(folder: RunFolder) -> Callable[[View, Mapping[str, str]], View]:
-    """Return the action that goes to the point of given limits and preferences."""
-
-    def wish(view: View, answer: Mapping[str, str]) -> View:
-        from mergekit_map.workflows.select import known_surrogates
-
-        try:
-            rivals = answer["not_worse_than"].replace(",", " ").split()
-            choice: dict[str, Any] = {"not_worse_than": rivals} if rivals else {}
-            if rivals and (margin := view.front.select.margin) is not None:
-                choice["margin"] = margin
-            for name in ("require", "prefer"):
-                if answer[name]:
-                    choice[name] = values_by_task(answer[name])
-        except click.BadParameter as error:
-            raise ConfigError(error.message) from None
-        return view.wished(choice, known_surrogates(folder, view.front))
-
-    return wish

@@ -20,7 +20,7 @@ from mergekit_map.errors import ArtifactError, ConfigError, nearest
 from mergekit_map.utils.text import bytes_in_words
 
 if TYPE_CHECKING:
-    from mergekit_map.utils.recordings_cache import CacheEntry
+    pass
 
 
 @click.command()
@@ -51,21 +51,21 @@ def init(paths: tuple[Path, ...], **given: Any) -> None:
 
     write_atomically(config, text)
     click.echo(f"wrote {config}", err=True)
-    if not given["texts"] and not given["benchmarks"]:
+    if not given["text"] and not given["task"]:
         click.echo("put texts and benchmarks under 'tasks:', then type", err=True)
     for command in (["inspect", str(config)], ["run", str(config), "OUT"]):
         click.echo(f"  {shlex.join(['mergekit-map', *command])}", err=True)
 
 
 def _extended(plain: Path, given: dict[str, Any]) -> str:
-    if named := option_names({**given, "texts": (), "benchmarks": ()}):
+    if named := option_names({**given, "text": (), "task": ()}):
         raise click.UsageError(
             f"{', '.join(named)}: {plain} says this already; leave it out."
         )
     from mergekit_map.config.template import new_tasks
     from mergekit_map.workflows.init import extend_plain
 
-    return extend_plain(plain, new_tasks(given["texts"], given["benchmarks"]))
+    return extend_plain(plain, new_tasks(given["text"], given["task"]))
 
 
 @click.command()
@@ -146,19 +146,19 @@ def cache(removed: tuple[str, ...], limit: int | str | None) -> None:
         f"{bytes_in_words(recordings_cache.limit())}"
     )
     if kept:
-        _show(kept)
+        from rich.console import Console
 
+        from mergekit_map.cli.screen import new_table
 
-def _show(kept: list[CacheEntry]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    from mergekit_map.cli.screen import new_table
-
-    table = new_table("", ["key", "what"], ["size", "used"])
-    for one in kept:
-        last = f"{datetime.fromtimestamp(one.used):%Y-%m-%d %H:%M}"
-        used = "in use" if one.in_use else last
-        cells = (one.key, one.what, bytes_in_words(one.n_bytes), used)
-        table.add_row(*map(Text, cells))
-    Console().print(table)
+        rows = [
+            (
+                one.key,
+                one.what,
+                bytes_in_words(one.n_bytes),
+                "in use"
+                if one.in_use
+                else f"{datetime.fromtimestamp(one.used):%Y-%m-%d %H:%M}",
+            )
+            for one in kept
+        ]
+        Console().print(new_table(["key", "what", ">size", ">used"], rows))

@@ -14,29 +14,26 @@ from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.cli.config_options import config_or_options
-from mergekit_map.cli.mergekit_options import MergeCommand, MergeOptions, merging
-from mergekit_map.cli.options import (
-    model_options,
-    print_missing_models,
-    starting,
-)
+from mergekit_map.cli.main import advice_on_missing
+from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
+from mergekit_map.cli.options import model_options, starting
 from mergekit_map.cli.output import answer, with_output_options
 from mergekit_map.cli.screen import new_table
+from mergekit_map.errors import MissingModels
 from mergekit_map.utils.text import bytes_in_words, count_in_words, listed
 
 if TYPE_CHECKING:
-    from mergekit_map.merging.memory import Need
-    from mergekit_map.workflows.inspect import Inspection, Model, Pair, Plan, Probe
+    from mergekit_map.workflows.inspect import Inspection, Pair, Plan, Probe
 
-# Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_SEVERITIES = list(_STYLES)  # the worst first
 # Other devices by their names.
 _DEVICES = {"cpu": "host memory", "mapped": "mapped, free memory"}
 _PLACES = {"device": "on the device", "memory": "in memory", "mapped": "memory-mapped"}
 
 
 @click.command(cls=MergeCommand)
-@with_output_options()
+@with_output_options
 @config_or_options()
 @click.option(
     "--probe",
@@ -44,9 +41,8 @@ _PLACES = {"device": "on the device", "memory": "in memory", "mapped": "memory-m
     help="Also merge once and measure every task once, to say how long a search takes.",
 )
 @model_options
-@merging("reading {config}", "config")
 def inspect(
-    merge_options: MergeOptions, config: Path, *, probe: bool, **where: Any
+    make_options: MakeOptions, config: Path, *, probe: bool, **where: Any
 ) -> int:
     """Check the models and the plan of CONFIG before any money is spent.
 
@@ -59,19 +55,20 @@ def inspect(
 
     Example: mergekit-map inspect merge.yml --probe
     """
+    options = make_options(f"reading {config}")
     with starting():
         from mergekit_map.utils.files import plain
         from mergekit_map.workflows.inspect import inspect_config, probe_config
 
-    inspection = inspect_config(config, merge_options, **where)
+    inspection = inspect_config(config, options, **where)
     _show(inspection)
     if probe and inspection.mergeable:
-        timed = probe_config(config, merge_options, **where)
-        inspection = replace(inspection, probe=timed)
+        inspection = replace(inspection, probe=probe_config(config, options, **where))
     elif probe:
         click.echo("not probed, since the models cannot be merged", err=True)
     _show_verdict(inspection)
-    print_missing_models(inspection.lost)
+    if inspection.lost:
+        click.echo(advice_on_missing(MissingModels("", inspection.lost)))
     answer(**plain(asdict(inspection)))
     return 0 if inspection.mergeable else 2
 
@@ -81,13 +78,19 @@ def _show(inspection: Inspection) -> None:
     console, plan = Console(), inspection.plan
     if inspection.models:
         console.print(_models(inspection))
-        console.print(Text(f"{' '.join(_about_figures(inspection))}\n"))
+        _print(f"{' '.join(_about_figures(inspection))}\n")
     if inspection.pairs:
         console.print(_pairs(inspection.pairs))
     for problem in inspection.problems:
         _print(f"error: {problem.place}: {problem.message}", _STYLES["error"])
     for model in inspection.models:
-        _show_findings(console, model)
+        if model.findings:
+            _print(f"{model.name} ({model.place})", "bold")
+            ranked = sorted(model.findings, key=lambda f: _SEVERITIES.index(f.severity))
+            for finding in ranked:
+                line = Text(f"{finding.severity}: ", style=_STYLES[finding.severity])
+                console.print(Padding(Text() + line + f"{finding}.", (0, 0, 0, 2)))
+            console.print()
     for text in inspection.small_samples:
         _print(f"warning: {text}.\n", _STYLES["warning"])
     if plan is not None:
@@ -95,7 +98,12 @@ def _show(inspection: Inspection) -> None:
             _print(sentence)
         console.print(_needs(plan))
         for need in plan.shortages:
-            _print(f"warning: {_shortage(need)}.\n", _STYLES["warning"])
+            free = "nothing" if need.free is None else bytes_in_words(need.free)
+            _print(
+                f"warning: {_DEVICES.get(need.where, need.where)} has {free} free, and "
+                f"{bytes_in_words(need.n_bytes)} are needed for {need.what}.\n",
+                _STYLES["warning"],
+            )
 
 
 def _show_verdict(inspection: Inspection) -> None:
@@ -120,22 +128,25 @@ def _print(text: str, style: str = "") -> None:
 
 
 def _models(inspection: Inspection) -> Table:
-    title = f"Models, against {inspection.weights.against}"
-    headings = ["parameters", "stored", "norm ratio", "changed", "found"]
-    table = new_table(title, ["model"], headings)
+    rows = []
     for model in inspection.models:
         found = [finding.severity for finding in model.findings]
-        worst = min(found, key=list(_STYLES).index, default="")
+        worst = min(found, key=_SEVERITIES.index, default="")
         cells = (
             model.name,
             count_in_words(model.parameters) if model.parameters else "-",
             model.dtype or "-",
-            "-" if model.norm_ratio is None else f"{model.norm_ratio:.4f}",
-            "-" if model.changed is None else f"{100 * model.changed:.1f} %",
+            _figure(model.norm_ratio, ".4f"),
+            _figure(model.changed, ".1%"),
             worst,
         )
-        table.add_row(*map(Text, cells), style=_STYLES.get(worst, ""))
-    return table
+        rows.append([Text(cell, _STYLES.get(worst, "")) for cell in cells])
+    headings = ["model", ">parameters", ">stored", ">norm ratio", ">changed", ">found"]
+    return new_table(headings, rows, f"Models, against {inspection.weights.against}")
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form).replace("%", " %")
 
 
 def _about_figures(inspection: Inspection) -> Iterator[str]:
@@ -151,48 +162,34 @@ def _about_figures(inspection: Inspection) -> Iterator[str]:
 
 
 def _pairs(pairs: Sequence[Pair]) -> Table:
-    title = "Task vectors, the most alike first"
-    table = new_table(title, ["pair"], ["cosine", "sign conflicts"])
-    for pair in sorted(pairs, key=lambda pair: -abs(pair.cosine or 0)):
-        conflicts = pair.sign_conflicts
-        cells = (
+    rows = [
+        (
             ", ".join(pair.models),
-            "-" if pair.cosine is None else f"{pair.cosine:.4f}",
-            "-" if conflicts is None else f"{100 * conflicts:.1f} %",
+            _figure(pair.cosine, ".4f"),
+            _figure(pair.sign_conflicts, ".1%"),
         )
-        table.add_row(*map(Text, cells))
-    return table
-
-
-def _show_findings(console: Console, model: Model) -> None:
-    if not model.findings:
-        return
-    _print(f"{model.name} ({model.place})", "bold")
-    order = list(_STYLES)
-    for finding in sorted(model.findings, key=lambda f: order.index(f.severity)):
-        line = Text(f"{finding.severity}: ", style=_STYLES[finding.severity])
-        console.print(Padding(line + Text(f"{finding}.", style=""), (0, 0, 0, 2)))
-    console.print()
+        for pair in sorted(pairs, key=lambda pair: -abs(pair.cosine or 0))
+    ]
+    title = "Task vectors, the most alike first"
+    return new_table(["pair", ">cosine", ">sign conflicts"], rows, title)
 
 
 def _plan_in_words(plan: Plan) -> Iterator[str]:
     counts = f"about {plan.expected} measurements, at most {plan.measurements}"
     if plan.expected == plan.measurements:
         counts = f"{plan.expected} measurements"
-    beside = ""
+    merges = f"up to {plan.searched} merges, {plan.front} points of the front"
     if plan.references:
-        beside = f" and {plan.references} reference points (base, parents, soup)"
-    held_out = ""
+        merges += f" and {plan.references} reference points (base, parents, soup)"
     if plan.confirming:
-        held_out = (
+        counts += (
             f"; {plan.confirming} of them confirm the choice on documents that the "
             "search never sees"
         )
     yield (
         f"Plan: strategy {plan.strategy}, "
         f"{_count(len(plan.coefficients), 'coefficient')}, "
-        f"{_count(len(plan.tasks), 'task')}: up to {plan.searched} merges, "
-        f"{plan.front} points of the front{beside}, {counts}{held_out}."
+        f"{_count(len(plan.tasks), 'task')}: {merges}, {counts}."
     )
     in_part = {t: count for t, count in plan.documents.items() if count != "all"}
     if in_part:
@@ -221,21 +218,16 @@ def _count(n: int, what: str) -> str:
 
 
 def _needs(plan: Plan) -> Table:
-    table = new_table("", ["for", "where"], ["needs", "free now"])
-    for need in (*plan.memory, *plan.disk):
-        free = "-" if need.free is None else bytes_in_words(need.free)
-        where = _DEVICES.get(need.where, need.where)
-        cells = (need.what, where, bytes_in_words(need.n_bytes), free)
-        table.add_row(*map(Text, cells))
-    return table
-
-
-def _shortage(need: Need) -> str:
-    free = "nothing" if need.free is None else bytes_in_words(need.free)
-    return (
-        f"{_DEVICES.get(need.where, need.where)} has {free} free, and "
-        f"{bytes_in_words(need.n_bytes)} are needed for {need.what}"
-    )
+    rows = [
+        (
+            need.what,
+            _DEVICES.get(need.where, need.where),
+            bytes_in_words(need.n_bytes),
+            "-" if need.free is None else bytes_in_words(need.free),
+        )
+        for need in (*plan.memory, *plan.disk)
+    ]
+    return new_table(["for", "where", ">needs", ">free now"], rows)
 
 
 def _probe_in_words(probe: Probe, plan: Plan) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from mergekit_map.cli.options import FOLDER, readable_folder, starting
+from mergekit_map.cli.options import FOLDER, pairs_option, readable_folder, starting
 from mergekit_map.cli.output import answer, is_terminal, with_output_options
 from mergekit_map.cli.screen import new_table
 from mergekit_map.errors import ConfigError, HubError
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 
 
-def _parent(text: str) -> tuple[str, str]:
-    folder, _, hub_id = text.rpartition("=")
-    if not folder or not hub_id:
-        raise click.BadParameter(f"write it as FOLDER=owner/name; got {text!r}")
-    return folder, hub_id
-
-
 def _licence_id(text: str) -> str:
     if not _LICENCE.fullmatch(text.strip()):
         example = "an identifier of the Hub, such as apache-2.0"
@@ -44,7 +37,7 @@ def _licence_id(text: str) -> str:
 
 
 @click.command()
-@with_output_options()
+@with_output_options
 @click.argument("out", type=FOLDER)
 @click.argument("repo")
 @click.option(
@@ -61,13 +54,11 @@ def _licence_id(text: str) -> str:
     help="Licence of the merge, such as apache-2.0 or llama3.1  [default: that of "
     "the card, or of all parents if they have the same; else you are asked]",
 )
-@click.option(
+@pairs_option(
     "--parent",
     "parents",
     metavar="FOLDER=ID",
-    multiple=True,
-    type=_parent,
-    callback=lambda _ctx, _param, given: dict(given),
+    split=str.rpartition,
     help="What a local model is called on the Hub; may be given for each.",
 )
 @click.option(
@@ -97,13 +88,14 @@ def push(
 
     Example: mergekit-map push my-model me/my-model --run my-search
     """
-    plan, hub = _planned(out, repo, run, options, ask=not dry_run, yes=yes)
+    ask = None if dry_run else partial(_ask_licence, yes=yes)
+    plan, hub = _planned(out, run, ask, repo, **options)
     _show(plan)
-    url, refused = None, isinstance(hub, HubError)
-    if dry_run or refused:
+    url = None
+    if dry_run or isinstance(hub, HubError):
         click.echo(f"\n{plan.card}")
     if dry_run:
-        why = f" The Hub was not asked: {hub}" if refused else ""
+        why = f" The Hub was not asked: {hub}" if isinstance(hub, HubError) else ""
         click.echo(f"Nothing was uploaded.{why}")
     elif isinstance(hub, HubError):
         raise hub
@@ -121,12 +113,10 @@ def push(
 
 def _planned(
     out: Path,
-    repo: str,
     run: Path | None,
-    options: Mapping[str, Any],
-    *,
-    ask: bool,
-    yes: bool,
+    ask: Callable[[Licences], Licence] | None,
+    repo: str,
+    **options: Any,
 ) -> tuple[Plan, HfApi | HubError]:
     """Return the plan and the Hub, or its error, with a plan made without it."""
     with starting(f"reading {out} and asking the Hub"):
@@ -138,23 +128,21 @@ def _planned(
     if not is_terminal(sys.stderr):
         utils.disable_progress_bars()  # type: ignore[attr-defined]
     run = None if run is None else readable_folder(run)
-    interactive = not yes and is_terminal(sys.stdin)
-    asking = partial(_ask_licence, interactive=interactive) if ask else None
     given = PushOptions(repo, **options)
     try:
         api = open_hub()
-        return plan_push(out, run, given, api, asking), api
+        return plan_push(out, run, given, api, ask), api
     except HubError as error:
         return plan_push(out, run, given, None, None), error
 
 
-def _ask_licence(licences: Licences, *, interactive: bool) -> Licence:
+def _ask_licence(licences: Licences, *, yes: bool) -> Licence:
     from mergekit_map.hub.metadata import Licence
 
     listing = "\n".join(
         f"  {model}: {known or 'unknown'}" for model, known in licences.items()
     )
-    if not interactive:
+    if yes or not is_terminal(sys.stdin):
         raise ConfigError(
             "nothing was uploaded: the parents do not have one known licence; add "
             f"--license ID, such as apache-2.0 or other; the parents have:\n{listing}"
@@ -171,46 +159,39 @@ def _ask_licence(licences: Licences, *, interactive: bool) -> Licence:
 
 def _show(plan: Plan) -> None:
     console = Console()
-    table = new_table(texts=["file"], numbers=["size"])
-    table.add_column("")
+    rows = []
     for file in plan.files:
         note = "without local paths" if isinstance(file.content, bytes) else ""
         note = "model card" if file.path == "README.md" else note
-        table.add_row(*map(Text, (file.path, bytes_in_words(file.size), note)))
-    for path in plan.removed:
-        table.add_row(Text(path), "", "removed: of an earlier upload")
-    console.print(table)
+        rows.append((file.path, bytes_in_words(file.size), note))
+    rows += [(path, "", "removed: of an earlier upload") for path in plan.removed]
+    console.print(new_table(["file", ">size", ""], rows))
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
     licence = plan.licence or "you are asked for it at the upload"
     size = bytes_in_words(sum(file.size for file in plan.files))
-    left_out = printable(", ".join(plan.left_out))
     lines = [
         f"{len(plan.files)} files, {size}, to {plan.target.url}",
         _visibility(plan),
         f"Licence: {licence}; of the parents: {', '.join(parents)}",
-        *_unnamed(plan),
-        *([f"Not uploaded: {left_out}"] if left_out else []),
     ]
+    if local := [name for name in plan.licences if "/" not in name]:
+        lines.append("Not in base_model, as no Hub id is known; if there is one, add:")
+        lines += [f"  --parent {shlex.quote(name)}=owner/name" for name in local]
+    if plan.left_out:
+        lines.append(f"Not uploaded: {printable(', '.join(plan.left_out))}")
     for line in lines:
         console.print(Text() + line, soft_wrap=True)
 
 
-def _unnamed(plan: Plan) -> list[str]:
-    local = [name for name in plan.licences if "/" not in name]
-    typed = [f"  --parent {shlex.quote(name)}=owner/name" for name in local]
-    title = "Not in base_model, as no Hub id is known; if there is one, add:"
-    return [title, *typed] if typed else []
-
-
-def _visibility(plan: Plan) -> Text:
-    who = "private: only its owners see it" if plan.private else "PUBLIC"
-    if not plan.target.asked:
-        return Text(f"If the repository is new, it will be {who}.")
-    there = plan.target.private is not None
-    state = "there already and stays" if there else "new and will be"
+def _visibility(plan: Plan) -> str | Text:
+    state = "If the repository is new, it will be"
+    if plan.target.asked:
+        there = plan.target.private is not None
+        now = "there already and stays" if there else "new and will be"
+        state = f"The repository is {now}"
     if plan.private:
-        return Text(f"The repository is {state} {who}.")
-    return Text(f"The repository is {state} {who}: everybody sees it.", "bold red")
+        return f"{state} private: only its owners see it."
+    return Text(f"{state} PUBLIC: everybody sees it.", "bold red")
 
 
 def _confirm(plan: Plan, *, private: bool | None, yes: bool) -> None:

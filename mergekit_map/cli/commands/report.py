@@ -10,16 +10,15 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from mergekit_map.cli.mergekit_options import MergeCommand, MergeOptions, merging
+from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
 from mergekit_map.cli.options import (
     FILE,
     FOLDER,
-    check_paths,
     model_options,
     readable_folder,
     starting,
 )
-from mergekit_map.cli.output import answer, with_output_options
+from mergekit_map.cli.output import answer, quiet_option, with_output_options
 from mergekit_map.cli.screen import new_table
 from mergekit_map.compare.tables import Table
 from mergekit_map.utils.shutdown import deferred
@@ -27,7 +26,8 @@ from mergekit_map.utils.text import bytes_in_words, listed
 
 
 @click.command()
-@with_output_options(quiet=True)
+@with_output_options
+@quiet_option
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FOLDER)
 @click.option(
     "--out",
@@ -51,18 +51,17 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
 
     Example: mergekit-map report with-ties with-arithmetic --out both.html
     """
-    for run in runs:
-        check_paths(run=run)
+    folders = [*map(readable_folder, runs)]
     with starting(f"reading {listed(map(str, runs))} and drawing"):
         from mergekit_map.report.page import write_report
 
     pictures: Sequence[Path] = ()
-    if len(runs) > 1:
+    if len(folders) > 1:
         from mergekit_map.report.overlay import write_fronts_report
 
-        page = write_fronts_report([*map(readable_folder, runs)], page)
+        page = write_fronts_report(folders, page)
     else:
-        written = write_report(readable_folder(runs[0]), page)
+        written = write_report(folders[0], page)
         page, pictures = written.page, written.pictures
     answer(page, page=str(page), pictures=[*map(str, pictures)])
     size = bytes_in_words(page.stat().st_size)
@@ -72,7 +71,7 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
 
 
 @click.command(cls=MergeCommand)
-@with_output_options()
+@with_output_options
 @click.argument("runs", metavar="RUN...", type=FOLDER, nargs=-1, required=True)
 @click.option("--out", type=FOLDER, help="Where the tables go  [default: RUN/compare]")
 @click.option(
@@ -105,9 +104,8 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
     help="Of opponents, preferences and win rates.",
 )
 @model_options
-@merging("opening {runs[0]}")
 def compare(
-    merge_options: MergeOptions,
+    make_options: MakeOptions,
     runs: tuple[Path, ...],
     out: Path | None,
     opponents: str,
@@ -121,6 +119,7 @@ def compare(
 
     Example: mergekit-map compare my-search --opponents random,nsga2 --budget 100
     """
+    options = make_options(f"opening {runs[0]}")
     with starting():
         from mergekit_map.cli.progress import TerminalReporter
         from mergekit_map.compare.contest import ComparisonSpec
@@ -129,7 +128,7 @@ def compare(
     out = out or runs[0] / "compare"
     spec = ComparisonSpec(tuple(map(str.strip, opponents.split(","))), **how)
     with deferred(), TerminalReporter() as reporter:
-        tables = compare_runs(runs, out, spec, merge_options, reporter)
+        tables = compare_runs(runs, out, spec, options, reporter)
     answer(
         out,
         tables=[
@@ -154,10 +153,10 @@ def _show_table(table: Table) -> None:
     console, best = Console(), table.best()
     # Headings are broken into lines, numbers are not.
     first, *numbers = (column.name.replace(" ", "\n") for column in table.columns)
-    grid = new_table("", [first], numbers)
-    for row, texts in enumerate(table.text()):
-        styles = ["bold" if (row, i) in best else "" for i in range(len(texts))]
-        grid.add_row(*map(Text, texts, styles))
+    rows = [
+        [Text(cell, "bold" if (i, j) in best else "") for j, cell in enumerate(cells)]
+        for i, cells in enumerate(table.text())
+    ]
     console.print(Text(table.title, style="bold"))
-    console.print(grid)
+    console.print(new_table([first, *(f">{name}" for name in numbers)], rows))
     console.print(Text(f"{table.caption}\n"))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from mergekit_map.cli.mergekit_options import MergeCommand, MergeOptions, merging
+from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand, MergeOptions
 from mergekit_map.cli.options import (
     FOLDER,
-    check_paths,
     model_options,
     readable_folder,
     selection_options,
@@ -20,15 +20,15 @@ from mergekit_map.cli.output import (
     answer,
     answer_front,
     output_options,
+    quiet_option,
     with_output_options,
 )
-
-if TYPE_CHECKING:
-    from mergekit_map.workflows.select import Selection
+from mergekit_map.utils.files import refuse_existing
 
 
 @click.command()
-@with_output_options(quiet=True)
+@with_output_options
+@quiet_option
 @click.argument("run", type=FOLDER)
 @selection_options
 @click.option(
@@ -48,12 +48,11 @@ def select(run: Path, *, verbose: bool, **choice: Any) -> None:
 
     Example: mergekit-map select my-search --prefer math=2,code=1
     """
-    check_paths(run=run)
+    folder = readable_folder(run)
     with starting(f"reading {run}"):
         from mergekit_map.cli.screen import after_search, show_answer, show_steps
         from mergekit_map.workflows.select import select_point
 
-    folder = readable_folder(run)
     selection = select_point(folder, **choice)
     recipe = folder / "recipe.yml"
     found = show_answer(selection.front, verbose=verbose)
@@ -66,14 +65,13 @@ def select(run: Path, *, verbose: bool, **choice: Any) -> None:
 
 
 @click.command(cls=MergeCommand)
-@with_output_options()
+@with_output_options
 @click.argument("run", type=FOLDER)
 @click.argument("out", type=FOLDER)
 @selection_options
 @model_options
-@merging("opening {run}", "run", "out")
 def merge(
-    merge_options: MergeOptions,
+    make_options: MakeOptions,
     run: Path,
     out: Path,
     model_paths: dict[str, str],
@@ -87,23 +85,23 @@ def merge(
 
     Example: mergekit-map merge my-search my-model --prefer math=2,code=1
     """
-    from mergekit_map.workflows.select import select_point
-
-    run = readable_folder(run)
-    selection = select_point(run, **choice)
+    refuse_existing(out)
+    folder = readable_folder(run)
     where = {"model_paths": model_paths, "trust_run": trust_run}
-    merge_and_show(run, out, selection, merge_options, **where)
+    merge_and_show(folder, out, make_options(f"opening {run}"), choice, **where)
 
 
 def merge_and_show(
-    run: Path, out: Path, selection: Selection, options: MergeOptions, **where: Any
+    run: Path, out: Path, options: MergeOptions, choice: Mapping[str, Any], **where: Any
 ) -> None:
-    """Write the checkpoint of a selection, and print its answer and the next steps."""
+    """Choose a point, write its checkpoint, and print the answer and the next steps."""
     with starting():
         from mergekit_map.cli.progress import TerminalReporter
         from mergekit_map.cli.screen import after_merge, show_answer, show_steps
         from mergekit_map.workflows.merge import merge_point
+        from mergekit_map.workflows.select import select_point
 
+    selection = select_point(run, **choice)
     with TerminalReporter() as reporter:
         merged = merge_point(run, out, selection, options, reporter, **where)
     found = show_answer(merged.front, verbose=output_options().verbose)
