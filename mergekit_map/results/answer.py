@@ -16,7 +16,7 @@ from mergekit_map.results.findings import (
     merge_name,
 )
 from mergekit_map.results.front import Front, Reading, Verdict
-from mergekit_map.results.gains import BEST_PARENT, Gains, Rival, gains
+from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, gains
 from mergekit_map.results.limits import limits_in_words
 from mergekit_map.results.selection import MERGE as MERGE
 from mergekit_map.results.selection import advice
@@ -85,16 +85,15 @@ def gain_table(front: Front, found: Gains) -> GainTable:
             (task, "chosen merge", own, "", "", share_in_words(found.kept[task]))
         )
         rows += [
-            _rival_row(found, rival, task)
-            for rival in found.rivals
-            if task in rival.tasks
+            _rival_row(found, task, tasks[task])
+            for tasks in found.rivals.values()
+            if task in tasks
         ]
     headings = ("task", "model", "value", "the merge's gain", "", "gain kept")
     return GainTable(headings, tuple(rows))
 
 
-def _rival_row(found: Gains, rival: Rival, task: str) -> tuple[str, ...]:
-    one = rival.tasks[task]
+def _rival_row(found: Gains, task: str, one: Improvement) -> tuple[str, ...]:
     gained, word = difference(one.amount, one.stderr), VERDICTS[one.verdict]
     kept = share_in_words(found.share(task, one.reading.value))
     return ("", one.other, value(one.reading), gained, word, kept)
@@ -104,12 +103,12 @@ def _in_search(front: Front, found: Gains) -> Iterator[str]:
     """Write the gains on the documents of the search, where others were held out."""
     if "held-out" not in found.sources.values():
         return
-    for rival in gains(front, in_search=True).rivals:
+    for label, tasks in gains(front, in_search=True).rivals.items():
         texts = [
             f"{difference(one.amount, one.stderr)} on {task}"
-            for task, one in rival.tasks.items()
+            for task, one in tasks.items()
         ]
-        yield f"In the search, the gain over the {rival.label} was {listed(texts)}."
+        yield f"In the search, the gain over the {label} was {listed(texts)}."
 
 
 def headline(front: Front, found: Gains, advice: str | None = None) -> str:
@@ -121,7 +120,7 @@ def headline(front: Front, found: Gains, advice: str | None = None) -> str:
     kept = _kept(found)
     based = [_worse_than_base(found), kept] if kept else [_against(found, BASE)]
     based.append(_against(found, SOUP))
-    if found.rival(BASE) is None:
+    if BASE not in found.rivals:
         based = [_against(found, SOUP), _against(found, BEST_PARENT)]
     clauses = filter(None, [limits_in_words(front), *based])
     first, *others = [*clauses] or ["was chosen; no reference point was measured"]
@@ -147,7 +146,7 @@ def _tasks(names: Sequence[str]) -> str:
 def _kept(found: Gains) -> str:
     """Write which shares of the parents' gains the chosen merge keeps."""
     sure = all(source != "predicted" for source in found.sources.values())
-    best = found.rival(BEST_PARENT)
+    best = found.over(BEST_PARENT)
     worse = found.where(BASE, "worse")
     shares = {t: k for t, k in found.kept.items() if k is not None and t not in worse}
     verb = (
@@ -155,7 +154,7 @@ def _kept(found: Gains) -> str:
     )
     keeps = f"{verb}{'es' if verb == 'reach' else 's'}"
     keeps = keeps if sure else f"is predicted to {verb}"
-    if best is None or not shares:
+    if not best or not shares:
         return ""
     if len(shares) > _NAMED:
         low, high = (end(shares, key=shares.__getitem__) for end in (min, max))
@@ -163,7 +162,7 @@ def _kept(found: Gains) -> str:
         return f"{keeps} {' to '.join(ends)} of the best parents' gains"
     texts: list[str] = []
     for task, share in shares.items():
-        parent = best.tasks[task].other if task in best.tasks else "the best parent"
+        parent = best[task].other
         on = "" if parent == task else f" on {task}"
         amount = "none" if round(100 * share) <= 0 else share_in_words(share)
         if sure and amount != "none" and task in found.where(BASE, "noise"):
@@ -179,8 +178,7 @@ def _worse_than_base(found: Gains) -> str:
 
 def _against(found: Gains, label: str) -> str:
     tasks = {word: found.where(label, verdict) for verdict, word in VERDICTS.items()}
-    rival = found.rival(label)
-    if rival is None or all(one.stderr == 0 for one in rival.tasks.values()):
+    if all(one.stderr == 0 for one in found.over(label).values()):
         return ""  # it was not measured, or is the chosen merge itself
     better, worse, same, unknown = (
         f"{word} on {_tasks(there)}" if there else "" for word, there in tasks.items()

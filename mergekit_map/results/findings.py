@@ -137,35 +137,27 @@ class Predictions:
         return near and not self.shapeless
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A sentence or two on a front and its chosen point."""
-
-    text: str
-    decides: bool  # whether it may change a decision
-
-
 def findings_in_words(front: Front) -> tuple[list[str], list[str]]:
     """Write the findings that may change a decision, and the others as details."""
     found = [*find(front)]
-    decisive = [finding.text for finding in found if finding.decides]
-    return decisive, [finding.text for finding in found if not finding.decides]
+    decisive = [text for text, decides in found if decides]
+    return decisive, [text for text, decides in found if not decides]
 
 
-def find(front: Front) -> Iterator[Finding]:
-    """Yield the findings, most important first."""
+def find(front: Front) -> Iterator[tuple[str, bool]]:
+    """Yield the findings, most important first, and whether they may decide."""
     if (better := dominating_merge(front)) is not None:
-        yield Finding(_dominance(front, better), decides=True)
+        yield _dominance(front, better), True
     gains = () if front.holdout is None else front.holdout.gains
     if broken := [gain for gain in gains if gain.kept is False]:
-        yield Finding(_broken(front, broken), decides=True)
+        yield _broken(front, broken), True
     if (search := front.unfinished) is not None:
         few = "" if search.fitted else ", too few to predict others"
         text = (
             f"The search is not finished: {search.measured} of at most {search.most} "
             f"merges are measured{few}."
         )
-        yield Finding(text, decides=True)
+        yield text, True
     fitted = min(task.fit.n for task in front.tasks.values())
     coefficients = len(front.groups or front.coefficients)
     if fitted < n_safe(coefficients):
@@ -173,33 +165,31 @@ def find(front: Front) -> Iterator[Finding]:
             f"Only {fitted} merges were measured for {coefficients} coefficients: "
             "predictions are a guess. Allow more evaluations."
         )
-        yield Finding(text, decides=True)
+        yield text, True
     if search is None or search.fitted:
         yield from _of_predictions(front)
 
 
-def _of_predictions(front: Front) -> Iterator[Finding]:
-    trade_off = detect_tradeoff(
-        front.utilities(front.points, "predicted"),
-        front.stderrs(front.points, "predicted"),
-    )
+def _of_predictions(front: Front) -> Iterator[tuple[str, bool]]:
+    utilities = front.utilities(front.points, "predicted")
+    trade_off = detect_tradeoff(utilities, front.stderrs(front.points, "predicted"))
     quality, in_noise = predictions(front), trade_off.kind == "within noise"
     if quality.known and not in_noise:
-        yield Finding(_quality(quality), decides=not quality.reliable)
+        yield _quality(quality), not quality.reliable
     if trade_off.kind != "trade-off":
-        yield Finding(_no_trade_off(trade_off), decides=in_noise)
+        yield _no_trade_off(trade_off), in_noise
     if front.border and not in_noise:
         gain = max(end.gain for end in front.border)
-        yield Finding(_larger_bounds(front, gain), decides=gain >= _WORTH_MORE)
+        yield _larger_bounds(front, gain), gain >= _WORTH_MORE
     if front.ending is not None:
-        yield Finding(_ending(front.ending), decides=False)
+        yield _ending(front.ending), False
     if errors := [*prior_predictions(front)]:
         held = sum(error <= _STDERRS for error in errors)
         text = (
             f"{held} of {len(errors)} predictions made before measuring fell within "
             "their 95 % interval."
         )
-        yield Finding(text, decides=False)
+        yield text, False
 
 
 def predictions(front: Front) -> Predictions:

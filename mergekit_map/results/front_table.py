@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,37 +19,31 @@ ENGINE = " engine"  # after the name of a task: what generated its answers
 
 def front_table(front: Front) -> str:
     """Write the points of a front as CSV, one row a point."""
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(_rows(front))
+    buffer, rows = io.StringIO(), [*_rows(front)]
+    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return buffer.getvalue()
 
 
-def _rows(front: Front) -> Iterator[list[Any]]:
-    """Yield the headings, then the cells of each point."""
-    engines = {n: t.engine for n, t in front.tasks.items() if t.engine is not None}
-    columns = [(task, kind) for task in front.tasks for kind in KINDS]
-    before = [(task, "foretold") for task in front.tasks]
-    headings, added = (
-        [f"{task} {kind} {part}" for task, kind in some for part in ("value", "stderr")]
-        for some in (columns, before)
-    )
-    first = ["point", "selected", *front.coefficients, *headings, "recommended"]
-    yield [*first, *added, *(f"{task}{ENGINE}" for task in engines)]
+def _rows(front: Front) -> Iterator[dict[str, Any]]:
+    """Yield the cells of each point, by their headings."""
+    engines = {f"{n}{ENGINE}": t.engine for n, t in front.tasks.items() if t.engine}
     for index, point in enumerate(front.points):
-        coefficients = [point.coefficients[name] for name in front.coefficients]
-        numbers, foretold = (
-            [part for column in some for part in _cells(point, *column)]
-            for some in (columns, before)
-        )
-        row = [index, int(index == front.selected), *coefficients, *numbers]
-        recommended = int(index in front.recommended)
-        yield [*row, recommended, *foretold, *engines.values()]
+        row: dict[str, Any] = {"point": index, "selected": int(index == front.selected)}
+        row |= {name: point.coefficients[name] for name in front.coefficients}
+        row |= _cells(front, point, *KINDS)
+        row["recommended"] = int(index in front.recommended)
+        yield row | _cells(front, point, "foretold") | engines
 
 
-def _cells(point: Merge, task: str, kind: str) -> tuple[float | None, float | None]:
-    readings = {"measured": point.measured, "predicted": point.predicted}
-    reading = (readings.get(kind, point.foretold) or {}).get(task, UNKNOWN)
-    return reading.value, reading.stderr
+def _cells(front: Front, point: Merge, *kinds: str) -> dict[str, Any]:
+    cells = {}
+    for task, kind in itertools.product(front.tasks, kinds):
+        reading = (getattr(point, kind) or {}).get(task, UNKNOWN)
+        cells[f"{task} {kind} value"] = reading.value
+        cells[f"{task} {kind} stderr"] = reading.stderr
+    return cells
 
 
 def front_frame(front: Front) -> pandas.DataFrame:
@@ -64,9 +59,8 @@ def front_frame(front: Front) -> pandas.DataFrame:
             "to_pandas needs pandas, which is not installed; run pip install "
             "'mergekit-map[notebook]'"
         ) from None
-    header, *rows = _rows(front)
-    frame = pandas.DataFrame(rows, columns=header)
+    frame = pandas.DataFrame([*_rows(front)])
     named = {f"{task}{ENGINE}" for task in front.tasks}
-    kinds: dict[str, type] = {name: float for name in header if name not in named}
+    kinds: dict[str, type] = {name: float for name in frame if name not in named}
     kinds |= {"point": int, "selected": bool, "recommended": bool}
     return frame.astype(kinds).set_index("point")

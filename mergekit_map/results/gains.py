@@ -23,6 +23,7 @@ from mergekit_map.results.front import (
     Amount,
     Front,
     Gain,
+    Kind,
     Merge,
     Reading,
     Readings,
@@ -49,13 +50,9 @@ class Improvement:
     stderr: float | None  # of the amount: item by item where both answered the same
     verdict: Verdict  # of all comparisons of the table together
 
-
-@dataclass(frozen=True)
-class Rival:
-    """A reference point, as a row of the comparison."""
-
-    label: str  # base, soup or best parent
-    tasks: Mapping[str, Improvement]  # those where both are known
+    def in_units(self, sign: int) -> Amount:
+        """Return the difference in the task's own units, of a metric of this sign."""
+        return Amount(value=sign * self.amount, stderr=self.stderr)
 
 
 @dataclass(frozen=True)
@@ -64,37 +61,39 @@ class Gains:
 
     readings: Mapping[str, Reading]  # of the chosen merge, by task
     sources: Mapping[str, Source]  # how each of them is known
-    rivals: tuple[Rival, ...]
+    # By base, soup or best parent, and by task where both are known.
+    rivals: Mapping[str, Mapping[str, Improvement]]
     # Share of the best parent's gain over the base; None where noise explains it.
     kept: Mapping[str, float | None]
 
-    def rival(self, label: str) -> Rival | None:
-        """Return a row: base, soup or best parent."""
-        return next((rival for rival in self.rivals if rival.label == label), None)
+    def over(self, label: str) -> Mapping[str, Improvement]:
+        """Return the improvement over base, soup or best parent; {} if unknown."""
+        return self.rivals.get(label, {})
 
     def content(self) -> dict[str, JsonValue]:
         """Return the comparison as JSON content."""
         content: dict[str, JsonValue] = _FORM.dump_python(self, mode="json")
-        return content
+        rows = _ROWS.dump_python(self.rivals, mode="json").items()
+        rivals: JsonValue = [{"label": label, "tasks": tasks} for label, tasks in rows]
+        return {**content, "rivals": rivals}
 
     def where(self, label: str, verdict: Verdict) -> list[str]:
         """List the tasks on which the chosen merge is better than a rival, or worse."""
-        rival = self.rival(label)
-        found = rival.tasks.items() if rival is not None else ()
-        return [task for task, gained in found if gained.verdict == verdict]
+        return [t for t, one in self.over(label).items() if one.verdict == verdict]
 
     def share(self, task: str, value: float | None) -> float | None:
         """Return the share of the best parent's gain over the base that a value has.
 
         None where noise explains that gain.
         """
-        rows = filter(None, (self.rival(label) for label in (BASE, BEST_PARENT)))
         if value is None or self.kept[task] is None:
             return None
-        return _share(value, *(row.tasks[task].reading for row in rows))
+        base, best = (self.over(label)[task] for label in (BASE, BEST_PARENT))
+        return _share(value, base.reading, best.reading)
 
 
 _FORM = TypeAdapter(Gains)
+_ROWS = TypeAdapter(Mapping[str, Mapping[str, Improvement]])
 
 
 def gains(front: Front, *, in_search: bool = False) -> Gains:
@@ -107,30 +106,27 @@ def gains(front: Front, *, in_search: bool = False) -> Gains:
     sources: dict[str, Source] = {}
     readings: dict[str, Reading] = {}
     for task in front.tasks:
-        measured = shown.chosen.is_measured(task)
-        known = shown.chosen.readings("measured" if measured else "predicted")
-        readings[task] = known.get(task, UNKNOWN)
-        sources[task] = "measured" if measured else "predicted"
-    sources |= dict.fromkeys(held_out, "held-out")
+        kind: Kind = "measured" if shown.chosen.is_measured(task) else "predicted"
+        readings[task] = shown.chosen.readings(kind).get(task, UNKNOWN)
+        sources[task] = "held-out" if task in held_out else kind
     paired, cells = _paired(shown), {}
     for label, (column, task) in itertools.product(_RIVALS, enumerate(front.tasks)):
         if (rival := rival_of(front, label, task)) is not None:
             place = front.anchors.index(rival), column
             if np.isfinite(paired.ahead[place]):
                 cells[label, task] = place
-    rows: dict[str, dict[str, Improvement]] = {}
+    rivals: dict[str, dict[str, Improvement]] = {}
     verdicts = _verdicts(paired, np.array([*cells.values()], np.int_).reshape(-1, 2))
     for ((label, task), place), verdict in zip(cells.items(), verdicts, strict=True):
         rival = shown.anchors[place[0]]
-        rows.setdefault(label, {})[task] = Improvement(
+        rivals.setdefault(label, {})[task] = Improvement(
             other=rival.label or "",
             reading=rival.measured[task],
             amount=float(paired.ahead[place]),
             stderr=finite(float(paired.stderr[place])),
             verdict=verdict,
         )
-    rivals = tuple(Rival(label, tasks) for label, tasks in rows.items())
-    return Gains(readings, sources, rivals, _kept(shown, readings, rows))
+    return Gains(readings, sources, rivals, _kept(shown, readings, rivals))
 
 
 def _kept(
@@ -215,12 +211,13 @@ def _on_held_out(front: Front) -> tuple[set[str], Front]:
     merges = (front.chosen, *front.anchors)
     places = [holdout.place(merge.coefficients, merge.label) for merge in merges]
     measured = [{} if p is None else holdout.merges[p].measured for p in places]
-    tasks, shown = set(measured[0]), []
-    for merge, there in zip(merges, measured, strict=True):
-        readings = {task: there.get(task, UNKNOWN) for task in tasks}
-        shown.append(
-            merge.model_copy(update={"measured": {**merge.measured, **readings}})
+    tasks = set(measured[0])
+    shown = [
+        merge.model_copy(
+            update={"measured": merge.measured | {t: of.get(t, UNKNOWN) for t in tasks}}
         )
+        for merge, of in zip(merges, measured, strict=True)
+    ]
     differences = {t: d for t, d in front.differences.items() if t not in tasks}
     start = len(front.points)
     rows = [front.selected, *range(start, start + len(front.anchors))]
@@ -246,29 +243,25 @@ def with_gains(front: Front) -> Front:
     # Bonferroni's bound for all of these differences between search and held-out.
     most = NormalDist().inv_cdf(1 - ALPHA / 2 / (len(_RIVALS) * len(front.tasks)))
     compared = []
-    for label in (BASE, BEST_PARENT, SOUP):
-        rival, earlier = found.rival(label), before.rival(label)
-        for task, one in rival.tasks.items() if rival is not None else ():
-            if found.sources[task] != "held-out" or one.stderr == 0:
-                continue  # the chosen merge is the rival itself
-            sign, was, kept = front.tasks[task].metric.sign, None, None
-            if earlier is not None and before.sources[task] == "measured":
-                old = earlier.tasks[task]
-                was = Amount(value=sign * old.amount, stderr=old.stderr)
-                if one.stderr is not None and old.stderr is not None:
-                    noise = most * math.hypot(one.stderr, old.stderr)
-                    lost = old.verdict == "better" and one.verdict != "better"
-                    kept = abs(one.amount - old.amount) <= noise and not lost
-            compared.append(
-                Gain(
-                    task=task,
-                    other=one.other,
-                    held_out=Amount(value=sign * one.amount, stderr=one.stderr),
-                    measured=was,
-                    verdict=one.verdict,
-                    kept=kept,
-                )
-            )
+    for label, task in itertools.product((BASE, BEST_PARENT, SOUP), front.tasks):
+        one, old = found.over(label).get(task), before.over(label).get(task)
+        if one is None or found.sources[task] != "held-out" or one.stderr == 0:
+            continue  # the chosen merge is the rival itself, where there is no error
+        sign, kept = front.tasks[task].metric.sign, None
+        old = old if before.sources[task] == "measured" else None
+        if old and one.stderr is not None and old.stderr is not None:
+            noise = most * math.hypot(one.stderr, old.stderr)
+            lost = old.verdict == "better" and one.verdict != "better"
+            kept = abs(one.amount - old.amount) <= noise and not lost
+        gain = Gain(
+            task=task,
+            other=one.other,
+            held_out=one.in_units(sign),
+            measured=old.in_units(sign) if old else None,
+            verdict=one.verdict,
+            kept=kept,
+        )
+        compared.append(gain)
     updated = holdout.model_copy(update={"gains": tuple(compared)})
     return front.model_copy(update={"holdout": updated})
 

@@ -45,12 +45,11 @@ class OutOfOrderResults:
     def tidy(self) -> None:
         """Drop what the log has; remove the file with its last line."""
         logged = {_measured(e) for e in self._logged()}
-        left = [e for e in self.lines if _measured(e) not in logged]
-        if left and len(left) < len(self.lines):
-            write_atomically(self.path, "".join(encode(e) + "\n" for e in left))
-        elif self.lines and not left:
-            self.path.unlink()
-        self.lines = left
+        self.lines = [e for e in self.lines if _measured(e) not in logged]
+        if self.lines:
+            write_atomically(self.path, "".join(encode(e) + "\n" for e in self.lines))
+        else:
+            self.path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +79,8 @@ class Waiting:
         if (e := self.find(coefficients, task)) is None:
             return None
         self.results.taken.append(e)
-        return Measurement(
-            value=e.value,
-            stderr=e.stderr,
-            n=e.n,
-            details=e.details,
-            gradient=e.gradient,
-            seconds=e.seconds,
-        )
+        kept = ("value", "stderr", "n", "details", "gradient", "seconds")
+        return Measurement(**{name: getattr(e, name) for name in kept})
 
     def keep(
         self, coefficients: Mapping[str, float], task: str, measured: Measurement

@@ -11,7 +11,6 @@ written atomically.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +34,6 @@ from mergekit_map.utils.files import read_whole, unwritable
 
 _SO_FAR = "so-far"
 _LOCK = ".mergekit-map.lock"  # tells folders of earlier versions from others
-_SHARD_LOG = re.compile(r"evaluations\.[0-9]+-of-[0-9]+\.jsonl")
 _MOST_BYTES = 1 << 20  # of a recipe: models by the dozen, layer by layer
 
 
@@ -219,8 +217,7 @@ def open_run(path: Path) -> RunFolder:
     """Return the folder of a search, if nothing in it leads out of it.
 
     Raises:
-        ArtifactError: it holds a link, something that is neither file nor folder, or
-            the log of a shard.
+        ArtifactError: it holds a link, or something that is neither file nor folder.
     """
     for folder, folders, files in os.walk(path, onerror=_refuse_unreadable):
         for found in (Path(folder, name) for name in sorted([*folders, *files])):
@@ -230,12 +227,6 @@ def open_run(path: Path) -> RunFolder:
                 raise ArtifactError(
                     f"{found} is {kind}, and a run folder holds files and folders "
                     "alone; put the file itself there, or remove it"
-                )
-            if found.parent == path and _SHARD_LOG.fullmatch(found.name):
-                raise ArtifactError(
-                    f"{found} is the log of a shard, and shards (--shard I/N) are no "
-                    "longer supported: search into a new folder, on many machines "
-                    "with --workers ray; or remove the logs of shards"
                 )
     return RunFolder(path)
 

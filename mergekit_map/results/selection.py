@@ -261,12 +261,11 @@ def choose(
                 f"{select.index}; choose one of them, nothing is measured again"
             )
         return select.index
-    lower = lower_limits(tasks, find_limits(select, tasks, anchors))
-    allowed = np.all(utilities >= lower, axis=1)
+    wish = wished(select, tasks, anchors)
+    allowed = np.all(utilities >= wish.lower, axis=1)
     if not allowed.any():
-        return nearest_to_limits(utilities, lower)
-    weights = _weights(select, tasks, anchors)
-    return _SCALARIZATIONS[select.scalarization](utilities, weights, allowed)
+        return nearest_to_limits(utilities, wish.lower)
+    return _SCALARIZATIONS[select.scalarization](utilities, wish.weights, allowed)
 
 
 def wished(select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors) -> Wish:

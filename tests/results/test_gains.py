@@ -16,10 +16,9 @@ from mergekit_map.results.selection import judged
 
 
 def test_amounts_are_larger_where_the_chosen_merge_is_better() -> None:
-    rows = {rival.label: rival.tasks for rival in gains(front()).rivals}
-
     amounts = {
-        label: [one.amount for one in tasks.values()] for label, tasks in rows.items()
+        label: [one.amount for one in tasks.values()]
+        for label, tasks in gains(front()).rivals.items()
     }
     assert amounts == {
         "base": pytest.approx([0.2, 0.5]),
@@ -29,7 +28,7 @@ def test_amounts_are_larger_where_the_chosen_merge_is_better() -> None:
 
 
 def test_errors_are_of_the_same_documents_where_there_are_some() -> None:
-    rows = {rival.label: rival.tasks for rival in gains(front()).rivals}
+    rows = gains(front()).rivals
 
     assert rows["soup"]["code"].stderr == 0.04
     assert rows[BEST_PARENT]["code"].stderr == 0.03
@@ -69,14 +68,11 @@ def test_a_point_that_was_not_measured_is_held_against_others_as_predicted() -> 
     found = gains(front(NOT_MEASURED))
 
     assert found.sources == {"math": "predicted", "code": "predicted"}
-    soup = found.rival("soup")
-    assert soup is not None
-    assert soup.tasks["code"].amount == pytest.approx(2.2 - 2.02)
+    soup = found.over("soup")
+    assert soup["code"].amount == pytest.approx(2.2 - 2.02)
     # Its documents may differ from the soup's as much as those of any other merge.
-    assert soup.tasks["code"].stderr == pytest.approx(math.hypot(0.04, 0.04))
-    assert soup.tasks["math"].stderr == pytest.approx(
-        math.hypot(0.03, 0.04 * math.sqrt(2))
-    )
+    assert soup["code"].stderr == pytest.approx(math.hypot(0.04, 0.04))
+    assert soup["math"].stderr == pytest.approx(math.hypot(0.03, 0.04 * math.sqrt(2)))
 
 
 def test_equal_merges_get_a_verdict_in_at_most_5_of_100_tables() -> None:
@@ -88,10 +84,8 @@ def test_equal_merges_get_a_verdict_in_at_most_5_of_100_tables() -> None:
         tasks = {"math": MATH, "text": MATH}
         found = gains(make_front([(rows[0], rows[0])], anchors, tasks=tasks))
         # The best parent is the best of two, and not expected to be equal.
-        kept = (rival for rival in found.rivals if rival.label != BEST_PARENT)
-        false += any(
-            one.verdict != "noise" for rival in kept for one in rival.tasks.values()
-        )
+        kept = (found.over(label).values() for label in ("base", "soup"))
+        false += any(one.verdict != "noise" for rival in kept for one in rival)
 
     # 5 % and two standard errors of what so many tables show.
     assert false / n <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / n)
@@ -214,9 +208,9 @@ def test_the_gain_is_that_on_held_out_documents() -> None:
     in_search = gains(held_out_front(), in_search=True)
 
     assert set(found.sources.values()) == {"held-out"}
-    assert found.rivals[0].tasks["code"].amount == pytest.approx(0.4)
-    assert found.rivals[0].tasks["code"].stderr == 0.02
-    assert in_search.rivals[0].tasks["code"].amount == pytest.approx(0.5)
+    assert found.over("base")["code"].amount == pytest.approx(0.4)
+    assert found.over("base")["code"].stderr == 0.02
+    assert in_search.over("base")["code"].amount == pytest.approx(0.5)
     # No parent was measured there on math.
     assert found.kept == {"math": None, "code": pytest.approx(0.4 / 0.65)}
 
@@ -226,5 +220,5 @@ def test_a_prediction_is_compared_on_the_documents_of_the_search() -> None:
 
     found = gains(chosen)
 
-    assert found.rivals[0].tasks["math"].reading.value == 0.50  # 0.51 held out
-    assert found.rivals[0].tasks["math"].amount == pytest.approx(0.0)
+    assert found.over("base")["math"].reading.value == 0.50  # 0.51 held out
+    assert found.over("base")["math"].amount == pytest.approx(0.0)
