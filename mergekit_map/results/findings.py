@@ -45,21 +45,18 @@ def dominating_merge(front: Front) -> Dominance | None:
     it and tested together: if none is better, one is found with a probability of at
     most 5 %. Of several, the one with the largest sum is returned.
     """
-    Y = front.utilities(front.known, "measured")
-    rows = np.flatnonzero(np.isfinite(Y).all(axis=1))
-    first = len(front.points)
-    references = (rows >= first) & (rows < first + len(front.anchors))
-    rivals = rows[~references & (rows != front.selected)]
+    others = np.append(front.anchor_places, front.selected)
+    rivals = np.setdiff1d(front.complete, others)
     rivals = rivals[keep_limits(front, rivals)]
-    if front.selected not in rows or not len(rivals):
+    if front.selected not in front.complete or not len(rivals):
         return None
-    paired = PairedMerges.of(front, rivals, np.full_like(rivals, front.selected))
+    paired = PairedMerges.of(front, rivals, front.selected)
     found = paired.tested()
     better = found.better & ~np.isnan(paired.stderr)
     ahead = np.flatnonzero(found.kept & better.any(axis=1))
     if not len(ahead):
         return None
-    best = ahead[select_by_preference(paired.Y[ahead], np.ones(Y.shape[1]))]
+    best = ahead[select_by_preference(paired.Y[ahead], np.ones(len(front.tasks)))]
     columns = np.flatnonzero(better[best])
     tasks = list(front.tasks)
     return Dominance(

@@ -30,7 +30,7 @@ from mergekit_map.results.records import (
     Record,
     Stderr,
 )
-from mergekit_map.surrogates.arrays import FloatArray, finite
+from mergekit_map.surrogates.arrays import FloatArray, IntArray, finite
 from mergekit_map.types import Metric
 
 
@@ -340,9 +340,9 @@ class HoldoutEvaluation(Frozen):
 
     def place(self, coefficients: Coefficients, label: str | None = None) -> int | None:
         """Return the place of a merge, by its label first; None if not measured."""
-        for place, merge in enumerate(self.merges):
-            if label is not None and merge.label == label:
-                return place
+        labels = [merge.label for merge in self.merges]
+        if label is not None and label in labels:
+            return labels.index(label)
         known = [merge.coefficients for merge in self.merges]
         measured = bool(coefficients) and coefficients in known
         return known.index(coefficients) if measured else None
@@ -458,6 +458,17 @@ class Front(Record):
     def known(self) -> tuple[Merge, ...]:
         """List all merges, in the order of the rows of ``differences``."""
         return (*self.points, *self.anchors, *self.merges)
+
+    @property
+    def complete(self) -> IntArray:
+        """List the merges measured on every task, as places in ``known``."""
+        Y = self.utilities(self.known, "measured")
+        return np.flatnonzero(np.isfinite(Y).all(axis=1))
+
+    @property
+    def anchor_places(self) -> IntArray:
+        """List the reference points, as places in ``known``."""
+        return len(self.points) + np.arange(len(self.anchors))
 
     @property
     def metrics(self) -> dict[str, Metric]:

@@ -142,10 +142,10 @@ def _kept(
     start, base, best = len(front.points), rows.get(BASE, {}), rows.get(BEST_PARENT, {})
     tasks = [task for task in base if task in best]
     parents = np.array([start + labels.index(best[task].other) for task in tasks], int)
-    bases = np.full(len(tasks), start + labels.index(BASE) if tasks else 0)
+    at_base = start + labels.index(BASE) if tasks else 0
     columns = [[*front.tasks].index(task) for task in tasks]
     cells = np.array([*enumerate(columns)], np.int_).reshape(-1, 2)
-    verdicts = _verdicts(PairedMerges.of(front, parents, bases), cells)
+    verdicts = _verdicts(PairedMerges.of(front, parents, at_base), cells)
     kept: dict[str, float | None] = dict.fromkeys(front.tasks)
     for task, verdict in zip(tasks, verdicts, strict=True):
         if verdict == "better":
@@ -162,8 +162,8 @@ def _share(value: float, base: Reading, best: Reading) -> float:
 
 def _paired(front: Front) -> PairedMerges:
     """Pair the chosen merge with every reference point, as predicted if need be."""
-    chosen, places = front.chosen, len(front.points) + np.arange(len(front.anchors))
-    found = PairedMerges.of(front, np.full_like(places, front.selected), places)
+    chosen = front.chosen
+    found = PairedMerges.of(front, front.selected, front.anchor_places)
     predicted = (
         front.utilities([chosen], "predicted"),
         front.stderrs([chosen], "predicted"),
@@ -219,8 +219,7 @@ def _on_held_out(front: Front) -> tuple[set[str], Front]:
         for merge, of in zip(merges, measured, strict=True)
     ]
     differences = {t: d for t, d in front.differences.items() if t not in tasks}
-    start = len(front.points)
-    rows = [front.selected, *range(start, start + len(front.anchors))]
+    rows = [front.selected, *front.anchor_places.tolist()]
     for task in tasks & set(holdout.differences):
         known = holdout.differences[task]
         both = {r: p for r, p in zip(rows, places, strict=True) if p in known.merges}

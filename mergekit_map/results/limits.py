@@ -123,7 +123,7 @@ def excess(front: Front, rows: IntArray) -> FloatArray:
     noise = np.zeros(found.shape)
     for place, merge in enumerate(front.known):
         if merge.label in {BASE, *rivals} and merge.is_measured(*tasks):
-            paired = PairedMerges.of(front, rows, np.full(len(rows), place))
+            paired = PairedMerges.of(front, rows, place)
             if merge.label in rivals:
                 np.fmax(found, select.least - paired.tested().scores, out=found)
             if merge.label == BASE:
@@ -225,10 +225,9 @@ def _gain(task: str, metric: Metric, anchors: Anchors) -> tuple[float, float]:
         for label, readings in anchors.values.items()
         if label not in NO_SINGLE_MODEL and task in readings
     ]
-    if not values:
-        raise ConfigError(f"{start}, but none has been measured on it; {instead}")
-    if task not in anchors.values.get(BASE, {}):
-        raise ConfigError(f"{start}, but no base was measured on it; {instead}")
+    if not values or task not in anchors.values.get(BASE, {}):
+        lacking = "base" if values else "single model"
+        raise ConfigError(f"{start}, but no {lacking} was measured on it; {instead}")
     base, best = anchors.values[BASE][task], max(values, key=metric.utility)
     if metric.utility(best) <= metric.utility(base):
         raise ConfigError(

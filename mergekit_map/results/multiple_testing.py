@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.types import SIGNIFICANT
 
 ALPHA = 0.05
+Places: TypeAlias = IntArray | int  # among the merges that a front knows
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +57,12 @@ class PairedMerges:
     answers: BoolArray  # (m,) whether items are right or wrong answers
 
     @classmethod
-    def of(cls, front: Front, ones: IntArray, others: IntArray) -> PairedMerges:
-        """Pair merges by their places among ``front.known``; (r,) each.
+    def of(cls, front: Front, ones: Places, others: Places) -> PairedMerges:
+        """Pair merges by their places among ``front.known``; (r,), or one for all.
 
         Standard errors are paired where both were measured on the same items.
         """
+        ones, others = np.broadcast_arrays(ones, others)
         Y = front.utilities(front.known, "measured")
         errors = front.stderrs(front.known, "measured")
         stderr = stderr_of_difference(errors[ones], errors[others])

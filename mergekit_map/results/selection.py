@@ -42,7 +42,7 @@ from mergekit_map.results.limits import (
     reason,
     unmet_limits,
 )
-from mergekit_map.results.multiple_testing import PairedMerges
+from mergekit_map.results.multiple_testing import PairedMerges, Places
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 from mergekit_map.types import BASE, SIGNIFICANT, Metric
 
@@ -59,7 +59,7 @@ def choose_measured(front: Front) -> Front:
     A point chosen by its index stays. If no point is allowed, the nearest is chosen.
     """
     select = front.select
-    whole = _measured(front)
+    whole = front.complete
     points = whole[whole < len(front.points)]
     if select.index is not None or not len(points):
         return front
@@ -69,9 +69,9 @@ def choose_measured(front: Front) -> Front:
     if not len(rows):
         return chosen_as(front, int(whole[missing[: len(points)].argmin()]), select)
     rows = _first(rows, np.array([not _dominated(front, r, allowed) for r in rows]))
-    anchors = _anchors(front, whole)
+    anchors = np.intersect1d(whole, front.anchor_places)
     base = np.array([front.known[i].label == BASE for i in anchors], bool)
-    beaten = [_beats(front, np.full(len(anchors), row), anchors) for row in rows]
+    beaten = [_beats(front, row, anchors) for row in rows]
     rows = _first(rows, np.array([found[base].any() for found in beaten]))
     mask = np.isin(np.arange(len(front.points)), rows)
     weights = _weights(select, front.metrics, anchor_values(front))
@@ -87,37 +87,24 @@ def advice(front: Front) -> str:
     together. Of several it is the base, unless others are significantly better than
     the base; of these the one with the largest sum.
     """
-    whole = _measured(front)
-    anchors = _anchors(front, whole)
-    if front.unfinished is not None or not {front.selected, *anchors} <= {*whole}:
+    if front.unfinished is not None or front.selected not in front.complete:
         return MERGE
+    anchors = np.intersect1d(front.complete, front.anchor_places)
     keeps = keep_limits(front, np.append(front.selected, anchors))
-    beaten = _beats(front, np.full(len(anchors), front.selected), anchors) & keeps[0]
+    beaten = _beats(front, front.selected, anchors) & keeps[0]
     instead = anchors[keeps[1:] & ~beaten]
     base = [i for i in instead if front.known[i].label == BASE]
     if base:
-        better = instead[_beats(front, instead, np.repeat(base, len(instead)))]
+        better = instead[_beats(front, instead, base[0])]
         instead = better if len(better) else np.array(base)
     sums = _with_sum(front, instead, instead).Y[:, -1]
     return front.known[instead[sums.argmax()]].label or MERGE if len(instead) else MERGE
 
 
-def _beats(front: Front, ones: IntArray, others: IntArray) -> BoolArray:
+def _beats(front: Front, ones: Places, others: Places) -> BoolArray:
     """Return which merges are significantly better than others somewhere; (r,)."""
     better = _with_sum(front, ones, others).tested().better
     return np.asarray(better.any(axis=1))
-
-
-def _anchors(front: Front, whole: IntArray) -> IntArray:
-    """List the reference points among places in ``known``."""
-    start = len(front.points)
-    return whole[(whole >= start) & (whole < start + len(front.anchors))]
-
-
-def _measured(front: Front) -> IntArray:
-    """List the merges that were measured on every task, as places in ``known``."""
-    Y = front.utilities(front.known, "measured")
-    return np.flatnonzero(np.isfinite(Y).all(axis=1))
 
 
 def _values(front: Front) -> FloatArray:
@@ -134,12 +121,12 @@ def _first(rows: IntArray, preferred: BoolArray) -> IntArray:
 
 
 def _dominated(front: Front, row: int, allowed: IntArray) -> bool:
-    scores = PairedMerges.of(front, allowed, np.full_like(allowed, row)).tested().scores
+    scores = PairedMerges.of(front, allowed, row).tested().scores
     ahead, behind = scores >= SIGNIFICANT, scores <= -SIGNIFICANT
     return bool((ahead.any(axis=1) & ~behind.any(axis=1)).any())
 
 
-def _with_sum(front: Front, ones: IntArray, others: IntArray) -> PairedMerges:
+def _with_sum(front: Front, ones: Places, others: Places) -> PairedMerges:
     """Compare merges on the tasks that count; the last column is the weighted sum."""
     weights = _weights(front.select, front.metrics, anchor_values(front))
     shares = weights / weights.sum() / ranges(_values(front))
@@ -153,7 +140,7 @@ def _with_sum(front: Front, ones: IntArray, others: IntArray) -> PairedMerges:
         joined(found.Y, found.Y @ shares),
         joined(found.other, found.other @ shares),
         joined(found.stderr, stderr),
-        joined(found.items, np.full(len(ones), np.inf)),
+        joined(found.items, np.full(len(stderr), np.inf)),
         np.append(found.answers[counted], [False]),
     )
 

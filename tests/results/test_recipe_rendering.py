@@ -25,8 +25,8 @@ def folder(tmp_path: Path) -> RunFolder:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("configuration", {"x": [1e999]}, r"configuration.x.0: a finite number"),
-        ("models", {"a\x1b": "1"}, "models: lines of text are wanted"),
+        ("configuration", {"x": [1e999]}, "identity: Out of range float values"),
+        ("models", {"a\x1b": "1"}, r"models.a\\x1b.\[key\]: a line of text"),
         ("models", {"a": 1}, "models.a"),
         ("coefficients", {"a": [["models", -1]]}, "coefficients.a.0.1"),
         ("configuration", [], "configuration"),
