@@ -137,7 +137,7 @@ def prepare_harness(
     """
     lm = harness_model(None)
     if not isinstance(lm, HarnessModel):
-        return _ready(task, lm)  # a backend keeps its own rules
+        return prepare_backend(task, lm)
     kinds = {leaf.OUTPUT_TYPE for leaf in task.loaded["tasks"].values()}
     if _ROLLING in kinds and lm.max_length > _ROLLING_LENGTH:
         lm = harness_model(_ROLLING_LENGTH)

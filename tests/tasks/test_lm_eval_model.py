@@ -22,6 +22,7 @@ from task_files import (
 )
 from transformers import LlamaForCausalLM
 
+from mergekit_map.config.schema import BackendSpec
 from mergekit_map.config.tasks import LmEvalTask
 from mergekit_map.errors import EvaluationError
 from mergekit_map.tasks.isolation import quiet
@@ -33,12 +34,19 @@ CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<answer>
 
 
 def prepare(
-    folder: Path, model: Any, tokenizer: Any, lm_eval: str, metric: str, **options: Any
+    folder: Path,
+    model: Any,
+    tokenizer: Any,
+    lm_eval: str,
+    metric: str,
+    backend: BackendSpec | None = None,
+    **options: Any,
 ) -> Measure:
     spec = LmEvalTask.model_validate({"lm_eval": lm_eval, "metric": metric, **options})
     tasks, problems = load_tasks({"mine": spec}, folder)
     assert not problems
-    return prepare_tasks(tasks, model, tokenizer, batch_size=8)["mine"]
+    prepared = prepare_tasks(tasks, model, tokenizer, batch_size=8, backend=backend)
+    return prepared["mine"]
 
 
 def stock(
@@ -138,7 +146,7 @@ def test_chat_templates_are_applied_as_by_the_command(
     tokenizer = build_tokenizer()
     plain = prepare(folder, model, tokenizer, "choices.yaml", "acc", num_fewshot=1)()
     tokenizer.chat_template = CHAT
-    options = {"num_fewshot": 1, "apply_chat_template": True}
+    options: dict[str, Any] = {"num_fewshot": 1, "apply_chat_template": True}
 
     result = prepare(folder, model, tokenizer, "choices.yaml", "acc", **options)()
 
@@ -147,6 +155,12 @@ def test_chat_templates_are_applied_as_by_the_command(
     )
     assert_equal_samples(result, expected["samples"]["choices"])
     assert result.samples != plain.samples
+    # A backend measures the checkpoint that the command has measured.
+    arguments = {"softmax_dtype": "float32", "device": "cpu"}
+    options["backend"] = BackendSpec(name="hf", args=arguments)
+    saved = LlamaForCausalLM.from_pretrained(folder / "checkpoint")
+    result = prepare(folder, saved, tokenizer, "choices.yaml", "acc", **options)()
+    assert_equal_samples(result, expected["samples"]["choices"])
 
 
 def test_rolling_tasks_are_scored_as_by_the_command(
