@@ -45,8 +45,12 @@ class View:
 
     @property
     def here(self) -> Front:
-        """Return the front as if the current point were the chosen one."""
-        return self.front.model_copy(update={"selected": self.at})
+        """Return the front as if the current point were chosen, by its index."""
+        select = self.front.select
+        if self.at != self.front.selected:
+            select = select.model_copy(update={"index": self.at})
+        changed = {"selected": self.at, "select": select}
+        return self.front.model_copy(update=changed)
 
     @property
     def asked(self) -> Mapping[str, Any]:
