@@ -49,8 +49,7 @@ class View:
         select = self.front.select
         if self.at != self.front.selected:
             select = select.model_copy(update={"index": self.at})
-        changed = {"selected": self.at, "select": select}
-        return self.front.model_copy(update=changed)
+        return self.front.model_copy(update={"selected": self.at, "select": select})
 
     @property
     def asked(self) -> Mapping[str, Any]:

@@ -78,9 +78,9 @@ def gain_table(front: Front, found: Gains) -> GainTable:
     """Compare the chosen merge with base, soup and best parent, task by task."""
     rows: list[tuple[str, ...]] = []
     for task in front.tasks:
-        known, unit = found.readings[task], front.tasks[task].unit
-        predicted = found.sources[task] == "predicted"
-        own = prediction(known, unit) if predicted else value(known, unit)
+        own = value(found.readings[task], front.tasks[task].unit)
+        if found.sources[task] == "predicted":
+            own = f"predicted {own}"
         rows.append(
             (task, "chosen merge", own, "", "", share_in_words(found.kept[task]))
         )
@@ -198,8 +198,10 @@ def sample(front: Front, found: Gains) -> str:
     """Return on which documents the gains were measured."""
     sources, holdout = found.sources, front.holdout
     if "predicted" in sources.values():
-        text = "This merge is predicted; `mergekit-map merge` measures it."
-        others = " The others are measured on the documents of the search."
+        text = (
+            "The values of this merge are predicted; `mergekit-map merge` measures it."
+        )
+        others = " Base, soup and parents were measured on the documents of the search."
         return text if holdout is None else text + others
     searched = "Measured on the documents by which this merge was chosen"
     if holdout is None:
@@ -219,8 +221,8 @@ def sample(front: Front, found: Gains) -> str:
         text += f" Values of {listed(rest)} are from the documents of the search."
     if holdout.choices > 1:
         text += (
-            f" {holdout.choices} merges were measured on them: if you choose between "
-            "these by such values, gains look a little too good."
+            f" {holdout.choices} merges have been measured on the held-out documents: "
+            "if you take the best of them, its gains look a little too good."
         )
     return text
 
@@ -231,22 +233,15 @@ def share_in_words(share: float | None) -> str:
 
 
 def value(reading: Reading, unit: str = "") -> str:
-    """Write a measured value without its own standard error.
+    """Write a value without its own standard error: differences have others.
 
-    Standard errors of differences are smaller, as merges answer the same documents.
+    Those of measurements are smaller, as merges answer the same documents.
     """
     if reading.value is None:
         return "-"
     some = reading.documents
     on = "" if some is None else f" ({some} documents)"
     return f"{reading.value:.4g} {unit}".rstrip() + on
-
-
-def prediction(reading: Reading, unit: str = "") -> str:
-    """Write a prediction, named as such: ``predicted 4.02 ± 0.006``."""
-    if reading.value is None:
-        return "-"
-    return f"predicted {reading} {unit}".rstrip()
 
 
 def perplexities(front: Front, found: Gains) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -254,13 +255,13 @@ def reason(front: Front) -> str:
     if select.prefer is not None:
         how = f"the largest weighted sum ({counted})"
     if len(weights) == 1:
-        how = f"the best {listed(weights)}"
+        how = f"the best on {listed(weights)}"
     if select.scalarization == "achievement":
         how = f"the smallest weighted distance from the best values ({counted})"
     if select.knee:
         how = "the knee of the front"
     limits = [f"{task}={limit}" for task, limit in (select.require or {}).items()]
-    kept = f" that keeps {listed(limits)}" if limits else ""
+    kept = f", of all merges that keep {listed(limits)}" if limits else ""
     worse = f", not worse than {listed(select.rivals)}" if select.rivals else ""
     return f"{start}: {how}{kept}{worse}."
 
@@ -278,11 +279,12 @@ def limits_in_words(front: Front) -> str:
         return ""
     lower, values = lower_limits(metrics, limits), front.utilities([chosen], "measured")
     short = lower - values[0] > TIE * abs(values[0])
-    text = f"meets its limit{'s' if len(required) > 1 else ''} on {listed(required)}"
-    missed = [
-        f"{task} {chosen.measured[task].value:.4g}, limit {limits[task].value:.4g}"
-        for task, yes in zip(metrics, short, strict=True)
-        if yes
-    ]
-    where = "" if front.holdout is None else "on the documents of the search: "
-    return f"{text} within noise ({where}{'; '.join(missed)})" if missed else text
+    where = "" if front.holdout is None else " on the documents of the search"
+    missed = []
+    for task in itertools.compress(metrics, short):
+        limit, own = limits[task], chosen.measured[task].value
+        known = ", ".join([f"limit {limit.value:.4g}", *filter(None, [limit.source])])
+        known += f"; measured {own:.4g}{where}"
+        missed.append(f"on {task} by no more than noise ({known})")
+    met = f"meets its limit{'s' if len(required) > 1 else ''} on {listed(required)}"
+    return f"misses its limit {listed(missed)}" if missed else met

@@ -81,8 +81,8 @@ def test_a_prediction_is_named_as_one() -> None:
     found = answer(front(NOT_MEASURED))
 
     assert found.headline.startswith("The merge a=0, b=0.5 is predicted to keep 84 %")
-    assert found.table.rows[0][2] == "predicted 0.71 ± 0.03"
-    assert found.sample.startswith("This merge is predicted")
+    assert found.table.rows[0][2] == "predicted 0.71"
+    assert found.sample.startswith("The values of this merge are predicted")
 
 
 def test_measurements_of_the_search_are_said_to_be_its_own() -> None:
@@ -150,7 +150,7 @@ def test_the_chosen_soup_is_not_compared_with_itself() -> None:
         ({"require": {"math": "80%"}}, "meets its limit on math; it keeps"),
         (
             {"require": {"math": 0.72}},
-            "meets its limit on math within noise (math 0.7, ",
+            "misses its limit on math by no more than noise (limit 0.72; measured 0.7)",
         ),
         ({"require": {"math": 0.9}}, "misses its limits: math at least 0.9 (measured"),
     ],

@@ -192,7 +192,9 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
     )
 
     said = " ".join(selected.output.split())
-    assert "The others are measured on the documents of the search." in said
+    assert (
+        "Base, soup and parents were measured on the documents of the search." in said
+    )
     assert read(f"{run}/front.json")["holdout"]["gains"] == []
 
     merged = invoke("merge", "run", "out", "--trust-run")

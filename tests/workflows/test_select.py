@@ -66,20 +66,20 @@ def select(run: Path, *options: str) -> click.testing.Result:
         ("--knee", "Point 2: the knee of the front."),
         (
             "--require math=0.65",
-            "Point 1: the best code that keeps math=0.65.",
+            "Point 1: the best on code, of all merges that keep math=0.65.",
         ),
         (
             "--require code=2.5 --prefer math=1",
-            "Point 1: the best math that keeps code=2.5.",
+            "Point 1: the best on math, of all merges that keep code=2.5.",
         ),
         (
             "--require math=83%",
-            "Point 1: the best code that keeps math=83%.",
+            "Point 1: the best on code, of all merges that keep math=83%.",
         ),
         (
             "--not-worse-than base,baseline --require math=0.6",
-            "Point 2: the best code that keeps math=0.6, not worse than base and "
-            "baseline.",
+            "Point 2: the best on code, of all merges that keep math=0.6, not worse "
+            "than base and baseline.",
         ),
     ],
 )
