@@ -149,21 +149,10 @@ def values_by_task(text: str) -> dict[str, float | str]:
     """Parse ``math=2,code=1``; percentages stay text."""
     pairs = [[word.strip() for word in part.split("=")] for part in text.split(",")]
     try:
-        return _unique(
-            (task, v if v.endswith("%") else _number(v)) for task, v in pairs
-        )
+        return _unique((task, v if v.endswith("%") else float(v)) for task, v in pairs)
     except ValueError:
         message = f"write it as math=2,code=1; got {text!r}"
         raise click.BadParameter(message) from None
-
-
-def _number(text: str) -> float:
-    value = float(text)
-    return int(value) if value.is_integer() else value
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
 
 
 def key_option(spec: type[BaseModel], name: str, **more: Any) -> Decorator:
@@ -189,7 +178,10 @@ SELECTION_OPTIONS = {
         SelectSpec, "require", metavar="TASK=LIMIT,...", type=values_by_task
     ),
     "not_worse_than": key_option(
-        SelectSpec, "not_worse_than", metavar="base|soup|NAME,...", type=_names
+        SelectSpec,
+        "not_worse_than",
+        metavar="base|soup|NAME,...",
+        type=lambda text: [name.strip() for name in text.split(",")],
     ),
     "margin": key_option(SelectSpec, "margin", metavar="N", type=float),
     "limits": click.option(

@@ -11,17 +11,13 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
 from mergekit_map.cli.main import typed_command
 from mergekit_map.cli.options import with_options
 from mergekit_map.utils.text import redact
-
-if TYPE_CHECKING:
-    from mergekit_map.results.answer import Answer
-    from mergekit_map.results.front import Front
 
 _KEY = "mergekit_map.output"
 
@@ -65,33 +61,6 @@ def answer(result: Path | None = None, **content: Any) -> None:
     known.result = result or known.result
 
 
-def answer_front(run: Path, front: Front, found: Answer, result: Path) -> None:
-    """Set a front and what it says as the answer for programs."""
-    from mergekit_map.results.gains import gains
-    from mergekit_map.results.limits import limits_in_words
-
-    limits = limits_in_words(front)
-    merge = front.chosen.model_dump(mode="json", exclude={"recipe"})
-    answer(
-        result,
-        run=str(run),
-        finished=front.unfinished is None,
-        progress=front.unfinished and front.unfinished.model_dump(exclude={"of"}),
-        front=str(run / "front.json"),
-        advice=found.advice,
-        headline=found.headline,
-        findings=list(found.findings),
-        chosen={"index": front.selected, **merge},
-        recommended=list(front.recommended),
-        reason=front.reason,
-        gains=gains(front).content(),
-        gained=[found.headline],
-        missed=[limits] if limits.startswith("misses") else [],
-        confirmed=[] if front.holdout is None else [found.sample],
-        verdicts=list(front.verdicts),
-    )
-
-
 def _keep(_: click.Context, param: click.Parameter, given: Any) -> None:
     setattr(output_options(), str(param.name), given)
 
@@ -113,6 +82,14 @@ _LOG_FILE_AND_JSON = [
     ),
 ]
 # Commands with mergekit's options have its --quiet and --verbose.
+verbose_option = _option(
+    "-v",
+    "--verbose",
+    "--verdicts",
+    "verbose",
+    is_flag=True,
+    help="Show the details of the answer, points of the front, and the recipe.",
+)
 quiet_option = _option(
     "--quiet",
     "-q",

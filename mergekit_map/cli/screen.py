@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mergekit_map.cli.output import answer, output_options
 from mergekit_map.types import SOUP
 from mergekit_map.utils.text import folded
 
@@ -25,14 +26,44 @@ _N_POINTS = 10  # of the front, with --verbose
 _STYLES = {"better": "green", "worse": "red", "no significant difference": "yellow"}
 _NAME, _VERDICT = 12, len("no significant")  # letters of these on a line, at least
 _GAP = "  "  # between columns
+Steps: TypeAlias = "list[tuple[str, str]]"  # a command after what it is for
+
+
+def show_front(run: Path, front: Front, result: Path) -> Answer:
+    """Print the answer of a front, and keep it for programs with the path made."""
+    from mergekit_map.results.gains import gains
+    from mergekit_map.results.limits import limits_in_words
+
+    found = show_answer(front, verbose=output_options().verbose)
+    limits = limits_in_words(front)
+    merge = front.chosen.model_dump(mode="json", exclude={"recipe"})
+    answer(
+        result,
+        run=str(run),
+        finished=front.unfinished is None,
+        progress=front.unfinished and front.unfinished.model_dump(exclude={"of"}),
+        front=str(run / "front.json"),
+        advice=found.advice,
+        headline=found.headline,
+        findings=list(found.findings),
+        chosen={"index": front.selected, **merge},
+        recommended=list(front.recommended),
+        reason=front.reason,
+        gains=gains(front).content(),
+        gained=[found.headline],
+        missed=[limits] if limits.startswith("misses") else [],
+        confirmed=[] if front.holdout is None else [found.sample],
+        verdicts=list(front.verdicts),
+    )
+    return found
 
 
 def show_answer(front: Front, *, verbose: bool = False) -> Answer:
     """Print the answer of a front; with ``verbose`` also its details and points."""
     # Here, as the numbers are not needed for help.
-    from mergekit_map.results.answer import answer
+    from mergekit_map.results import answer as answers
 
-    console, found = Console(), answer(front)
+    console, found = Console(), answers.answer(front)
     console.print(Text(found.headline, style="bold"))
     console.print()
     for line in _gain_lines(found.table, console.width):
@@ -143,7 +174,7 @@ def _cells(front: Front, merge: Merge, name: str, style: str = "") -> list[Text]
     return [Text(cell, style) for cell in (name, merge.weights, ", ".join(values))]
 
 
-def show_steps(steps: Sequence[tuple[str, str]]) -> None:
+def show_steps(steps: Steps) -> None:
     """Print commands to copy, each after what it is for."""
     console = Console()
     console.print("\nNext:")
@@ -152,38 +183,26 @@ def show_steps(steps: Sequence[tuple[str, str]]) -> None:
         console.print(Text(f"  {purpose:<16} {command}"), soft_wrap=True)
 
 
-def after_search(run: Path, found: Answer) -> list[tuple[str, str]]:
-    """Return the steps after a search or a choice: merge, look, choose again."""
-    return [
-        _merging(run, found),
+def next_steps(run: Path, found: Answer, out: Path | None = None) -> Steps:
+    """Return the steps after a search, a choice, or the merge ``out`` of one.
+
+    Merge what is advised, look at others, publish a merge that is advised.
+    """
+    from mergekit_map.results.answer import MERGE
+
+    look = [
         ("see the front", _typed("report", run)),
         ("choose another", _typed("browse", run)),
     ]
-
-
-def after_merge(run: Path, out: Path, found: Answer) -> list[tuple[str, str]]:
-    """Return the steps after a merge: look, choose again, publish what is advised."""
-    from mergekit_map.results.answer import MERGE
-
-    steps = [
-        ("see the front", _typed("report", run)),
-        ("choose another", _typed("browse", run)),
-    ]
-    if found.advice == MERGE:
-        steps.append(("publish it", _typed("push", out, "YOU/NAME")))
-    elif found.advice == SOUP:
-        steps.append(_merging(run, found))
-    return steps
-
-
-def _merging(run: Path, found: Answer) -> tuple[str, str]:
-    from mergekit_map.results.answer import MERGE
-
     if found.advice == SOUP:
-        recipe = run / "recipes" / "soup.yml"
-        return "merge the soup", shlex.join(["mergekit-yaml", str(recipe), "OUT"])
-    purpose = "merge it" if found.advice == MERGE else "merge it anyway"
-    return purpose, _typed("merge", run, "OUT")
+        recipe = str(run / "recipes" / "soup.yml")
+        merge = ("merge the soup", shlex.join(["mergekit-yaml", recipe, "OUT"]))
+        return [merge, *look] if out is None else [*look, merge]
+    if out is None:
+        purpose = "merge it" if found.advice == MERGE else "merge it anyway"
+        return [(purpose, _typed("merge", run, "OUT")), *look]
+    publish = ("publish it", _typed("push", out, "YOU/NAME"))
+    return [*look, publish] if found.advice == MERGE else look
 
 
 def _typed(command: str, folder: Path, *words: str) -> str:

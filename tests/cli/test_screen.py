@@ -12,7 +12,7 @@ import pytest
 from fronts import CODE, MATH, NOT_MEASURED, Row, make_front
 
 from mergekit_map.cli.main import main
-from mergekit_map.cli.screen import after_merge, after_search, show_answer, show_steps
+from mergekit_map.cli.screen import next_steps, show_answer, show_steps
 from mergekit_map.results.answer import MERGE, answer
 from mergekit_map.results.front import Front
 from mergekit_map.types import SOUP
@@ -58,7 +58,7 @@ def test_an_answer_is_one_screen_with_every_number(
     front = front_of(n_tasks, measured=measured)
 
     found = show_answer(front)
-    show_steps(after_search(Path("run"), found))
+    show_steps(next_steps(Path("run"), found))
 
     output = capsys.readouterr().out
     lines = output.splitlines()
@@ -90,7 +90,7 @@ def test_commands_to_type_next_are_accepted(tmp_path: Path) -> None:
     run, out = tmp_path / "my run", tmp_path / "it's mine"
     found = replace(answer(front_of(2)), advice=MERGE)
 
-    steps = [*after_search(run, found), *after_merge(run, out, found)]
+    steps = [*next_steps(run, found), *next_steps(run, found, out)]
 
     assert len(steps) == 6
     for _, line in steps:
@@ -105,7 +105,7 @@ def test_commands_to_type_next_are_accepted(tmp_path: Path) -> None:
 def test_a_soup_that_no_merge_beats_is_what_comes_next() -> None:
     found = replace(answer(front_of(2)), advice=SOUP)
 
-    first, *_ = after_search(Path("run"), found)
+    first, *_ = next_steps(Path("run"), found)
 
     assert first == ("merge the soup", "mergekit-yaml run/recipes/soup.yml OUT")
-    assert after_merge(Path("run"), Path("out"), found)[-1] == first
+    assert next_steps(Path("run"), found, Path("out"))[-1] == first

@@ -170,8 +170,7 @@ class _Outside:
     def _talk(self, view: View) -> None:
         if self.chat_models is None:
             options = self.make_options(f"opening {self.folder.path}")
-            with starting():
-                from mergekit_map.workflows.chat import open_chat
+            from mergekit_map.workflows.chat import open_chat
 
             self.chat_models = self.models.enter_context(
                 open_chat(self.folder.path, options, trust_run=self.trust_run)

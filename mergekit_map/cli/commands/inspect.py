@@ -16,7 +16,7 @@ from rich.text import Text
 from mergekit_map.cli.config_options import config_or_options
 from mergekit_map.cli.main import advice_on_missing
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
-from mergekit_map.cli.options import model_options, starting
+from mergekit_map.cli.options import model_options
 from mergekit_map.cli.output import answer, with_output_options
 from mergekit_map.cli.screen import new_table
 from mergekit_map.errors import MissingModels
@@ -56,9 +56,8 @@ def inspect(
     Example: mergekit-map inspect merge.yml --probe
     """
     options = make_options(f"reading {config}")
-    with starting():
-        from mergekit_map.utils.files import plain
-        from mergekit_map.workflows.inspect import inspect_config, probe_config
+    from mergekit_map.utils.files import plain
+    from mergekit_map.workflows.inspect import inspect_config, probe_config
 
     inspection = inspect_config(config, options, **where)
     _show(inspection)

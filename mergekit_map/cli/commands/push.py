@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -26,15 +25,6 @@ if TYPE_CHECKING:
     from mergekit_map.hub.metadata import Licence, Licences
     from mergekit_map.hub.push import Plan
 
-_LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
-
-
-def _licence_id(text: str) -> str:
-    if not _LICENCE.fullmatch(text.strip()):
-        example = "an identifier of the Hub, such as apache-2.0"
-        raise click.BadParameter(f"write {example}; got {text!r}")
-    return text.strip()
-
 
 @click.command()
 @with_output_options
@@ -50,7 +40,6 @@ def _licence_id(text: str) -> str:
     "--license",
     "licence",
     metavar="ID",
-    type=_licence_id,
     help="Licence of the merge, such as apache-2.0 or llama3.1  [default: that of "
     "the card, or of all parents if they have the same; else you are asked]",
 )
@@ -101,7 +90,11 @@ def push(
         raise hub
     else:
         _confirm(plan, private=options["private"], yes=yes)
-        url = _upload(plan, hub, message)
+        from mergekit_map.hub.push import upload
+
+        url = upload(hub, plan, message)
+        said = f"holds the merge: {url}" if url else "holds all of this already."
+        click.echo(f"{plan.target.url} {said}")
     answer(
         repository=plan.target.url,
         url=url,
@@ -154,7 +147,7 @@ def _ask_licence(licences: Licences, *, yes: bool) -> Licence:
     asked = (
         "Licence of the merge (an identifier of the Hub, such as apache-2.0 or other)"
     )
-    return Licence(click.prompt(asked, value_proc=_licence_id))
+    return Licence(click.prompt(asked))
 
 
 def _show(plan: Plan) -> None:
@@ -211,12 +204,3 @@ def _confirm(plan: Plan, *, private: bool | None, yes: bool) -> None:
     if not click.confirm("Upload?"):
         click.echo("Nothing was uploaded.")
         raise SystemExit(1)
-
-
-def _upload(plan: Plan, api: HfApi, message: str) -> str | None:
-    from mergekit_map.hub.push import upload
-
-    url = upload(api, plan, message)
-    said = f"holds the merge: {url}" if url else "holds all of this already."
-    click.echo(f"{plan.target.url} {said}")
-    return url

@@ -120,10 +120,9 @@ def compare(
     Example: mergekit-map compare my-search --opponents random,nsga2 --budget 100
     """
     options = make_options(f"opening {runs[0]}")
-    with starting():
-        from mergekit_map.cli.progress import TerminalReporter
-        from mergekit_map.compare.contest import ComparisonSpec
-        from mergekit_map.compare.runner import compare_runs
+    from mergekit_map.cli.progress import TerminalReporter
+    from mergekit_map.compare.contest import ComparisonSpec
+    from mergekit_map.compare.runner import compare_runs
 
     out = out or runs[0] / "compare"
     spec = ComparisonSpec(tuple(map(str.strip, opponents.split(","))), **how)

@@ -16,10 +16,9 @@ from mergekit_map.cli.options import (
     FILE,
     FOLDER,
     model_options,
-    starting,
     workers_option,
 )
-from mergekit_map.cli.output import answer_front, output_options, with_output_options
+from mergekit_map.cli.output import with_output_options
 from mergekit_map.utils.files import refuse_existing, write_atomically
 from mergekit_map.utils.shutdown import deferred
 
@@ -51,13 +50,11 @@ def search(make_options: MakeOptions, config: Path, run: Path, **how: Any) -> No
     Example: mergekit-map search merge.yml my-search
     """
     options = make_options(f"reading {config}")
-    with starting():
-        from mergekit_map.cli.screen import after_search, show_answer, show_steps
+    from mergekit_map.cli.screen import next_steps, show_front, show_steps
 
     front = _find_front(config, run, options, **how)
-    found = show_answer(front, verbose=output_options().verbose)
-    answer_front(run, front, found, run)
-    show_steps(after_search(run, found))
+    found = show_front(run, front, run)
+    show_steps(next_steps(run, found))
 
 
 @click.command(cls=MergeCommand)
@@ -110,12 +107,11 @@ def demo(
     Example: mergekit-map demo
     """
     options = make_options("preparing the demo")
-    with starting():
-        import torch
+    import torch
 
-        from mergekit_map.cli.progress import TerminalReporter
-        from mergekit_map.demo.configuration import demo_config
-        from mergekit_map.demo.family import family_folder, train_family
+    from mergekit_map.cli.progress import TerminalReporter
+    from mergekit_map.demo.configuration import demo_config
+    from mergekit_map.demo.family import family_folder, train_family
 
     if options.num_threads is None:
         # The models are too small to gain from more, and threads that wait for one
@@ -161,12 +157,11 @@ def _find_front(
         from mergekit_map.workers.pool import start_forkserver
 
         start_forkserver()  # which imports while this process does, too
-    with starting():
-        from mergekit_map.cli.progress import TerminalReporter
-        from mergekit_map.evaluation.project import load_project
-        from mergekit_map.search.import_csv import read_imported
-        from mergekit_map.utils.progress import notifying, stage
-        from mergekit_map.workflows.search import search_front
+    from mergekit_map.cli.progress import TerminalReporter
+    from mergekit_map.evaluation.project import load_project
+    from mergekit_map.search.import_csv import read_imported
+    from mergekit_map.utils.progress import notifying, stage
+    from mergekit_map.workflows.search import search_front
 
     reporter = TerminalReporter()
     checking = stage(f"checking models and tasks of {config}")

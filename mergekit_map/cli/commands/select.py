@@ -18,9 +18,9 @@ from mergekit_map.cli.options import (
 )
 from mergekit_map.cli.output import (
     answer,
-    answer_front,
     output_options,
     quiet_option,
+    verbose_option,
     with_output_options,
 )
 from mergekit_map.utils.files import refuse_existing
@@ -31,15 +31,8 @@ from mergekit_map.utils.files import refuse_existing
 @quiet_option
 @click.argument("run", type=FOLDER)
 @selection_options
-@click.option(
-    "-v",
-    "--verbose",
-    "--verdicts",
-    "verbose",
-    is_flag=True,
-    help="Show the details of the answer, points of the front, and the recipe.",
-)
-def select(run: Path, *, verbose: bool, **choice: Any) -> None:
+@verbose_option
+def select(run: Path, **choice: Any) -> None:
     """Choose a point of the front of RUN and write RUN/recipe.yml.
 
     Nothing is evaluated, so choose as often as you like. Without an option, what was
@@ -50,18 +43,17 @@ def select(run: Path, *, verbose: bool, **choice: Any) -> None:
     """
     folder = readable_folder(run)
     with starting(f"reading {run}"):
-        from mergekit_map.cli.screen import after_search, show_answer, show_steps
+        from mergekit_map.cli.screen import next_steps, show_front, show_steps
         from mergekit_map.workflows.select import select_point
 
     selection = select_point(folder, **choice)
     recipe = folder / "recipe.yml"
-    found = show_answer(selection.front, verbose=verbose)
-    answer_front(folder, selection.front, found, recipe)
+    found = show_front(folder, selection.front, recipe)
     answer(recipe=selection.recipe, recipe_file=str(recipe))
-    if verbose:
+    if output_options().verbose:
         click.echo(f"\n{selection.recipe}", nl=False)
     click.echo(f"\n{selection.front.reason} The recipe is in {recipe}.")
-    show_steps(after_search(run, found))
+    show_steps(next_steps(run, found))
 
 
 @click.command(cls=MergeCommand)
@@ -95,18 +87,16 @@ def merge_and_show(
     run: Path, out: Path, options: MergeOptions, choice: Mapping[str, Any], **where: Any
 ) -> None:
     """Choose a point, write its checkpoint, and print the answer and the next steps."""
-    with starting():
-        from mergekit_map.cli.progress import TerminalReporter
-        from mergekit_map.cli.screen import after_merge, show_answer, show_steps
-        from mergekit_map.workflows.merge import merge_point
-        from mergekit_map.workflows.select import select_point
+    from mergekit_map.cli.progress import TerminalReporter
+    from mergekit_map.cli.screen import next_steps, show_front, show_steps
+    from mergekit_map.workflows.merge import merge_point
+    from mergekit_map.workflows.select import select_point
 
     selection = select_point(run, **choice)
     with TerminalReporter() as reporter:
         merged = merge_point(run, out, selection, options, reporter, **where)
-    found = show_answer(merged.front, verbose=output_options().verbose)
-    answer_front(run, merged.front, found, out)
+    found = show_front(run, merged.front, out)
     answer(model=str(out), command=merged.command)
     click.echo(f"\n{out} holds this merge; mergekit alone writes the same with:")
     click.echo(f"  {merged.command}")
-    show_steps(after_merge(run, out, found))
+    show_steps(next_steps(run, found, out))
