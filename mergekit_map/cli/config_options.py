@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -17,7 +18,7 @@ from mergekit_map.cli.options import (
     SELECTION_OPTIONS,
     Decorator,
     beside,
-    key_option,
+    key_options,
     with_options,
 )
 from mergekit_map.config.option_lines import PASSING, WRITTEN, is_unedited, signed
@@ -27,7 +28,6 @@ from mergekit_map.errors import ArtifactError, ConfigError
 from mergekit_map.utils.files import refuse_existing, scratch_folder, write_atomically
 
 _METHOD = "task_arithmetic"
-_DENSE = {_METHOD, "linear"}
 
 
 def option_names(given: Mapping[str, Any]) -> list[str]:
@@ -74,44 +74,33 @@ def config_or_options(target: str | None = None) -> Decorator:
 
 
 def new_config_text(
-    given: dict[str, Any],
-    settings: dict[str, Any] | None = None,
-    *,
-    measured: bool = False,
+    given: Mapping[str, Any],
+    settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     title: str = WRITTEN,
 ) -> str:
     """Write the configuration that options stand for, with a title on top.
 
     Raises:
-        click.UsageError: models, or with ``measured`` tasks, are missing.
+        click.UsageError: the models or their base are missing.
         ConfigError: a file or a benchmark is not there.
     """
     if not given["model"]:
         raise click.UsageError(
             "Missing option '--model': what is merged; once for each."
         )
-    if measured and not given["text"] and not given["task"]:
-        raise click.UsageError(
-            "Missing option '--text' or '--task': what the merge should do well on."
-        )
     from mergekit_map.config import template
 
+    tasks = template.new_tasks(given["text"], given["task"])
     base = given["base"] or template.base_of_adapters(given["model"])
     method = given["method"] or _METHOD
     if base is None and method == _METHOD:
         raise click.UsageError(
             "Missing option '--base': the model that the others were fine-tuned from."
         )
-    if given["density"] is not None and method in _DENSE:
-        raise click.UsageError(
-            f"--density: {method} drops no weights; leave it out, or choose a method "
-            "that does, such as --method ties"
-        )
-    tasks = template.new_tasks(given["text"], given["task"])
     merge = template.NewMerge(
         given["model"], base, method, given["dtype"], given["density"]
     )
-    return template.new_config(merge, tasks, [title], settings or {})
+    return template.new_config(merge, tasks, [title], settings)
 
 
 def _config_of(
@@ -143,17 +132,22 @@ def _config_of(
 
 @contextmanager
 def _written(
-    given: dict[str, Any], settings: dict[str, Any], target: Path | None
+    given: Mapping[str, Any],
+    settings: Mapping[str, Mapping[str, Any]],
+    target: Path | None,
 ) -> Iterator[Path]:
     """Write the configuration of options beside the target, or for a while."""
-    title = PASSING if target is None else WRITTEN
-    content = new_config_text(given, settings, measured=True, title=title)
+    if given["model"] and not given["text"] and not given["task"]:
+        raise click.UsageError(
+            "Missing option '--text' or '--task': what the merge should do well on."
+        )
     if target is None:
         with scratch_folder() as folder:
             config = folder / "options.yml"
-            config.write_text(content, encoding="utf-8")
+            config.write_text(new_config_text(given, title=PASSING), encoding="utf-8")
             yield config
         return
+    content = signed(new_config_text(given, settings))
     place = target.resolve() if target.name in {"", ".."} else target
     config = place.with_name(f"{place.name}.yml")
     before = config.read_text(errors="replace") if config.exists() else None
@@ -164,7 +158,7 @@ def _written(
             f"{config}, where these options would be written, is another file or was "
             f"edited, and is left as it is; use it: {shlex.join(words)}, or remove it"
         )
-    write_atomically(config, signed(content))
+    write_atomically(config, content)
     click.echo(f"wrote {config}", err=True)
     yield config
 
@@ -208,15 +202,13 @@ NEW_MERGE_OPTIONS = {
     ),
 }
 _SETTINGS = {
-    "search": {
-        name: key_option(SearchSpec, name, type=kind)
-        for name, kind in {
-            "evaluations": click.IntRange(min=1),
-            "hours": click.FloatRange(0, min_open=True),
-            "holdout": click.FloatRange(0.001, 0.99),
-            "seed": click.IntRange(min=0),
-        }.items()
-    },
+    "search": key_options(
+        SearchSpec,
+        evaluations={"type": click.IntRange(min=1)},
+        hours={"type": click.FloatRange(0, min_open=True)},
+        holdout={"type": click.FloatRange(0.001, 0.99)},
+        seed={"type": click.IntRange(min=0)},
+    ),
     "select": {
         name: SELECTION_OPTIONS[name]
         for name in ("prefer", "require", "not_worse_than")

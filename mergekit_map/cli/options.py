@@ -6,7 +6,7 @@ import gc
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -155,45 +155,43 @@ def values_by_task(text: str) -> dict[str, float | str]:
         raise click.BadParameter(message) from None
 
 
-def key_option(spec: type[BaseModel], name: str, **more: Any) -> Decorator:
-    """Return the option for a key of a configuration, described as the key is."""
-    about = " ".join(str(spec.model_fields[name].description).split())
-    more = {"help": about.replace("`", ""), **more}
-    return click.option(f"--{name.replace('_', '-')}", **more)
+def key_options(
+    spec: type[BaseModel], **about: Mapping[str, Any]
+) -> dict[str, Decorator]:
+    """Return options for keys of a configuration, described as the keys are."""
+    options = {}
+    for name, more in about.items():
+        description = " ".join(str(spec.model_fields[name].description).split())
+        known = {"help": description.replace("`", ""), **more}
+        options[name] = click.option(f"--{name.replace('_', '-')}", **known)
+    return options
 
 
-SELECTION_OPTIONS = {
-    "prefer": key_option(
-        SelectSpec,
-        "prefer",
-        metavar="TASK=WEIGHT,...",
-        type=values_by_task,
-        help="Weight of each task, such as math=2,code=1; all alike by default.",
-    ),
-    "scalarization": key_option(
-        SelectSpec, "scalarization", type=click.Choice(["sum", "achievement"])
-    ),
-    "knee": key_option(SelectSpec, "knee", is_flag=True),
-    "require": key_option(
-        SelectSpec, "require", metavar="TASK=LIMIT,...", type=values_by_task
-    ),
-    "not_worse_than": key_option(
-        SelectSpec,
-        "not_worse_than",
-        metavar="base|soup|NAME,...",
-        type=lambda text: [name.strip() for name in text.split(",")],
-    ),
-    "margin": key_option(SelectSpec, "margin", metavar="N", type=float),
-    "limits": click.option(
-        "--no-limits",
-        "limits",
-        is_flag=True,
-        flag_value=False,
-        default=True,
-        help="Drop the limits of the last choice, which --prefer and --knee keep.",
-    ),
-    "index": key_option(SelectSpec, "index", type=click.IntRange(min=0)),
-}
+SELECTION_OPTIONS = key_options(
+    SelectSpec,
+    prefer={
+        "metavar": "TASK=WEIGHT,...",
+        "type": values_by_task,
+        "help": "Weight of each task, such as math=2,code=1; all alike by default.",
+    },
+    scalarization={"type": click.Choice(["sum", "achievement"])},
+    knee={"is_flag": True},
+    require={"metavar": "TASK=LIMIT,...", "type": values_by_task},
+    not_worse_than={
+        "metavar": "base|soup|NAME,...",
+        "type": lambda text: [name.strip() for name in text.split(",")],
+    },
+    margin={"metavar": "N", "type": float},
+    index={"type": click.IntRange(min=0)},
+)
+SELECTION_OPTIONS["limits"] = click.option(
+    "--no-limits",
+    "limits",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Drop the limits of the last choice, which --prefer and --knee keep.",
+)
 selection_options = with_options(SELECTION_OPTIONS.values())
 
 

@@ -40,21 +40,20 @@ class TerminalReporter(Callback):
         self._values: dict[str, str] = {}  # the last one of each task
 
     def __enter__(self) -> TerminalReporter:
-        if self._is_drawn:
-            self._live = Live(
-                get_renderable=self._drawn,
-                console=self._console,
-                transient=True,
-                refresh_per_second=4,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._live.start()
+        # It draws nothing where there is no terminal.
+        self._live = Live(
+            get_renderable=self._drawn,
+            console=self._console,
+            auto_refresh=self._is_drawn,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._is_drawn:
-            self._live.stop()
+        self._live.stop()
 
     def on_start(self, started: Started) -> None:
         """Show how much is measured already."""

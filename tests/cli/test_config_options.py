@@ -164,7 +164,7 @@ USAGE = {
     "run --base a --text fr.txt out": "Missing option '--model'",
     "run --base a --model b out": "Missing option '--text' or '--task'",
     "run --model b --text fr.txt out": "Missing option '--base'",
-    "run --base a --model b --text fr.txt --density 0.3 out": "drops no weights",
+    "run --base a --model b --text fr.txt --density 0.3 out": "has no parameter",
     "run --base a --model b --text no.txt out": "there is no file no.txt",
     "run --base a --model b --text b.csv out": "a .txt or .jsonl file was expected",
     "run --base a --model b --task gsm9k out": "did you mean 'gsm8k'?",

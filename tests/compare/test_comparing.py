@@ -61,7 +61,7 @@ def compared(
         for stop, kind in ((2 * BUDGET + 6, "opponent"), (3, "baseline")):
             with pytest.MonkeyPatch.context() as stopping:
                 stop_after(stopping, stop, kind)
-                assert "\nstopped\n" in compare(run, code=130)
+                assert "\nstopped; to go on" in compare(run, code=130)
         assert not (run / "compare").exists()
         yield Compared(run, front, searched, compare(run))
 

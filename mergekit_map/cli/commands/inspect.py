@@ -23,10 +23,11 @@ from mergekit_map.errors import MissingModels
 from mergekit_map.utils.text import bytes_in_words, count_in_words, listed
 
 if TYPE_CHECKING:
+    from mergekit_map.models.diagnostic import Finding
     from mergekit_map.workflows.inspect import Inspection, Pair, Plan, Probe
 
+# Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
-_SEVERITIES = list(_STYLES)  # the worst first
 # Other devices by their names.
 _DEVICES = {"cpu": "host memory", "mapped": "mapped, free memory"}
 _PLACES = {"device": "on the device", "memory": "in memory", "mapped": "memory-mapped"}
@@ -82,27 +83,28 @@ def _show(inspection: Inspection) -> None:
         console.print(_pairs(inspection.pairs))
     for problem in inspection.problems:
         _print(f"error: {problem.place}: {problem.message}", _STYLES["error"])
-    for model in inspection.models:
-        if model.findings:
-            _print(f"{model.name} ({model.place})", "bold")
-            ranked = sorted(model.findings, key=lambda f: _SEVERITIES.index(f.severity))
-            for finding in ranked:
-                line = Text(f"{finding.severity}: ", style=_STYLES[finding.severity])
-                console.print(Padding(Text() + line + f"{finding}.", (0, 0, 0, 2)))
-            console.print()
-    for text in inspection.small_samples:
-        _print(f"warning: {text}.\n", _STYLES["warning"])
+    for model in filter(lambda model: model.findings, inspection.models):
+        _print(f"{model.name} ({model.place})", "bold")
+        for finding in sorted(model.findings, key=_rank):
+            line = Text(f"{finding.severity}: ", style=_STYLES[finding.severity])
+            console.print(Padding(Text() + line + f"{finding}.", (0, 0, 0, 2)))
+        console.print()
     if plan is not None:
         for sentence in _plan_in_words(plan):
             _print(sentence)
         console.print(_needs(plan))
-        for need in plan.shortages:
-            free = "nothing" if need.free is None else bytes_in_words(need.free)
-            _print(
-                f"warning: {_DEVICES.get(need.where, need.where)} has {free} free, and "
-                f"{bytes_in_words(need.n_bytes)} are needed for {need.what}.\n",
-                _STYLES["warning"],
-            )
+    for text in _warnings(inspection):
+        _print(f"warning: {text}.\n", _STYLES["warning"])
+
+
+def _warnings(inspection: Inspection) -> Iterator[str]:
+    yield from inspection.small_samples
+    for need in inspection.plan.shortages if inspection.plan else ():
+        free = "nothing" if need.free is None else bytes_in_words(need.free)
+        yield (
+            f"{_DEVICES.get(need.where, need.where)} has {free} free, and "
+            f"{bytes_in_words(need.n_bytes)} are needed for {need.what}"
+        )
 
 
 def _show_verdict(inspection: Inspection) -> None:
@@ -111,15 +113,18 @@ def _show_verdict(inspection: Inspection) -> None:
     if probe is not None and plan is not None:
         for sentence in _probe_in_words(probe, plan):
             _print(f"{sentence}\n")
-    findings = [f.severity for model in inspection.models for f in model.findings]
-    errors = findings.count("error") + len(inspection.problems)
-    warnings = findings.count("warning") + len(inspection.small_samples)
-    warnings += len(plan.shortages) if plan else 0
-    counts = {"error": errors, "warning": warnings}
+    found = [f.severity for model in inspection.models for f in model.findings]
+    found += ["error" for _ in inspection.problems]
+    found += ["warning" for _ in _warnings(inspection)]
+    counts = {what: found.count(what) for what in ("error", "warning")}
     words = ", ".join(_count(n, what) for what, n in counts.items() if n)
     able = "a search can start" if inspection.mergeable else "no search can start"
     style = "bold" if inspection.mergeable else _STYLES["error"]
     _print(f"{words or 'No errors, no warnings'}: {able}.", style)
+
+
+def _rank(finding: Finding) -> int:
+    return list(_STYLES).index(finding.severity)
 
 
 def _print(text: str, style: str = "") -> None:
@@ -129,17 +134,17 @@ def _print(text: str, style: str = "") -> None:
 def _models(inspection: Inspection) -> Table:
     rows = []
     for model in inspection.models:
-        found = [finding.severity for finding in model.findings]
-        worst = min(found, key=_SEVERITIES.index, default="")
+        worst = min(model.findings, key=_rank, default=None)
+        severity = worst.severity if worst else ""
         cells = (
             model.name,
             count_in_words(model.parameters) if model.parameters else "-",
             model.dtype or "-",
             _figure(model.norm_ratio, ".4f"),
             _figure(model.changed, ".1%"),
-            worst,
+            severity,
         )
-        rows.append([Text(cell, _STYLES.get(worst, "")) for cell in cells])
+        rows.append([Text(cell, _STYLES.get(severity, "")) for cell in cells])
     headings = ["model", ">parameters", ">stored", ">norm ratio", ">changed", ">found"]
     return new_table(headings, rows, f"Models, against {inspection.weights.against}")
 
