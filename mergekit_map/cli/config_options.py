@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import click
 
+from mergekit_map.cli.main import command_line
 from mergekit_map.cli.options import (
     FOLDER,
     PATH,
@@ -152,11 +152,10 @@ def _written(
     config = place.with_name(f"{place.name}.yml")
     before = config.read_text(errors="replace") if config.exists() else None
     if before is not None and not is_unedited(before):
-        command = click.get_current_context().info_name
-        words = ["mergekit-map", str(command), str(config), str(target)]
+        again = command_line(click.get_current_context().info_name, config, target)
         raise ArtifactError(
             f"{config}, where these options would be written, is another file or was "
-            f"edited, and is left as it is; use it: {shlex.join(words)}, or remove it"
+            f"edited, and is left as it is; use it: {again}, or remove it"
         )
     write_atomically(config, content)
     click.echo(f"wrote {config}", err=True)

@@ -94,10 +94,14 @@ class _LazyGroup(click.Group):
         ctx.exit(code or 0)
 
 
+def command_line(*words: object) -> str:
+    """Return a command of this program, to be copied into a shell."""
+    return shlex.join(["mergekit-map", *map(str, words)])
+
+
 def typed_command() -> str:
     """Return the running command as it was typed."""
-    words = click.get_current_context().find_root().obj or ()
-    return shlex.join(["mergekit-map", *words])
+    return command_line(*click.get_current_context().find_root().obj or ())
 
 
 def advice_on_missing(missing: MissingModels) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import builtins
 import functools
-import importlib
 import importlib.util
 import logging
 import os
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -30,12 +30,11 @@ from mergekit_map.types import DTYPES
 
 MakeOptions: TypeAlias = "Callable[[str], MergeOptions]"
 
-_MOST_THREADS = max(64, os.cpu_count() or 1)
 # What mergekit would end with a traceback.
 _TYPES = {
     "random_seed": click.IntRange(0, 2**32 - 1),
-    "num_threads": click.IntRange(1, _MOST_THREADS),
-    "write_threads": click.IntRange(1, _MOST_THREADS),
+    "num_threads": click.IntRange(min=1),
+    "write_threads": click.IntRange(min=1),
     "lora_merge_dtype": click.Choice(DTYPES),
 }
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
@@ -138,17 +137,12 @@ def _silence_libraries() -> None:
     warnings.simplefilter("ignore", FutureWarning)
 
 
-class _Later(ModuleType):
-    """A module that is imported when something of it is used."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self.__name__), name)
-
-
 def _import(name: str, *arguments: Any) -> ModuleType:
     if name not in _HEAVY:
         return builtins.__import__(name, *arguments)
-    module = _Later(name)
+    module = ModuleType(name)
+    # It is imported when something else of it is used.
+    vars(module)["__getattr__"] = lambda key: getattr(import_module(name), key)
     vars(module)["parse_kmb"] = _size
     return module
 

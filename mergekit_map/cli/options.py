@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import click
 from pydantic import BaseModel
 
+from mergekit_map.cli.main import command_line
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ArtifactError, alike
 
@@ -126,8 +126,8 @@ def readable_folder(run: Path) -> Path:
         like = beside(run, lambda path: (path / "evaluations.jsonl").exists())
         raise ArtifactError(
             f"{run}: there is no such folder, so there is no finished search; "
-            f"{like or 'check the path,'} or search: mergekit-map search CONFIG "
-            f"{shlex.quote(str(run))}"
+            f"{like or 'check the path,'} or search: "
+            f"{command_line('search', 'CONFIG', run)}"
         )
     from mergekit_map.results.run_folder import RunFolder
 

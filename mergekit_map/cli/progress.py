@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from mergekit_map.cli.main import command_line
 from mergekit_map.cli.output import output_options
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.callbacks import Callback, Started
@@ -100,10 +100,9 @@ class TerminalReporter(Callback):
     def on_stop(self, error: BaseException) -> None:
         """Show how much of a search is kept."""
         if self._run and self._done and isinstance(error, KeyboardInterrupt):
-            command = shlex.join(["mergekit-map", "report", str(self._run)])
             self.notice(
                 f"{self._done} of at most {self._total} measurements are kept; look at "
-                f"them with: {command}"
+                f"them with: {command_line('report', self._run)}"
             )
 
     def notice(self, text: str) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mergekit_map.cli.main import command_line
 from mergekit_map.cli.output import answer, output_options
 from mergekit_map.types import SOUP
 from mergekit_map.utils.text import folded
@@ -191,8 +192,8 @@ def next_steps(run: Path, found: Answer, out: Path | None = None) -> Steps:
     from mergekit_map.results.answer import MERGE
 
     look = [
-        ("see the front", _typed("report", run)),
-        ("choose another", _typed("browse", run)),
+        ("see the front", command_line("report", run)),
+        ("choose another", command_line("browse", run)),
     ]
     if found.advice == SOUP:
         recipe = str(run / "recipes" / "soup.yml")
@@ -200,10 +201,6 @@ def next_steps(run: Path, found: Answer, out: Path | None = None) -> Steps:
         return [merge, *look] if out is None else [*look, merge]
     if out is None:
         purpose = "merge it" if found.advice == MERGE else "merge it anyway"
-        return [(purpose, _typed("merge", run, "OUT")), *look]
-    publish = ("publish it", _typed("push", out, "YOU/NAME"))
+        return [(purpose, command_line("merge", run, "OUT")), *look]
+    publish = ("publish it", command_line("push", out, "YOU/NAME"))
     return [*look, publish] if found.advice == MERGE else look
-
-
-def _typed(command: str, folder: Path, *words: str) -> str:
-    return shlex.join(["mergekit-map", command, str(folder), *words])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import shlex
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,12 +14,10 @@ from mergekit_map.cli.config_options import (
     new_merge_options,
     option_names,
 )
+from mergekit_map.cli.main import command_line
 from mergekit_map.cli.options import PATH, starting
 from mergekit_map.errors import ArtifactError, ConfigError, nearest
 from mergekit_map.utils.text import bytes_in_words
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()
@@ -40,11 +37,10 @@ def init(paths: tuple[Path, ...], **given: Any) -> None:
         raise click.UsageError("[PLAIN] CONFIG was expected, one or two files.")
     *plain, config = paths
     if config.exists():
-        new = config.parent / f"{config.stem or 'merge'}-map.yml"
-        words = shlex.join(["mergekit-map", "init", str(config), str(new)])
+        new = config.with_name(f"{config.stem or 'merge'}-map.yml")
+        words = "" if plain else f", such as: {command_line('init', config, new)}"
         raise ArtifactError(
-            f"{config} exists already and is left as it is; name another file"
-            + ("" if plain else f", such as: {words}")
+            f"{config} exists already and is left as it is; name another file{words}"
         )
     text = _extended(plain[0], given) if plain else new_config_text(given)
     from mergekit_map.utils.files import write_atomically
@@ -53,8 +49,8 @@ def init(paths: tuple[Path, ...], **given: Any) -> None:
     click.echo(f"wrote {config}", err=True)
     if not given["text"] and not given["task"]:
         click.echo("put texts and benchmarks under 'tasks:', then type", err=True)
-    for command in (["inspect", str(config)], ["run", str(config), "OUT"]):
-        click.echo(f"  {shlex.join(['mergekit-map', *command])}", err=True)
+    for step in (("inspect", config), ("run", config, "OUT")):
+        click.echo(f"  {command_line(*step)}", err=True)
 
 
 def _extended(plain: Path, given: dict[str, Any]) -> str:
@@ -150,15 +146,9 @@ def cache(removed: tuple[str, ...], limit: int | str | None) -> None:
 
         from mergekit_map.cli.screen import new_table
 
-        rows = [
-            (
-                one.key,
-                one.what,
-                bytes_in_words(one.n_bytes),
-                "in use"
-                if one.in_use
-                else f"{datetime.fromtimestamp(one.used):%Y-%m-%d %H:%M}",
-            )
-            for one in kept
-        ]
+        rows = []
+        for one in kept:
+            last = f"{datetime.fromtimestamp(one.used):%Y-%m-%d %H:%M}"
+            used = "in use" if one.in_use else last
+            rows.append((one.key, one.what, bytes_in_words(one.n_bytes), used))
         Console().print(new_table(["key", "what", ">size", ">used"], rows))

@@ -131,14 +131,8 @@ def compare(
     answer(
         out,
         tables=[
-            {
-                "name": table.name,
-                "title": table.title,
-                "caption": table.caption,
-                "columns": [column.name for column in table.columns],
-                "rows": table.text(),
-            }
-            for table in tables
+            {**vars(t), "columns": [c.name for c in t.columns], "rows": t.text()}
+            for t in tables
         ],
         folder=str(out),
     )
