@@ -17,14 +17,13 @@ from mergekit_map.cli.options import (
     PATH,
     SELECTION_OPTIONS,
     Decorator,
-    beside,
     key_options,
     with_options,
 )
 from mergekit_map.config.option_lines import PASSING, WRITTEN, is_unedited, signed
 from mergekit_map.config.presets import PRESETS
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.errors import ArtifactError, ConfigError
+from mergekit_map.errors import ArtifactError, ConfigError, alike
 from mergekit_map.utils.files import refuse_existing, scratch_folder, write_atomically
 
 _METHOD = "task_arithmetic"
@@ -124,7 +123,7 @@ def _config_of(
         if config.is_dir():
             raise ConfigError(f"{config}: is a folder; name the file in it")
         if not config.exists():
-            like = beside(config, lambda path: path.suffix in {".yml", ".yaml"})
+            like = alike(str(config), map(str, config.parent.glob("*.y*ml")))
             hint = like or "check the path"
             raise ConfigError(f"{config}: there is no such file; {hint}")
     return configs[0] if configs else None

@@ -6,7 +6,7 @@ import gc
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -89,14 +89,6 @@ model_options = with_options(
 )
 
 
-def beside(path: Path, wanted: Callable[[Path], bool]) -> str:
-    """Suggest an existing path like the missing one; empty if there is none."""
-    with suppress(OSError):
-        known = [str(found) for found in path.parent.iterdir() if wanted(found)]
-        return alike(str(path), known)
-    return ""
-
-
 @contextmanager
 def starting(doing: str | None = None) -> Iterator[None]:
     """Print the activity on standard error, and import modules inside the context.
@@ -123,7 +115,8 @@ def readable_folder(run: Path) -> Path:
         ArtifactError: there is no such run folder.
     """
     if not run.is_dir():
-        like = beside(run, lambda path: (path / "evaluations.jsonl").exists())
+        logs = run.parent.glob("*/evaluations.jsonl")
+        like = alike(str(run), (str(log.parent) for log in logs))
         raise ArtifactError(
             f"{run}: there is no such folder, so there is no finished search; "
             f"{like or 'check the path,'} or search: "
