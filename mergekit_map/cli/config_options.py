@@ -27,6 +27,7 @@ from mergekit_map.errors import ArtifactError, ConfigError, alike
 from mergekit_map.utils.files import refuse_existing, scratch_folder, write_atomically
 
 _METHOD = "task_arithmetic"
+_DENSE = {_METHOD, "linear"}
 
 
 def option_names(given: Mapping[str, Any]) -> list[str]:
@@ -95,6 +96,11 @@ def new_config_text(
     if base is None and method == _METHOD:
         raise click.UsageError(
             "Missing option '--base': the model that the others were fine-tuned from."
+        )
+    if given["density"] is not None and method in _DENSE:
+        raise click.UsageError(
+            f"--density: {method} drops no weights; leave it out, or choose a method "
+            "that does, such as --method ties"
         )
     merge = template.NewMerge(
         given["model"], base, method, given["dtype"], given["density"]

@@ -20,7 +20,7 @@ PASSING = "What the options of one command stand for, there as long as it runs."
 _SIGNATURE = re.compile(r"^# \(as written: \w+\)\n", re.M)
 _OPTIONS = {
     "merge_method": "--method",
-    "parameters": "--density",
+    "parameters": "--method",
     "base_model": "--base",
     "models": "--model",
     "dtype": "--dtype",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,6 @@ from mergekit_map.errors import ConfigError, HubError
 from mergekit_map.utils.text import bytes_in_words, printable
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfApi
-
     from mergekit_map.hub.metadata import Licence, Licences
     from mergekit_map.hub.push import Plan
 
@@ -77,22 +74,34 @@ def push(
 
     Example: mergekit-map push my-model me/my-model --run my-search
     """
-    ask = None if dry_run else partial(_ask_licence, yes=yes)
-    plan, hub = _planned(out, run, ask, repo, **options)
+    with starting(f"reading {out} and asking the Hub"):
+        from huggingface_hub import utils
+
+        from mergekit_map.hub.push import PushOptions, open_hub, plan_push, upload
+
+    utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    if not is_terminal(sys.stderr):
+        utils.disable_progress_bars()  # type: ignore[attr-defined]
+    search = None if run is None else readable_folder(run)
+    make_plan = partial(plan_push, out, search, PushOptions(repo, **options))
+    url, refused = None, None
+    try:
+        api = open_hub()
+        plan = make_plan(api, None if dry_run else partial(_ask_licence, yes=yes))
+    except HubError as error:
+        # Files and card are shown all the same.
+        refused, plan = error, make_plan(None, None)
     _show(plan)
-    url = None
-    if dry_run or isinstance(hub, HubError):
+    if dry_run or refused:
         click.echo(f"\n{plan.card}")
     if dry_run:
-        why = f" The Hub was not asked: {hub}" if isinstance(hub, HubError) else ""
+        why = f" The Hub was not asked: {refused}" if refused else ""
         click.echo(f"Nothing was uploaded.{why}")
-    elif isinstance(hub, HubError):
-        raise hub
+    elif refused:
+        raise refused
     else:
         _confirm(plan, private=options["private"], yes=yes)
-        from mergekit_map.hub.push import upload
-
-        url = upload(hub, plan, message)
+        url = upload(api, plan, message)
         said = f"holds the merge: {url}" if url else "holds all of this already."
         click.echo(f"{plan.target.url} {said}")
     answer(
@@ -102,31 +111,6 @@ def push(
         files=[file.path for file in plan.files],
         bytes=sum(file.size for file in plan.files),
     )
-
-
-def _planned(
-    out: Path,
-    run: Path | None,
-    ask: Callable[[Licences], Licence] | None,
-    repo: str,
-    **options: Any,
-) -> tuple[Plan, HfApi | HubError]:
-    """Return the plan and the Hub, or its error, with a plan made without it."""
-    with starting(f"reading {out} and asking the Hub"):
-        from huggingface_hub import utils
-
-        from mergekit_map.hub.push import PushOptions, open_hub, plan_push
-
-    utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    if not is_terminal(sys.stderr):
-        utils.disable_progress_bars()  # type: ignore[attr-defined]
-    run = None if run is None else readable_folder(run)
-    given = PushOptions(repo, **options)
-    try:
-        api = open_hub()
-        return plan_push(out, run, given, api, ask), api
-    except HubError as error:
-        return plan_push(out, run, given, None, None), error
 
 
 def _ask_licence(licences: Licences, *, yes: bool) -> Licence:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -126,7 +125,7 @@ def demo(
     config = folder / "demo.yml"
     write_atomically(config, demo_config(family))
     merged = folder / "merged"
-    _search_and_merge(config, folder / "run", merged, options, workers=workers)
+    _search_and_merge(config, folder / "run", merged, options, {}, workers=workers)
 
 
 def _search_and_merge(
@@ -134,7 +133,7 @@ def _search_and_merge(
     run: Path,
     out: Path,
     options: MergeOptions,
-    model_paths: Mapping[str, str] = MappingProxyType({}),
+    model_paths: Mapping[str, str],
     **how: Any,
 ) -> None:
     _find_front(config, run, options, model_paths=model_paths, **how)
