@@ -33,7 +33,7 @@ Steps: TypeAlias = "list[tuple[str, str]]"  # a command after what it is for
 def show_front(run: Path, front: Front, result: Path) -> Answer:
     """Print the answer of a front, and keep it for programs with the path made."""
     from mergekit_map.results.gains import gains
-    from mergekit_map.results.limits import limits_in_words
+    from mergekit_map.results.limits import MISSED, limits_in_words
 
     found = show_answer(front, verbose=output_options().verbose)
     limits = limits_in_words(front)
@@ -52,7 +52,7 @@ def show_front(run: Path, front: Front, result: Path) -> Answer:
         reason=front.reason,
         gains=gains(front).content(),
         gained=[found.headline],
-        missed=[limits] if limits.startswith("misses") else [],
+        missed=[limits] if limits.startswith(MISSED) else [],
         confirmed=[] if front.holdout is None else [found.sample],
         verdicts=list(front.verdicts),
     )

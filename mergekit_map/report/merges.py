@@ -25,12 +25,7 @@ from mergekit_map.results.log import (
     evaluation_key,
     merge_key,
 )
-from mergekit_map.results.samples import (
-    answers_of,
-    are_of,
-    read_sample_file,
-    won_items,
-)
+from mergekit_map.results.samples import answers_of, are_of, read_sample_file, won_items
 from mergekit_map.results.surrogate_file import predict
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import Answers

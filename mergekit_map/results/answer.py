@@ -17,7 +17,7 @@ from mergekit_map.results.findings import (
 )
 from mergekit_map.results.front import Front, Reading, Verdict
 from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, gains
-from mergekit_map.results.limits import limits_in_words
+from mergekit_map.results.limits import MISSED, limits_in_words
 from mergekit_map.results.selection import MERGE as MERGE
 from mergekit_map.results.selection import advice
 from mergekit_map.types import BASE, NATS, SOUP, perplexity
@@ -122,8 +122,11 @@ def headline(front: Front, found: Gains, advice: str | None = None) -> str:
     based.append(_against(found, SOUP))
     if BASE not in found.rivals:
         based = [_against(found, SOUP), _against(found, BEST_PARENT)]
-    clauses = filter(None, [limits_in_words(front), *based])
-    first, *others = [*clauses] or ["was chosen; no reference point was measured"]
+    limits = limits_in_words(front)
+    based.insert(0 if limits.startswith(MISSED) else len(based), limits)
+    first, *others = [*filter(None, based)] or [
+        "was chosen; no reference point was measured"
+    ]
     text = "; ".join([first, *(f"it {clause}" for clause in others)])
     return f"{merge_name(front, front.chosen, start=True)} {text}."
 

@@ -9,12 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import (
-    Evaluation,
-    Key,
-    measured_of,
-    read_log,
-)
+from mergekit_map.results.log import Evaluation, Key, measured_of, read_log
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.results.surrogate_file import locate, read_surrogates
 from mergekit_map.surrogates.arrays import FloatArray

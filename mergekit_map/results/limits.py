@@ -22,6 +22,7 @@ from mergekit_map.utils.text import listed
 # A limit that all reference points keep by so many times their range is a mistake,
 # such as 95 for 95%.
 _FAR, _LEAST_PERCENTAGE = 2, 5
+MISSED = "misses its limits"
 
 
 @dataclass(frozen=True)
@@ -271,7 +272,7 @@ def limits_in_words(front: Front) -> str:
     chosen, metrics, required = front.chosen, front.metrics, front.select.require
     try:
         if unmet := unmet_limits(front):
-            return f"misses its limits: {unmet}"
+            return f"{MISSED}: {unmet}"
         if not required or not chosen.is_measured(*metrics):
             return ""
         limits = find_limits(front.select, metrics, anchor_values(front))
@@ -280,11 +281,10 @@ def limits_in_words(front: Front) -> str:
     lower, values = lower_limits(metrics, limits), front.utilities([chosen], "measured")
     short = lower - values[0] > TIE * abs(values[0])
     where = "" if front.holdout is None else " on the documents of the search"
-    missed = []
-    for task in itertools.compress(metrics, short):
-        limit, own = limits[task], chosen.measured[task].value
-        known = ", ".join([f"limit {limit.value:.4g}", *filter(None, [limit.source])])
-        known += f"; measured {own:.4g}{where}"
-        missed.append(f"on {task} by no more than noise ({known})")
+    missed = [
+        f"{task}={required.get(task)} ({chosen.measured[task].value:.4g}, limit "
+        f"{limits[task].value:.4g}{where})"
+        for task in itertools.compress(metrics, short)
+    ]
     met = f"meets its limit{'s' if len(required) > 1 else ''} on {listed(required)}"
-    return f"misses its limit {listed(missed)}" if missed else met
+    return f"misses {listed(missed)} by no more than noise" if missed else met

@@ -25,13 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from mergekit_map.tasks.memory import LARGEST
-from mergekit_map.tasks.prefix_tree import (
-    Request,
-    Tree,
-    arrange,
-    padded,
-    scored_places,
-)
+from mergekit_map.tasks.prefix_tree import Request, Tree, arrange, padded, scored_places
 from mergekit_map.utils.progress import step
 
 logger = logging.getLogger(__name__)

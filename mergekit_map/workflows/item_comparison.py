@@ -15,12 +15,7 @@ from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.log import Evaluation, Role, merge_key
 from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import (
-    answers_of,
-    are_of,
-    mean_of,
-    read_sample_file,
-)
+from mergekit_map.results.samples import answers_of, are_of, mean_of, read_sample_file
 from mergekit_map.results.selection import judged
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import Answers

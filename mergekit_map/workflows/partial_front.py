@@ -19,12 +19,7 @@ from mergekit_map.config.yaml_file import read_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.plots import save_front
 from mergekit_map.results.front import Front, Unfinished
-from mergekit_map.results.log import (
-    Evaluation,
-    by_merge,
-    read_log,
-    whole_lines,
-)
+from mergekit_map.results.log import Evaluation, by_merge, read_log, whole_lines
 from mergekit_map.results.recipe_rendering import recipe_like
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder

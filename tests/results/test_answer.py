@@ -147,20 +147,18 @@ def test_the_chosen_soup_is_not_compared_with_itself() -> None:
 @pytest.mark.parametrize(
     ("select", "expected"),
     [
-        ({"require": {"math": "80%"}}, "meets its limit on math; it keeps"),
+        ({"require": {"math": "80%"}}, "; it meets its limit on math."),
         (
             {"require": {"math": 0.72}},
-            "misses its limit on math by no more than noise (limit 0.72; measured 0.7)",
+            "; it misses math=0.72 (0.7, limit 0.72) by no more than noise.",
         ),
-        ({"require": {"math": 0.9}}, "misses its limits: math at least 0.9 (measured"),
+        ({"require": {"math": 0.9}}, "b=0.5 misses its limits: math at least 0.9 (mea"),
     ],
 )
 def test_limits_are_met_met_within_noise_or_missed(
     select: dict[str, Any], expected: str
 ) -> None:
-    assert answer(front(select=select)).headline.startswith(
-        f"The merge a=0, b=0.5 {expected}"
-    )
+    assert expected in answer(front(select=select)).headline
 
 
 def test_a_task_turned_round_changes_no_gain() -> None:

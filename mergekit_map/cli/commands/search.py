@@ -11,12 +11,7 @@ import click
 from mergekit_map.cli.commands.select import merge_and_show
 from mergekit_map.cli.config_options import config_or_options
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand, MergeOptions
-from mergekit_map.cli.options import (
-    FILE,
-    FOLDER,
-    model_options,
-    workers_option,
-)
+from mergekit_map.cli.options import FILE, FOLDER, model_options, workers_option
 from mergekit_map.cli.output import with_output_options
 from mergekit_map.utils.files import refuse_existing, write_atomically
 from mergekit_map.utils.shutdown import deferred
