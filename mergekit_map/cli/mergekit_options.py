@@ -38,8 +38,6 @@ _TYPES = {
     "lora_merge_dtype": click.Choice(DTYPES),
 }
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
-_SHOWN = {"quiet", "verbosity"}  # options of mergekit in the help of each command
-_SELDOM = {"log", "model_paths", "trust_run"}  # ours that errors name
 _HEAVY = ("torch", "transformers", "mergekit.common")
 
 
@@ -66,10 +64,9 @@ class MergeCommand(click.Command):
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Write our options, and those of mergekit that matter most."""
-        hidden = (MergeOptions.model_fields.keys() | _SELDOM) - _SHOWN
         sections: dict[str, list[Any]] = {"In the place of CONFIG": [], "Options": []}
         for param in self.get_params(ctx):
-            if isinstance(param, click.Option) and param.name not in hidden:
+            if isinstance(param, click.Option) and param.name not in _HIDDEN:
                 new = param.name in NEW_MERGE_OPTIONS
                 records = sections["In the place of CONFIG" if new else "Options"]
                 records.append(param.get_help_record(ctx))
@@ -103,7 +100,9 @@ def _mergekit_params() -> list[click.Parameter]:
 def _show_mergekit_options(ctx: click.Context, _: click.Parameter, given: Any) -> None:
     if given:
         formatter = ctx.make_formatter()
-        _OPTIONS["PrettyPrintHelp"].format_options(ctx.command, ctx, formatter)
+        hidden = [param for param in ctx.command.params if param.name in _HIDDEN]
+        page = _OPTIONS["PrettyPrintHelp"](None, params=hidden)
+        page.format_options(click.Context(page), formatter)
         click.echo(formatter.getvalue().strip("\n"))
         ctx.exit()
 
@@ -171,3 +170,7 @@ if TYPE_CHECKING:
 else:
     # It says which options there are; commands get mergekit's own.
     MergeOptions = _OPTIONS["MergeOptions"]
+
+# Not in the help of each command: most of mergekit's, and ours that errors name.
+_HIDDEN = {*MergeOptions.model_fields, "log", "model_paths", "trust_run"}
+_HIDDEN -= {"quiet", "verbosity"}
