@@ -201,8 +201,7 @@ NEW_MERGE_OPTIONS = {
         "ties  [default: 0.5 there]",
     ),
     "dtype": click.option(
-        "--dtype",
-        help="Dtype of the merge  [default: that of the base, or bfloat16]",
+        "--dtype", help="Dtype of the merge  [default: that of the base, or bfloat16]"
     ),
 }
 _SETTINGS = {

@@ -195,9 +195,8 @@ def _plan_in_words(plan: Plan) -> Iterator[str]:
         f"{_count(len(plan.coefficients), 'coefficient')}, "
         f"{_count(len(plan.tasks), 'task')}: {merges}, {counts}."
     )
-    in_part = {t: count for t, count in plan.documents.items() if count != "all"}
-    if in_part:
-        asked = listed(f"{count} of {task}" for task, count in in_part.items())
+    if in_part := {task: n for task, n in plan.documents.items() if n != "all"}:
+        asked = listed(f"{n} of {task}" for task, n in in_part.items())
         yield (
             f"Measured on all documents: {plan.whole} of these merges, the anchors "
             f"and points of the front; the others on {asked}."

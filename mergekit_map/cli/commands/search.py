@@ -55,9 +55,7 @@ def search(make_options: MakeOptions, config: Path, run: Path, **how: Any) -> No
 @with_output_options
 @config_or_options("out")
 @click.option(
-    "--run-folder",
-    type=FOLDER,
-    help="Where the search goes  [default: OUT.run]",
+    "--run-folder", type=FOLDER, help="Where the search goes  [default: OUT.run]"
 )
 @workers_option
 @model_options
