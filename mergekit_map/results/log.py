@@ -33,6 +33,7 @@ from mergekit_map.results.front import Reading
 from mergekit_map.results.records import (
     LARGEST,
     Finite,
+    Form,
     Line,
     Number,
     Stderr,
@@ -109,7 +110,7 @@ _Value: TypeAlias = Annotated[
 class Evaluation:
     """The measurement of one merge on one task: a line of ``evaluations.jsonl``."""
 
-    version: Literal[1] = 1
+    version: Form = 1
     """Version of the format of this line."""
     coefficients: Mapping[Line, Finite]
     """Exact coefficients of the merge."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -64,6 +64,7 @@ Finite: TypeAlias = Annotated[
 ]
 Stderr: TypeAlias = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Coefficients: TypeAlias = dict[Line, Finite]
+Form: TypeAlias = Annotated[int, Field(ge=1, le=1)]  # a Literal would take true, too
 
 
 class Frozen(BaseModel):
@@ -89,7 +90,7 @@ class Frozen(BaseModel):
 class Record(Frozen):
     """A whole file."""
 
-    version: Literal[1] = Field(default=1)
+    version: Form = 1
     """Of the form of this file."""
 
 
@@ -135,7 +136,7 @@ def write_record(path: Path, record: Record) -> None:
 def in_one_sentence(error: ValidationError) -> str:
     """Describe the first mistake of a value, and its place."""
     first, *others = error.errors(include_url=False)
-    if first["loc"] == ("version",) and first["type"] == "literal_error":
+    if first["loc"] == ("version",):
         return f"it is of version {first['input']!r}, this is version {VERSION}"
     place = ".".join(map(str, first["loc"]))
     message = in_words(first)
