@@ -91,11 +91,6 @@ class Metric:
         """Return which values are better: higher or lower."""
         return "higher" if self.higher_is_better else "lower"
 
-    def with_unit(self, text: str, value: float | None) -> str:
-        """Add the unit to the text of a value: ``4.3 nats/token (perplexity 73.7)``."""
-        said, other = f"{text} {self.unit}".rstrip(), self.in_other_words(value)
-        return f"{said} ({other})" if other else said
-
     def in_other_words(self, value: float | None) -> str:
         """Return a mean token loss as a perplexity; empty for other metrics."""
         if self.unit != NATS or value is None:

@@ -101,9 +101,7 @@ def _as_for_users(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def make_model(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[..., Path]:
+def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Build a Llama of 2 layers, 32 wide, noise away from ``near`` where that is given.
 
     The same arguments give the same folder, and no others do.

@@ -302,7 +302,10 @@ class EvaluationLog:
         Raises:
             ArtifactError: it cannot be written.
         """
-        append_line(self.path, evaluation)
+        # Somebody may remove it meanwhile: then what was measured is written again.
+        lost = [] if self.path.exists() else self._evaluations
+        for one in (*lost, evaluation):
+            append_line(self.path, one)
         self._evaluations.append(evaluation)
         if self.listener is not None:
             self.listener(evaluation)

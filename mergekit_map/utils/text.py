@@ -16,10 +16,6 @@ _SECRET_NAMES = re.compile(
 _HUB_TOKEN = re.compile(r"hf_[A-Za-z0-9]{10,}")
 _SHORTEST_SECRET = 8  # letters; any text may hold fewer by chance
 _COUNTS = ("", "k", "M", "B", "T")
-_NUMBERS = (
-    *("no", "one", "two", "three", "four", "five", "six"),
-    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
-)
 _BYTES = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -31,11 +27,6 @@ def count_in_words(number: float) -> str:
 def bytes_in_words(number: float) -> str:
     """Write a number of bytes: ``3.18 MB``."""
     return _short(number, _BYTES)
-
-
-def number_in_words(number: int) -> str:
-    """Write a number of things from 0: ``seven``, ``13``."""
-    return _NUMBERS[number] if number < len(_NUMBERS) else str(number)
 
 
 def percent(share: float) -> str:

@@ -60,9 +60,7 @@ def test_where_tasks_do_not_interact_the_nested_optimum_is_the_flat_one(
     assert result.front[result.selected] == pytest.approx(OPTIMUM, abs=1e-3)
 
 
-def test_by_symmetry_a_trade_off_of_all_tasks_is_shared_equally(
-    tmp_path: Path,
-) -> None:
+def test_by_symmetry_a_trade_off_of_all_tasks_is_shared_equally(tmp_path: Path) -> None:
     result = run(study_of(), tmp_path, measuring(own_corner))
 
     # The sum of all losses is smallest where every weight is 1/4: 1/2 in each pair,

@@ -155,9 +155,7 @@ def test_a_line_cut_short_by_a_kill_is_passed_over_and_stays(stopped: Any) -> No
     assert Path("run/.state/so-far/evaluations.jsonl").read_bytes().endswith(b"}\n")
 
 
-def test_what_was_chosen_stays_until_the_search_has_measured_more(
-    stopped: Any,
-) -> None:
+def test_what_was_chosen_stays_until_the_search_has_measured_more(stopped: Any) -> None:
     stopped(11)
     invoke("select", "run", "--index", "1")
     invoke("merge", "run", "merged", "--trust-run")
