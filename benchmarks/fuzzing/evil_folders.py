@@ -52,7 +52,7 @@ UNSEEN = {
         *("fingerprint of the merge", "fingerprint of a task", "verdict"),
         "kind of surrogate",
     },
-    "fronts": set[str](),
+    "fronts": {"second coefficient"},
     "notebook": {"second coefficient"},
     "card": {
         *("link of a licence", "language", "text of a task", "lm-eval task"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,7 +38,7 @@ class ModelPart:
     @property
     def is_folder(self) -> bool:
         """Whether it lies on this machine."""
-        return Path(self.path).is_dir()
+        return os.path.isdir(self.path)  # Path raises where a name is too long
 
     @property
     def names(self) -> list[str]:
@@ -74,9 +75,11 @@ def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
     """Make local paths, which are relative to ``directory``, absolute."""
 
     def absolute(part: ModelPart) -> ModelPart:
-        folder = directory / part.path
+        path = os.path.join(directory, part.path)
         # Asked first: a link to itself is no folder, and cannot be resolved.
-        return replace(part, path=str(folder.resolve())) if folder.is_dir() else part
+        return (
+            replace(part, path=os.path.realpath(path)) if os.path.isdir(path) else part
+        )
 
     return map_parts(merge, absolute)
 
