@@ -121,10 +121,7 @@ class Clock:
 
 
 def search(
-    study: Study,
-    folder: Path,
-    models: Models,
-    monkeypatch: pytest.MonkeyPatch,
+    study: Study, folder: Path, models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> StudyResult:
     """Search as the pipeline does, with its evaluator and its folder of samples."""
     monkeypatch.setattr(measure, "time", Clock(models))

@@ -145,11 +145,7 @@ def test_a_front_names_no_file(command: list[str], name: str) -> None:
     [
         {"python": "evil:score", "direction": "maximize"},
         {"lm_eval": "evil.yaml", "metric": "acc"},
-        {
-            "lm_eval": "humaneval",
-            "metric": "pass@1",
-            "confirm_run_unsafe_code": True,
-        },
+        {"lm_eval": "humaneval", "metric": "pass@1", "confirm_run_unsafe_code": True},
     ],
     ids=["function", "file of lm-eval", "unsafe code"],
 )
@@ -365,10 +361,7 @@ MODELS: dict[str, tuple[Damage, str]] = {
         raw(lambda d: struct.pack("<Q", 200_000) + b"[" * 200_000 + d),
         "cannot be read as safetensors",
     ),
-    "not finite": (
-        tensors(lambda t: t[TENSOR].fill_(float("nan"))),
-        "NaN or infinity",
-    ),
+    "not finite": (tensors(lambda t: t[TENSOR].fill_(float("nan"))), "NaN or infinity"),
     "missing tensor": (tensors(lambda t: t.pop(TENSOR)), TENSOR),
     "index out of the folder": (index("../secret.txt"), "index.json"),
     "index of the system": (index("/etc/passwd"), "index.json"),

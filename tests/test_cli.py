@@ -384,3 +384,10 @@ def test_a_misspelt_command_is_suggested() -> None:
 
     assert result.exit_code == 2
     assert "There is no command 'serach'; did you mean 'search'?" in result.stderr
+
+
+def test_names_that_are_no_unicode_are_refused() -> None:
+    result = click.testing.CliRunner().invoke(main, ["select", "run-\udcff"])
+
+    assert result.exit_code == 2
+    assert "is no Unicode; rename the file" in result.output

@@ -10,10 +10,7 @@ from typing_extensions import Self
 
 EngineName = Literal["auto", "hf", "vllm"]
 # Names of the engines that can measure a task.
-CALLED: Mapping[str, str] = {
-    "hf": "generate of transformers",
-    "vllm": "vLLM",
-}
+CALLED: Mapping[str, str] = {"hf": "generate of transformers", "vllm": "vLLM"}
 
 # Arguments of vLLM that only this program sets.
 _OURS = ("worker_extension_cls", "pretrained", "model", "data_parallel_size")

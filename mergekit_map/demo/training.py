@@ -133,10 +133,7 @@ def train_tokenizer(
     )
     tokenizer.train_from_iterator(documents, trainer)
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=tokenizer,
-        bos_token=_BOS,
-        eos_token=_EOS,
-        pad_token=_PAD,
+        tokenizer_object=tokenizer, bos_token=_BOS, eos_token=_EOS, pad_token=_PAD
     )
 
 

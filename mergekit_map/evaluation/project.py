@@ -254,10 +254,7 @@ class Project:
         search = self.spec.search.model_copy(update={"gradients": False})
         spec = self.spec.model_copy(update={"search": search})
         return replace(
-            self,
-            space=self.reference_points.linear,
-            spec=spec,
-            has_references=False,
+            self, space=self.reference_points.linear, spec=spec, has_references=False
         )
 
     def study(self) -> Study:

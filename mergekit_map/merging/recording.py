@@ -237,10 +237,7 @@ def recorded_bytes(space: MergeSpace) -> int:
 
 
 def _write_generic(
-    space: MergeSpace,
-    generic: Mapping[str, float],
-    folder: Path,
-    options: MergeOptions,
+    space: MergeSpace, generic: Mapping[str, float], folder: Path, options: MergeOptions
 ) -> None:
     config = space.config(generic)
     twin = {"merge_method": recordable_method(config["merge_method"])}

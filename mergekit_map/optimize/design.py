@@ -36,11 +36,7 @@ TIE = 1e-9  # gains of log det(F'F) nearer than this are equal
 
 
 def make_design(
-    kind: str,
-    n: int,
-    bounds: FloatArray,
-    anchors: FloatArray,
-    rng: np.random.Generator,
+    kind: str, n: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
     """Choose the points to evaluate: the distinct anchors, then new points of the box.
 

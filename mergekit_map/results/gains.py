@@ -130,9 +130,7 @@ def gains(front: Front, *, in_search: bool = False) -> Gains:
 
 
 def _kept(
-    front: Front,
-    readings: Readings,
-    rows: Mapping[str, Mapping[str, Improvement]],
+    front: Front, readings: Readings, rows: Mapping[str, Mapping[str, Improvement]]
 ) -> dict[str, float | None]:
     """Return the shares of the best parents' gains over the base that readings keep.
 

@@ -225,13 +225,7 @@ def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
     expected, whole = min(most, always + math.ceil(part)), searched + front + beside
     held_out = n_holdout(study) * n_tasks
     return Forecast(
-        searched,
-        front,
-        most + held_out,
-        expected + held_out,
-        whole,
-        held_out,
-        beside,
+        searched, front, most + held_out, expected + held_out, whole, held_out, beside
     )
 
 

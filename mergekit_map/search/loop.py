@@ -108,9 +108,7 @@ class _Measuring:
         if not ending:
             self._most = max(self._most, self._before + len(planned))
         plan = Plan(
-            self._before,
-            self._most + self._front,
-            _predict(study, surrogates, planned),
+            self._before, self._most + self._front, _predict(study, surrogates, planned)
         )
         if ending and not always and missing_of(study, planned, log):
             others = [

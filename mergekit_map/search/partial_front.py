@@ -141,10 +141,7 @@ def _measured_front(
 
 
 def _chosen(
-    study: Study,
-    front: Front,
-    anchors: Anchors,
-    wishes: Sequence[SelectSpec],
+    study: Study, front: Front, anchors: Anchors, wishes: Sequence[SelectSpec]
 ) -> Front:
     Y = front.utilities(front.points, "measured")
     for wish in wishes:

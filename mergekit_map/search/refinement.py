@@ -126,9 +126,7 @@ def ending_of(
 
 
 def n_spent(
-    study: Study,
-    rounds: Sequence[Sequence[Candidate]],
-    known: Sequence[Evaluation],
+    study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
 ) -> int:
     """Count the searched merges: planned, or found in the log.
 

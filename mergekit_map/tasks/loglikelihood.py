@@ -279,12 +279,7 @@ class Likelihoods:
         return min(self.budget.tokens, self.predicted.most)
 
     def _log_chances(
-        self,
-        trees: Sequence[Tree],
-        tokens: Any,
-        places: Any,
-        where: Any,
-        targets: Any,
+        self, trees: Sequence[Tree], tokens: Any, places: Any, where: Any, targets: Any
     ) -> tuple[Any, Any]:
         """Return the log-probability of each target, and whether none is likelier."""
         found, best = np.empty(len(targets)), np.empty(len(targets), bool)

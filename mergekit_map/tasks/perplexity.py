@@ -135,11 +135,7 @@ def _first_tokens(document: str, tokenizer: Any, wanted: int) -> list[int]:
 
 _DEFAULT_BLOCK = 512
 _METRIC = Metric(
-    higher_is_better=False,
-    lower=0.0,
-    upper=None,
-    unit=NATS,
-    differentiable=True,
+    higher_is_better=False, lower=0.0, upper=None, unit=NATS, differentiable=True
 )
 
 

@@ -58,10 +58,7 @@ class Confirming:
         return with_confirmation(self.project, front, self.run, self.log)
 
     def measure(
-        self,
-        study: Study,
-        merges: Iterable[Mapping[str, float]],
-        tasks: Iterable[str],
+        self, study: Study, merges: Iterable[Mapping[str, float]], tasks: Iterable[str]
     ) -> None:
         """Measure some merges on the held-out documents of some tasks."""
         samples = self.run.held_out_samples(study.merge)

@@ -93,10 +93,7 @@ def test_a_point_that_misses_a_limit_is_saved_when_asked_twice() -> None:
     assert saved == [{"index": 3}, {"index": 5}]
 
 
-@pytest.mark.parametrize(
-    ("keys", "first"),
-    [("1", 11), ("4", 0), ("10", 0)],
-)
+@pytest.mark.parametrize(("keys", "first"), [("1", 11), ("4", 0), ("10", 0)])
 def test_a_task_sorts_the_best_first_whatever_its_direction(
     keys: str, first: int
 ) -> None:

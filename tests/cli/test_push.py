@@ -267,7 +267,9 @@ def test_a_script_does_not_push_to_a_public_repository_by_accident(hub: Hub) -> 
     assert len(hub.repositories[REPO].commits) == 1
 
 
-@pytest.mark.parametrize("options", [["--parent", "a"], ["--parent", "=me/a"]])
+@pytest.mark.parametrize(
+    "options", [["--parent", "a"], ["--parent", "=me/a"], ["--license", "Apache 2"]]
+)
 def test_options_that_cannot_be_read_are_refused(hub: Hub, options: list[str]) -> None:
     assert "write " in invoke("push", "out", REPO, *options, code=2)
     assert not hub.requests

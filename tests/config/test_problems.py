@@ -186,12 +186,7 @@ def test_damaged_records_are_told_in_our_words(record: type[BaseModel]) -> None:
             "bounds a",
             "item 2 of the list is missing",
         ),
-        (
-            SearchSpec,
-            {"bounds": 3},
-            "bounds",
-            "a list or a mapping was expected",
-        ),
+        (SearchSpec, {"bounds": 3}, "bounds", "a list or a mapping was expected"),
         (
             LmEvalTask,
             {},

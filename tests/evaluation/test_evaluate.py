@@ -36,7 +36,7 @@ def config(
             "tasks": {
                 "text": {"perplexity": {"file": "text.txt"}, "max_tokens": 300},
                 "own": {"python": "own:f", "direction": "maximize"},
-            },
+            }
         },
     }
 

@@ -122,10 +122,7 @@ def test_planning_changes_nothing(folder: Path, hub: Hub, api: HfApi) -> None:
     assert not hub.count("POST", "")
     assert plan.target.repo_id == REPO
     assert plan.private
-    assert rewritten(plan) == {
-        "README.md",
-        "mergekit_config.yml",
-    }
+    assert rewritten(plan) == {"README.md", "mergekit_config.yml"}
 
 
 def test_what_was_planned_is_what_is_there(folder: Path, hub: Hub, api: HfApi) -> None:
@@ -466,8 +463,7 @@ def test_the_search_of_another_merge_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("place", "what"),
-    [("README.md", "a local path: {}"), ("LICENSE", "my token: {}")],
+    ("place", "what"), [("README.md", "a local path: {}"), ("LICENSE", "my token: {}")]
 )
 def test_nothing_is_planned_with_a_path_or_token_in_a_file(
     folder: Path, merged: Path, hub: Hub, api: HfApi, place: str, what: str

@@ -158,8 +158,7 @@ def test_a_token_is_refused_and_not_shown(
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["https://host/home/jane", "/janet/x", "a/home/jane", "hf_short", "/", ""],
+    "text", ["https://host/home/jane", "/janet/x", "a/home/jane", "hf_short", "/", ""]
 )
 def test_what_only_looks_alike_passes(text: str) -> None:
     check(text)

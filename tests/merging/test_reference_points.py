@@ -35,10 +35,7 @@ def dense(model: str, density: float) -> dict[str, Any]:
             ["base"],
         ),
         (merge("task_arithmetic", weighted("x/one", "w"), weighted("y/two", 0.3)), []),
-        (
-            merge("task_arithmetic", weighted("x/one", ["low", "high"]), "y/two"),
-            EVERY,
-        ),
+        (merge("task_arithmetic", weighted("x/one", ["low", "high"]), "y/two"), EVERY),
         (
             merge(
                 "task_arithmetic",

@@ -58,9 +58,7 @@ def prepared(
         "map": {
             "merge": merge,
             "search": {"evaluations": 4, "remeasure": 0},
-            "tasks": {
-                "sum": {"python": f"{module}:measure", "direction": "maximize"},
-            },
+            "tasks": {"sum": {"python": f"{module}:measure", "direction": "maximize"}},
         },
     }
     (folder / "merge.yml").write_text(yaml.safe_dump(config))
@@ -70,10 +68,7 @@ def prepared(
 
 @pytest.mark.parametrize("merge", ["disk", "memory"])
 def test_a_model_that_is_replaced_stops_the_search_before_a_mixture_is_measured(
-    family: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    merge: str,
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: str
 ) -> None:
     folder = prepared(tmp_path, family, REPLACED, monkeypatch, merge)
 

@@ -64,13 +64,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(kind: str) -> N
 
     assert first.tobytes() == again.tobytes()
     assert (first.tobytes() != other.tobytes()) == (
-        kind
-        in {
-            "uniform",
-            "sobol",
-            "latin_hypercube",
-            "d_optimal",
-        }
+        kind in {"uniform", "sobol", "latin_hypercube", "d_optimal"}
     )
 
 
@@ -138,10 +132,7 @@ def test_d_optimal_in_one_coefficient_is_the_textbook_design() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "n_anchors", "message"),
-    [
-        (8, 11, r"11 anchors .*only 8 .*at least 3 more$"),
-    ],
+    ("n", "n_anchors", "message"), [(8, 11, r"11 anchors .*only 8 .*at least 3 more$")]
 )
 def test_too_few_evaluations_are_refused(n: int, n_anchors: int, message: str) -> None:
     anchors = np.random.default_rng(0).uniform(size=(n_anchors, 2))

@@ -127,8 +127,7 @@ def python_choice(case: dict[str, Any]) -> dict[str, Any]:
         if limit
     }
     select = SelectSpec(
-        prefer=dict(zip(names, case["weights"], strict=True)),
-        require=require or None,
+        prefer=dict(zip(names, case["weights"], strict=True)), require=require or None
     )
     anchors = Anchors(
         {

@@ -45,10 +45,7 @@ def measured_bowl(coefficients: Mapping[str, float], task: str) -> Measurement:
 
 
 def run(
-    study: Study,
-    folder: Path,
-    evaluate: Evaluator,
-    file: Path | None = None,
+    study: Study, folder: Path, evaluate: Evaluator, file: Path | None = None
 ) -> tuple[StudyResult, list[str]]:
     """Search as the pipeline does; returns the result and what was said."""
     folder.mkdir(exist_ok=True)
@@ -237,10 +234,7 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
             [r"1 problem in", r":5: near: line 2 has another result .*, 1; remove one"],
         ),
         ('x,y,near\n0,0,"1\n', [r"cannot be read as CSV in UTF-8"]),
-        (
-            "x,y,near\n" + "0,0,one\n" * 40,
-            [r"40 problems in", r"and 20 more$"],
-        ),
+        ("x,y,near\n" + "0,0,one\n" * 40, [r"40 problems in", r"and 20 more$"]),
     ],
 )
 def test_says_what_is_wrong_with_a_file(

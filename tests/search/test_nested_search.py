@@ -164,11 +164,7 @@ def test_pairs_in_the_order_given(tmp_path: Path) -> None:
 
     result = run(study_of(order=order), tmp_path, measuring())
 
-    assert orders_of(result) == [
-        ["d", "a"],
-        [["d", "a"], "c"],
-        order,
-    ]
+    assert orders_of(result) == [["d", "a"], [["d", "a"], "c"], order]
     assert list(result.groups) == ["b", "pair-2"]
     assert result.front[result.selected] == pytest.approx(OPTIMUM, abs=1e-3)
     assert list(result.stages[0].study.tasks) == ["a", "d"]

@@ -49,12 +49,7 @@ def test_slopes_may_be_known_at_some_points_only() -> None:
     slopes[1:] = np.nan
 
     fitted = fit_surrogate(
-        X,
-        truth.predict(X),
-        stderr=None,
-        link=IDENTITY,
-        bounds=unit(2),
-        slopes=slopes,
+        X, truth.predict(X), stderr=None, link=IDENTITY, bounds=unit(2), slopes=slopes
     )
 
     np.testing.assert_allclose(fitted.quadratic.hessian, truth.hessian, atol=1e-8)

@@ -253,8 +253,7 @@ def own(
 
 
 @pytest.mark.parametrize(
-    "returned",
-    ["[0, 0.5, 4]", "numpy.array([0, 0.5, 4])", "torch.tensor([0, 0.5, 4])"],
+    "returned", ["[0, 0.5, 4]", "numpy.array([0, 0.5, 4])", "torch.tensor([0, 0.5, 4])"]
 )
 def test_a_function_may_give_a_number_for_each_document(
     folder: Path, model: LlamaForCausalLM, tokenizer: Any, returned: str

@@ -56,11 +56,7 @@ def test_blocks_of_text_have_the_value_and_its_error(
 
 @pytest.mark.parametrize(
     ("task", "metric"),
-    [
-        ("choices", "acc"),
-        ("rolling", "bits_per_byte"),
-        ("rolling", "word_perplexity"),
-    ],
+    [("choices", "acc"), ("rolling", "bits_per_byte"), ("rolling", "word_perplexity")],
 )
 def test_items_of_lm_eval_have_the_value_and_its_error(
     folder: Path,

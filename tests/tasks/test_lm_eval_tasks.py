@@ -76,11 +76,7 @@ def test_code_of_a_model_is_run_where_the_user_confirms_it(folder: Path) -> None
 
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "no file": ({"lm_eval": "nothing.yaml"}, "lm_eval", "there is no file .*nothing"),
-    "not YAML": (
-        {"lm_eval": "broken.yaml"},
-        "lm_eval",
-        "ScannerError: .*line 2",
-    ),
+    "not YAML": ({"lm_eval": "broken.yaml"}, "lm_eval", "ScannerError: .*line 2"),
     "no task": ({"lm_eval": "empty.yaml"}, "lm_eval", "cannot set this task up"),
     "metric": ({"metric": "acc_nrom"}, "metric", "no metric 'acc_nrom'.*'acc_norm'"),
     "filter": ({"filter": "strict"}, "filter", "no filter 'strict'; known: none"),
@@ -95,11 +91,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "keeps the 0 examples that task 'zero' fixes itself, got 2",
     ),
     "too many shots": ({"num_fewshot": 13}, "lm_eval", "cannot set this task up"),
-    "split": (
-        {"lm_eval": "split.yaml"},
-        "lm_eval",
-        "KeyError: 'validation'",
-    ),
+    "split": ({"lm_eval": "split.yaml"}, "lm_eval", "KeyError: 'validation'"),
     "template": ({"lm_eval": "template.yaml"}, "lm_eval", "'quest' is undefined"),
     "unknown key": ({"lm_eval": "key.yaml"}, "lm_eval", "argument 'doc_to_txt'"),
     "aggregation": ({"lm_eval": "aggregation.yaml"}, "lm_eval", "set this task up"),

@@ -64,11 +64,7 @@ def test_the_only_field_that_is_text_need_not_be_named(folder: Path) -> None:
     ],
 )
 def test_says_what_is_wrong_with_a_file(
-    folder: Path,
-    name: str,
-    content: bytes | None,
-    keys: dict[str, str],
-    message: str,
+    folder: Path, name: str, content: bytes | None, keys: dict[str, str], message: str
 ) -> None:
     if content is not None:
         (folder / name).write_bytes(content)

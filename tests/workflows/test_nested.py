@@ -81,9 +81,7 @@ def test_the_fronts_of_all_pairs_are_kept_and_drawn(
 
 
 def test_merging_the_pairs_one_after_the_other_gives_the_flat_merge(
-    linear_run: Path,
-    task_arithmetic: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+    linear_run: Path, task_arithmetic: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(linear_run)
     front = read("out.run/front.json")

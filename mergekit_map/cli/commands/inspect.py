@@ -56,7 +56,7 @@ def inspect(
 
     Example: mergekit-map inspect merge.yml --probe
     """
-    options = make_options(f"reading {config}")
+    options = make_options(f"reading {config.name}")
     from mergekit_map.utils.files import plain
     from mergekit_map.workflows.inspect import inspect_config, probe_config
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from functools import partial
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from mergekit_map.hub.push import Plan
 
 
+def _licence_id(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", text.strip()):
+        example = "an identifier of the Hub, such as apache-2.0"
+        raise click.BadParameter(f"write {example}; got {text!r}")
+    return text.strip()
+
+
 @click.command()
 @with_output_options
 @click.argument("out", type=FOLDER)
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
     "--license",
     "licence",
     metavar="ID",
+    type=_licence_id,
     help="Licence of the merge, such as apache-2.0 or llama3.1  [default: that of "
     "the card, or of all parents if they have the same; else you are asked]",
 )
@@ -131,7 +140,7 @@ def _ask_licence(licences: Licences, *, yes: bool) -> Licence:
     asked = (
         "Licence of the merge (an identifier of the Hub, such as apache-2.0 or other)"
     )
-    return Licence(click.prompt(asked))
+    return Licence(click.prompt(asked, value_proc=_licence_id))
 
 
 def _show(plan: Plan) -> None:

@@ -195,11 +195,7 @@ def messages(content: dict[str, Any], key: str) -> str:
     ],
 )
 def test_what_cannot_be_measured_on_a_subset_is_refused_at_its_key(
-    base: Path,
-    tmp_path: Path,
-    search: dict[str, Any],
-    function: str | None,
-    why: str,
+    base: Path, tmp_path: Path, search: dict[str, Any], function: str | None, why: str
 ) -> None:
     models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abc")]
     config = configure(base, models)
