@@ -154,7 +154,7 @@ def _written(
         return
     content = signed(new_config_text(given, settings))
     place = target.resolve() if target.name in {"", ".."} else target
-    config = place.with_name(f"{place.name}.yml")
+    config = place.parent / f"{place.name}.yml"
     before = config.read_text(errors="replace") if config.exists() else None
     if before is not None and not is_unedited(before):
         again = command_line(click.get_current_context().info_name, config, target)

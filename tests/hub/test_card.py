@@ -125,7 +125,7 @@ def test_what_was_not_measured_is_in_no_index(tmp_path: Path) -> None:
     card = written(tmp_path, record(selected=1))
 
     assert card.data.eval_results is None
-    assert "| predicted 0.65 ± 0.01 |" in card.text
+    assert "| predicted 0.65 |" in card.text
 
 
 def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from task_files import write_choices, write_rolling, write_yaml
 from transformers import LlamaForCausalLM
 
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask
+from mergekit_map.results.samples import mean_of
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
 from mergekit_map.types import Answers, Measurement
@@ -50,7 +51,7 @@ def test_blocks_of_text_have_the_value_and_its_error(
     found, itemised = measure(folder, model, tokenizer, spec)
 
     assert len(set(itemised.items)) == found.n > 5
-    assert itemised.value == pytest.approx(found.value, rel=1e-12)
+    assert mean_of(found.answers) == pytest.approx(found.value, rel=1e-12)
     assert error(itemised.influences) == pytest.approx(found.stderr)
 
 
@@ -73,7 +74,7 @@ def test_items_of_lm_eval_have_the_value_and_its_error(
     found, itemised = measure(folder, model, tokenizer, spec)
 
     assert len(set(itemised.items)) == found.n
-    assert itemised.value == pytest.approx(found.value, rel=1e-12)
+    assert mean_of(found.answers) == pytest.approx(found.value, rel=1e-12)
     assert error(itemised.influences) == pytest.approx(found.stderr)
 
 
@@ -90,7 +91,7 @@ def test_parts_of_a_group_count_as_in_its_value(
 
     found, itemised = measure(folder, model, tokenizer, spec)
 
-    assert itemised.value == pytest.approx(found.value, rel=1e-12)
+    assert mean_of(found.answers) == pytest.approx(found.value, rel=1e-12)
     parts = np.array([part for part, *_ in itemised.items])
     moved = [itemised.influences[parts == name] for name in ("first", "second")]
     assert [*map(len, moved)] == [40, 12]
@@ -108,11 +109,10 @@ def test_an_item_moves_the_value_as_leaving_it_out_does(
     answers = found.answers
     assert answers is not None
 
-    without = itemise(Answers(answers.ids[1:], answers.values[1:], answers.weights[1:]))
+    rest = Answers(answers.ids[1:], answers.values[1:], answers.weights[1:])
 
-    assert without is not None
     # To first order in 1 / n: the long text that is left out has a quarter of it.
-    moved = itemised.value - without.value
+    moved = mean_of(answers) - mean_of(rest)
     assert moved == pytest.approx(itemised.influences[0], rel=0.35)
 
 

@@ -37,7 +37,7 @@ def init(paths: tuple[Path, ...], **given: Any) -> None:
         raise click.UsageError("[PLAIN] CONFIG was expected, one or two files.")
     *plain, config = paths
     if config.exists():
-        new = config.with_name(f"{config.stem or 'merge'}-map.yml")
+        new = config.parent / f"{config.stem or 'merge'}-map.yml"
         words = "" if plain else f", such as: {command_line('init', config, new)}"
         raise ArtifactError(
             f"{config} exists already and is left as it is; name another file{words}"

@@ -75,7 +75,7 @@ def run(
     Example: mergekit-map run merge.yml my-model
     """
     options = make_options(f"reading {config}")
-    folder = run_folder or out.with_name(f"{out.name}.run")
+    folder = run_folder or out.parent / f"{out.name}.run"
     _search_and_merge(config, folder, out, options, **how)
 
 
