@@ -22,6 +22,7 @@ def test_no_error_and_no_output_holds_a_token_of_the_environment(
     assert str(MapError(f"no {SECRET}")) == "no ***"
     assert repr(InvalidTask((), f"no {SECRET}")) == "InvalidTask('no ***')"
     assert printable(f"no {SECRET}\x1b\n") == "no ***\\x1b\n"
+    assert printable(f"no {'x' * 5000}, y") == f"no {'x' * 100}... y"
 
 
 def test_other_variables_and_short_values_stay(monkeypatch: pytest.MonkeyPatch) -> None:

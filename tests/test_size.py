@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 37_890, "tests": 31800, "benchmarks": 11_973}
+MOST_LINES = {"mergekit_map": 37_889, "tests": 31800, "benchmarks": 11_973}
 MOST_MODULES = 197
 
 

@@ -63,8 +63,7 @@ def _label(view: View, index: int) -> str:
         "!": index in view.missing,
         "?": index >= view.saved,
     }
-    there = "".join(mark for mark, holds in marks.items() if holds)
-    return f"{index} {there}".rstrip()
+    return f"{index} {''.join(mark for mark, holds in marks.items() if holds)}".rstrip()
 
 
 def _cell(reading: Reading, source: str) -> Text:

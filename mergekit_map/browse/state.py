@@ -46,9 +46,8 @@ class View:
     @property
     def here(self) -> Front:
         """Return the front as if the current point were chosen, by its index."""
-        select = self.front.select
-        if self.at != self.front.selected:
-            select = select.model_copy(update={"index": self.at})
+        index = {} if self.at == self.front.selected else {"index": self.at}
+        select = self.front.select.model_copy(update=index)
         return self.front.model_copy(update={"selected": self.at, "select": select})
 
     @property
@@ -100,8 +99,8 @@ class View:
         selected = self.front.selected if self.front.selected < self.saved else 0
         kept = {"points": self.front.points[: self.saved], "selected": selected}
         front = self.front.model_copy(update=kept)
-        at = min(self.at, self.saved - 1)
-        return replace(View.of(front), at=at, missing=frozenset())
+        view = View.of(front).moved(min(self.at, self.saved - 1))
+        return replace(view, missing=frozenset())
 
 
 def wish_of(front: Front) -> Mapping[str, str]:
@@ -117,8 +116,7 @@ def best_reading(merge: Merge, task: str) -> tuple[Reading, str]:
     """Return the best known estimate of a merge on a task, and its source."""
     if merge.is_measured(task):
         return merge.measured[task], "measured"
-    predicted = merge.readings("predicted").get(task, merge.measured[task])
-    return predicted, "predicted"
+    return merge.readings("predicted").get(task, merge.measured[task]), "predicted"
 
 
 def rivals(view: View) -> Sequence[tuple[str, Merge]]:

@@ -112,7 +112,8 @@ def typed_command() -> str:
 
 def advice_on_missing(missing: MissingModels) -> str:
     """Return what to type if missing models lie elsewhere."""
-    return f"If they lie elsewhere, type:\n  {typed_command()} {missing.options}"
+    command = f"{typed_command()} {missing.options}"
+    return printable(f"If they lie elsewhere, type:\n  {command}")
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

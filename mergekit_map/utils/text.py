@@ -16,6 +16,7 @@ _SECRET_NAMES = re.compile(
 _HUB_TOKEN = re.compile(r"hf_[A-Za-z0-9]{10,}")
 _SHORTEST_SECRET = 8  # letters; any text may hold fewer by chance
 _COUNTS = ("", "k", "M", "B", "T")
+_ENDLESS = re.compile(r"(\S{100})\S{900,}")  # no path of a file is so long
 _BYTES = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -61,10 +62,10 @@ def cut_short(name: str, most: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape control characters of terminals except line ends, and remove secrets."""
+    """Escape control characters except line ends, remove secrets, cut endless words."""
     return "".join(
         c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode()
-        for c in redact(text)
+        for c in _ENDLESS.sub(r"\1...", redact(text))
     )
 
 
