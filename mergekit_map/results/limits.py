@@ -275,14 +275,14 @@ def limits_in_words(front: Front) -> str:
             return f"{MISSED}: {unmet}"
         if not required or not chosen.is_measured(*metrics):
             return ""
-        limits = find_limits(front.select, metrics, anchor_values(front))
+        limits = required_limits(front.select, metrics, anchor_values(front))
     except ConfigError:  # chosen when shares were of something else
         return ""
     lower, values = lower_limits(metrics, limits), front.utilities([chosen], "measured")
     short = lower - values[0] > TIE * abs(values[0])
     where = "" if front.holdout is None else " on the documents of the search"
     missed = [
-        f"{task}={required.get(task)} ({chosen.measured[task].value:.4g}, limit "
+        f"{task}={required[task]} ({chosen.measured[task].value:.4g}, limit "
         f"{limits[task].value:.4g}{where})"
         for task in itertools.compress(metrics, short)
     ]

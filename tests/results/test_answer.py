@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fronts import (
     ANCHORS,
+    APART,
     CHOSEN,
     CODE,
     MATH,
@@ -19,6 +20,7 @@ from fronts import (
 )
 
 from mergekit_map.results.answer import answer
+from mergekit_map.results.limits import limits_in_words
 
 
 def test_one_sentence_decides() -> None:
@@ -159,6 +161,17 @@ def test_limits_are_met_met_within_noise_or_missed(
     select: dict[str, Any], expected: str
 ) -> None:
     assert expected in answer(front(select=select)).headline
+
+
+def test_limits_that_a_model_sets_are_no_required_ones() -> None:
+    # Of four items, 2.5 standard errors are noise, but more than the limit's two.
+    alike = {**APART, "items": 4, "stderr": [[0.01] * n for n in range(1, 5)]}
+    select = {"require": {"math": 0.6}, "not_worse_than": "base"}
+    row: Row = [(0.7, 0.04), (2.525, 0.05)]
+
+    found = front(row, differences={"code": alike}, select=select)
+
+    assert limits_in_words(found) == "meets its limit on math"
 
 
 def test_a_task_turned_round_changes_no_gain() -> None:
