@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 37_889, "tests": 31800, "benchmarks": 11_973}
-MOST_MODULES = 197
+MOST_LINES = {"mergekit_map": 37_884, "tests": 31_798, "benchmarks": 11_973}
+MOST_MODULES = 196
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

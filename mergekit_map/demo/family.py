@@ -1,7 +1,7 @@
 """The demo's family: a base model and two fine-tunes for opposing tasks.
 
 It is trained once, from text that comes with Python, and kept in a cache folder with
-the texts and tasks for its evaluation.
+the texts and tasks for its evaluation. Its configuration is what the demo runs.
 """
 
 from __future__ import annotations
@@ -278,3 +278,35 @@ def _refuse_foreign(folder: Path) -> None:
             f"the demo would replace {folder} by its models, but the folder holds "
             f"{foreign[0]!r}, which is not the demo's; name a new or empty folder"
         )
+
+
+_TEMPLATE = """\
+# What the demo runs. Outside of map: this is the file that mergekit-yaml reads; the
+# models have no weight, because their weights are what is searched.
+merge_method: task_arithmetic
+base_model: {base}
+models:
+  - model: {code}
+  - model: {math}
+dtype: float32
+map:
+  tasks:
+    # Mean token loss on text that no model has seen; smaller is better.
+    code_loss: {{perplexity: {{file: {code_text}, field: text}}, max_tokens: 16384}}
+    math_loss: {{perplexity: {{file: {math_text}, field: text}}, max_tokens: 16384}}
+  search: {{strategy: map, evaluations: 20, bounds: [0, 1], seed: 0}}
+  # Both alike, and neither worse than it was, or than plain averaging makes it.
+  select: {{not_worse_than: [base, soup]}}
+"""
+
+
+def demo_config(family: Family) -> str:
+    """Return the configuration for a family, with absolute paths."""
+    paths = {
+        **{name: family.model(name) for name in ("base", "code", "math")},
+        **{f"{name}_text": family.text(name) for name in ("code", "math")},
+    }
+    # JSON quotes whatever a path may hold, and YAML reads JSON.
+    return _TEMPLATE.format(
+        **{name: json.dumps(str(p), ensure_ascii=False) for name, p in paths.items()}
+    )

@@ -33,7 +33,7 @@ from mergekit_map.results.front import Reading
 from mergekit_map.results.records import (
     LARGEST,
     Finite,
-    Form,
+    FormatVersion,
     Line,
     Number,
     Stderr,
@@ -110,7 +110,7 @@ _Value: TypeAlias = Annotated[
 class Evaluation:
     """The measurement of one merge on one task: a line of ``evaluations.jsonl``."""
 
-    version: Form = 1
+    version: FormatVersion = 1
     """Version of the format of this line."""
     coefficients: Mapping[Line, Finite]
     """Exact coefficients of the merge."""

@@ -64,7 +64,9 @@ Finite: TypeAlias = Annotated[
 ]
 Stderr: TypeAlias = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Coefficients: TypeAlias = dict[Line, Finite]
-Form: TypeAlias = Annotated[int, Field(ge=1, le=1)]  # a Literal would take true, too
+FormatVersion: TypeAlias = Annotated[
+    int, Field(ge=1, le=1)
+]  # a Literal would take true, too
 
 
 class Frozen(BaseModel):
@@ -90,7 +92,7 @@ class Frozen(BaseModel):
 class Record(Frozen):
     """A whole file."""
 
-    version: Form = 1
+    version: FormatVersion = 1
     """Of the form of this file."""
 
 

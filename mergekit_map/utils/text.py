@@ -16,7 +16,7 @@ _SECRET_NAMES = re.compile(
 _HUB_TOKEN = re.compile(r"hf_[A-Za-z0-9]{10,}")
 _SHORTEST_SECRET = 8  # letters; any text may hold fewer by chance
 _COUNTS = ("", "k", "M", "B", "T")
-_ENDLESS = re.compile(r"(\S{100})\S{900,}")  # no path of a file is so long
+_ENDLESS = re.compile(r"(\S{100})\S{900,}")  # longer than any path but a mistake
 _BYTES = ("B", "kB", "MB", "GB", "TB")
 
 

@@ -8,8 +8,7 @@ import yaml
 from tiny_demo import TINY
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mergekit_map.demo.configuration import demo_config
-from mergekit_map.demo.family import Family, train_family
+from mergekit_map.demo.family import Family, demo_config, train_family
 from mergekit_map.errors import ArtifactError
 
 

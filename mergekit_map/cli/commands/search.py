@@ -102,8 +102,7 @@ def demo(
     import torch
 
     from mergekit_map.cli.progress import TerminalReporter
-    from mergekit_map.demo.configuration import demo_config
-    from mergekit_map.demo.family import family_folder, train_family
+    from mergekit_map.demo.family import demo_config, family_folder, train_family
 
     if options.num_threads is None:
         # The models are too small to gain from more, and threads that wait for one
