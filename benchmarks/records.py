@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,3 +42,13 @@ def markdown(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]
     lines = [list(columns)]
     lines += [["---"] * len(lines[0]), *map(list, rows)]
     return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def machine() -> str:
+    """Name the processor, and how many cores there are of it."""
+    cores = len(os.sched_getaffinity(0))
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
+    model = (names or [platform.processor() or platform.machine()])[0]
+    return f"{model}, {cores} core{'s' if cores > 1 else ''}"

@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
-import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -25,13 +25,15 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
+from records import machine, markdown
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -40,40 +42,51 @@ LEFT = "a checkpoint per candidate"
 # As this program measures: in bfloat16 answers tie.
 SOFTMAX = {"softmax_dtype": "float32"}
 
-
+FORWARD, WRITING, OPENING, PLANNING, IMPORTS = (
+    *("forward passes", "writing merges", "opening", "planning", "imports"),
+)
 # What is booked where: the innermost of these counts.
 PLACES = {
-    "forward passes": [
+    FORWARD: [
         "transformers:LlamaForCausalLM.forward",
         "transformers:LlamaModel.forward",
         "mergekit_map.tasks.loglikelihood:_predict",
     ],
     "loss of the logits": ["torch.nn.functional:cross_entropy"],
-    "writing merges": ["mergekit_map.merging.in_memory:ResidentMerge.write"],
-    "recording, loading": ["mergekit_map.evaluation.evaluator:resident_merge"],
-    "preparing tasks": ["mergekit_map.evaluation.evaluator:prepare_tasks"],
+    WRITING: ["mergekit_map.merging.in_memory:ResidentMerge.write"],
+    OPENING: [
+        "mergekit_map.evaluation.evaluator:resident_merge",
+        "mergekit_map.evaluation.evaluator:prepare_tasks",
+    ],
     "measuring, the rest": ["mergekit_map.search.loop:measure"],
-    "log and records": [
-        "mergekit_map.results.log:EvaluationLog.append",
-        "mergekit_map.results.samples:AnswerStore.write",
-    ],
-    "planning: fits": [
-        "mergekit_map.search.loop:_fitted",
-        "mergekit_map.search.finish:fit_surrogates",
-        "mergekit_map.search.planning:fit_surrogates",
-    ],
-    "planning: next merge": ["mergekit_map.search.loop:next_round"],
-    "planning: NSGA": ["mergekit_map.search.finish:predicted_front"],
-    "planning: the end": ["mergekit_map.search.loop:end_search"],
-    "planning, the rest": ["mergekit_map.workflows.search_loop:run_study"],
-    "front and verdicts": ["mergekit_map.workflows.search:found_front"],
-    "differences": ["mergekit_map.workflows.search:with_differences"],
-    "recipes": ["mergekit_map.workflows.search:write_recipes"],
-    "front.json, pictures": ["mergekit_map.workflows.search:save_front"],
-    "reading the project": ["mergekit_map.evaluation.project:load_project"],
-    "imports": ["_frozen_importlib:_find_and_load"],
+    PLANNING: ["mergekit_map.workflows.search_loop:run_study"],
+    IMPORTS: ["_frozen_importlib:_find_and_load"],
 }
-FORWARD, IMPORTS = "forward passes", "imports"
+Found = Mapping[str, Any]  # what a search took
+COLUMNS: dict[str, Callable[[Found], str]] = {
+    "parameters": lambda f: f"{f['parameters'] / 1e6:.0f} M",
+    "models": lambda f: str(f["models"]),
+    "method": lambda f: f["method"],
+    "tasks": lambda f: str(f["tasks"]),
+    "a search s": lambda f: f"{f['seconds']:.1f}",
+    "forward passes s": lambda f: f"{f['forward']:.1f}",
+    "all else s": lambda f: f"{f['seconds'] - f['forward']:.1f}",
+    "opening s": lambda f: f"{f['opening']:.1f}",
+    "writing a merge s": lambda f: f"{f['writing'] / f['merges']:.3f}",
+    "a text s": lambda f: f"{f['forward'] / f['merges'] / 2:.2f}",
+    "planning s": lambda f: f"{f['planning'] / f['merges']:.2f}",
+    "outside forward passes": lambda f: f"{100 * f['outside']:.1f} %",
+    "peak copies": lambda f: f"{f['copies']:.1f}",
+    "side by side": lambda f: f"{f['parameters'] / 1e6:.0f} M",
+    "merges": lambda f: str(f["merges"]),
+    "mergekit-map s": lambda f: f"{f['ours']:.0f}",
+    "of it forward passes s": lambda f: f"{f['forward']:.0f}",
+    f"{LEFT} s": lambda f: f"{f['seconds']:.0f}",
+    "times": lambda f: f"{f['seconds'] / f['ours']:.1f}",
+    "written to disk": lambda f: f"{f['written'] / 1e9:.1f} GB",
+    "values differ by": lambda f: f"{f['far']:.2g}",
+    "lm-eval's own, batches of 16 and 1": lambda f: f"{f['own']:.2g}",
+}
 
 
 @dataclass(frozen=True)
@@ -91,108 +104,55 @@ class Point:
 
 
 def main() -> None:
-    arguments = parse_arguments()
-    if arguments.prepare:
-        prepare(arguments.prepare, Point(**json.loads(arguments.point)))
-        return
-    if arguments.point:
-        print(json.dumps(measure(Point(**json.loads(arguments.point)))))
-        return
-    parts: dict[str, Callable[[argparse.Namespace], str]] = {
+    parts = {
         "parameters": by_parameters,
         "models": by_models,
         "tasks": by_tasks,
         "workers": by_workers,
         "side": side_by_side,
     }
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", default="10m,30m,100m")
+    parser.add_argument("--only", default=",".join(parts))
+    parser.add_argument("--keep", action="store_true")
+    arguments = parser.parse_args()
+    os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     tables = []
     for name in arguments.only.split(","):
         tables.append(parts[name](arguments))
         print(tables[-1], flush=True)
     if arguments.keep:
         command = f"`python benchmarks/scale.py --sizes {arguments.sizes}`"
-        machine = f"{processor()}; seconds of one thread of it."
-        parts = ["# Scale", f"{command}: {machine}", *tables]
-        RESULT.write_text("\n\n".join(parts) + "\n")
-        draw(arguments.found)
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", default="10m,30m,100m")
-    parser.add_argument("--only", default="parameters,models,tasks,workers,side")
-    parser.add_argument("--keep", action="store_true")
-    parser.add_argument("--point", help="a search to measure in this process, as JSON")
-    parser.add_argument("--prepare", type=Path, help="only build its models here")
-    parser.set_defaults(found=[])
-    return parser.parse_args()
+        about = f"{command}: {machine()}; seconds of one thread of it."
+        RESULT.write_text("\n\n".join(["# Scale", about, *tables]) + "\n")
 
 
 def by_parameters(arguments: argparse.Namespace) -> str:
-    rows = []
-    for size in arguments.sizes.split(","):
-        found = in_new_process(Point(size=size))
-        arguments.found.append(found)
-        merges = found["merges"]
-        outside = 100 * (1 - found["forward"] / found["seconds"])
-        rows.append(
-            [
-                f"{found['parameters'] / 1e6:.0f} M",
-                f"{found['seconds']:.1f}",
-                f"{found['opening']:.1f}",
-                f"{found['writing'] / merges:.3f}",
-                f"{found['forward'] / merges / 2:.2f}",
-                f"{found['planning'] / merges:.2f}",
-                f"{outside:.1f} %",
-                f"{found['copies']:.1f}",
-            ]
-        )
-    head = [
-        *("parameters", "a search s", "opening s", "writing a merge s"),
-        *("a text s", "planning s", "outside forward passes", "peak copies"),
-    ]
-    return table(head, rows)
+    found = [measured(Point(size=size)) for size in arguments.sizes.split(",")]
+    if arguments.keep:
+        draw(found)
+    columns = ["parameters", "a search s", "opening s", "writing a merge s", "a text s"]
+    columns += ["planning s", "outside forward passes", "peak copies"]
+    return table(columns, found)
 
 
 def by_models(_: argparse.Namespace) -> str:
-    rows = []
-    for method in ("task_arithmetic", "ties"):
-        for count in (2, 4, 8):
-            point = Point(models=count, method=method, evaluations=2 * count + 2)
-            found = in_new_process(replace(point, tokens=512))
-            rows.append(
-                [
-                    str(count),
-                    method,
-                    f"{found['opening']:.1f}",
-                    f"{found['writing'] / found['merges']:.3f}",
-                    f"{found['planning'] / found['merges']:.2f}",
-                    f"{found['copies']:.1f}",
-                ]
-            )
-    head = ["models", "method", "opening s", "writing a merge s", "planning s"]
-    return table([*head, "peak copies"], rows)
+    points = [
+        Point(models=n, method=method, evaluations=2 * n + 2, tokens=512)
+        for method in ("task_arithmetic", "ties")
+        for n in (2, 4, 8)
+    ]
+    columns = ["models", "method", "opening s", "writing a merge s", "planning s"]
+    return table([*columns, "peak copies"], map(measured, points))
 
 
 def by_tasks(_: argparse.Namespace) -> str:
-    rows = []
-    for count in (1, 2, 4):
-        found = in_new_process(Point(tasks=count))
-        others = found["seconds"] - found["forward"]
-        rows.append(
-            [
-                str(count),
-                f"{found['seconds']:.1f}",
-                f"{found['forward']:.1f}",
-                f"{others:.1f}",
-            ]
-        )
-    return table(["tasks", "a search s", "forward passes s", "all else s"], rows)
+    columns = ["tasks", "a search s", "forward passes s", "all else s"]
+    return table(columns, (measured(Point(tasks=count)) for count in (1, 2, 4)))
 
 
 def by_workers(_: argparse.Namespace) -> str:
-    if "--workers" not in cli("search", "--help").stdout:
-        return "The `search` of this version has no `--workers`."
     rows, alone = [], 0.0
     with tempfile.TemporaryDirectory() as scratch:
         config = prepare(Path(scratch), Point(size="30m", evaluations=16))
@@ -200,82 +160,43 @@ def by_workers(_: argparse.Namespace) -> str:
             taken = []
             for again in range(3):
                 run = Path(scratch) / f"run-{count}-{again}"
+                command = [sys.executable, "-m", "mergekit_map", "search", config, run]
+                more = ["--workers", str(count)] if count > 1 else []
                 started = time.perf_counter()
-                more = ["--workers", count] if count > 1 else []
-                done = cli("search", config, run, *more)
+                subprocess.run([*command, *more], check=True, capture_output=True)
                 taken.append(time.perf_counter() - started)
-                assert done.returncode == 0, done.stderr[-2000:]
             alone = alone or min(taken)
             same = Path(scratch) / "run-1-0" / "front.json"
             equal = same.read_bytes() == (run / "front.json").read_bytes()
             share = f"{min(taken) / alone:.2f}"
             rows.append([str(count), f"{min(taken):.0f}", share, str(equal).lower()])
-    return table(["workers", "by the clock s", "of one worker", "same front"], rows)
+    columns = ["workers", "by the clock s", "of one worker", "same front"]
+    return "\n".join(markdown(columns, rows))
 
 
 def side_by_side(_: argparse.Namespace) -> str:
-    rows = []
+    found = []
     for size in ("10m", "100m"):
-        point = Point(size=size, evaluations=30, choices=24)
-        ours = in_new_process(point)
-        theirs = in_new_process(replace(point, rival=True))
+        ours = measured(point := Point(size=size, evaluations=30, choices=24))
+        theirs = measured(replace(point, rival=True))
         assert ours["merges"] == theirs["merges"], (ours, theirs)
-        rows.append(
-            [
-                f"{ours['parameters'] / 1e6:.0f} M",
-                str(ours["merges"]),
-                f"{ours['seconds']:.0f}",
-                f"{ours['forward']:.0f}",
-                f"{theirs['seconds']:.0f}",
-                f"{theirs['seconds'] / ours['seconds']:.1f}",
-                f"{theirs['written'] / 1e9:.1f} GB",
-                f"{theirs['far']:.2g}",
-                f"{theirs['own']:.2g}",
-            ]
-        )
-    head = [
-        *("side by side", "merges", "mergekit-map s", "of it forward passes s"),
-        *(f"{LEFT} s", "times"),
-        *("written to disk", "values differ by", "lm-eval's own, batches of 16 and 1"),
-    ]
-    return table(head, rows)
+        found.append(theirs | {"ours": ours["seconds"], "forward": ours["forward"]})
+    columns = [*COLUMNS]
+    return table(columns[columns.index("side by side") :], found)
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+def table(columns: Sequence[str], found: Iterable[Found]) -> str:
+    rows = [[COLUMNS[name](one) for name in columns] for one in found]
+    return "\n".join(markdown(columns, rows))
 
 
-def in_new_process(point: Point) -> dict[str, Any]:
+def measured(point: Point) -> dict[str, Any]:
     """Measure in a process of one thread, whose memory is its own."""
-    command = [sys.executable, str(Path(__file__)), "--point", json.dumps(vars(point))]
     print(f"... {point}", file=sys.stderr, flush=True)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment())
-    if done.returncode:
-        raise SystemExit(done.stderr[-3000:])
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def cli(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mergekit_map", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment())
-
-
-def environment() -> dict[str, str]:
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    one = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    return {**os.environ, **one, **offline, "PYTHONPATH": path}
-
-
-def processor() -> str:
-    names = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    return f"{len(names)} cores of {names[0]}" if names else "a processor"
+    alone = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    with tempfile.TemporaryDirectory() as scratch, alone:
+        prepare(Path(scratch), point)
+        return alone.submit(measure, Path(scratch), point).result()
 
 
 def prepare(folder: Path, point: Point) -> Path:
@@ -310,7 +231,7 @@ def prepare(folder: Path, point: Point) -> Path:
     return config
 
 
-def measure(point: Point) -> dict[str, Any]:
+def measure(folder: Path, point: Point) -> dict[str, Any]:
     """Search, or make the rival's way; in this process."""
     import transformers
 
@@ -319,42 +240,33 @@ def measure(point: Point) -> dict[str, Any]:
 
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        os.environ["MERGEKIT_MAP_HOME"] = str(folder / "home")
-        # In another process, whose memory is not this one's to use again.
-        alone = [sys.executable, __file__, "--prepare", str(folder)]
-        wanted = ["--point", json.dumps(vars(point))]
-        subprocess.run([*alone, *wanted], check=True, env=environment())
-        config = folder / "config.yml"
-        run, books = folder / "run", Books()
-        for place, functions in PLACES.items():
-            for function in functions:
-                books.watch(place, function)
-        books.begin()
-        memory = Memory()
-        search_front(load_project(config), run, Silent())
-        books.close()
-        peak = memory.stop()
-        size = (folder / "base" / "model.safetensors").stat().st_size
-        log = list(read_log(run / "evaluations.jsonl"))
-        merges = {e.key[0]: e.coefficients for e in log}
-        common = {"parameters": size / 2, "merges": len(merges)}
-        if point.rival:
-            measured = {(e.key[0], e.task): e.value for e in log}
-            return {**common, **rival(folder, config, merges, measured)}
-        of = books.seconds
-        planning = sum(s for place, s in of.items() if place.startswith("planning"))
-        seconds = sum(of.values()) - of[IMPORTS]
-        return {
-            **common,
-            "seconds": seconds,
-            "forward": of[FORWARD],
-            "writing": of["writing merges"],
-            "opening": of["recording, loading"] + of["preparing tasks"],
-            "planning": planning,
-            "copies": peak / size,
-        }
+    os.environ["MERGEKIT_MAP_HOME"] = str(folder / "home")
+    config, run, books = folder / "config.yml", folder / "run", Books()
+    for place, functions in PLACES.items():
+        for function in functions:
+            books.watch(place, function)
+    books.begin()
+    memory = Memory()
+    search_front(load_project(config), run)
+    of, peak = books.close(), memory.stop()
+    size = (folder / "base" / "model.safetensors").stat().st_size
+    log = list(read_log(run / "evaluations.jsonl"))
+    merges = {e.key[0]: e.coefficients for e in log}
+    common = {**asdict(point), "parameters": size / 2, "merges": len(merges)}
+    if point.rival:
+        values = {(e.key[0], e.task): e.value for e in log}
+        return {**common, **rival(folder, config, merges, values)}
+    seconds = sum(of.values()) - of[IMPORTS]
+    return {
+        **common,
+        "seconds": seconds,
+        "forward": of[FORWARD],
+        "outside": 1 - of[FORWARD] / seconds,
+        "writing": of[WRITING],
+        "opening": of[OPENING],
+        "planning": of[PLANNING],
+        "copies": peak / size,
+    }
 
 
 def rival(
@@ -409,12 +321,10 @@ def rival(
 class Books:
     """Books processor time to the innermost of named functions."""
 
-    def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
-        self._clock = clock
-        self.seconds: Counter[str] = Counter()
-        self.calls: Counter[str] = Counter()
+    def __init__(self) -> None:
+        self._seconds: Counter[str] = Counter()
         self._open = ["the rest"]
-        self._since = self._clock()
+        self._since = time.process_time()
 
     def watch(self, place: str, function: str) -> None:
         """Book what a function or method takes from now on."""
@@ -423,15 +333,11 @@ class Books:
         *parents, name = path.split(".")
         for parent in parents:
             owner = getattr(owner, parent)
-        if not hasattr(owner, name):
-            print(f"{function} is no more: its time is elsewhere", file=sys.stderr)
-            return
         setattr(owner, name, self._booking(place, getattr(owner, name)))
 
     def _booking(self, place: str, original: Callable[..., object]) -> object:
         @functools.wraps(original)
         def booked(*arguments: object, **more: object) -> object:
-            self.calls[place] += place != self._open[-1]
             self._turn()
             self._open.append(place)
             try:
@@ -457,30 +363,19 @@ class Books:
         return Entered()
 
     def _turn(self) -> None:
-        now = self._clock()
-        self.seconds[self._open[-1]] += now - self._since
+        now = time.process_time()
+        self._seconds[self._open[-1]] += now - self._since
         self._since = now
 
     def begin(self) -> None:
         """Forget what was booked before."""
-        self._since = self._clock()
-        self.seconds.clear()
-        self.calls.clear()
+        self._since = time.process_time()
+        self._seconds.clear()
 
-    def close(self) -> None:
-        """Book the last moments."""
+    def close(self) -> Mapping[str, float]:
+        """Return the seconds of each place."""
         self._turn()
-
-
-class Silent:
-    """Hears of a search, and says what it has to say."""
-
-    def progress(self, progress: object) -> None:
-        """Say nothing."""
-
-    def notice(self, text: str) -> None:
-        """Print it."""
-        print(text)
+        return self._seconds
 
 
 class Memory(threading.Thread):
@@ -510,12 +405,10 @@ class Memory(threading.Thread):
         return self._peak - self._before
 
 
-def draw(found: list[dict[str, Any]]) -> None:
+def draw(found: Sequence[Found]) -> None:
     """Draw what one merge takes, part by part, against the number of parameters."""
     from matplotlib.figure import Figure
 
-    if not found:
-        return
     figure = Figure(figsize=(6.4, 3.6), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     size = [one["parameters"] / 1e6 for one in found]

@@ -1,11 +1,10 @@
 """The time of a search by workers beside that of one process, in turns in one run.
 
-Run it: python benchmarks/workers.py [--evaluations 32] [--tokens 32768]
-[--times 2] [--models FOLDER] [--ray] [--keep]
+    python benchmarks/workers.py [--evaluations 32] [--tokens 32768] [--times 2]
+        [--keep]
 
-On the family of the demo, or on the models ``base``, ``code`` and ``math`` of a folder,
-with text of Python's own library.
-Each time is that of a whole command, imports and opening of models included; best of
+On the family of the demo, with text of Python's own library. Each time is that of a
+whole command, imports and opening of models included; best of
 several. Processor time tells what a busy machine hides: of the first process and, as
 ``workers``, the most that one of the others took. In the end, log, surrogates and front
 must be the bytes of one process of as many threads. ``--keep`` writes the table to
@@ -21,13 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import scale
+import yaml
+from records import machine, markdown
 
-from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.demo.family import Family, family_folder, train_family
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -49,8 +47,6 @@ WAYS = (
     Way("two workers of one thread", 2, ("--workers", "2")),
     Way("one process of two threads", 2),
 )
-SAME = WAYS[2]  # as many threads fit, so that it must find the same to the last bit
-RAY = Way("two Ray actors of one thread", 2, ("--workers", "ray:2"))
 
 
 @dataclass(frozen=True)
@@ -62,12 +58,9 @@ class Took:
     workers: float  # of the processor: the most that one of them took
 
 
-def write_config(folder: Path, models: Path, evaluations: int, tokens: int) -> Path:
+def write_config(folder: Path, family: Family, evaluations: int, tokens: int) -> Path:
     """Write what is searched: two texts of so many tokens."""
-    family, library = (
-        Family(models),
-        sorted(Path(json.__file__).parents[1].glob("*.py")),
-    )
+    library = sorted(Path(json.__file__).parents[1].glob("*.py"))
     tasks = {}
     for index, name in enumerate(("odd", "even")):
         text = "\n".join(path.read_text("utf-8") for path in library[index::2])
@@ -83,7 +76,7 @@ def write_config(folder: Path, models: Path, evaluations: int, tokens: int) -> P
         "map": {"tasks": tasks, "search": search},
     }
     config = folder / "config.yml"
-    config.write_text(yaml_text([content], []), encoding="utf-8")
+    config.write_text(yaml.safe_dump(content), encoding="utf-8")
     return config
 
 
@@ -142,53 +135,45 @@ def assert_same(run: Path, other: Path) -> None:
         raise SystemExit(f"the logs of {run.name} and {other.name} differ")
 
 
-def table(times: dict[Way, list[Took]]) -> list[str]:
+def table(times: dict[Way, list[Took]]) -> str:
     """Write the best of each way, and its share of the first."""
     best = {way: min(took, key=lambda one: one.wall) for way, took in times.items()}
     first = best[WAYS[0]].wall
-    lines = ["| search | seconds | of one process | processor: first | workers |"]
-    lines += ["| --- | --- | --- | --- | --- |"]
-    for way, took in best.items():
-        share = took.wall / first
-        processor = f"{took.driver:.1f} | {took.workers:.1f}"
-        lines.append(f"| {way.name} | {took.wall:.1f} | {share:.2f} | {processor} |")
-    return lines
+    columns = ["search", "seconds", "of one process", "processor: first", "workers"]
+    rows = [
+        [way.name, f"{took.wall:.1f}", f"{took.wall / first:.2f}"]
+        + [f"{seconds:.1f}" for seconds in (took.driver, took.workers)]
+        for way, took in best.items()
+    ]
+    return "\n".join(markdown(columns, rows))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--evaluations", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=32768)
     parser.add_argument("--times", type=int, default=2)
-    parser.add_argument("--models", type=Path)
-    parser.add_argument("--ray", action="store_true")
     parser.add_argument("--keep", action="store_true")
-    asked = parser.parse_args(arguments)
-    models = asked.models
-    if models is None:
-        models = train_family(family_folder(), lambda *_: None).folder
-    ways = [*WAYS, *([RAY] if asked.ray else [])]
-    times: dict[Way, list[Took]] = {way: [] for way in ways}
+    asked = parser.parse_args()
+    family = train_family(family_folder(), lambda *_: None)
+    times: dict[Way, list[Took]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        config = write_config(folder, models, asked.evaluations, asked.tokens)
+        config = write_config(folder, family, asked.evaluations, asked.tokens)
         for number in range(asked.times):
-            for index, way in enumerate(ways):
+            for index, way in enumerate(WAYS):
                 run = folder / f"{number}-{index}"
                 times[way].append(search(config, run, way))
                 print(way.name, times[way][-1], os.getloadavg(), flush=True)
-        alone = folder / f"0-{WAYS.index(SAME)}"
-        for index, way in enumerate(ways):
-            if way.threads == SAME.threads:
-                assert_same(alone, folder / f"0-{index}")
-    text = "\n".join(table(times))
+        # As many threads fit, so that they must find the same to the last bit.
+        assert_same(folder / "0-1", folder / "0-2")
+    text = table(times)
     print(text)
     if asked.keep:
         size = f"--evaluations {asked.evaluations} --tokens {asked.tokens}"
         command = f"python benchmarks/workers.py {size} --times {asked.times}"
-        about = f"`{command}`: {scale.processor()}."
-        RESULT.write_text(f"# Workers\n\n{about}\n\n{text}\n")
+        RESULT.write_text(f"# Workers\n\n`{command}`: {machine()}.\n\n{text}\n")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def _option(words: list[str], folder: Path) -> str:
     # What a base is wrong for is as well said of the base.
     said = "--base" if words[-1] == "--method=passthrough" else named[-1]
     outcome = asked(folder, *words)
-    if "what these options stand for is in RUN.yml" in outcome.err:
+    if "wrote RUN.yml" in outcome.err:
         (folder / "RUN.yml").unlink()  # to be edited
     return _cheaply(folder, outcome, said)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import csv
 import functools
 import json
@@ -154,6 +155,7 @@ def hub_of(folder: Path) -> Hub:
         if len(_HUBS) > 2:
             _HUBS.pop(next(iter(_HUBS)))[1].close()
         stack = ExitStack()
+        atexit.register(stack.close)  # later its thread no longer runs, to end
         _HUBS[folder] = stack.enter_context(serve()), stack
     return _HUBS[folder][0]
 

@@ -9,12 +9,13 @@ import datetime
 import importlib.metadata
 import json
 import math
-import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from records import machine
 
 from mergekit_map._version import __version__
 from mergekit_map.compare.tables import Cell, Column, Spread, Table, markdown
@@ -72,18 +73,6 @@ def keep(result: Result, made: Made, out: Path) -> Path:
     write_atomically(path.with_suffix(".md"), page(json.loads(path.read_text())))
     write_atomically(out / INDEX, index(out))
     return path
-
-
-def machine() -> str:
-    """Name the processor, and how many cores there are of it."""
-    cores = len(os.sched_getaffinity(0))
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.exists() else ():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
-    return f"{model}, {cores} core{'s' if cores > 1 else ''}"
 
 
 def versions() -> dict[str, str]:
