@@ -64,19 +64,17 @@ class Limits:
 
     seconds: float = 60
     megabytes: int = 2000  # of address space, beyond what is there
-    files: int | None = None  # open ones
     file_size: int | None = None  # bytes
     user: int | None = None  # whose rights it has
     others: Mapping[str, str] = field(default_factory=dict)  # environment
     before: Callable[[], None] = lambda: None  # called in its process
+    anew: bool = False  # in an interpreter that has imported nothing
     after: float = math.inf  # seconds, after which something is done to its process
     then: Callable[[int], object] = lambda _: None
 
 
 def command(
-    words: Sequence[str | Path],
-    folder: Path,
-    limits: Limits = Limits(),
+    words: Sequence[str | Path], folder: Path, limits: Limits = Limits()
 ) -> Outcome:
     """Run a command of mergekit-map in a folder, as a user would."""
     out, err = folder / ".out", folder / ".err"
@@ -198,19 +196,15 @@ def _be_the_command(
             handle = os.open(path, flags, 0o666)
             os.dup2(handle, number)
             os.close(handle)
-        sys.stdin = os.fdopen(0, "r", closefd=False)
-        sys.stdout = os.fdopen(1, "w", closefd=False)
-        sys.stderr = os.fdopen(2, "w", closefd=False)
-        sys.__stdin__, sys.__stdout__ = sys.stdin, sys.stdout
-        sys.__stderr__ = sys.stderr
+        sys.stdin = sys.__stdin__ = os.fdopen(0, "r", closefd=False)
+        sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)
+        sys.stderr = sys.__stderr__ = os.fdopen(2, "w", closefd=False)
         os.environ.update(limits.others)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
-            signal.signal(
-                number,
-                signal.default_int_handler
-                if number == signal.SIGINT
-                else signal.SIG_DFL,
-            )
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if limits.anew:
+            program = [sys.executable, "-W", "ignore", "-m", "mergekit_map"]
+            os.execv(sys.executable, [*program, *words])
         limits.before()
         _limit(limits)
         from mergekit_map.cli.main import main
@@ -240,8 +234,6 @@ def _limit(limits: Limits) -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * os.sysconf("SC_PAGE_SIZE") + limits.megabytes * _MB
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    if limits.files is not None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limits.files, limits.files))
     if limits.file_size is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_size,) * 2)

@@ -3,96 +3,76 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import json
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import wrong_values
 import yaml
-from attack import Attack, Outcome, first, refused, shown
+from attack import Attack, Limits, Outcome, command, first, refused, shown
 from damages import BYTES, PLACES, Change, put
-from good_configuration import asked, configuration, family, index_of_tasks
+from tiny_models import family
+from wrong_values import changed, changes, configuration
+
+from mergekit_map.tasks.lm_eval_tasks import built_in_tasks
 
 _SECONDS = 10  # of a command; a machine may be busy
 _MEGABYTES = 200
 _FILE = "merge.yml"
-
+_INSPECT, _SEARCH = ["inspect", _FILE], ["search", _FILE, "RUN"]
 # What a refused configuration is asked to do, in turns: the first is the cheapest.
-_COMMANDS: list[list[str | Path]] = [
-    *([["inspect", _FILE]] * 3),
-    ["search", _FILE, "RUN"],
-    ["run", _FILE, "OUT"],
-    ["inspect", _FILE, "--json"],
-]
+_COMMANDS = [*[_INSPECT] * 3, _SEARCH, ["run", _FILE, "OUT"], [*_INSPECT, "--json"]]
 
 
 def attacks(seed: int) -> Iterator[Attack]:
     """Give wrong values of every key, files that are no configurations, options."""
     turns = itertools.cycle(_COMMANDS)
     del seed  # nothing is drawn
-    for number, (place, value) in enumerate(wrong_values.changes()):
+    built_in_tasks()  # so that commands, which are forked, know those of lm-eval
+    for number, (place, value) in enumerate(changes()):
         name = f"{number} {'.'.join(map(str, place))}: {shown(value)}"
-        yield Attack(name, functools.partial(_value, place, value, next(turns)))
+        key = next(str(part) for part in reversed(place) if isinstance(part, str))
+        content = _written(changed(place, value))
+        yield _attack(name, content, next(turns), f"{_FILE}:", key)
+    good = _written(configuration())
     for name, change in _FILES.items():
-        for first_word, *more in (["inspect"], ["search", "RUN"], ["init", "new.yml"]):
-            words = [first_word, _FILE, *more]
-            attempt = functools.partial(_file, change, words)
-            yield Attack(f"{first_word} of {name}", attempt)
-    for name, (change, words) in _WHOLES.items():
-        yield Attack(name, functools.partial(_whole, change, words))
+        both = _one_after_the_other(good, change)
+        for words in (_INSPECT, _SEARCH, ["init", _FILE, "new.yml"]):
+            yield _attack(f"{words[0]} of {name}", both, words, _FILE)
+    for name, content, said in _wholes():
+        yield _attack(name, _written(content), _INSPECT, _FILE, *said)
     for number, words in enumerate(_options()):
         name = f"option {number}: {' '.join(map(shown, words))}"
-        yield Attack(name, functools.partial(_option, words))
+        # What a base is wrong for is as well said of the base.
+        wrong = "--base" if words[-1] == "--method=passthrough" else words[-1]
+        yield _attack(name, good, words, wrong.partition("=")[0])
 
 
-def _value(
-    place: wrong_values.Place, value: Any, words: list[str | Path], folder: Path
-) -> str:
-    content = yaml.safe_dump(wrong_values.changed(place, value))
-    (folder / _FILE).write_text(content)
-    if {"lm_eval", "preset"} & {*place}:
-        index_of_tasks()
-    key = next(str(part) for part in reversed(place) if isinstance(part, str))
-    return _cheaply(folder, asked(folder, *words), f"{_FILE}:", key)
+def _attack(name: str, write: Change, words: Sequence[str], *said: str) -> Attack:
+    def attempt(folder: Path) -> str:
+        write(folder / _FILE)
+        outcome = command(words, folder, Limits(seconds=40, megabytes=3000))
+        if "wrote RUN.yml" in outcome.err:
+            (folder / "RUN.yml").unlink()  # to be edited
+        return _cheaply(folder, outcome, *said)
+
+    return Attack(name, attempt)
 
 
-def _file(change: Change, words: list[str], folder: Path) -> str:
-    (folder / _FILE).write_text(yaml.safe_dump(configuration()))
-    change(folder / _FILE)
-    return _cheaply(folder, asked(folder, *words), _FILE)
+def _written(content: dict[str, Any]) -> Change:
+    return lambda path: path.write_text(yaml.safe_dump(content))
 
 
-def _whole(
-    change: Callable[[dict[str, Any], Path], None], words: list[str], folder: Path
-) -> str:
-    content = configuration()
-    change(content, folder)
-    (folder / _FILE).write_text(yaml.safe_dump(content))
-    return _cheaply(folder, asked(folder, "inspect", _FILE), _FILE, *words)
-
-
-def _option(words: list[str], folder: Path) -> str:
-    (folder / _FILE).write_text(yaml.safe_dump(configuration()))
-    (folder / "plain.yml").write_text("models: [{model: a}]\nmerge_method: linear\n")
-    named = [word.partition("=")[0] for word in words if word.startswith("-")]
-    if named[-1] == "--task":
-        index_of_tasks()
-    # What a base is wrong for is as well said of the base.
-    said = "--base" if words[-1] == "--method=passthrough" else named[-1]
-    outcome = asked(folder, *words)
-    if "wrote RUN.yml" in outcome.err:
-        (folder / "RUN.yml").unlink()  # to be edited
-    return _cheaply(folder, outcome, said)
+def _one_after_the_other(first_change: Change, second: Change) -> Change:
+    return lambda path: (first_change(path), second(path))
 
 
 def _cheaply(folder: Path, outcome: Outcome, *words: str) -> str:
     """Say what is wrong with how something was refused, or what it cost or left."""
     outcome = _as_said(outcome)
-    left = {path.name for path in folder.iterdir()} - {_FILE, "plain.yml"}
+    left = {path.name for path in folder.iterdir()} - {_FILE}
     spent = outcome.megabytes
     return first(
         refused(outcome, *words, seconds=_SECONDS),
@@ -148,7 +128,27 @@ _FILES: dict[str, Change] = {
 
 # ---- configurations that are wrong as a whole
 
-Whole = tuple[Callable[[dict[str, Any], Path], None], list[str]]
+
+def _wholes() -> Iterator[tuple[str, dict[str, Any], Sequence[str]]]:
+    """List configurations by a name, and what has to be said of each."""
+    for name in (
+        *("point", "selected", "recommended", "-x", ".x", "..", "a/b", "a b", ""),
+        *("a\nb", "a\x1b[31m", "é", "a,b", "a=b", "x" * 300, "a" * 200 + ".txt"),
+    ):
+        content = configuration()
+        text = {"perplexity": str(family() / "text.txt"), "max_tokens": 200}
+        content["map"]["tasks"] = dict.fromkeys([name, "other"], text)
+        yield f"a task called {name!r:.20}", content, [_as_printed(name)[:20]]
+    for start, stop in (
+        *((0, 99), (1, 1), (2, 0), (0, 10**9), (0, 10**30)),
+        *(("all", "of them"), (0, float("nan"))),
+    ):
+        content = configuration()
+        models = (content["base_model"], *(one["model"] for one in content["models"]))
+        del content["models"]
+        sources = [{"model": name, "layer_range": [start, stop]} for name in models]
+        content["slices"] = [{"sources": sources}]
+        yield f"layers from {start} to {stop}", content, ["layer_range"]
 
 
 def _as_printed(name: str) -> str:
@@ -158,50 +158,11 @@ def _as_printed(name: str) -> str:
     return name.encode("unicode_escape").decode() if odd else name
 
 
-def _tasks(names: list[str], *words: str) -> Whole:
-    def change(content: dict[str, Any], _: Path) -> None:
-        text = {"perplexity": str(family() / "text.txt"), "max_tokens": 200}
-        content["map"]["tasks"] = dict.fromkeys(names, text)
-
-    return change, list(words)
-
-
-def _layers(start: Any, stop: Any) -> Whole:
-    def change(content: dict[str, Any], _: Path) -> None:
-        sources = [
-            {"model": str(family() / name), "layer_range": [start, stop]}
-            for name in ("base", "a", "b")
-        ]
-        del content["models"]
-        content["slices"] = [{"sources": sources}]
-
-    return change, ["layer_range"]
-
-
-_WHOLES: dict[str, Whole] = {
-    **{
-        f"a task called {name!r:.20}": _tasks([name, "other"], _as_printed(name)[:20])
-        for name in (
-            *("point", "selected", "recommended", "-x", ".x", "..", "a/b", "a b", ""),
-            *("a\nb", "a\x1b[31m", "é", "a,b", "a=b", "x" * 300, "a" * 200 + ".txt"),
-        )
-    },
-    "layers that are not there": _layers(0, 99),
-    "no layer": _layers(1, 1),
-    "layers backwards": _layers(2, 0),
-    "10^9 layers": _layers(0, 10**9),
-    "10^30 layers": _layers(0, 10**30),
-    "layers in words": _layers("all", "of them"),
-    "layers of NaN": _layers(0, float("nan")),
-}
-
-
 # ---- options of commands
 
 
 def _options() -> Iterator[list[str]]:
     """List options that are out of range, or say nothing."""
-    inspect, search = ["inspect", _FILE], ["search", _FILE, "RUN"]
     wrong = {
         "--random-seed": ("-1", "4294967296", "1" + "0" * 30, "x", "", "1.5"),
         "--num-threads": ("0", "-1", "99999", "1" + "0" * 12, "x", ""),
@@ -212,14 +173,14 @@ def _options() -> Iterator[list[str]]:
     }
     for option, values in wrong.items():
         for value in values:
-            yield [*inspect, f"{option}={value}"]
-            yield [*search, f"{option}={value}"]
+            yield [*_INSPECT, f"{option}={value}"]
+            yield [*_SEARCH, f"{option}={value}"]
     for value in ("0", "-1", "x", "", "ray:0", "ray:x", "99999", "1" + "0" * 30):
-        yield [*search, f"--workers={value}"]
+        yield [*_SEARCH, f"--workers={value}"]
     for value in ("-1", "x", "", "1.5"):
-        yield [*search, f"--points={value}"]
+        yield [*_SEARCH, f"--points={value}"]
     for value in ("", "x", "=", "a=", "=b", "nobody=/tmp"):
-        yield [*inspect, f"--model-path={value}"]
+        yield [*_INSPECT, f"--model-path={value}"]
     yield from _stands_for_configurations()
 
 

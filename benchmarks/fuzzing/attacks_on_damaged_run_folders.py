@@ -15,32 +15,28 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from attack import Attack, first, held, refused
+from attack import Attack, first, held, refused, shown
 from damages import BYTES, NOT_WRONG, PLACES, TORN, Change, of_bytes, put
-from run_folders import SEARCH, attacked, contents, made, project
+from small_search import SEARCH, contents, made, project, run_in
 
-SELECT = ("select", "run")
-BETWEEN = ("select", "run", "--prefer", "greeting=1,code=7")
-REPORT = ("report", "run")
-MERGE = ("merge", "run", "merged")
-INSPECT = ("inspect", "run/config.yml")
-AGAIN = ("search", "run/config.yml", "run")
-Words = Sequence[str]
+SELECT, REPORT, MERGE = "select run", "report run", "merge run merged"
+BETWEEN = "select run --prefer greeting=1,code=7"
+INSPECT, AGAIN = "inspect run/config.yml", "search run/config.yml run"
 Keys = tuple[Any, ...]  # to a value in a file
 SHARE = 8  # of the values, one is put into each key
 LINE = 3  # of the log, which is damaged
 HERE = "what is put here"
 
 # Which commands need which file of a finished search, and of one that was stopped.
-FINISHED: dict[str, Sequence[Words]] = {
+FINISHED: dict[str, Sequence[str]] = {
     "front.json": (SELECT, BETWEEN, REPORT, MERGE),
     ".state/manifest.json": (SELECT, REPORT, MERGE),
     ".state/surrogates.json": (BETWEEN, REPORT),
     "evaluations.jsonl": (REPORT, SEARCH, MERGE),
     "config.yml": (MERGE, INSPECT, AGAIN),
-    "recipes/000.yml": (("select", "run", "--index", "0"), BETWEEN),
+    "recipes/000.yml": ("select run --index 0", BETWEEN),
 }
-STOPPED: dict[str, Sequence[Words]] = {
+STOPPED: dict[str, Sequence[str]] = {
     ".state/search.json": (SELECT, REPORT),
     "evaluations.jsonl": (SELECT, SEARCH),
 }
@@ -52,7 +48,7 @@ SPARE = {
     "report.html": (REPORT,),
 }
 # Locks, signs of life, and what is kept besides.
-OF_NO_DATA = re.compile(r"\.lock|\.alive$|^home/")
+OF_NO_DATA = re.compile(r"\.lock|\.alive$|^home/|^tmp/")
 TO_DO = re.compile(
     r"restore|search again|remove|finish the|search: |name |put |copy|look at|check|"
     r"write|say|merge again|is required|remov|quote|did you mean|give"
@@ -71,7 +67,7 @@ def attacks(seed: int) -> Iterator[Attack]:
             yield _attack(name, way, damage, words, finished=True, wrong=False)
 
 
-def _raw(name: str, commands: Sequence[Words], finished: bool) -> Iterator[Attack]:
+def _raw(name: str, commands: Sequence[str], finished: bool) -> Iterator[Attack]:
     """Attack the bytes of a file, and what stands in its place."""
     ways = {**BYTES, **PLACES, **(YAML if name.endswith(".yml") else {})}
     for (way, damage), words in itertools.product(ways.items(), commands):
@@ -80,7 +76,7 @@ def _raw(name: str, commands: Sequence[Words], finished: bool) -> Iterator[Attac
 
 
 def _keyed(
-    name: str, commands: Sequence[Words], finished: bool, seed: int
+    name: str, commands: Sequence[str], finished: bool, seed: int
 ) -> Iterator[Attack]:
     """Attack every key of a file with some values, command after command."""
     turns = itertools.cycle((*commands[1:], commands[0]))
@@ -88,22 +84,22 @@ def _keyed(
         if _is_free(name, path[:-1]):
             continue
         turn = seed + sum(map(len, map(str, path)))
-        for other, text in [*VALUES.items()][turn % SHARE :: SHARE]:
-            wrong = is_wrong(value, other) and not _is_free(name, path)
+        for text in VALUES[turn % SHARE :: SHARE]:
+            wrong = is_wrong(value, text) and not _is_free(name, path)
             damage = functools.partial(_put_value, path, text)
-            way = f"{'.'.join(map(str, path))} is {other}"
+            way = f"{'.'.join(map(str, path))} is {shown(text)}"
             words = next(turns)
             yield _attack(name, way, damage, words, finished=finished, wrong=wrong)
 
 
 def _attack(
-    name: str, way: str, damage: Change, words: Words, *, finished: bool, wrong: bool
+    name: str, way: str, damage: Change, command: str, *, finished: bool, wrong: bool
 ) -> Attack:
     def attempt(folder: Path) -> str:
         project(folder, finished=finished)
         damage(folder / "run" / name)
         before = contents(folder)
-        outcome = attacked(folder, *words)
+        outcome = run_in(folder, command)
         line = f":{LINE}" if " is " in way and name.endswith(".jsonl") else ""
         said = name.removeprefix(".state/") + line
         problem = refused(outcome, said) if wrong else held(outcome)
@@ -120,7 +116,7 @@ def _attack(
         )
 
     state = "finished" if finished else "stopped"
-    return Attack(f"{state} {name}: {way}, {' '.join(words)}", attempt)
+    return Attack(f"{state} {name}: {way}, {command}", attempt)
 
 
 _BOMB = "a0: &a0 [x, x]\n" + "".join(
@@ -136,46 +132,24 @@ YAML = {
     "another YAML": put(b"a: 1\n"),
     "an escape within": of_bytes(lambda b: b + b"# \x1b[2J\n"),
 }
-# What is put in the place of a value, as it is written.
-VALUES = {
-    "missing": None,
-    "null": "null",
-    "true": "true",
-    "-1": "-1",
-    "1.5": "1.5",
-    "1e308": "1e308",
-    "-1e308": "-1e308",
-    "1e999": "1e999",
-    "NaN": "NaN",
-    "-Infinity": "-Infinity",
-    "2**100": str(2**100),
-    "5000 digits": "9" * 5000,
-    "text": '"x"',
-    "a number as text": '"0.5"',
-    "an empty text": '""',
-    "control characters": '"\\u001b[2J\\n"',
-    "half a character": '"\\ud800"',
-    "an empty list": "[]",
-    "a list of null": "[null]",
-    "an empty object": "{}",
-    "an object": '{"a": 1}',
-    "deep lists": "[" * 2000 + "]" * 2000,
-}
+# What is put in the place of a value, as it is written, and nothing at all.
+_DEEP, _LONG = "[" * 2000 + "]" * 2000, "9" * 5000
+NEVER = (  # right, wherever it stands
+    *("NaN", "-Infinity", "1e999", _LONG, _DEEP, '"\\u001b[2J\\n"', '"\\ud800"'),
+)
+VALUES = (
+    *(None, "null", "true", "-1", "1.5", "1e308", "-1e308", str(2**100), *NEVER),
+    *('"x"', '"0.5"', '""', "[]", "[null]", "{}", '{"a": 1}'),
+)
 
 
-NEVER = {  # right, wherever it stands
-    *("NaN", "-Infinity", "1e999", "5000 digits", "deep lists"),
-    *("control characters", "half a character"),
-}
-
-
-def is_wrong(value: object, other: str) -> bool:
-    """Whether a value cannot be right where the other one was."""
-    if other in NEVER:
+def is_wrong(value: object, text: str | None) -> bool:
+    """Whether a text cannot be right where a value was."""
+    if text in NEVER:
         return True
-    if other in {"missing", "null"} or value is None:
+    if text in {None, "null"} or value is None:
         return False
-    return _kind(json.loads(VALUES[other] or "")) != _kind(value)
+    return _kind(json.loads(text or "")) != _kind(value)
 
 
 def _kind(value: object) -> str:

@@ -21,14 +21,12 @@ from small_search import PATIENT, PUSH, SECONDS, Case, copied, goes_on, logs, ru
 KB = 1 << 10
 
 
-SEARCH = Case(("search", "config.yml", "new"), run="new")
-SEARCH_DISK = Case(("search", "disk.yml", "new"), run="new")
-SELECT = Case(("select", "run", "--index", "1"), ("run",))
-REPORT = Case(("report", "run"), ("run",))
-MERGE = Case(("merge", "run", "out"), ("run",), out="out")
-CACHE = Case(("cache",), run=None)
-INSPECT = Case(("inspect", "config.yml"), run=None)
-UPLOAD = Case(PUSH, ("run", "merged"), run=None)
+SEARCH = Case("search config.yml new", run="new")
+SEARCH_DISK = Case("search disk.yml new", run="new")
+SELECT, REPORT = Case("select run --index 1"), Case("report run")
+MERGE = Case("merge run out", out="out")
+CACHE = Case("cache", run=None)
+UPLOAD = Case(PUSH, run=None)
 
 
 def attacks(seed: int) -> Iterator[Attack]:
@@ -40,7 +38,7 @@ def attacks(seed: int) -> Iterator[Attack]:
 
 
 def _of_full_disks() -> Iterator[Attack]:
-    for size in (4, 12, 40, 80, 120, 160, 200, 300, 450, 700):
+    for size in (4, 12, 40, 80, 120, 160, 200, 300, 450):
         for name, of in {
             "the run folder of a search": (SEARCH, "new"),
             "the scratch of a search to disk": (SEARCH_DISK, "tmp"),
@@ -56,39 +54,36 @@ def _of_full_disks() -> Iterator[Attack]:
 
 
 def _of_limits() -> Iterator[Attack]:
-    cases = {"search": SEARCH, "merge": MERGE, "select": SELECT, "report": REPORT}
-    for name, case in {**cases, "inspect": INSPECT, "push": UPLOAD}.items():
-        for size in (1, 8, 30, 60, 140):
+    for case in (
+        SEARCH,
+        MERGE,
+        SELECT,
+        REPORT,
+        UPLOAD,
+        Case("inspect config.yml", run=None),
+    ):
+        for size in (1, 4, 8, 30, 60):
             limits = Limits(SECONDS, file_size=size * KB)
-            title = f"{name}: no file over {size} kB"
+            title = f"{case.command}: no file over {size} kB"
             yield Attack(title, functools.partial(_limited, case, limits))
 
 
 def _of_rights() -> Iterator[Attack]:
-    for name, case in {
-        "select": SELECT,
-        "report": REPORT,
-        "merge": MERGE,
-        "search": Case(("search", "config.yml", "run"), ("run",)),
-        "push": UPLOAD,
-    }.items():
-        title = f"{name}: the run folder can only be read"
-        yield Attack(title, functools.partial(_read_only, case, "run"))
-    for name, case, where in (
-        ("search", SEARCH, "home"),
-        ("cache", Case(("cache", "--limit", "1GB"), run=None), "home"),
-        ("search to disk", SEARCH_DISK, "tmp"),
-        ("merge", Case(("merge", "run", "box/out"), ("run",)), "box"),
-        ("report", Case(("report", "run", "--out", "box/a.html"), ("run",)), "box"),
-        ("search", Case(("search", "config.yml", "box/new"), run=None), "box"),
-        ("init", Case(("init", "box/a.yml", "--model", "a", "--base", "b"), (), None),
-         "box"),
-    ):  # fmt: skip
-        title = f"{name}: {where} can only be read"
+    for case, where in (
+        *((case, "run") for case in (SELECT, REPORT, MERGE, UPLOAD)),
+        (Case("search config.yml run"), "run"),
+        (SEARCH, "home"),
+        (Case("cache --limit 1GB", run=None), "home"),
+        (SEARCH_DISK, "tmp"),
+        (Case("merge run box/out"), "box"),
+        (Case("report run --out box/a.html"), "box"),
+        (Case("search config.yml box/new", run=None), "box"),
+        (Case("init box/a.yml --model a --base b", run=None), "box"),
+    ):
+        title = f"{case.command}: {where} can only be read"
         yield Attack(title, functools.partial(_read_only, case, where))
-    readers = {"select": SELECT, "report": REPORT, "cache": CACHE, "push": UPLOAD}
-    for name, case in readers.items():
-        title = f"{name}: of another user"
+    for case in (SELECT, REPORT, CACHE, UPLOAD):
+        title = f"{case.command}: of another user"
         yield Attack(title, functools.partial(_of_another, case))
 
 
@@ -140,7 +135,7 @@ def _met(
 ) -> str:
     """Say what is wrong with how a command meets a fault, and goes on without it."""
     before = logs(folder)
-    problem = _failed_well(run_in(folder, case.words, limits))
+    problem = _failed_well(run_in(folder, case.command, limits))
     with contextlib.suppress(OSError):
         mend()
     return problem or goes_on(case, folder, before)
@@ -191,6 +186,6 @@ def _ask_for_root() -> None:
 
 
 def _moved(case: Case, old: str, new: str) -> Case:
-    words = tuple(new if word == old else word for word in case.words)
-    out = new if case.out == old else case.out
-    return Case(words, case.needs, new if case.run == old else case.run, out)
+    words = (new if word == old else word for word in case.command.split())
+    run, out = (new if name == old else name for name in (case.run, case.out))
+    return Case(" ".join(words), run, out)

@@ -7,47 +7,37 @@ or say a line that runs something when it is typed.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
-import operator
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 from attack import Attack, Outcome, first, held, shown
-from hub_server import TOKEN, Hub, go_online, serve
-from run_folders import SEARCH, attacked, contents, project
+from hub_server import TOKEN, Hub
+from small_search import PUSH, SEARCH, contents, hub_of, project, run_in
 
-Words = Sequence[str]
 CANARY = "the canary that sings to nobody 7f3a91"
 RAN = "it-ran"
-SELECT = ("select", "run")
-BETWEEN = ("select", "run", "--prefer", "greeting=1,code=7")
-REPORT = ("report", "run")
-MERGE = ("merge", "run", "merged")
-INSPECT = ("inspect", "run/config.yml")
-AGAIN = ("search", "run/config.yml", "run")
-COMPARE = ("compare", "run")
-PUSH = ("push", "out", "me/merged", "--run", "run", "--license", "mit", "--yes")
+SELECT, REPORT, MERGE = "select run", "report run", "merge run merged"
+BETWEEN = "select run --prefer greeting=1,code=7"
 READING = (SELECT, BETWEEN, REPORT, PUSH)
-RUNNING = (MERGE, INSPECT, AGAIN, COMPARE)
+RUNNING = (
+    *(MERGE, "compare run", "inspect run/config.yml", "search run/config.yml run"),
+)
 
 # What a stranger may put where a text is.
 TEXTS = {
     "a path up": "../../canary.txt",
     "an absolute path": "{outside}/canary.txt",
-    "a folder outside": "{outside}",
     "a file URL": "file://{outside}/canary.txt",
     "a home": "~/canary.txt",
     "a command": f"x'; touch {RAN}; '",
     "a command in backquotes": f"`touch {RAN}`",
-    "a command in dollars": f"$(touch {RAN})",
     "an option": "--trust-run",
     "a script": f"<script>open('{RAN}')</script>",
     "the end of a script": "</script><img src=x onerror=alert(1)>",
@@ -62,37 +52,20 @@ TEXTS = {
     "a zero byte": "a\x00b",
 }
 TEXT_KEYS = {
-    "front.json": [
-        ("reason",),
-        ("verdicts", 0),
-        ("tasks", "greeting", "unit"),
-        ("anchors", 0, "label"),
-        ("points", 0, "recipe"),
-        ("surrogate",),
-        ("ending", "task"),
-        ("holdout", "gains", 0, "other"),
-    ],
-    ".state/manifest.json": [
-        ("directory",),
-        ("merge",),
-        ("mergekit_map",),
-        ("definitions", "greeting"),
-        ("identity", "device"),
-        ("identity", "method"),
-        ("identity", "configuration", "base_model"),
-    ],
+    "front.json": (
+        "reason verdicts.0 tasks.greeting.unit anchors.0.label points.0.recipe "
+        "surrogate ending.task holdout.gains.0.other"
+    ),
+    ".state/manifest.json": (
+        "directory merge mergekit_map definitions.greeting identity.device "
+        "identity.method identity.configuration.base_model"
+    ),
 }
 CODE = {
-    "a python task": ("code", {"python": f"evil:{RAN}", "direction": "maximize"}),
-    "a python task by a path": (
-        "code",
-        {"python": f"../evil.py:{RAN}", "direction": "maximize"},
-    ),
-    "an lm-eval task of a file": ("code", {"lm_eval": "evil.yml"}),
-    "unsafe code of lm-eval": (
-        "code",
-        {"lm_eval": "humaneval", "confirm_run_unsafe_code": True},
-    ),
+    "a python task": {"python": f"evil:{RAN}", "direction": "maximize"},
+    "a python task by a path": {"python": f"../evil.py:{RAN}", "direction": "maximize"},
+    "an lm-eval task of a file": {"lm_eval": "evil.yml"},
+    "unsafe code of lm-eval": {"lm_eval": "humaneval", "confirm_run_unsafe_code": True},
 }
 LINKS = ("canary.txt", "", "nowhere", "../run")  # to a file, a folder, nothing, a loop
 LINKED = (
@@ -141,14 +114,14 @@ def attacks(seed: int) -> Iterator[Attack]:
     """List them all; they are the same for every seed."""
     del seed
     yield from _published()
-    keys = [(name, key) for name, keys in TEXT_KEYS.items() for key in keys]
+    keys = [(name, key) for name, of in TEXT_KEYS.items() for key in of.split()]
     for turn, (name, key) in enumerate(keys, start=1):
         for number, (way, text) in enumerate(TEXTS.items()):
-            title = f"{name}: {'.'.join(map(str, key))} is {way}"
             words = READING[(turn + number) % len(READING)]
-            yield _attack(title, partial(_put, f"run/{name}", key, text), words)
-    for (way, (task, content)), words in itertools.product(CODE.items(), RUNNING):
-        yield _attack(way, partial(_code, task, content), words)
+            change = partial(_put, f"run/{name}", key.split("."), text)
+            yield _attack(f"{name}: {key} is {way}", change, words)
+    for (way, content), words in itertools.product(CODE.items(), RUNNING):
+        yield _attack(way, partial(_code, content), words)
     for number, place in enumerate(LINKED):
         for turn, target in enumerate(LINKS):
             words = (*READING, SEARCH, MERGE)[(number + turn) % 6]
@@ -176,7 +149,7 @@ def _published() -> Iterator[Attack]:
 def _attack(
     title: str,
     change: Callable[[Path, Path], None],
-    words: Words,
+    words: str,
     *,
     refused: bool = False,
     kept: str = "",  # what may not go to the Hub
@@ -186,10 +159,8 @@ def _attack(
         _dismantle(here, outside)
         change(here, outside)
         before = contents(folder)
-        with serve() as hub, pytest.MonkeyPatch.context() as patch:
-            go_online(patch, hub) if words == PUSH else None
-            outcome = attacked(here, *words)
-            uploaded, hosts = _uploaded(hub), hub.tokens
+        outcome, hub = run_in(here, words), hub_of(here)
+        uploaded, hosts = _uploaded(hub), hub.tokens
         secret = kept.replace("{outside}", str(outside)).encode()
         return first(
             held(outcome),
@@ -200,7 +171,7 @@ def _attack(
             f"the token was shown to {hosts}" if hosts > {"127.0.0.1"} else "",
         )
 
-    return Attack(f"{title}, {' '.join(words)}", attempt)
+    return Attack(f"{title}, {words}", attempt)
 
 
 def _dismantle(here: Path, outside: Path) -> None:
@@ -213,14 +184,14 @@ def _dismantle(here: Path, outside: Path) -> None:
     (here / "evil.yml").write_text(f"task: evil\nx: !function evil.{RAN}\n")
 
 
-def _put(name: str, key: tuple[Any, ...], text: str, here: Path, outside: Path) -> None:
+def _put(name: str, key: Iterable[str], text: str, here: Path, outside: Path) -> None:
     path = here / name
-    content = json.loads(path.read_text())
-    *parents, last = (
-        k.replace("{outside}", str(outside)) if isinstance(k, str) else k for k in key
-    )
-    inner = functools.reduce(operator.getitem, parents, content)
-    inner[last] = text.replace("{outside}", str(outside))
+    inner = content = json.loads(path.read_text())
+    *parents, last = (part.replace("{outside}", str(outside)) for part in key)
+    for part in parents:
+        inner = inner[int(part) if isinstance(inner, list) else part]
+    place = int(last) if isinstance(inner, list) else last
+    inner[place] = text.replace("{outside}", str(outside))
     path.write_text(json.dumps(content))
 
 
@@ -240,11 +211,10 @@ def _many(here: Path, outside: Path) -> None:
         _add(f"out/{number}.md", f"{number}\n", here, outside)
 
 
-def _code(task: str, content: dict[str, Any], here: Path, _: Path) -> None:
+def _code(content: dict[str, Any], here: Path, _: Path) -> None:
     config = here / "run" / "config.yml"
-    old = re.compile(rf"^    {task}:.*$", re.M)
-    new = f"    {task}: {json.dumps(content)}"
-    config.write_text(old.sub(lambda _: new, config.read_text()))
+    new = f"    code: {json.dumps(content)}"
+    config.write_text(re.sub(r"(?m)^    code:.*$", lambda _: new, config.read_text()))
 
 
 def _link(place: str, target: str, here: Path, outside: Path) -> None:
@@ -270,7 +240,7 @@ def _escaped(
     after = contents(folder)
     known = {p for p in before if "canary" in p}
     changed = {p for p in before.keys() | after.keys() if before.get(p) != after.get(p)}
-    own = ("here/run", "here/merged", "here/home")
+    own = ("here/run", "here/merged", "here/home", "here/tmp")
     strayed = [path for path in changed if not path.startswith(own)]
     sung = [
         p for p in changed if p not in known and CANARY.encode() in after.get(p, b"")

@@ -9,15 +9,18 @@ disturbed. An interrupted one leaves no traceback, no torn line and no temporary
 from __future__ import annotations
 
 import functools
+import importlib.util
+import itertools
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from random import Random
 
-from attack import Attack, Limits
+from attack import Attack, Impossible, Limits, Outcome, first
 from small_search import (
     PUSH,
     SECONDS,
@@ -26,77 +29,68 @@ from small_search import (
     copied,
     goes_on,
     logs,
+    lost,
     run_in,
     undisturbed,
 )
 
-OF_RUN = ("run",)
-WORKERS = "search --workers 2"
+WORKERS, ANEW = "search --workers 2", "search, imports included"
 TRACES = ("Traceback", "Exception ignored", "KeyboardInterrupt", "Aborted")
-# Each command, and how often it is killed.
 CASES = {
-    "search": (Case(("search", "config.yml", "new"), run="new"), 16),
-    "search to disk": (Case(("search", "disk.yml", "new"), run="new"), 8),
-    "search again": (Case(("search", "config.yml", "run"), OF_RUN), 8),
-    "run": (Case(("run", "config.yml", "out"), run="out.run", out="out"), 8),
-    "select": (Case(("select", "run", "--index", "1"), OF_RUN), 14),
-    "select, then report": (
-        Case(("select", "run", "--index", "1"), OF_RUN, next=("report", "run")),
-        12,
+    "search": Case("search config.yml new", run="new", kills=16),
+    ANEW: Case("search config.yml new", run="new", anew=True),
+    "search to disk": Case("search disk.yml new", run="new", kills=8),
+    "search again": Case("search config.yml run", kills=8),
+    "run": Case("run config.yml out", run="out.run", out="out", kills=8),
+    "select": Case("select run --index 1", kills=14),
+    "select, then report": Case("select run --index 1", next="report run", kills=12),
+    "select by preference, then merge": Case(
+        "select run --prefer greeting=3,code=1", next="merge run out", kills=10
     ),
-    "select by preference, then merge": (
-        Case(
-            ("select", "run", "--prefer", "one=3,two=1"),
-            OF_RUN,
-            next=("merge", "run", "out"),
-        ),
-        10,
+    "merge": Case("merge run out", out="out", kills=14),
+    "merge of another point": Case("merge run out --index 2", out="out", kills=8),
+    "report": Case("report run", kills=6),
+    "report elsewhere": Case("report run --out page.html", kills=4),
+    "cache --remove": Case("cache --remove all", run=None, kills=6),
+    "cache --limit": Case("cache --limit 1GB", run=None, kills=2),
+    "init": Case("init new.yml --base b --model a --task gsm8k", run=None, kills=2),
+    "compare": Case(
+        "compare run --opponents=random --budget=2 --preferences=1", kills=4
     ),
-    "merge": (Case(("merge", "run", "out"), OF_RUN, out="out"), 14),
-    "merge of another point": (
-        Case(("merge", "run", "out", "--index", "2"), OF_RUN, out="out"),
-        8,
-    ),
-    "report": (Case(("report", "run"), OF_RUN), 6),
-    "report elsewhere": (Case(("report", "run", "--out", "page.html"), OF_RUN), 4),
-    "cache --remove": (Case(("cache", "--remove", "all"), run=None), 6),
-    "cache --limit": (Case(("cache", "--limit", "1GB"), run=None), 2),
-    "init": (
-        Case(
-            ("init", "new.yml", "--base", "b", "--model", "a", "--task", "gsm8k"),
-            run=None,
-        ),
-        2,
-    ),
-    "compare": (
-        Case(
-            ("compare", "run", "--opponents=random", "--budget=2", "--preferences=1"),
-            OF_RUN,
-        ),
-        4,
-    ),
-    WORKERS: (Case(("search", "config.yml", "new", "--workers", "2"), run="new"), 3),
-    "push": (Case(PUSH, ("run", "merged"), run=None), 20),
-    "demo": (Case(("demo", "--out", "demo"), run="demo/run", out="demo/merged"), 14),
+    WORKERS: Case("search config.yml new --workers 2", run="new", kills=3),
+    "push": Case(PUSH, run=None, kills=20),
+    "demo": Case("demo --out demo", run="demo/run", out="demo/merged", kills=14),
 }
 INTERRUPTED = {"search": 40, "search to disk": 8, "run": 8, "merge": 8, WORKERS: 8}
+INTERRUPTED |= {ANEW: 12}
+SIGNALS = (signal.SIGINT, signal.SIGINT, signal.SIGINT, signal.SIGTERM)
 
 
 def attacks(seed: int) -> Iterator[Attack]:
     """Disturb every command at moments spread over all that it does."""
-    for name, (case, kills) in CASES.items():
-        for part in range(1, kills + 1):
-            title = f"{name}: kill -9 at {part}/{kills} of its file operations"
-            yield Attack(title, functools.partial(_killed, case, part / kills))
+    for name, case in CASES.items():
+        for part in range(1, case.kills + 1):
+            title = f"{name}: kill -9 at {part}/{case.kills} of its file operations"
+            yield Attack(title, functools.partial(_killed, case, part / case.kills))
         rng = Random(f"{seed} {name}")
         for part in range(INTERRUPTED.get(name, 0)):
             number = signal.SIGTERM if part % 4 == 3 else signal.SIGINT
             at = rng.uniform(0.05, 1)
             title = f"{name}: {number.name} at {at:.3f} of its time"
-            yield Attack(title, functools.partial(_interrupted, case, number, at))
+            yield Attack(title, functools.partial(_interrupted, case, [(number, at)]))
+    for part in range(4):
+        rng = Random(f"{seed} again {part}")
+        several = [(rng.choice(SIGNALS), rng.uniform(0.05, 1)) for _ in range(8)]
+        title = f"search: {len(several)} signals one after another, {part}"
+        attempt = functools.partial(_interrupted, CASES["search"], several)
+        yield Attack(title, attempt)
     for part in range(1, 7):
         title = f"{WORKERS}: kill -9 of a worker at {part}/8 of its time"
         yield Attack(title, functools.partial(_without_worker, part / 8))
+    for kind, part in itertools.product(("", "ray:"), range(3)):
+        title = f"{WORKERS}: kills of workers and drivers by turns, {kind}{part}"
+        attempt = functools.partial(_by_turns, kind, Random(f"{seed} {part}"))
+        yield Attack(title, attempt)
 
 
 def drawn(attacks: Sequence[Attack], rng: Random) -> Iterator[Attack]:
@@ -114,7 +108,7 @@ def _killed(case: Case, at: float, folder: Path) -> str:
     number = max(1, round(at * undisturbed(case).calls))
     before = logs(folder)
     limits = Limits(SECONDS, before=functools.partial(_kill_at, number))
-    died = run_in(folder, case.words, limits)
+    died = run_in(folder, case.command, limits)
     if died.code not in (-signal.SIGKILL, 0):
         return f"it was to be killed at operation {number}: {died.code} {died.said}"
     return goes_on(case, folder, before)
@@ -132,15 +126,28 @@ def _kill_at(number: int) -> None:
     at_each_call(count)
 
 
-def _interrupted(case: Case, number: signal.Signals, at: float, folder: Path) -> str:
+def _interrupted(
+    case: Case, moments: Sequence[tuple[signal.Signals, float]], folder: Path
+) -> str:
+    """Interrupt a command once, or again and again; then let it go on to its end."""
     copied(folder, *case.needs)
-    before = logs(folder)
-    limits = Limits(
-        SECONDS,
-        after=at * undisturbed(case).seconds,
-        then=lambda process: os.kill(process, number),
-    )
-    ended = run_in(folder, case.words, limits)
+    for number, at in moments:
+        before = logs(folder)
+        limits = Limits(
+            SECONDS,
+            anew=case.anew,
+            after=at * undisturbed(case).seconds,
+            then=lambda process, number=number: os.kill(process, number),
+        )
+        ended = run_in(folder, case.command, limits)
+        if problem := first(_ended_badly(ended, number, folder), lost(before, folder)):
+            return problem
+    return goes_on(case, folder, before)
+
+
+def _ended_badly(ended: Outcome, number: signal.Signals, folder: Path) -> str:
+    if ended.code == -number and "mergekit" not in ended.said:
+        return ""  # before the first line of the program, which can handle nothing
     torn = [
         path
         for path in folder.rglob("evaluations.jsonl")
@@ -150,30 +157,76 @@ def _interrupted(case: Case, number: signal.Signals, at: float, folder: Path) ->
     traces = [word for word in TRACES if word in ended.said]
     if ended.code not in (128 + number, 0) or left or traces:
         return f"exit {ended.code}, {left} left, {traces}: {ended.said[-700:]}"
-    return goes_on(case, folder, before)
+    return ""
 
 
 def _without_worker(at: float, folder: Path) -> str:
     """Kill a worker, without which the same search goes on."""
-    case, _ = CASES[WORKERS]
+    case = CASES[WORKERS]
     copied(folder)
     after = at * undisturbed(case).seconds
-    done = run_in(folder, case.words, Limits(SECONDS, after=after, then=_kill_worker))
+    limits = Limits(SECONDS, after=after, then=lambda driver: _kill(_workers(driver)))
+    done = run_in(folder, case.command, limits)
     if done.code:
         return f"exit {done.code}: {done.said[-700:]}"
     return goes_on(case, folder, {})
 
 
-def _kill_worker(driver: int) -> None:
-    """Kill one of the youngest processes that a search started, if it has some."""
-    started = [process for child in _children(driver) for process in _children(child)]
-    for process in started[-1:]:
+def _by_turns(kind: str, rng: Random, folder: Path) -> str:
+    """Kill workers and drivers, and go on with another number of workers each time."""
+    if kind and importlib.util.find_spec("ray") is None:
+        raise Impossible("Ray is not installed")
+    case = CASES[WORKERS]
+    copied(folder)
+    for _ in range(5):
+        before, workers = logs(folder), []
+
+        def kill(driver: int, some: list[int] = workers) -> None:
+            some += _workers(driver, b"ray::Actor" if kind else b"")
+            _kill(some if rng.random() < 0.5 else [driver])
+
+        words = f"{case.command[:-1]}{kind}{rng.choice((1, 2, 3))}"
+        after = rng.uniform(0.05, 1) * undisturbed(case).seconds
+        # Ray maps memory that it does not use.
+        limits = Limits(SECONDS, 1 << 20 if kind else 2000, after=after, then=kill)
+        ended = run_in(folder, words, limits)
+        if ended.code not in (0, -signal.SIGKILL):
+            return f"exit {ended.code}: {ended.said[-700:]}"
+        if problem := first(lost(before, folder), _living(workers)):
+            return problem
+    return goes_on(case, folder, before)
+
+
+def _kill(processes: Sequence[int]) -> None:
+    """Kill the youngest of some processes, if there is one."""
+    for process in processes[-1:]:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
 
 
+def _living(workers: Sequence[int]) -> str:
+    """Wait for the end of those whose driver has ended."""
+    ends = time.monotonic() + 120  # Ray looks for a driver now and then
+    while some := [worker for worker in workers if Path(f"/proc/{worker}").exists()]:
+        if time.monotonic() > ends:
+            return f"{some} live on without their driver"
+        time.sleep(0.1)
+    return ""
+
+
+def _workers(driver: int, name: bytes = b"") -> list[int]:
+    """List the processes that those started which a search started."""
+    started = [process for child in _children(driver) for process in _children(child)]
+    return [
+        process for process in started if _read(process, "cmdline").startswith(name)
+    ]
+
+
 def _children(process: int) -> list[int]:
+    return [int(word) for word in _read(process, f"task/{process}/children").split()]
+
+
+def _read(process: int, file: str) -> bytes:
     with suppress(OSError):
-        path = Path(f"/proc/{process}/task/{process}/children")
-        return [int(word) for word in path.read_text().split()]
-    return []
+        return Path(f"/proc/{process}/{file}").read_bytes()
+    return b""

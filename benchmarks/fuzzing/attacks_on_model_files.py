@@ -34,7 +34,7 @@ from damages import (
 from safetensors.torch import load_file, save_file
 from tiny_models import copied, read_tensors, searched, write_tensors
 
-MODELS = ("base", "tuned")
+MODELS = ("base", "a")
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 TENSOR = "model.layers.0.mlp.down_proj.weight"  # (32, 64)
@@ -99,36 +99,25 @@ def _whole(
 
 _ENTRY: dict[str, list[Any]] = {
     "data_offsets": [
-        *([-8, N - 8], [N, 0], [0, 2**63], [0, 2**64 + N], [2**62, 2**62 + N]),
-        *([0, INF], [NAN, N], [0.5, N + 0.5], [0.0, float(N)], ["0", str(N)]),
-        *([False, True], [0, N, N], [0], [], None, {"0": N}, [[0], [N]], [0, 0]),
+        *([-8, N - 8], [N, 0], [0, 2**63], [2**62, 2**62 + N], [0, INF], [NAN, N]),
+        *([0.5, N + 0.5], ["0", str(N)], [0, N, N], [0], [], None, {"0": N}, [0, 0]),
     ],
     "shape": [
-        *([-32, -64], [10**9, 10**9], [2**63, 1], [32.5, 64], [32.0, 64.0]),
-        *(["32", "64"], [True, 2048], None, 2048, [[32, 64]], [INF, 64], [NAN, 64]),
-        *([1] * 1000 + [32, 64], [64, 32], [2048], [0, 64], []),
+        *([-32, -64], [10**9, 10**9], [32.5, 64], ["32", "64"], [True, 2048], None),
+        *(2048, [INF, 64], [1] * 1000 + [32, 64], [64, 32], [2048], [0, 64], []),
     ],
-    "dtype": [
-        *("F33", "f32", "F64", "", None, 32, ["F32"], {"F32": 1}, "C64"),
-        "\x1b[31mF32",
-    ],
+    "dtype": ["F33", "F64", "", None, 32, ["F32"], {"F32": 1}, "C64", "\x1b[31mF32"],
 }
-_METADATA: list[Any] = [
-    *(["pt"], 7, "pt", None, {"format": 1}, {"format": None}, {"format": ["pt"]}),
-    {"format": {"a": "pt"}},
-]
+_METADATA: list[Any] = [["pt"], 7, "pt", None, {"format": 1}, {"format": ["pt"]}]
 _NAMES = [
     *("", "a\nb", "\x1b[2Jx", "a\0b", "\ud800", "x" * 2**20, "../../../etc/passwd"),
     "[red]x[/red]<script>alert(1)</script>",
 ]
 _HEADERS: dict[str, Callable[[bytes], bytes]] = {
     "a list": lambda _: b"[]",
-    "a number": lambda _: b"7 ",
-    "null": lambda _: b"null",
     "not JSON": lambda _: b"{{{{",
     "cut short": lambda h: h[:-5],
     "deeply nested": lambda _: b"[" * 100_000 + b"]" * 100_000,
-    "deeply nested in a mapping": lambda _: b'{"a":' * 100_000 + b"}" * 100_000,
     "bytes that are no text": lambda h: h.replace(b"mlp", b"\xff\xfe\xff"),
     "a byte order mark": lambda h: b"\xef\xbb\xbf" + h,
     "a tensor twice": lambda h: (
@@ -143,7 +132,7 @@ _HEADERS: dict[str, Callable[[bytes], bytes]] = {
     ),
     "something behind it": lambda h: h + b"x",
 }
-_LENGTHS = (0, 1, 2, 7, 10**8 + 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1)
+_LENGTHS = (0, 1, 7, 10**8 + 1, 2**32, 2**63, 2**64 - 1)
 
 
 def _headers() -> Iterator[Damage]:
@@ -167,10 +156,7 @@ def _headers() -> Iterator[Damage]:
     for n in _LENGTHS:
         change = of_bytes(lambda d, n=n: n.to_bytes(8, "little") + d[8:])
         yield Damage(f"a header of {n} bytes", WEIGHTS, change, (WEIGHTS,))
-    for way, change in BYTES.items():
-        yield Damage(f"weights {way}", WEIGHTS, change, (WEIGHTS,))
-    for way, change in PLACES.items():
-        yield Damage(f"{WEIGHTS} is {way}", WEIGHTS, change)
+    yield from _whole(WEIGHTS, WEIGHTS)
 
 
 def _with_header(make: Callable[[bytes], bytes]) -> Change:
@@ -242,7 +228,7 @@ def _hole(path: Path) -> None:
 PART = "part-1.safetensors"
 _PARTS: list[Any] = [
     *("../base/model.safetensors", "/etc/passwd", "/dev/zero", "part-9.safetensors"),
-    *("../tuned/../base/model.safetensors", 1, None, [PART], "", ".", "..", "a\0b"),
+    *("../a/../base/model.safetensors", 1, None, [PART], "", ".", "..", "a\0b"),
     *("a\nb.safetensors", "\x1b[2J.safetensors", "\ud800.safetensors", "x" * 5000),
     *(INDEX, "config.json", "pytorch_model.bin", {"file": PART}, f"./{PART}/"),
     "https://localhost:9/x.safetensors",

@@ -11,12 +11,14 @@ something away.
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import re
-import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import page_judge
 from attack import Attack, Limits, command, held
 from evil_folders import (
     CARD,
@@ -31,13 +33,7 @@ from evil_folders import (
 )
 from evil_folders import card as evil_card
 from evil_folders import notebook as evil_notebook
-from page_judge import Judge
 from sending import VECTORS
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-from browser import find_chromium
-
-MISSING = "" if find_chromium() else "no Chromium is installed"
 
 # N is the number of the place, X an address that nobody answers.
 MARKUP = {
@@ -79,7 +75,7 @@ READY = {
     "fronts": "#front-chart .main-svg",
 }
 NAMES = {"name of the folder", "local model", "adapter", "revision"}
-JUDGE = Judge()
+JUDGE = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
 def attacks(seed: int) -> Iterator[Attack]:
@@ -150,8 +146,9 @@ def _seen(page: str, name: str) -> tuple[str, tuple[str, ...], str]:
             return (f"{type(error).__name__}: {error}", (), "")
         if said or path is None:
             return said, (), ""
-        found = JUDGE.ask(kind="look", path=str(path), ready=READY.get(page, "body"))
-    return "", tuple(found["problems"]), found["text"]
+        ready = READY.get(page, "body")
+        problems, text = JUDGE.submit(page_judge.look, path, ready).result()
+    return "", tuple(problems), text
 
 
 def _made(page: str, text: Text, folder: Path) -> tuple[Path | None, str]:
@@ -189,8 +186,5 @@ _KEPT = tempfile.TemporaryDirectory(prefix="strings-kept-")
 def _sends(page: str, script: str, number: int, folder: Path) -> str:
     del folder
     number += 1 + list(VECTORS.values()).index(script)
-    path = str(_harmless(page))
-    asked = JUDGE.ask(
-        kind="send", path=path, ready=READY[page], script=script, number=number
-    )
-    return "; ".join(asked["problems"])
+    told = JUDGE.submit(page_judge.send, _harmless(page), READY[page], script, number)
+    return "; ".join(told.result())

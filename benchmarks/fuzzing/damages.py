@@ -106,7 +106,9 @@ TORN = {"empty", "cut at a third", "cut in the middle", "without its end"}
 NOT_WRONG = {"with a byte order mark", "twice", "not there"}
 
 
-def _instead(make: Callable[[Path], Any]) -> Change:
+def instead(make: Callable[[Path], Any]) -> Change:
+    """Put something else in the place of a file."""
+
     def change(path: Path) -> None:
         path.unlink(missing_ok=True)
         make(path)
@@ -131,14 +133,14 @@ def _socket(path: Path) -> None:
 
 # Something that is no file of its own where one is to be.
 PLACES: dict[str, Change] = {
-    "not there": _instead(lambda _: None),
-    "a folder": _instead(Path.mkdir),
-    "a pipe": _instead(os.mkfifo),
-    "a socket": _instead(_socket),
-    "a link to nowhere": _instead(lambda p: p.symlink_to("nowhere")),
-    "a link to itself": _instead(lambda p: p.symlink_to(p.name)),
-    "a link to /dev/zero": _instead(lambda p: p.symlink_to("/dev/zero")),
-    "a link to /dev/tty": _instead(lambda p: p.symlink_to("/dev/tty")),
-    "a link to /etc/passwd": _instead(lambda p: p.symlink_to("/etc/passwd")),
-    "a terabyte of zeros": _instead(_endless),
+    "not there": instead(lambda _: None),
+    "a folder": instead(Path.mkdir),
+    "a pipe": instead(os.mkfifo),
+    "a socket": instead(_socket),
+    "a link to nowhere": instead(lambda p: p.symlink_to("nowhere")),
+    "a link to itself": instead(lambda p: p.symlink_to(p.name)),
+    "a link to /dev/zero": instead(lambda p: p.symlink_to("/dev/zero")),
+    "a link to /dev/tty": instead(lambda p: p.symlink_to("/dev/tty")),
+    "a link to /etc/passwd": instead(lambda p: p.symlink_to("/etc/passwd")),
+    "a terabyte of zeros": instead(_endless),
 }

@@ -7,9 +7,9 @@ it is told apart by the number within what is put there.
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable, Mapping
-from html import escape
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -55,12 +55,8 @@ UNSEEN = {
     "fronts": {"second coefficient"},
     "notebook": {"second coefficient"},
     "card": {
-        *("link of a licence", "language", "text of a task", "lm-eval task"),
-        *(
-            "metric",
-            "second coefficient",
-            "command",
-        ),  # of a path in a command the name alone is shown
+        *("link of a licence", "language", "text of a task", "lm-eval task", "metric"),
+        *("second coefficient", "command"),  # of a path the name alone is shown
     },
 }
 
@@ -95,8 +91,7 @@ def renamed(content: Any, named: Mapping[str, str]) -> Any:
 
 
 def _change_front(front: Any, text: Text, named: Mapping[str, str]) -> None:
-    tasks, coefficients = list(front["tasks"]), list(front["coefficients"])
-    about = front["tasks"][tasks[0]]
+    about = next(iter(front["tasks"].values()))
     about["unit"] = text("unit")
     about["fit"]["kind"] = text("kind of fit")
     front["surrogate"] = text("kind of surrogate")
@@ -113,16 +108,8 @@ def _change_front(front: Any, text: Text, named: Mapping[str, str]) -> None:
         "trusted": True,
         "task": text("first task"),
     }
-    front["border"] = [
-        {
-            "coefficient": text("first coefficient"),
-            "end": 1.0,
-            "points": 1,
-            "beyond": 1.2,
-            "gain": 0.2,
-        }
-    ]
-    assert len(coefficients) == 2
+    numbers = {"end": 1.0, "points": 1, "beyond": 1.2, "gain": 0.2}
+    front["border"] = [{"coefficient": text("first coefficient"), **numbers}]
 
 
 def _change_manifest(manifest: Any, text: Text) -> None:
@@ -196,7 +183,7 @@ def card(folder: Path, text: Text) -> str:
     record = MergeRecord(
         text("name of the checkpoint"),
         yaml.safe_dump(recipe, sort_keys=False),
-        f"mergekit-yaml {_quoted(text('command'))} OUT",
+        f"mergekit-yaml {shlex.quote(text('command'))} OUT",
         front,
         tasks,
         text("difference"),
@@ -217,10 +204,6 @@ def notebook(folder: Path, text: Text) -> str:
     return _around(shown)
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\"'\"'") + "'"
-
-
 def _around(body: str) -> str:
-    title = escape("a page without a policy")
-    return f'<!doctype html><meta charset="utf-8"><title>{title}</title><body>{body}'
+    head = '<!doctype html><meta charset="utf-8"><title>without a policy</title>'
+    return f"{head}<body>{body}"

@@ -1,24 +1,19 @@
 """Looks at pages in a real browser, and says what they did that they must not.
 
-A process of its own, with one browser for all pages: it reads a request a line on its
-standard input, JSON, and answers each by a line. ``Judge`` is how others ask it.
+Its functions are called in a process of their own, which has one browser for all pages.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import json
-import subprocess
-import sys
+import functools
 import threading
-from collections.abc import Mapping
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "tests"))
+from browser import Browser, open_browser
 
 # What no text may become, on any page.
 FOREIGN = """() => {
@@ -75,63 +70,19 @@ USED = """() => {
 }"""
 
 
-class Judge:
-    """The browser, as those who ask it see it; it starts when it is asked first."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """Let it look at a page, and wait for what it saw."""
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).resolve())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            atexit.register(self.stop)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise RuntimeError("the browser ended")
-        found: dict[str, Any] = json.loads(answer)
-        return found
-
-    def stop(self) -> None:
-        """Close the browser."""
-        if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
-            self._process.wait(timeout=20)
-            self._process = None
+_KEPT = ExitStack()
 
 
-def main() -> None:
-    """Answer requests until there are no more."""
-    from browser import open_browser
-
-    answer = {"look": look, "send": Sending()}
-    with open_browser() as browser:
-        for line in sys.stdin:
-            request = json.loads(line)
-            kind = request.pop("kind")
-            try:
-                found = answer[kind](browser, **request)
-            except Exception as error:  # noqa: BLE001 - it is told who asked
-                found = {"problems": [f"{type(error).__name__}: {error}"], "text": ""}
-            sys.stdout.write(json.dumps(found) + "\n")
-            sys.stdout.flush()
+@functools.cache
+def _browser() -> Browser:
+    return _KEPT.enter_context(open_browser())
 
 
-def look(browser: Any, path: str, ready: str) -> dict[str, Any]:
-    """Open a page without its policy, use it, and list what ran or was asked for."""
-    context = browser.new_context(bypass_csp=True, offline=True)
+def look(path: Path, ready: str) -> tuple[list[str], str]:
+    """Open a page without its policy; return what it did wrong, and its text."""
+    context = _browser().new_context(bypass_csp=True, offline=True)
     problems: list[str] = []
-    address = Path(path).as_uri()
+    address = path.as_uri()
     try:
         page = context.new_page()
         page.add_init_script(
@@ -154,7 +105,7 @@ def look(browser: Any, path: str, ready: str) -> dict[str, Any]:
             problems.append(f"went to {page.url}")
     finally:
         context.close()
-    return {"problems": sorted(set(problems)), "text": text}
+    return sorted(set(problems)), text
 
 
 def _watch(page: Any, address: str, problems: list[str]) -> None:
@@ -170,13 +121,13 @@ def _watch(page: Any, address: str, problems: list[str]) -> None:
     page.on("popup", lambda opened: problems.append(f"opens {opened.url}"))
 
 
-class Sending:
+class _Sending:
     """A page under its own policy, in which scripts try to send something away."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self._page: Any = None
-        self._path = ""
+        self._path = Path()
         heard = self.asked
 
         class Handler(BaseHTTPRequestHandler):
@@ -193,40 +144,40 @@ class Sending:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def __call__(
-        self, browser: Any, path: str, ready: str, script: str, number: int
-    ) -> Mapping[str, Any]:
-        """Run a script that tries to send, or lead away; say whether it could."""
+    def __call__(self, path: Path, ready: str, script: str, number: int) -> list[str]:
         problems: list[str] = []
-        address = Path(path).as_uri()
         if self._page is None or self._path != path or self._page.is_closed():
-            self._open(browser, path, ready)
-        page, self._path = self._page, path
+            self._open(path, ready)
+        page = self._page
         before = len(page.context.pages)
         there = f"127.0.0.1:{self._server.server_port}/{number}"
         self.asked.clear()
         with contextlib.suppress(Exception):
             page.evaluate(script.replace("THERE", there))
         page.wait_for_timeout(250)
-        if any(f"/{number}" in path for path in self.asked):
+        if any(f"/{number}" in asked for asked in self.asked):
             problems.append("something was sent")
-        if page.url.partition("#")[0] != address:
+        if page.url.partition("#")[0] != path.as_uri():
             problems.append(f"the page went to {page.url[:80]}")
         if len(page.context.pages) != before:
             problems.append("a window was opened")
         if problems:
             page.context.close()
             self._page = None
-        return {"problems": problems}
+        return problems
 
-    def _open(self, browser: Any, path: str, ready: str) -> None:
+    def _open(self, path: Path, ready: str) -> None:
         if self._page is not None:
             self._page.context.close()
-        self._page = browser.new_context().new_page()
+        self._page, self._path = _browser().new_context().new_page(), path
         self._page.on("dialog", lambda dialog: dialog.dismiss())
-        self._page.goto(Path(path).as_uri(), timeout=180_000)
+        self._page.goto(path.as_uri(), timeout=180_000)
         self._page.wait_for_selector(ready, state="attached", timeout=180_000)
 
 
-if __name__ == "__main__":
-    main()
+_sending = functools.cache(_Sending)
+
+
+def send(path: Path, ready: str, script: str, number: int) -> list[str]:
+    """Run a script that tries to send, or lead away; say how it could."""
+    return _sending()(path, ready, script, number)

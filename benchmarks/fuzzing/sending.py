@@ -35,7 +35,6 @@ def _markup(text: str) -> str:
 
 VECTORS = {
     "fetch": "() => fetch('http://THERE', {mode: 'no-cors'})",
-    "fetch that stays": "() => fetch('http://THERE', {mode: 'no-cors', keepalive: 1})",
     "XMLHttpRequest": """() => {
       const asked = new XMLHttpRequest();
       asked.open('GET', 'http://THERE');
@@ -76,34 +75,21 @@ VECTORS = {
       [{type: "scattergeo", lon: [0], lat: [0]}], {}, {topojsonURL: 'http://THERE/'})""",
     "script": _element("script", src="http://THERE"),
     "image": _element("img", src="http://THERE"),
-    "image set": _element("img", srcset="http://THERE 1x"),
     "style sheet": _element("link", "head", rel="stylesheet", href="http://THERE"),
     "prefetch": _element("link", "head", rel="prefetch", href="http://THERE"),
-    "preload": _element(
-        "link", "head", rel="preload", href="http://THERE", **{"as": "image"}
-    ),
-    "module": _element("link", "head", rel="modulepreload", href="http://THERE"),
     "manifest": _element("link", "head", rel="manifest", href="http://THERE"),
-    "icon": _element("link", "head", rel="icon", href="http://THERE"),
     "frame": _element("iframe", src="http://THERE"),
     "object": _element("object", data="http://THERE"),
-    "embed": _element("embed", src="http://THERE"),
     "video": _element("video", src="http://THERE", autoplay=""),
-    "poster": _element("video", poster="http://THERE"),
-    "sound": _element("audio", src="http://THERE", autoplay=""),
     "style": _markup("<style>body { background: url(http://THERE) }</style>"),
     "imported style": _markup("<style>@import 'http://THERE';</style>"),
     "font": _markup(
         "<style>@font-face { font-family: f; src: url(http://THERE) }"
         "body { font-family: f }</style>"
     ),
-    "cursor": _markup("<p style='cursor: url(http://THERE), auto'>x</p>"),
-    "mask": _markup("<p style='mask-image: url(http://THERE)'>x</p>"),
     "vector image": _markup(
         "<svg><image href='http://THERE' width=9 height=9 /></svg>"
     ),
-    "vector use": _markup("<svg><use href='http://THERE#a' /></svg>"),
-    "filter": _markup("<p style='filter: url(http://THERE#a)'>x</p>"),
     "form": """() => {
       const form = document.createElement("form");
       form.action = 'http://THERE'; form.method = "post";
@@ -139,10 +125,7 @@ VECTORS = {
     ),
     "script as an address": _link(href="javascript:new Image().src='http://THERE'"),
     "text as a script": """() => setTimeout("new Image().src='http://THERE'", 0)""",
-    "function of a text": "() => new Function(\"new Image().src='http://THERE'\")()",
     "address": "() => { location.href = 'http://THERE'; }",
-    "address replaced": "() => { location.replace('http://THERE'); }",
-    "address assigned": "() => { location.assign('http://THERE'); }",
     "rules ahead": """() => {
       const rules = document.createElement("script"); rules.type = "speculationrules";
       rules.textContent = JSON.stringify(

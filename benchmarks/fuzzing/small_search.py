@@ -1,4 +1,7 @@
-"""A small search to attack: two-layer models, texts, a finished run folder; judges."""
+"""A small search to attack: made once in this process, copied for each attack; judges.
+
+Models and texts are those of ``tests/data/run_v1``.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,32 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
-import yaml
 from attack import Limits, Outcome, command, first
 from hub_server import TOKEN, Hub, serve
-from quick_fronts import blank_pictures, fronts_of_few_points
+from quick_fronts import blank_pictures, configurations_read_once, fronts_of_few_points
 from tiny_demo import TINY
-from tiny_models import scratch, write_models
+from tiny_models import scratch
 
-TEXTS = {"one": "hello world, one plus two\n", "two": "def return three\n"}
+DATA = Path(__file__).resolve().parents[2] / "tests" / "data" / "run_v1"
+CONFIG = """\
+merge_method: ties
+base_model: models/base
+models:
+  - model: models/greeting-model
+    parameters: {density: 0.7}
+  - model: models/code-model
+    parameters: {density: 0.7}
+dtype: bfloat16
+map:
+  tasks:
+    greeting: {perplexity: {file: texts/greeting.txt}, block: 32}
+    code: {perplexity: {file: texts/code.txt}, block: 32}
+  search: {evaluations: 10, remeasure: 2, holdout: 0.3, seed: 3}
+  select: {prefer: {greeting: 2, code: 1}}
+"""
+SEARCH = "search config.yml run"
 REPO = "me/merged"
-PUSH = ("push", "merged", REPO, "--run", "run", "--license", "mit", "--yes")
+PUSH = f"push out {REPO} --run run --license mit --yes"
 SECONDS = 300  # of a command, at most
 PATIENT = Limits(SECONDS)
 # What changes a folder, or the Hub.
@@ -41,13 +60,21 @@ _HUBS: dict[Path, tuple[Hub, ExitStack]] = {}
 
 @dataclass(frozen=True)
 class Case:
-    """A command that is disturbed, what it needs, and what it makes."""
+    """A command that is disturbed, and what it makes."""
 
-    words: tuple[str, ...]
-    needs: tuple[str, ...] = ()
+    command: str
     run: str | None = "run"  # whose files are to agree
     out: str | None = None  # a checkpoint, that is whole or not there
-    next: tuple[str, ...] | None = None  # the next command, if it is another one
+    next: str = ""  # the next command, if it is another one
+    kills: int = 0  # how often it is killed
+    anew: bool = False  # in an interpreter that has imported nothing
+
+    @property
+    def needs(self) -> list[str]:
+        """Name what has to be there, besides what is searched."""
+        words = self.command.split()
+        there = ("run", "out") if words[0] == "push" else ("run",)
+        return [name for name in there if name in words[1:]]
 
 
 @dataclass(frozen=True)
@@ -61,58 +88,71 @@ class Undisturbed:
 
 
 @functools.cache
-def place() -> Path:
-    """Make models, texts, a finished search and a merge, once for this process."""
-    folder = scratch("small-search-")
-    folder.chmod(0o755)
-    write_models(folder, ("base", "a", "b"))
-    for name, text in TEXTS.items():
-        (folder / f"{name}.txt").write_text(text * 40)
-    for name, merge in (("config", "memory"), ("disk", "disk")):
-        (folder / f"{name}.yml").write_text(yaml.safe_dump(_config(folder, merge)))
-    for words in (
-        ["search", "config.yml", "run"],
-        ["merge", "run", "merged", "--trust-run"],
-    ):
-        done = run_in(folder, words)
-        assert done.code == 0, done.said
+def made(*, finished: bool = True) -> Path:
+    """Make a search, once; finished and merged, or stopped and looked at."""
+    folder = scratch("attacked-")
+    for model in (DATA / "hub").iterdir():
+        (files,) = (model / "snapshots").iterdir()
+        shutil.copytree(files, folder / "models" / model.name.rpartition("--")[2])
+    shutil.copytree(DATA / "texts", folder / "texts")
+    (folder / "config.yml").write_text(CONFIG)
+    (folder / "disk.yml").write_text(f"{CONFIG}  merge: disk\n")
+    stop = Limits(SECONDS, before=lambda: None if finished else _stop_after(21))
+    searched = run_in(folder, SEARCH, stop)
+    looked_at = run_in(folder, "merge run out" if finished else "select run")
+    ends = searched.code, looked_at.code
+    assert ends == (0 if finished else 130, 0), searched.said + looked_at.said
     shutil.rmtree(folder / "tmp")
     return folder
 
 
-def _config(folder: Path, merge: str) -> dict[str, object]:
-    tasks = {
-        name: {"perplexity": {"file": str(folder / f"{name}.txt")}, "block": 64}
-        for name in TEXTS
-    }
-    search = {"evaluations": 12, "remeasure": 2}
-    return {
-        "merge_method": "task_arithmetic",
-        "base_model": str(folder / "base"),
-        "models": [{"model": str(folder / name)} for name in "ab"],
-        "dtype": "float32",
-        "map": {"tasks": tasks, "search": search, "merge": merge},
-    }
+def _stop_after(lines: int) -> None:
+    """Interrupt a search when its log has so many lines."""
+    from mergekit_map.results import log
+
+    append, left = log.append_line, iter(range(lines))
+
+    def append_or_stop(path: Path, evaluation: log.Evaluation) -> None:
+        append(path, evaluation)
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    log.append_line = append_or_stop
+
+
+def project(target: Path, *, finished: bool = True) -> Path:
+    """Copy a search, ``run``, with all that it needs; returns the folder of it all."""
+    return shutil.copytree(made(finished=finished), target, dirs_exist_ok=True)
 
 
 def copied(folder: Path, *names: str) -> Path:
-    """Copy some of it to a folder, with a home of its own; config.yml always."""
-    for name in ("config.yml", "disk.yml", "home", *names):
-        source = place() / name
+    """Copy some of a finished search; what is searched always."""
+    for name in ("models", "texts", "home", "config.yml", "disk.yml", *names):
+        source = made() / name
         copy = shutil.copytree if source.is_dir() else shutil.copyfile
         copy(source, folder / name)
     return folder
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Read the files of a folder, by path; what is no file is left out."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink() and path.stat().st_size < 1 << 30
+    }
+
+
 def run_in(
     folder: Path,
-    words: Sequence[str | Path],
+    words: str | Sequence[str | Path],
     limits: Limits = PATIENT,
 ) -> Outcome:
     """Run a command with home, scratch and cache in a folder, and quick fronts.
 
     What is pushed goes to the Hub of that folder; a demo trains models of no use.
     """
+    words = words.split() if isinstance(words, str) else words
     tmp = folder / "tmp"
     tmp.mkdir(exist_ok=True)
     others = {
@@ -130,8 +170,8 @@ def run_in(
             _go_online(online)
         if words[0] == "demo":
             _train_little()
-        _KEPT.enter_context(fronts_of_few_points())
-        _KEPT.enter_context(blank_pictures())
+        for quick in (fronts_of_few_points, blank_pictures, configurations_read_once):
+            _KEPT.enter_context(quick())
         limits.before()
 
     return command(words, folder, replace(limits, others=others, before=before))
@@ -171,7 +211,8 @@ def undisturbed(case: Case) -> Undisturbed:
             handle = os.open(count, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             at_each_call(lambda: os.write(handle, b"x"))
 
-        done = run_in(folder, case.words, Limits(SECONDS, before=before))
+        limits = Limits(SECONDS, before=before, anew=case.anew)
+        done = run_in(folder, case.command, limits)
         assert done.code == 0, done.said
         files = ("front.json", "evaluations.jsonl", ".state/surrogates.json")
         of = {f: _content(folder / case.run, f) for f in files} if case.run else {}
@@ -227,10 +268,11 @@ def goes_on(case: Case, folder: Path, before: Mapping[str, Sequence[object]]) ->
     """Say whether the next command does not end as if nothing had happened."""
     harmed, whole = lost(before, folder), _is_whole(case, folder)
     before = logs(folder)
-    done = run_in(folder, case.next or case.words)
+    limits = replace(PATIENT, anew=case.anew)
+    done = run_in(folder, case.next or case.command, limits)
     if done.code == 2 and "exists already" in done.err and whole:
         # What was made is there; so that something comes next:
-        done = run_in(folder, ["report", case.run] if case.run else ["cache"])
+        done = run_in(folder, f"report {case.run}" if case.run else "cache")
     if done.code:
         return f"the next command: exit {done.code}: {done.said[-700:]}"
     return first(
@@ -239,7 +281,7 @@ def goes_on(case: Case, folder: Path, before: Mapping[str, Sequence[object]]) ->
         disagreement(folder / case.run) if case.run else "",
         "" if case.next else _differs(case, folder),
         "" if _is_whole(case, folder) else f"{case.out} is not whole",
-        wrongly_pushed(folder) if case.words == PUSH else "",
+        wrongly_pushed(folder) if case.command == PUSH else "",
     )
 
 
@@ -269,10 +311,12 @@ def _lost_of(before: Sequence[object], after: Sequence[Any], name: str) -> str:
     if gone := had - has:
         return f"{gone.total()} lines are lost of {name}"
     again = Counter(
-        json.dumps([line[k] for k in ("coefficients", "task", "merge")])
+        json.dumps([line[k] for k in ("coefficients", "task", "definition", "merge")])
         for line in after
         # What failed is measured again, and documents of one merge by and by.
-        if line["role"] != "checkpoint" and "of" not in line and "error" not in line
+        if line["role"] != "checkpoint"
+        and "sampling" not in line
+        and "error" not in line
     )
     doubled = [key for key, count in again.items() if count > 1]
     return f"measured twice: {doubled[0]}" if doubled else ""
@@ -315,7 +359,7 @@ def wrongly_pushed(folder: Path) -> str:
 @functools.cache
 def _pushed_undisturbed() -> Mapping[str, bytes]:
     with tempfile.TemporaryDirectory(prefix="attack-") as name:
-        folder = copied(Path(name), "run", "merged")
+        folder = copied(Path(name), "run", "out")
         done = run_in(folder, PUSH)
         assert done.code == 0, done.said
         return dict(hub_of(folder).repositories[REPO].files)

@@ -19,13 +19,15 @@ from attack import Limits, command, held, refused
 from safetensors.torch import save_file
 from tiny_tokenizer import make_tokenizer
 
+from mergekit_map.demo.tasks import write_choice_task
+
 TEXT = "one plus two return three hello world def " * 40
 
 CONFIG = """\
 merge_method: task_arithmetic
 base_model: base
 models:
-  - model: tuned
+  - model: a
 dtype: float32
 map:
   search: {evaluations: 4, remeasure: 0}
@@ -41,7 +43,7 @@ def scratch(prefix: str) -> Path:
     return folder
 
 
-def write_models(folder: Path, names: Sequence[str], noise: float = 0.002) -> None:
+def write_models(folder: Path, names: Sequence[str]) -> None:
     """Write a base model, whose name is the first, and others that are near it."""
     torch.manual_seed(0)
     tokenizer = make_tokenizer([])
@@ -64,19 +66,23 @@ def write_models(folder: Path, names: Sequence[str], noise: float = 0.002) -> No
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
         model.load_state_dict(
-            {k: t + torch.randn_like(t) * noise for k, t in base.items()}
+            {k: t + torch.randn_like(t) * 0.002 for k, t in base.items()}
         )
 
 
 @functools.cache
 def family() -> Path:
-    """Make a folder with a base model, a fine-tune, an adapter and a text, once."""
+    """Make a folder with a base model, fine-tunes, an adapter and tasks, once."""
     folder = scratch("tiny-models-")
-    write_models(folder, ("base", "tuned"))
+    write_models(folder, ("base", "a", "b"))
     _write_adapter(folder / "adapter")
     (folder / "text.txt").write_text(TEXT)
+    (folder / "more.txt").write_text(" ".join(reversed(TEXT.split())))
+    question = {"prompt": "hello", "choices": ["a", "b"], "answer": 0}
+    (folder / "questions.jsonl").write_text(f"{json.dumps(question)}\n" * 4)
+    write_choice_task(folder / "questions.yaml", folder / "questions.jsonl")
     (folder / "merge.yml").write_text(CONFIG)
-    adapted = CONFIG.replace("tuned", "base+adapter")
+    adapted = CONFIG.replace("model: a", "model: base+adapter")
     (folder / "adapted.yml").write_text(adapted)
     return folder
 

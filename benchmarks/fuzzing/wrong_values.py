@@ -1,16 +1,15 @@
-"""Every key of a configuration by hand, and what may not stand there.
+"""A configuration that works; every key of it by hand, and what may not stand there.
 
 Written from docs/configuration.md and mergekit's own documentation, not from the code.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from typing import Any
 
-from good_configuration import configuration, family
+from tiny_models import family
 
 Place = tuple[str | int, ...]
 
@@ -42,6 +41,7 @@ NO_RANGES = [
     *([], [0], [1, 0], [0, 0], [NAN, 1], [0, INF], ["0", 1], [0, 1, 2], [True, 1]),
     *(3, "x", True, {"a": 1}, [10**400, None]),
 ]
+NO_NAMES = [3, True, [], "", "nothing"]
 NO_CHOICES = [3, True, [], ["map"], {"a": 1}, "", "nothing", "MAP", NAN, *ODD_TEXTS]
 
 SEARCH: dict[str, list[Any]] = {
@@ -101,7 +101,7 @@ TASK: dict[str, dict[str, list[Any]]] = {
         "apply_chat_template": NO_SWITCHES,
         "confirm_run_unsafe_code": NO_SWITCHES,
         "documents": [*NO_LARGE_COUNTS, 0, 1, "some"],
-        "engine": [3, True, [], "", "nothing", {"name": ""}, {"name": 3}, {"x": 1}],
+        "engine": [*NO_NAMES, {"name": ""}, {"name": 3}, {"x": 1}],
         "range": NO_RANGES,
     },
     "preset": {
@@ -129,16 +129,7 @@ BLOCK: dict[str, list[Any]] = {
     "merge": NO_CHOICES,
     "task_vectors": NO_CHOICES,
     "engine": [
-        *(
-            3,
-            True,
-            [],
-            "",
-            "nothing",
-            {"name": ""},
-            {"name": 3},
-            {"name": "vllm", 3: 4},
-        ),
+        *(*NO_NAMES, {"name": ""}, {"name": 3}, {"name": "vllm", 3: 4}),
         *({"name": "hf", "args": {"x": 1}}, {"name": "vllm", "args": {"model": "x"}}),
         *({"name": "vllm", "args": []}, {"name": "vllm", "args": {"": 1}}),
     ],
@@ -177,6 +168,9 @@ PARAMETERS: dict[str, list[Any]] = {
 }
 ENTRY: dict[str, list[Any]] = {
     "model": [3, True, [], {}, "", None, "nowhere", "a+b+c", "a@b@c", *ODD_TEXTS],
+    "nothing": [1],
+}
+WEIGHTS: dict[str, list[Any]] = {
     "weight": [
         *(NAN, INF, -INF, "", [], [[]], {}, {"value": ""}, 10**400),
         *(["w", NAN], [{"value": INF}], [{"filter": "mlp"}], [{"value": 1, "x": 2}]),
@@ -185,33 +179,50 @@ ENTRY: dict[str, list[Any]] = {
         *("point", "selected", "recommended", "text value", "more stderr"),
     ],
     "density": [NAN, INF, -0.5, 2, "x", True, [], {}, [0.5, NAN]],
-    "nothing": [1],
 }
+
+
+def configuration() -> dict[str, Any]:
+    """Give a configuration that can be searched, each time anew."""
+    place = family()
+    return {
+        "merge_method": "ties",
+        "base_model": str(place / "base"),
+        "models": [{"model": str(place / name)} for name in "ab"],
+        "parameters": {"density": 0.5},
+        "dtype": "float32",
+        "map": {
+            "tasks": {
+                name: {"perplexity": str(place / f"{name}.txt"), "max_tokens": 200}
+                for name in ("text", "more")
+            },
+            "search": {"evaluations": 12, "remeasure": 1},
+        },
+    }
 
 
 def changes() -> Iterator[tuple[Place, Any]]:
     """List all that may not stand in a configuration, with its place."""
-    tables: list[tuple[Place, dict[str, list[Any]]]] = [
-        (("map", "search"), SEARCH),
-        (("map", "select"), SELECT),
-        (("map",), BLOCK),
-        ((), OUTER),
-        (("parameters",), PARAMETERS),
-        *((("map", "tasks", kind), table) for kind, table in TASK.items()),
-    ]
-    for place, table in tables:
+    tables: dict[Place, dict[str, list[Any]]] = {
+        ("map", "search"): SEARCH,
+        ("map", "select"): SELECT,
+        ("map",): BLOCK,
+        (): OUTER,
+        ("parameters",): PARAMETERS,
+        ("models", 0): ENTRY,
+        ("models", 0, "parameters"): WEIGHTS,
+        **{("map", "tasks", kind): table for kind, table in TASK.items()},
+    }
+    for place, table in tables.items():
         for key, values in table.items():
             yield from (((*place, key), value) for value in values)
-    for key, values in ENTRY.items():
-        inner = () if key in ("model", "nothing") else ("parameters",)
-        yield from ((("models", 0, *inner, key), value) for value in values)
 
 
 def changed(place: Place, value: Any) -> dict[str, Any]:
     """Give the good configuration with another value at a place."""
     content = configuration()
     if place[:2] == ("map", "tasks") and len(place) > 2:
-        content["map"]["tasks"][place[2]] = copy.deepcopy(_whole_task(str(place[2])))
+        content["map"]["tasks"][place[2]] = _whole_task(str(place[2]))
     part: Any = content
     for key in place[:-1]:
         part = part[key] if isinstance(key, int) else part.setdefault(key, {})
