@@ -176,7 +176,7 @@ class Simulation:
             return None
         x = self.tasks[name].sample(self.study.vector(merge.coefficients))
         items = tuple(("", i) for i in range(len(x)))
-        return Itemised(x.mean(), items, (x - x.mean()) / len(x))
+        return Itemised(items, (x - x.mean()) / len(x))
 
 
 def judge(simulation: Simulation, front: Front, advised: str) -> dict[str, Any]:

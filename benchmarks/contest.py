@@ -1,7 +1,7 @@
 """The contest: every method pays for every merge whose value it shows.
 
     python benchmarks/contest_families.py FAMILIES n2_wide n3_wide n4 n5 n6 n7 n8
-    python benchmarks/contest.py run FAMILIES RUNS --most-minutes 60
+    python benchmarks/contest.py run FAMILIES RUNS
     python benchmarks/contest.py table FAMILIES RUNS > docs/results/contest.md
 
 Families of two to eight models have known true values (``contest_truth.py``). All
@@ -15,13 +15,14 @@ until ``--seconds`` of processor time are used: that is the time limit of BoTorc
 Optuna.
 
 Kept is a line per search. What is there is not run again, so that a run which was
-stopped, or came to the end of its minutes, goes on with the same command.
+stopped goes on with the same command.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import tempfile
 import time
 import warnings
@@ -56,13 +57,10 @@ from mergekit_map.types import BASE, SOUP
 
 # Of our search, by coefficients, the first to be done first: 50 merges with those of
 # its end, what fits into 20, and its default where that is more.
-SEARCHES = dict(
-    zip(
-        range(2, 9),
-        ((44, 12), (44, 14), (44, 14), (44, 14), (44, 56), (44, 72), (44, 90)),
-        strict=True,
-    )
-)
+SEARCHES = {
+    d: (44, other)
+    for d, other in zip(range(2, 9), (12, 14, 14, 14, 56, 72, 90), strict=True)
+}
 AT_THE_END = 6  # merges of its front that our search measures at most
 PLANNING = ("grid", "moead", "nsga2", "nsga3", "sms_emoa")
 GOING_ON = ("random", "sobol", "cma_es", "optuna", "qlognehvi")
@@ -147,36 +145,30 @@ def _asked(study: Study, result: StudyResult, front: Array, weights: Array) -> A
     return np.asarray(X[index])
 
 
-class _Process:
-    """A Gaussian process of one task on the unit box, by scikit-learn."""
-
-    def __init__(self, U: Array, y: Array, seed: int):
-        kernel = ConstantKernel(1.0, (1e-3, 1e4)) * Matern(
-            np.ones(U.shape[1]), (0.05, 50.0), 2.5
-        )
-        self._fitted = GaussianProcessRegressor(
-            kernel + WhiteKernel(1e-3, (1e-8, 1.0)),
-            normalize_y=True,
-            n_restarts_optimizer=4,
-            random_state=seed,
-        )
-        with warnings.catch_warnings():
-            # The end of a range is an answer like any other.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            self._fitted.fit(U, y)
-
-    def mean(self, U: Array) -> Array:
-        return np.asarray(self._fitted.predict(U))
+def _fitted_process(U: Array, y: Array, seed: int) -> GaussianProcessRegressor:
+    """Fit a Gaussian process of one task on the unit box."""
+    kernel = ConstantKernel(1.0, (1e-3, 1e4)) * Matern(
+        np.ones(U.shape[1]), (0.05, 50.0), 2.5
+    )
+    process = GaussianProcessRegressor(
+        kernel + WhiteKernel(1e-3, (1e-8, 1.0)),
+        normalize_y=True,
+        n_restarts_optimizer=4,
+        random_state=seed,
+    )
+    with warnings.catch_warnings():
+        # The end of a range is an answer like any other.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return process.fit(U, y)
 
 
 def plain_process(truth: Truth, budget: int, seed: int) -> Any:
     """Fit a Gaussian process per task to a plain design, and find the front of them."""
-    X = plain_design(truth.bounds, budget, seed)
-    fits = [_Process(X / truth.bounds[:, 1], y, seed) for y in truth.utilities(X).T]
+    X, upper = plain_design(truth.bounds, budget, seed), truth.bounds[:, 1]
+    fits = [_fitted_process(X / upper, y, seed) for y in truth.utilities(X).T]
 
     def predict(points: Array) -> Array:
-        U = points / truth.bounds[:, 1]
-        return np.column_stack([process.mean(U) for process in fits])
+        return np.column_stack([process.predict(points / upper) for process in fits])
 
     front = compute_front(predict, truth.bounds, len(fits), seed=seed)
     return X, front[spread(predict(front), len(front))]
@@ -187,12 +179,10 @@ def forest(truth: Truth, budget: int, seed: int) -> Any:
     X = plain_design(truth.bounds, budget, seed)
     sobol = qmc.Sobol(len(truth.bounds), seed=seed).random_base2(_CANDIDATES)
     candidates = sobol * truth.bounds[:, 1]
-    predicted = np.column_stack(
-        [
-            RandomForestRegressor(random_state=seed).fit(X, y).predict(candidates)
-            for y in truth.utilities(X).T
-        ]
-    )
+    forests = [
+        RandomForestRegressor(random_state=seed).fit(X, y) for y in truth.utilities(X).T
+    ]
+    predicted = np.column_stack([one.predict(candidates) for one in forests])
     best = non_dominated(predicted)
     front = candidates[best]
     return X, front[spread(predicted[best], min(len(front), MARKS[-1]))]
@@ -209,14 +199,13 @@ def opponent(truth: Truth, name: str, budget: int, seed: int, seconds: float) ->
 
 def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """List the searches: what tells most first, seed by seed."""
-    for place in range(len(MARKS)):
-        for seed in range(arguments.seeds):
-            for method in arguments.methods:
-                for family in arguments.families:
-                    budgets = _budgets(method, FAMILIES[family])
-                    if place < len(budgets):
-                        key = {"family": family, "method": method}
-                        yield {**key, "budget": budgets[place], "seed": seed}
+    for place, seed, method, family in itertools.product(
+        range(len(MARKS)), range(arguments.seeds), arguments.methods, arguments.families
+    ):
+        budgets = _budgets(method, FAMILIES[family])
+        if place < len(budgets):
+            key = {"family": family, "method": method}
+            yield {**key, "budget": budgets[place], "seed": seed}
 
 
 def _budgets(method: str, d: int) -> tuple[int, ...]:
@@ -236,8 +225,7 @@ def do(families: Path, key: dict[str, Any], seconds: float) -> Any:
     started = time.process_time()
     front: Any = np.empty((0, 0))
     if method in (OURS, ASKED):
-        asks = method == ASKED
-        measured, front = search_as_a_user(truth, *search, asks=asks)
+        measured, front = search_as_a_user(truth, *search, asks=method == ASKED)
     elif method in ("gp", "forest"):
         fit = plain_process if method == "gp" else forest
         measured, front = fit(truth, *search)
@@ -258,16 +246,10 @@ def _truth(families: Path, name: str) -> Truth:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Do the searches that the record does not have yet, as long as there is time."""
-    path: Path = arguments.runs
-    left = missing(path, jobs(arguments))
-    end = time.monotonic() + 60 * arguments.most_minutes
-    for index, job in enumerate(left):
-        if time.monotonic() > end:
-            print(f"{len(left) - index} searches are left: the same command goes on")
-            return
+    """Do the searches that the record does not have yet."""
+    for job in missing(arguments.runs, jobs(arguments)):
         line = do(arguments.families_folder, job, arguments.seconds)
-        append(path, line)
+        append(arguments.runs, line)
         print(*job.values(), f"{line['seconds']:.1f} s", flush=True)
 
 
@@ -282,7 +264,6 @@ def main() -> None:
     command.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     command.add_argument("--seeds", type=int, default=SEEDS)
     command.add_argument("--seconds", type=float, default=SECONDS)
-    command.add_argument("--most-minutes", type=float, default=float("inf"))
     command = commands.add_parser("table")
     command.set_defaults(call=lambda a: print(table(a.families_folder, a.runs)))
     command.add_argument("families_folder", type=Path)

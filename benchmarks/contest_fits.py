@@ -6,7 +6,7 @@
 
 Families have known true values (``contest_truth.py``), so that a search takes no longer
 than its own arithmetic. A search of ours is the whole study, as a user gets it who sets
-nothing (``ours``) or one thing (the other names of ``OURS``). Opponents are those of
+nothing but the evaluations. Opponents are those of
 ``mergekit-map compare``, which begin where they like here; ``contest.py`` has all begin
 with the same merges. The result is kept in ``results/contest_fits.md``.
 
@@ -22,34 +22,50 @@ import functools
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from contest import evaluator, study_of
-from contest_fits_table import table
-from contest_truth import REAL, SCENES, UNSEEN, Array, Truth, scene, unseen_merges
-from records import append, missing
+from contest_table import Reference
+from contest_truth import LOSS, REAL, SCENES, UNSEEN, Truth, scene, unseen_merges
+from records import Entry, append, markdown, missing, read
 
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import r_squared
 from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.errors import DesignError
 from mergekit_map.results.findings import predictions
 from mergekit_map.results.log import by_merge, open_log
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
 
-OURS: dict[str, dict[str, Any]] = {
-    "ours": {},
-    "at_once": {"refine": False},
-    "quadratic": {"surrogate": "quadratic", "refine": False},
-    "regularized": {"surrogate": "regularized", "refine": False},
-    "residual_gp": {"surrogate": "residual_gp", "refine": False},
-    "refined": {"surrogate": "regularized", "refine": True},
-}
+OURS = "ours"
+# By coefficients: merges and hypervolume of the front; merges for R2 and regret.
+GOALS = {2: (10, 0.995, 14), 3: (16, 0.98, 25), 4: (20, 0.98, 25)}
+GOOD_R2, GOOD_REGRET = 0.95, 0.3
+GOAL_COLUMNS = ("family", "front", "R², worst task", "regret, %")
+POOR = 0.9  # a true R2 below this is a bad fit
+HEAD = f"""\
+# What a search knows after a few merges
+
+    python benchmarks/contest_families.py FAMILIES
+    python benchmarks/contest_fits.py run FAMILIES RUNS
+    python benchmarks/contest_fits.py table FAMILIES RUNS
+
+Medians over the seeds, and the worst seed in brackets. *Front*: hypervolume of the true
+values of the recommended points, as a share of that of the same finder run on the truth
+(of accuracies, which have steps: of that of a dense grid). *R²*: of the worst task on
+{UNSEEN} unseen merges. *Regret*: what the chosen point lacks of the best even sum of
+the tasks, each in units of its range over the true front, in percent. *Covered*: the
+share of true values within ± 1.96 standard errors, of the worst task. *Merges*: all
+that were measured, those of the front included.
+"""
+
+
 BUDGETS = {
     2: (6, 8, 10, 12, 14, 16, 20, 30),
     3: (8, 10, 16, 25, 40),
@@ -64,38 +80,28 @@ SLOWEST, SLOWEST_D, SLOWEST_BUDGET = "qlognehvi", 4, 40
 NORMAL_95 = 1.96
 
 
-def our_search(truth: Truth, name: str, budget: int, seed: int) -> dict[str, Any]:
+def our_search(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
     """Run a whole study, and see what its surrogates know of unseen merges."""
-    spec = SearchSpec(evaluations=budget, seed=seed, **OURS[name])
-    study = study_of(truth, spec)
+    study = study_of(truth, SearchSpec(evaluations=budget, seed=seed))
     with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
-        try:
-            result = run_study(study, evaluator(study, truth), log, lambda _: None)
-        except DesignError as error:
-            return {"refused": str(error)}
+        result = run_study(study, evaluator(study, truth), log, lambda _: None)
         poor = predictions(found_front(study, result, log)).poor
         measured = [dict(key) for key in by_merge(log)]
         roles = [e.role for e in log if e.task == truth.names[0]]
     unseen = unseen_merges(truth.bounds)
-    surrogates = result.surrogates.values()
+    Y, surrogates = truth.predict(unseen), result.surrogates.values()
     predicted = np.column_stack([s.predict(unseen) for s in surrogates])
     stderr = np.column_stack([s.stderr(unseen) for s in surrogates])
+    covered = np.abs(Y - predicted) <= NORMAL_95 * stderr
     return {
         "measured": study.vectors(measured).tolist(),
         "searched": sum(role != "front" for role in roles),
         "front": study.vectors(result.front).tolist(),
         "selected": result.selected,
         "said": [task in poor for task in truth.names],
-        **scores(truth, predicted, stderr),
+        "r2": [r_squared(y, p) for y, p in zip(Y.T, predicted.T, strict=True)],
+        "covered": covered.mean(axis=0).tolist(),
     }
-
-
-def scores(truth: Truth, predicted: Array, stderr: Array) -> dict[str, Any]:
-    """Score predictions (UNSEEN, m) of the unseen merges, task by task."""
-    Y = truth.predict(unseen_merges(truth.bounds))
-    r2 = [r_squared(y, p) for y, p in zip(Y.T, predicted.T, strict=True)]
-    covered = np.abs(Y - predicted) <= NORMAL_95 * stderr
-    return {"r2": r2, "covered": covered.mean(axis=0).tolist()}
 
 
 def opponent(truth: Truth, name: str, budget: int, seed: int) -> dict[str, Any]:
@@ -103,9 +109,6 @@ def opponent(truth: Truth, name: str, budget: int, seed: int) -> dict[str, Any]:
     allowed = Budget(truth.utilities, truth.bounds, len(truth.names), budget)
     OPPONENTS[name](allowed, np.random.default_rng(seed))
     return {"measured": allowed.X.tolist(), "sequential": name in SEQUENTIAL}
-
-
-METHODS = (*OURS, *OPPONENTS)
 
 
 def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -134,8 +137,8 @@ def _run(families: Path, key: dict[str, Any]) -> dict[str, Any]:
     truth = _truth(families, key["family"])
     method, search = key["method"], (key["budget"], key["seed"])
     started = time.perf_counter()
-    if method in OURS:
-        outcome = our_search(truth, method, *search)
+    if method == OURS:
+        outcome = our_search(truth, *search)
     else:
         outcome = opponent(truth, method, *search)
     return {**key, **outcome, "seconds": time.perf_counter() - started}
@@ -158,6 +161,152 @@ def run(arguments: argparse.Namespace) -> None:
             print(*shown, f"{outcome['seconds']:.1f} s", flush=True)
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What the seeds of our search come to with one budget."""
+
+    used: float  # merges, on average
+    found: list[float]  # hypervolume of what was measured
+    front: list[float]  # hypervolume of what is recommended
+    r2: list[float]  # of the worst task
+    regret: list[float]
+    covered: list[float]  # of the worst task
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry], reference: Reference) -> Outcome:
+        """Look up in truth what was measured and recommended."""
+        return cls(
+            used=float(np.mean([len(e["measured"]) for e in entries])),
+            found=[reference.volume(e["measured"]) for e in entries],
+            front=[reference.volume(e["front"]) for e in entries],
+            r2=[min(e["r2"]) for e in entries],
+            regret=[reference.regret(e["front"][e["selected"]]) for e in entries],
+            covered=[min(e["covered"]) for e in entries],
+        )
+
+
+Outcomes = Mapping[int, Outcome]  # by budget
+
+
+def table(families: Path, runs: Sequence[Path]) -> str:
+    """Write Markdown: what each way of searching comes to, scene by scene."""
+    entries = read(*runs)
+    parts, goals = [], []
+    for name, here in {**SCENES, **REAL}.items():
+        searches: dict[str, dict[int, list[Entry]]] = defaultdict(dict)
+        for entry in entries:
+            if entry["family"] == name:
+                by_budget = searches[entry["method"]]
+                by_budget.setdefault(entry["budget"], []).append(entry)
+        if not searches:
+            continue
+        reference = Reference.of(scene(families, name))
+        ours = sorted(searches.pop(OURS, {}).items())
+        outcomes = {budget: Outcome.of(found, reference) for budget, found in ours}
+        parts += [f"## {name}", "", *_fits(outcomes), ""]
+        parts += [*_measured(searches, outcomes, reference), ""]
+        if reference.truth.metric is LOSS and here.d in GOALS:
+            goals.append([name, *_goals(outcomes, GOALS[here.d])])
+    head = [HEAD, "## Goals", "", *markdown(GOAL_COLUMNS, goals)]
+    return "\n".join([*head, "", *parts, *_warnings(entries)])
+
+
+def _goals(outcomes: Outcomes, goals: tuple[int, float, int]) -> list[str]:
+    """Hold our search against what it must reach; what it misses is in italics."""
+    first, volume, second = goals
+    front, fit = outcomes.get(first), outcomes.get(second)
+    return [
+        _goal(first, volume, front.front, np.greater_equal, "least") if front else "",
+        _goal(second, GOOD_R2, fit.r2, np.greater_equal, "least") if fit else "",
+        _goal(second, GOOD_REGRET, fit.regret, np.less_equal, "most") if fit else "",
+    ]
+
+
+def _goal(
+    n: int, wanted: float, values: list[float], is_met: Callable[..., bool], at: str
+) -> str:
+    reached = float(np.median(values))
+    text = f"{reached:.4f}" if is_met(reached, wanted) else f"*{reached:.4f}*"
+    return f"{text} (at {at} {wanted:g} at {n})"
+
+
+def _fits(outcomes: Outcomes) -> list[str]:
+    """Tell what is predicted and recommended, a row for each budget."""
+    columns = "method", "budget", "seeds", "merges", "front", "R²", "regret", "covered"
+    rows = [
+        [
+            *(OURS, str(budget), str(len(outcome.found)), f"{outcome.used:.1f}"),
+            _median(outcome.front, min, "{:.4f}"),
+            _median(outcome.r2, min, "{:.3f}"),
+            _median(outcome.regret, max, "{:.2f}"),
+            _median(outcome.covered, min, "{:.2f}"),
+        ]
+        for budget, outcome in outcomes.items()
+    ]
+    return markdown(columns, rows)
+
+
+def _measured(
+    rivals: Mapping[str, Mapping[int, Sequence[Entry]]],
+    outcomes: Outcomes,
+    reference: Reference,
+) -> list[str]:
+    """Hold what a search of ours has measured against opponents' as many merges."""
+    curves = {
+        name: sorted(
+            point for found in of.values() for point in _curve(found, reference)
+        )
+        for name, of in rivals.items()
+    }
+    rows = []
+    for budget, outcome in outcomes.items():
+        theirs = [
+            float(np.interp(outcome.used, *np.array(curve).T))
+            for curve in curves.values()
+        ]
+        best = "**" if np.median(outcome.found) >= max(theirs, default=0.0) else ""
+        ours = best + _median(outcome.found, min, "{:.3f}") + best
+        cells = [f"{volume:.3f}" for volume in theirs]
+        rows.append([OURS, str(budget), f"{outcome.used:.1f}", ours, *cells])
+    return markdown(("method", "budget", "merges", "measured", *curves), rows)
+
+
+def _curve(found: Sequence[Entry], reference: Reference) -> list[tuple[float, float]]:
+    """Give merges and the median volume of the first so many, for one budget's runs.
+
+    A search by populations is only taken at its whole budget, as that is what it was
+    planned for.
+    """
+    whole = len(found[0]["measured"])
+    sizes = range(4, whole + 1, 2) if found[0].get("sequential") else [whole]
+    return [
+        (n, float(np.median([reference.volume(e["measured"][:n]) for e in found])))
+        for n in sizes
+    ]
+
+
+def _warnings(entries: Iterable[Entry]) -> list[str]:
+    """Count fits: whether they are bad, and whether that was said."""
+    fits = Counter(
+        (r2 < POOR, said)
+        for entry in entries
+        if "said" in entry
+        for r2, said in zip(entry["r2"], entry["said"], strict=True)
+    )
+    row = [
+        f"{fits[poor, True]} of {fits[poor, True] + fits[poor, False]}"
+        for poor in (True, False)
+    ]
+    columns = ("method", f"R² below {POOR}: said", "false alarms")
+    return ["## Predictions are poor", "", *markdown(columns, [[OURS, *row]])]
+
+
+def _median(
+    values: Sequence[float], worst: Callable[[Sequence[float]], float], form: str
+) -> str:
+    return f"{form} ({form})".format(float(np.median(values)), worst(values))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(required=True)
@@ -166,12 +315,13 @@ def main() -> None:
     command.add_argument("families_folder", type=Path)
     command.add_argument("runs", type=Path, help="a .jsonl file")
     command.add_argument("--families", nargs="+", default=list(SCENES))
-    command.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    methods = (OURS, *OPPONENTS)
+    command.add_argument("--methods", nargs="+", choices=methods, default=methods)
     command.add_argument("--budgets", nargs="+", type=int, help="of ours")
     command.add_argument("--seeds", type=int, default=5)
     command.add_argument("--processes", type=int, default=2)
     command = commands.add_parser("table")
-    command.set_defaults(call=lambda a: print(table(a.families_folder, a.runs, UNSEEN)))
+    command.set_defaults(call=lambda a: print(table(a.families_folder, a.runs)))
     command.add_argument("families_folder", type=Path)
     command.add_argument("runs", type=Path, nargs="+")
     arguments = parser.parse_args()

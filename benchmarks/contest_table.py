@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import bisect
 import datetime
 import itertools
-import os
-import platform
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from contest_truth import LOSS, Array, Truth, quality, scene
-from records import Entry, markdown, read
+from records import Entry, machine, markdown, read
 from scipy.optimize import minimize
 from scipy.stats import qmc
 
@@ -99,43 +98,32 @@ def preferences(m: int) -> Array:
     return draw_preferences(m, np.random.default_rng(0))
 
 
-@dataclass(eq=False)
 class Yardstick:
     """The front of a family, and the best sum of each preference."""
 
-    truth: Truth
-    front: Array = field(init=False)  # (k, m) utilities
-    preferences: Array = field(init=False)  # (P, m)
-    best: Array = field(init=False)  # (P,)
-
-    def __post_init__(self) -> None:
-        m, bounds = len(self.truth.names), self.truth.bounds
-        found = compute_front(self.truth.utilities, bounds, m, seed=0)
-        self.front = self.truth.utilities(found)
-        self.preferences = preferences(m)
-        starts = found[self._sums(self.front).argmax(axis=0)]
-        self.best = np.array([self._most(i, x) for i, x in enumerate(starts)])
+    def __init__(self, truth: Truth) -> None:
+        m = len(truth.names)
+        found = compute_front(truth.utilities, truth.bounds, m, seed=0)
+        self._truth, self._preferences = truth, preferences(m)
+        self._front = truth.utilities(found)  # (k, m)
+        starts = found[self._sums(found).argmax(axis=0)]
+        best = [
+            minimize(lambda x, i=i: -self._sums(x[None])[0, i], x, bounds=truth.bounds)
+            for i, x in enumerate(starts)
+        ]
+        self._best = -np.array([one.fun for one in best])  # (P,)
 
     def volume(self, X: Array) -> float:
         """Give the share of the front's hypervolume that merges (k, d) have."""
-        return hypervolume(self.truth.utilities(X), self.front)
+        return hypervolume(self._truth.utilities(X), self._front)
 
     def regret(self, X: Array) -> float:
         """Give what the best of merges (k, d) lacks, in percent."""
-        sums = self._sums(self.truth.utilities(X)).max(axis=0)
-        return float(100 * (self.best - sums).mean())
+        return float(100 * (self._best - self._sums(X).max(axis=0)).mean())
 
-    def _sums(self, Y: Array) -> Array:
-        scaled = (Y - self.front.min(axis=0)) / np.ptp(self.front, axis=0)
-        return np.asarray(scaled @ self.preferences.T)
-
-    def _most(self, preference: int, start: Array) -> float:
-        found = minimize(
-            lambda x: -self._sums(self.truth.utilities(x[None]))[0, preference],
-            start,
-            bounds=self.truth.bounds,
-        )
-        return -float(found.fun)
+    def _sums(self, X: Array) -> Array:
+        scaled = _scaled(self._truth.utilities(X), self._front)
+        return np.asarray(scaled @ self._preferences.T)
 
 
 @dataclass(frozen=True)
@@ -156,21 +144,18 @@ class Reference:
             return truth.utilities(U * truth.bounds[:, 1])
 
         Y = utilities(dense)
-        front = Y[non_dominated(Y)]
-        if truth.metric is LOSS:
-            found = compute_front(truth.utilities, truth.bounds, m, seed=0)
-            front = truth.utilities(found)
-        even = _even_sum(Y, front)
-        best = float(even.max())
-        if truth.metric is LOSS:
-            start = dense[np.argmax(even)]
-            top = minimize(
-                lambda u: -_even_sum(utilities(u[None]), front)[0],
-                start,
-                bounds=[(0.0, 1.0)] * d,
-            )
-            best = max(best, -float(top.fun))
-        return cls(truth, front, best)
+        if truth.metric is not LOSS:
+            front = Y[non_dominated(Y)]
+            return cls(truth, front, float(_scaled(Y, front).mean(axis=1).max()))
+        found = compute_front(truth.utilities, truth.bounds, m, seed=0)
+        front = truth.utilities(found)
+        even = _scaled(Y, front).mean(axis=1)
+        top = minimize(
+            lambda u: -_scaled(utilities(u[None]), front).mean(),
+            dense[np.argmax(even)],
+            bounds=[(0.0, 1.0)] * d,
+        )
+        return cls(truth, front, max(float(even.max()), -float(top.fun)))
 
     def volume(self, X: Sequence[Sequence[float]]) -> float:
         """Give the share of the hypervolume that merges (k, d) have in truth."""
@@ -178,14 +163,13 @@ class Reference:
 
     def regret(self, x: Sequence[float]) -> float:
         """Give what a merge (d,) lacks, in percent."""
-        [score] = _even_sum(self.truth.utilities(np.array([x])), self.front)
-        return 100 * (self.best - float(score))
+        [score] = _scaled(self.truth.utilities(np.array([x])), self.front)
+        return 100 * (self.best - float(score.mean()))
 
 
-def _even_sum(Y: Array, front: Array) -> Array:
-    """Add up the tasks (k, m) in units of their ranges over a front; (k,)."""
-    scaled = (Y - front.min(axis=0)) / np.ptp(front, axis=0)
-    return np.asarray(scaled.mean(axis=1))
+def _scaled(Y: Array, front: Array) -> Array:
+    """Give utilities (k, m) in units of their ranges over a front."""
+    return np.asarray((Y - front.min(axis=0)) / np.ptp(front, axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +177,11 @@ class Runs:
     """The searches of one method on one family; by seed, those of each budget."""
 
     seeds: Mapping[int, Mapping[int, Entry]]
+
+    @property
+    def longest(self) -> list[Entry]:
+        """Give the longest search of each seed."""
+        return [max(runs.values(), key=_measured) for runs in self.seeds.values()]
 
     @property
     def seconds(self) -> float:
@@ -205,24 +194,26 @@ class Runs:
     def paid(self, seed: int, n: int) -> Array | None:
         """Give the first n merges that were paid, (n, d); None if fewer were."""
         runs = self.seeds[seed]
-        fit = [e for e in runs.values() if len(e["measured"]) <= n and e["front"]]
+        longest = max(runs.values(), key=_measured)
+        fit = [e for e in runs.values() if _measured(e) <= n and e["front"]]
         if fit:  # the largest search that leaves something of the charge, or nothing
-            chosen = max(fit, key=lambda e: len(e["measured"]))
-            X = np.array([*chosen["measured"], *chosen["front"]])
-            return X[:n] if len(X) >= n else None
-        if n in runs:  # planned for it, and came so far
+            X = _everything(max(fit, key=_measured))
+        elif n in runs:  # planned for it, and came so far
             X = np.array(runs[n]["measured"])
-            return X if len(X) == n else None
-        longest = max(runs.values(), key=lambda e: len(e["measured"]))
-        going_on = len(runs) == 1 and not longest["front"]
-        X = np.array(longest["measured"])
-        return X[:n] if going_on and len(X) >= n else None
+        elif len(runs) == 1 and not longest["front"]:  # goes on
+            X = np.array(longest["measured"])
+        else:
+            return None
+        return X[:n] if len(X) >= n else None
 
-    def all(self, seed: int) -> Array:
-        """Give all that was paid by the longest search."""
-        runs = self.seeds[seed].values()
-        longest = max(runs, key=lambda e: len(e["measured"]))
-        return np.array([*longest["measured"], *longest["front"]])
+
+def _measured(entry: Entry) -> int:
+    return len(entry["measured"])
+
+
+def _everything(entry: Entry) -> Array:
+    """Give all that was paid by a search."""
+    return np.array([*entry["measured"], *entry["front"]])
 
 
 def table(families: Path, path: Path) -> str:
@@ -248,15 +239,8 @@ def table(families: Path, path: Path) -> str:
     rivals = [name for name in NAMES if name not in FITTED]
     columns = ["models", "MAP paid", "has", *(NAMES[name] for name in rivals)]
     head = ["## Until others have what MAP has", "", MATCHES]
-    return "\n".join(
-        [
-            _head(families, entries, found),
-            *head,
-            *markdown(columns, matches),
-            "",
-            *parts,
-        ]
-    )
+    about = _head(families, entries, found)
+    return "\n".join([about, *head, *markdown(columns, matches), "", *parts])
 
 
 def _head(families: Path, entries: Sequence[Entry], found: Mapping[str, Any]) -> str:
@@ -270,7 +254,7 @@ def _head(families: Path, entries: Sequence[Entry], found: Mapping[str, Any]) ->
         missing=", ".join(missing) or "nothing of this",
         families=" ".join(names),
         day=datetime.date.today(),
-        machine=f"{os.cpu_count()} cores of {platform.machine()}",
+        machine=machine(),
         count=len(seeds),
         when=f"Seeds {min(seeds)} to {max(seeds)}",
         searches=", ".join(map(str, searches)),
@@ -285,18 +269,15 @@ def _limits(entries: Sequence[Entry]) -> str:
     for e in entries:
         if e["method"] not in FITTED:
             allowed[e["method"]].add(e["limit"])
-    counts = Counter(itertools.chain(*allowed.values())).most_common(1)
-    usual = [limit for limit, _ in counts]
+    if not allowed:
+        return ""
+    [(usual, _)] = Counter(itertools.chain(*allowed.values())).most_common(1)
     others = [
-        f"{NAMES[method]} {_seconds(limits)}"
+        f"{NAMES[method]} {' or '.join(f'{limit:g} s' for limit in sorted(limits))}"
         for method, limits in allowed.items()
-        if [*limits] != usual
+        if limits != {usual}
     ]
-    return ", ".join([*map(_seconds, [usual] if usual else []), *others])
-
-
-def _seconds(limits: Iterable[float]) -> str:
-    return " or ".join(f"{limit:g} s" for limit in sorted(limits))
+    return ", ".join([f"{usual:g} s", *others])
 
 
 def _scores(
@@ -320,7 +301,7 @@ def _scores(
             _cell(v, form, bold=bool(v and ours) and float(np.median(v)) == top)
             for v, ours, top in zip(values[name], values[OURS], best, strict=True)
         ]
-        ends = [runs.all(seed) for seed in runs.seeds]
+        ends = [_everything(one) for one in runs.longest]
         paid = np.median([len(X) for X in ends])
         end = f"{_cell([score(X) for X in ends], form)} with {paid:.0f}"
         rows.append(
@@ -331,12 +312,8 @@ def _scores(
 
 
 def _by_seed(runs: Runs, mark: int, score: Score) -> list[float]:
-    paid = [runs.paid(seed, mark) for seed in runs.seeds]
-    return (
-        []
-        if any(X is None for X in paid)
-        else [score(X) for X in paid if X is not None]
-    )
+    paid = [X for seed in runs.seeds if (X := runs.paid(seed, mark)) is not None]
+    return [score(X) for X in paid] if len(paid) == len(runs.seeds) else []
 
 
 def _cell(values: Sequence[float], form: str, *, bold: bool = False) -> str:
@@ -350,46 +327,36 @@ def _cell(values: Sequence[float], form: str, *, bold: bool = False) -> str:
 def _matches(methods: Mapping[str, Runs], measure: Yardstick) -> list[str]:
     """Count what others pay for as much as MAP's longest search has measured."""
     searches = [max(runs.items())[1] for runs in methods[OURS].seeds.values()]
-    wanted = float(
-        np.median([measure.volume(np.array(e["measured"])) for e in searches])
-    )
-    paid = np.median([len(e["measured"]) for e in searches])
-    cells = [f"{paid:.0f}", f"{wanted:.3f}"]
+    reached = [measure.volume(np.array(e["measured"])) for e in searches]
+    wanted = float(np.median(reached))
+    cells = [f"{np.median([_measured(e) for e in searches]):.0f}", f"{wanted:.3f}"]
     for name in NAMES:
-        if name in FITTED:
-            continue
-        cells.append(
-            _reached(methods[name], measure, wanted) if name in methods else ""
-        )
+        if name not in FITTED:
+            known = name in methods
+            cells.append(_reached(methods[name], measure, wanted) if known else "")
     return cells
 
 
 def _reached(runs: Runs, measure: Yardstick, wanted: float) -> str:
-    numbers, most = [], []
-    anew = any(len(by_budget) > 1 for by_budget in runs.seeds.values())
-    for seed, by_budget in runs.seeds.items():
-        most.append(max(len(e["measured"]) for e in by_budget.values()))
-        numbers.append(_first(runs, seed, measure, wanted))
+    numbers = [_first(of, measure, wanted) for of in runs.seeds.values()]
     middle = float(np.median(numbers))
     if not np.isfinite(middle):
-        return f"> {np.median(most):.0f}"
+        return f"> {np.median([_measured(one) for one in runs.longest]):.0f}"
+    anew = any(len(by_budget) > 1 for by_budget in runs.seeds.values())
     return f"≤ {middle:.0f}" if anew else f"{middle:.0f}"
 
 
-def _first(runs: Runs, seed: int, measure: Yardstick, wanted: float) -> float:
-    by_budget = runs.seeds[seed]
+def _first(by_budget: Mapping[int, Entry], measure: Yardstick, wanted: float) -> float:
+    def is_enough(merges: Sequence[Sequence[float]]) -> bool:
+        return measure.volume(np.array(merges)) >= wanted
+
     if len(by_budget) > 1:  # a search of its own for each mark
-        for mark in sorted(by_budget):
-            if measure.volume(np.array(by_budget[mark]["measured"])) >= wanted:
-                return mark
-        return np.inf
+        searches = sorted(by_budget.items())
+        marks = (mark for mark, e in searches if is_enough(e["measured"]))
+        return next(marks, np.inf)
     [e] = by_budget.values()
-    X = np.array(e["measured"])
-    if measure.volume(X) < wanted:
-        return np.inf
-    low, high = 0, len(X)  # more merges never have less
-    while high - low > 1:
-        middle = (low + high) // 2
-        reached = measure.volume(X[:middle]) >= wanted
-        low, high = (low, middle) if reached else (middle, high)
-    return high
+    merges = e["measured"]
+    sizes = range(1, len(merges) + 1)
+    # More merges never have less.
+    place = bisect.bisect_left(sizes, True, key=lambda n: is_enough(merges[:n]))
+    return sizes[place] if place < len(sizes) else np.inf

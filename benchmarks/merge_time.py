@@ -1,6 +1,6 @@
 """How long writing a merge takes, beside measuring 8,192 tokens with it.
 
-    python benchmarks/merge_time.py [--layers 30] [--size 135m|1b] [--device cuda]
+    python benchmarks/merge_time.py [--size 135m|1b] [--device cuda]
 
 A random Llama of the shape of SmolLM2-135M, or of a larger one, in bfloat16 with tied
 embeddings, and small noise in place of fine-tunes; one thread, or a GPU. For each
@@ -22,7 +22,8 @@ from functools import partial
 import torch
 from mergekit import merge_methods
 from mergekit.merge_methods.base import TensorGroup
-from transformers import LlamaConfig, LlamaForCausalLM
+from random_family import SIZES, Size, random_model
+from transformers import LlamaForCausalLM
 
 from mergekit_map.merging.in_memory import ResidentMerge
 from mergekit_map.merging.methods import recordable_method, recording
@@ -33,11 +34,6 @@ from mergekit_map.tasks.memory import keep_freed_memory
 
 METHODS = ("task_arithmetic", "ties", "dare_linear", "dare_ties")
 TOKENS, BLOCK = 8192, 1024
-# Hidden, inner, layers, heads, heads of keys, vocabulary
-SHAPES = {
-    "135m": (576, 1536, 30, 9, 3, 49152),
-    "1b": (2048, 8192, 16, 32, 8, 32000),
-}
 SHARED = {"normalize": False, "lambda": 1.0, "rescale": True, "int8_mask": False}
 HEAD = (
     "| method | models | write, s | copy, s | 8,192 tokens, s | write / tokens | bits |"
@@ -47,24 +43,23 @@ HEAD = (
 def main() -> None:
     """Print a row for each method and number of models."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, help="fewer than the shape has")
-    parser.add_argument("--size", choices=SHAPES, default="135m")
+    parser.add_argument("--size", choices=SIZES, default="135m")
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     torch.set_default_device(arguments.device)
     torch.set_num_threads(1)
     torch.set_grad_enabled(mode=False)
     keep_freed_memory()
-    measuring = 0.0
+    measuring, size = 0.0, SIZES[arguments.size]
     print(f"{HEAD}\n| --- | ---: | ---: | ---: | ---: | ---: | --- |")
     for method in METHODS:
         for n in (2, 4):
-            model = random_model(arguments.size, arguments.layers)
-            merge = recorded(model, method, n, arguments.size)
+            model = random_model(size)
+            merge = recorded(model, method, n, size)
             coefficients = {f"m{i}": 0.3 + 0.1 * i for i in range(n)}
             writes, copies = times(merge, coefficients)
             measuring = measuring or seconds(partial(measure, model))
-            same = is_stock(model, method, coefficients, arguments.size)
+            same = is_stock(model, method, coefficients, size)
             print(
                 f"| {method} | {n} | {writes:.3f} | {copies:.3f} | {measuring:.1f} "
                 f"| {writes / measuring:.1%} | {'the same' if same else 'OTHERS'} |",
@@ -82,28 +77,11 @@ def times(merge: ResidentMerge, coefficients: dict[str, float]) -> tuple[float, 
     return statistics.median(writes), statistics.median(copies)
 
 
-def random_model(size: str, layers: int | None) -> LlamaForCausalLM:
-    """Build a Llama of some shape."""
-    torch.manual_seed(0)
-    hidden, inner, all_layers, heads, of_keys, vocabulary = SHAPES[size]
-    config = LlamaConfig(
-        hidden_size=hidden,
-        intermediate_size=inner,
-        num_hidden_layers=layers or all_layers,
-        num_attention_heads=heads,
-        num_key_value_heads=of_keys,
-        vocab_size=vocabulary,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-    )
-    return LlamaForCausalLM(config).bfloat16().eval()
-
-
-def groups(n: int, size: str, layers: int) -> Iterator[TensorGroup]:
+def groups(n: int, size: Size) -> Iterator[TensorGroup]:
     """Draw the tensors of base and fine-tunes, the same ones each time."""
     names = [f"m{i}" for i in range(n)]
     noise = torch.Generator(torch.get_default_device()).manual_seed(n)
-    for name, base in random_model(size, layers).named_parameters():
+    for name, base in random_model(size).named_parameters():
         tuned = [
             base + (torch.randn(base.shape, generator=noise) * 1e-3).bfloat16()
             for _ in names
@@ -113,7 +91,7 @@ def groups(n: int, size: str, layers: int) -> Iterator[TensorGroup]:
         )
 
 
-def recorded(model: LlamaForCausalLM, method: str, n: int, size: str) -> ResidentMerge:
+def recorded(model: LlamaForCausalLM, method: str, n: int, size: Size) -> ResidentMerge:
     """Record a merge of tensors that never were on a disk."""
     names = [f"m{i}" for i in range(n)]
     each = {"weight": dict.fromkeys(names, 0.5), "density": dict.fromkeys(names, 0.5)}
@@ -121,7 +99,7 @@ def recorded(model: LlamaForCausalLM, method: str, n: int, size: str) -> Residen
     replays: dict[str, Replay] = {}
     torch.manual_seed(1)
     with recording(replays.__setitem__):
-        for group in groups(n, size, len(model.model.layers)):
+        for group in groups(n, size):
             twin.merge_group(group, **SHARED, **each)
     zero = {(tensor, name): 0.0 for tensor in replays for name in names}
     slopes = {name: {(tensor, name): 1.0 for tensor in replays} for name in names}
@@ -129,7 +107,7 @@ def recorded(model: LlamaForCausalLM, method: str, n: int, size: str) -> Residen
 
 
 def is_stock(
-    model: LlamaForCausalLM, method: str, coefficients: dict[str, float], size: str
+    model: LlamaForCausalLM, method: str, coefficients: dict[str, float], size: Size
 ) -> bool:
     """Compare the tensors of the model with those of stock mergekit, bit by bit."""
     stock = merge_methods.get(method)
@@ -137,7 +115,7 @@ def is_stock(
     found = dict(model.named_parameters())
     torch.manual_seed(1)
     same = []
-    for group in groups(len(coefficients), size, len(model.model.layers)):
+    for group in groups(len(coefficients), size):
         merged = stock.merge_group(
             group, **SHARED, weight=coefficients, density=density
         )

@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import transformers
-from laboratory.family import KINDS, MANIFEST, Family, load
+from laboratory.family import MANIFEST, Family, load
 from paper.fresh import fresh
-from paper.kept import Made, Result, keep
+from paper.kept import Result, keep
 from paper.pairs import table7
 from paper.preferences import table4
-from paper.runs import Runs, Unfit
+from paper.runs import KIND, Runs, Unfit
 from paper.win_rates import table2, table3
 
 NAMES: dict[str, Callable[[Runs], Result]] = {
@@ -41,44 +41,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for family in _families(asked.families, asked.size, asked.family):
         for name in asked.names or NAMES:
             try:
-                print(
-                    f"{family.name}-{family.size} {name}: {make(name, family, asked)}"
-                )
+                made = str(make(name, family, asked))
             except Unfit as reason:
-                print(f"{family.name}-{family.size} {name}: left out, {reason}")
+                made = f"left out, {reason}"
+            print(f"{family.name}-{family.size} {name}: {made}")
 
 
 def make(name: str, family: Family, asked: argparse.Namespace) -> Path:
     """Make one table of a family, and keep it."""
-    usual = family.tasks[0].kind
-    kind = asked.kind or usual
-    folder = f"{family.name}-{family.size}" + ("" if kind == usual else f"-{kind}")
-    work = asked.work / folder
-    runs = Runs(family, work, kind, asked.share, asked.tokens, asked.models)
+    folder = f"{family.name}-{family.size}"
+    runs = Runs(family, asked.work / folder, asked.share, asked.tokens, asked.models)
     if len(runs.models) < 2:
-        raise Unfit(f"it has no two models with a task of kind {kind!r}")
+        raise Unfit(f"it has no two models with a task of kind {KIND!r}")
     result = NAMES[name](runs)
-    made = Made(
-        name=name,
-        folder=folder,
-        family=family.name,
-        size=family.size,
-        kind=kind,
-        parameters=family.parameters,
-        options=_options(family, asked),
-        share=asked.share,
-        tokens=asked.tokens,
-        seed=family.seed,
-        digest=family.digest,
-        seconds=sum(runs.spent),
-    )
+    made = {
+        "name": name,
+        "folder": folder,
+        "family": family.name,
+        "size": family.size,
+        "parameters": family.parameters,
+        "options": _options(family, asked),  # of the command, folders aside
+        "share": asked.share,
+        "tokens": asked.tokens,
+        "seed": family.seed,
+        "digest": family.digest,  # of what its models do
+        "seconds": sum(runs.spent),  # of what was not there yet
+    }
     return keep(result, made, asked.out)
 
 
 def _options(family: Family, asked: argparse.Namespace) -> list[str]:
     """Give what of the command decides what is made."""
     options = ["--size", family.size, "--family", family.name]
-    for option in ("kind", "share", "tokens", "models"):
+    for option in ("share", "tokens", "models"):
         value = getattr(asked, option)
         if value != _parser().get_default(option):
             options += [f"--{option}", f"{value}"]
@@ -102,7 +97,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--families", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--size", required=True)
     parser.add_argument("--family", help="one of them; all by default")
-    parser.add_argument("--kind", choices=KINDS, help="of the tasks")
     parser.add_argument(
         "--share", type=float, default=1.0, help="of the paper's budgets of others"
     )

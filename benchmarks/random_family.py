@@ -26,22 +26,23 @@ class Size:
     inner: int
     layers: int
     heads: int
+    key_heads: int
     vocabulary: int
-    positions: int = 2048
+    tied: bool = False  # embeddings
 
 
 SIZES = {
-    "tiny": Size(64, 128, 2, 4, 512),
-    "10m": Size(256, 768, 8, 4, 8192),
-    "30m": Size(512, 1408, 8, 8, 8192),
-    "100m": Size(768, 2048, 12, 12, 8192),
+    "tiny": Size(64, 128, 2, 4, 1, 512),
+    "10m": Size(256, 768, 8, 4, 1, 8192),
+    "30m": Size(512, 1408, 8, 8, 2, 8192),
+    "100m": Size(768, 2048, 12, 12, 3, 8192),
+    "135m": Size(576, 1536, 30, 9, 3, 49152, tied=True),
+    "1b": Size(2048, 8192, 16, 32, 8, 32000, tied=True),
 }
 NAMES = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 
 
-def build_family(
-    folder: Path, size: Size, n_models: int = 2, *, n_words: int = 2048
-) -> None:
+def build_family(folder: Path, size: Size, n_models: int, n_words: int) -> None:
     """Save a base and fine-tunes: the base and noise; with a text for each of them."""
     folder.mkdir(parents=True, exist_ok=True)
     for index in range(n_models):
@@ -66,10 +67,10 @@ def random_model(size: Size) -> transformers.PreTrainedModel:
         intermediate_size=size.inner,
         num_hidden_layers=size.layers,
         num_attention_heads=size.heads,
-        num_key_value_heads=max(size.heads // 4, 1),
+        num_key_value_heads=size.key_heads,
         vocab_size=size.vocabulary,
-        max_position_embeddings=size.positions,
-        tie_word_embeddings=False,
+        max_position_embeddings=2048,
+        tie_word_embeddings=size.tied,
         bos_token_id=1,
         eos_token_id=2,
         pad_token_id=None,

@@ -206,7 +206,7 @@ def prepare(folder: Path, point: Point) -> Path:
     shape = families.SIZES[point.size]
     count = max(point.models, 1 if point.choices else point.tasks)
     n_words = point.tokens + 8
-    families.build_family(folder, shape, count, n_words=n_words)
+    families.build_family(folder, shape, count, n_words)
     tasks: dict[str, Any] = {}
     for name in families.NAMES[: point.tasks]:
         text = {"perplexity": {"file": str(folder / f"{name}.txt")}}

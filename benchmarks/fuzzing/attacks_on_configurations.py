@@ -101,7 +101,7 @@ def _as_said(outcome: Outcome) -> Outcome:
 # ---- files that are no configurations
 
 # What a cut configuration may be; with its bytes twice it has each key twice.
-_MAY_BE = {"with a byte order mark", "without its end", "cut at a third"}
+_MAY_BE = {"with a byte order mark", "without its end"}
 _FILES: dict[str, Change] = {
     **{
         way: change for way, change in {**BYTES, **PLACES}.items() if way not in _MAY_BE

@@ -95,8 +95,6 @@ def _whole(
         yield Damage(f"{file} is {way}", file, change, (), harmless, **more)
 
 
-# --- headers of tensors ---------------------------------------------------------------
-
 _ENTRY: dict[str, list[Any]] = {
     "data_offsets": [
         *([-8, N - 8], [N, 0], [0, 2**63], [2**62, 2**62 + N], [0, INF], [NAN, N]),
@@ -156,7 +154,10 @@ def _headers() -> Iterator[Damage]:
     for n in _LENGTHS:
         change = of_bytes(lambda d, n=n: n.to_bytes(8, "little") + d[8:])
         yield Damage(f"a header of {n} bytes", WEIGHTS, change, (WEIGHTS,))
-    yield from _whole(WEIGHTS, WEIGHTS)
+    for way, change in BYTES.items():
+        yield Damage(f"weights {way}", WEIGHTS, change, (WEIGHTS,))
+    for way, change in PLACES.items():
+        yield Damage(f"{WEIGHTS} is {way}", WEIGHTS, change)
 
 
 def _with_header(make: Callable[[bytes], bytes]) -> Change:
@@ -166,8 +167,6 @@ def _with_header(make: Callable[[bytes], bytes]) -> Change:
 
     return change
 
-
-# --- tensors --------------------------------------------------------------------------
 
 _EMBEDDINGS = "model.embed_tokens.weight"
 _TENSORS: dict[str, Callable[[Tensors], Any]] = {
@@ -222,8 +221,6 @@ def _hole(path: Path) -> None:
     last["data_offsets"] = [end + 8 for end in last["data_offsets"]]
     write_tensors(path, header, data + b"\0" * 8)
 
-
-# --- indices --------------------------------------------------------------------------
 
 PART = "part-1.safetensors"
 _PARTS: list[Any] = [
@@ -285,8 +282,6 @@ def _misplace(folder: Path) -> None:
     (folder / INDEX).write_text(json.dumps({"weight_map": places}))
 
 
-# --- configurations and tokenizers ----------------------------------------------------
-
 _SIZES = (
     *("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size"),
     *("vocab_size", "num_key_value_heads", "head_dim"),
@@ -314,8 +309,6 @@ def _tokenizers() -> Iterator[Damage]:
     yield from _whole("tokenizer.json", "tokenizer.json", models=("base",))
     yield from _whole("tokenizer_config.json", harmless=True)
 
-
-# --- adapters -------------------------------------------------------------------------
 
 _SETTINGS: dict[str, list[Any]] = {
     "r": _VALUES,
@@ -377,8 +370,6 @@ def _adapters() -> Iterator[Damage]:
     yield Damage("weights that are a pickle", "", pickled, ("pickled",), models=alone)
 
 
-# --- code -----------------------------------------------------------------------------
-
 _PICKLE = pickle.dumps({"weight": Evil(EVIL)})
 _CODE: list[tuple[str, str, Any]] = [
     ("config.json", "AutoConfig", "modeling_x.Config"),
@@ -417,8 +408,6 @@ def _with_code(file: str, more: dict[str, Any], folder: Path) -> None:
     (folder / "modeling_x.py").write_text(EVIL)
     bent(lambda c: c.update(more))(folder / file)
 
-
-# --- folders --------------------------------------------------------------------------
 
 _FOLDERS: dict[str, Change] = {
     "a file": lambda p: (shutil.rmtree(p), p.write_text("x")),

@@ -33,7 +33,6 @@ from evil_folders import (
 )
 from evil_folders import card as evil_card
 from evil_folders import notebook as evil_notebook
-from sending import VECTORS
 
 # N is the number of the place, X an address that nobody answers.
 MARKUP = {
@@ -91,7 +90,7 @@ def attacks(seed: int) -> Iterator[Attack]:
                     functools.partial(_holds, page, name, place),
                 )
     for number, page in enumerate(READY):
-        for name, script in VECTORS.items():
+        for name, script in page_judge.VECTORS.items():
             attempt = functools.partial(_sends, page, script, 1000 * number)
             yield Attack(f"{page}: send by {name}", attempt)
 
@@ -185,6 +184,6 @@ _KEPT = tempfile.TemporaryDirectory(prefix="strings-kept-")
 
 def _sends(page: str, script: str, number: int, folder: Path) -> str:
     del folder
-    number += 1 + list(VECTORS.values()).index(script)
+    number += 1 + list(page_judge.VECTORS.values()).index(script)
     told = JUDGE.submit(page_judge.send, _harmless(page), READY[page], script, number)
     return "; ".join(told.result())

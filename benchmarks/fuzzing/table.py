@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,17 +35,24 @@ _ROUTE = re.compile(r"/(?:[\w.+-]+/)+")  # to a file of this machine
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("classes", nargs="*", metavar="CLASS")
+    parser.add_argument("classes", nargs="*", metavar="CLASS", default=classes())
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--most", type=int, help="of each class, drawn by the seed")
     parser.add_argument("--keep", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="attacks-home-") as home:
-        _apart(home)
-        _all(arguments)
+        apart(home)
+        for name in arguments.classes:
+            found = tried(name, arguments.seed, arguments.most)
+            print(f"{name}: {found['tried']} tried, {len(found['failed'])} failed")
+            if arguments.keep:
+                text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+                (RESULTS / f"{name}.json").write_text(text)
+    if arguments.keep:
+        (RESULTS / "table.md").write_text(table())
 
 
-def _apart(home: str) -> None:
+def apart(home: str) -> None:
     """Ask nothing of the Hub, and keep what is kept apart from the user's."""
     offline = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
     # Read by the libraries when they are imported.
@@ -52,17 +60,6 @@ def _apart(home: str) -> None:
     os.environ["MERGEKIT_MAP_HOME"] = home
     sys.path.insert(0, str(HERE.parents[1] / "tests"))  # shared with them
     warm()
-
-
-def _all(arguments: argparse.Namespace) -> None:
-    for name in arguments.classes or classes():
-        found = tried(name, arguments.seed, arguments.most)
-        print(f"{name}: {found['tried']} tried, {len(found['failed'])} failed")
-        if arguments.keep:
-            path = RESULTS / f"{name}.json"
-            path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    if arguments.keep:
-        (RESULTS / "table.md").write_text(table())
 
 
 def classes() -> list[str]:
@@ -82,19 +79,13 @@ def tried(name: str, seed: int, most: int | None) -> dict[str, Any]:
         attacks = list(draw(attacks, random.Random(seed)))[:most]
     began = time.monotonic()
     failed, impossible = failures(attacks)
-    for why in sorted(set(impossible.values())):
-        print(
-            f"  {len(impossible)} of {len(attacks)} not tried: {why}", file=sys.stderr
-        )
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=HERE,
-        check=True,
-        capture_output=True,
-        text=True,
+    for why, count in Counter(impossible).items():
+        print(f"  {count} of {len(attacks)} not tried: {why}", file=sys.stderr)
+    commit = subprocess.check_output(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, text=True
     )
     return {
-        "commit": commit.stdout.strip(),
+        "commit": commit.strip(),
         "date": datetime.now(UTC).date().isoformat(),
         "seed": seed,
         "seconds": round(time.monotonic() - began),
@@ -104,27 +95,23 @@ def tried(name: str, seed: int, most: int | None) -> dict[str, Any]:
     }
 
 
-def failures(attacks: Iterable[Attack]) -> tuple[dict[str, str], dict[str, str]]:
-    """Try attacks; gives those that failed, and those that are not possible here."""
-    failed, impossible = {}, {}
+def failures(attacks: Iterable[Attack]) -> tuple[dict[str, str], list[str]]:
+    """Try attacks; gives those that failed, and why others are not possible here."""
+    failed, impossible = {}, []
     for attack in attacks:
+        scratch = tempfile.TemporaryDirectory(
+            prefix="attack-", ignore_cleanup_errors=True
+        )
         try:
-            problem = attempt(attack)
+            with scratch as folder:
+                problem = attack.attempt(Path(folder))
         except Impossible as why:
-            impossible[attack.name] = str(why)
+            impossible.append(str(why))
             continue
         if problem:
             failed[attack.name] = problem
             print(f"  {attack.name}\n    {problem}", file=sys.stderr, flush=True)
     return failed, impossible
-
-
-def attempt(attack: Attack) -> str:
-    """Try an attack in a folder of its own."""
-    with tempfile.TemporaryDirectory(
-        prefix="attack-", ignore_cleanup_errors=True
-    ) as folder:
-        return attack.attempt(Path(folder))
 
 
 def table() -> str:
@@ -136,9 +123,8 @@ def table() -> str:
     for path in sorted(RESULTS.glob("*.json")):
         found = json.loads(path.read_text())
         rows.append(
-            f"| {path.stem.replace('_', ' ')} | {found.get('there', '')} | "
-            f"{found['tried']} | {len(found['failed'])} | "
-            f"{found['commit']}, {found['date']} |"
+            f"| {path.stem.replace('_', ' ')} | {found['there']} | {found['tried']} | "
+            f"{len(found['failed'])} | {found['commit']}, {found['date']} |"
         )
     return "\n".join(rows) + "\n"
 

@@ -21,14 +21,118 @@ A model that is finished is not trained again; same machine, same seed, same byt
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import copy
+import dataclasses
+import itertools
+import json
+import platform
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import click
+import numpy as np
+import torch
 import transformers
-from family import Family, load
-from sizes import SIZES
-from text_family import PLANS, build_text_family
+from domains import Sources, read_domain
+from family import MANIFEST, Family, Model, configuration, load, read
+from measuring import measure
+from peft import PeftModel
+from text_models import adapted, new_adapter, precision, save, train
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from mergekit_map.demo.corpus import Split, interleaved_passages
+from mergekit_map.demo.tasks import write_documents
+from mergekit_map.demo.training import (
+    ModelSizes,
+    Schedule,
+    TokenArray,
+    join_documents,
+    new_model,
+    train_tokenizer,
+)
+
+_SEED = 0
+_TOKENIZER_CHARACTERS = 400_000  # of each domain
+_HELD_OUT_CHARACTERS = 200_000  # at most, of each text to measure on
+
+_LANGUAGES = (
+    *("german", "french", "russian", "spanish"),
+    *("polish", "turkish", "italian", "ukrainian"),
+)
+_COMPUTED = ("arithmetic", "logic")  # what has to be computed takes more steps
+_LONGER = 2
+
+_MIXED = ("german", "arithmetic", "python", "c", "logic", "english")
+_SMALLEST_GAIN = 0.02  # nats per token of its own text
+_LARGEST_RATIO = 0.1  # of the 1-norms of a task vector and the base
+
+
+@dataclass(frozen=True)
+class Size:
+    """Everything that decides how large a family is, and how long it trains."""
+
+    model: ModelSizes
+    base: Schedule
+    fine_tune: Schedule
+    adapter: Schedule
+    characters: int  # of each domain, about
+    largest_operand: int = 49  # of arithmetic
+    measured_tokens: int = 4096  # of each text
+    rank: int = 8  # of the adapters
+    # Times the steps of an adapter of what has to be computed; else they are two.
+    longer_adapters: int = 2
+
+
+SIZES = {
+    "demo": Size(  # 0.3 M parameters
+        ModelSizes(1024, 64, 176, 3, 4, positions=128),
+        base=Schedule(300, 8e-3, 0.03, batch=16),
+        fine_tune=Schedule(40, 5e-4, 2e-3, batch=16),
+        adapter=Schedule(40, 5e-4, 1e-2, batch=16),
+        characters=1_000_000,
+    ),
+    "5m": Size(
+        ModelSizes(4096, 192, 768, 6, 4, positions=128),
+        base=Schedule(500, 8e-3, 0.03, batch=16),
+        fine_tune=Schedule(30, 1.5e-3, 6e-3, batch=16),
+        adapter=Schedule(30, 5e-4, 1e-2, batch=16),
+        characters=1_500_000,
+    ),
+    "20m": Size(
+        ModelSizes(8192, 384, 1024, 8, 6, positions=256),
+        base=Schedule(300, 8e-3, 0.03, batch=8),
+        fine_tune=Schedule(20, 1.5e-3, 7e-3, batch=8),
+        adapter=Schedule(40, 5e-4, 1e-2, batch=8),
+        characters=2_000_000,
+        longer_adapters=1,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a family is made of: a fine-tune for each domain."""
+
+    domains: tuple[str, ...]
+    adapters_of: str | None = None  # the family whose base they adapt
+
+
+PLANS = {
+    "languages": Plan(_LANGUAGES),
+    "mixed": Plan(_MIXED),
+    "lora": Plan(_MIXED, adapters_of="mixed"),
+}
+
+
+@dataclass(frozen=True)
+class _Texts:
+    size: Size
+    domains: Mapping[str, Split]
+    tokenizer: PreTrainedTokenizerFast
+    streams: Mapping[str, TokenArray]
 
 
 def main() -> None:
@@ -44,24 +148,179 @@ def main() -> None:
     transformers.utils.logging.set_verbosity_error()
     root = arguments.folder.expanduser().resolve()
     manpages = arguments.manpages or [Path("/usr/share/man")]
-    size = SIZES[arguments.size]
-    show(
-        load(build_text_family(arguments.family, root, arguments.size, size, manpages))
-    )
+    print(build(arguments.family, root, arguments.size, manpages))
 
 
-def show(family: Family) -> None:
-    """Print what the models of a family do."""
-    facts: Mapping[str, Mapping[str, object]] = family.facts
-    click.echo(f"{family.name}-{family.size}: {family.parameters:,} parameters")
+def build(name: str, root: Path, size_name: str, manpages: Sequence[Path]) -> Path:
+    """Train what is missing of a family, write its manifest last, give its folder."""
+    plan, size = PLANS[name], SIZES[size_name]
+    folder, adapters = root / f"{name}-{size_name}", plan.adapters_of is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    if plan.adapters_of and not (folder / "base").exists():
+        other = root / f"{plan.adapters_of}-{size_name}"
+        _train_base(other, _read_texts(other, PLANS[plan.adapters_of], size, manpages))
+        shutil.copytree(other / "base", folder / "base.unfinished", dirs_exist_ok=True)
+        (folder / "base.unfinished").replace(folder / "base")
+    schedules = json.loads(json.dumps(dataclasses.asdict(size)))  # lists, as JSON has
+    if (folder / MANIFEST).exists():
+        if load(folder).facts["schedules"] != schedules:
+            raise SystemExit(f"{folder} was trained by other sizes; delete it")
+        return folder
+    texts = _read_texts(folder, plan, size, manpages)
+    tasks = _write_evaluation(folder, texts)
+    base = _train_base(folder, texts)
+    for domain in plan.domains:
+        _tune(folder, domain, base, texts, adapter=adapters)
+    facts = {
+        "family": name,
+        "size": size_name,
+        "parameters": base.num_parameters(),
+        "seed": _SEED,
+        "base": "base",
+        "models": [
+            {"name": domain, "path": domain, "adapter": adapters}
+            for domain in plan.domains
+        ],
+        "tasks": tasks,
+        "schedules": schedules,
+    }
+    facts |= _describe(folder, facts)
+    _check(folder, facts)
+    unfinished = folder / f"{MANIFEST}.unfinished"
+    unfinished.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    unfinished.replace(folder / MANIFEST)
+    return folder
+
+
+def _read_texts(
+    folder: Path, plan: Plan, size: Size, manpages: Sequence[Path]
+) -> _Texts:
+    sources = Sources(tuple(manpages), size.characters, size.largest_operand)
+    domains = {name: read_domain(name, sources).text for name in plan.domains}
+    if (folder / "base").exists():
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "base")
+    else:
+        texts = [part for one in domains.values() for part in _first(one.train)]
+        tokenizer = train_tokenizer(texts, size.model)
+    streams = {
+        name: join_documents(tokenizer, domain.train)
+        for name, domain in domains.items()
+    }
+    return _Texts(size, domains, tokenizer, streams)
+
+
+def _first(documents: Sequence[str]) -> list[str]:
+    """Give as many documents as the tokenizer learns from."""
+    ends = itertools.accumulate(map(len, documents))
+    starts = (end - len(text) for text, end in zip(documents, ends, strict=True))
+    return documents[: sum(start < _TOKENIZER_CHARACTERS for start in starts)]
+
+
+def _write_evaluation(folder: Path, texts: _Texts) -> list[dict[str, Any]]:
+    """Write the held-out texts; returns a task for each as ``family.json`` has it."""
+    for name, domain in texts.domains.items():
+        passages = interleaved_passages(domain.held_out, _HELD_OUT_CHARACTERS)
+        write_documents(folder / f"{name}.jsonl", passages)
+    size = texts.size
+    block = {"max_tokens": size.measured_tokens, "block": size.model.positions}
+    return [
+        {
+            "name": f"{name}_loss",
+            "model": name,
+            "kind": "loss",
+            "task": {"perplexity": {"file": f"{name}.jsonl"}, **block},
+        }
+        for name in texts.domains
+    ]
+
+
+def _train_base(folder: Path, texts: _Texts) -> LlamaForCausalLM:
+    if not (folder / "base").exists():
+        model = new_model(_SEED, texts.tokenizer, texts.size.model)
+        train("base", model, texts.streams, texts.size.base)
+        with tempfile.TemporaryDirectory() as scratch:
+            texts.tokenizer.save_pretrained(scratch)
+            save(folder / "base", model, sorted(Path(scratch).iterdir()))
+    return LlamaForCausalLM.from_pretrained(folder / "base", dtype="float32")
+
+
+def _tune(
+    folder: Path, domain: str, base: LlamaForCausalLM, texts: _Texts, *, adapter: bool
+) -> None:
+    if (folder / domain).exists():
+        return
+    size = texts.size
+    schedule = size.adapter if adapter else size.fine_tune
+    if domain in _COMPUTED:
+        times = size.longer_adapters if adapter else _LONGER
+        schedule = dataclasses.replace(schedule, steps=times * schedule.steps)
+    model = new_adapter(base, size.rank) if adapter else copy.deepcopy(base)
+    trained = adapted(model) if adapter else model
+    train(domain, trained, {domain: texts.streams[domain]}, schedule)
+    save(folder / domain, model, sorted((folder / "base").glob("tokenizer*")))
+
+
+def _describe(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Measure base and fine-tunes.
+
+    ``losses`` has a row for the base, each fine-tune, the mean of all and the sum of
+    all task vectors.
+    """
+    family = read(folder, facts)
     names = [model.name for model in family.models]
-    click.echo(f"{'losses':>10}" + "".join(f"{name[:8]:>9}" for name in names))
-    for name, losses in facts["losses"].items():
-        ratio = facts["norm_ratios"].get(name)
-        shown = "" if ratio is None else f"   ratio {ratio:.1%}"
-        click.echo(f"{name:>10}" + "".join(f"{x:9.3f}" for x in losses) + shown)
-    total = sum(family.facts["seconds"].values())
-    click.echo(f"trained for {total / 60:.1f} minutes")
+    n, rows = len(names), ("base", *names, "mean", "sum")
+    X = np.vstack([np.zeros(n), np.eye(n), np.full(n, 1 / n), np.ones(n)])
+    losses = measure(configuration(family, names, "loss"), X)
+    ratios = _norm_ratios(family)
+    return {
+        "norm_ratios": {name: round(ratio, 5) for name, ratio in ratios.items()},
+        "losses": dict(zip(rows, losses.round(4).tolist(), strict=True)),
+        "precision": precision(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def _check(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Refuse a family whose fine-tunes do not gain, or go far; say all at once."""
+    losses, ratios = facts["losses"], facts["norm_ratios"]
+    wrong = [
+        f"{name} gains {gain:.3f} nats on its own text, less than {_SMALLEST_GAIN}"
+        for own, name in enumerate(ratios)
+        if (gain := losses["base"][own] - losses[name][own]) < _SMALLEST_GAIN
+    ]
+    wrong += [
+        f"the task vector of {name} has {ratio:.1%} of the base's 1-norm, more "
+        f"than {_LARGEST_RATIO:.0%}"
+        for name, ratio in ratios.items()
+        if ratio > _LARGEST_RATIO
+    ]
+    if wrong:
+        raise SystemExit(
+            f"the fine-tunes in {folder} are of no use: {'; '.join(wrong)}; change "
+            "their schedule, and delete these models"
+        )
+
+
+def _norm_ratios(family: Family) -> dict[str, float]:
+    base = LlamaForCausalLM.from_pretrained(family.base, dtype="float32").state_dict()
+    norm = sum(float(tensor.abs().sum()) for tensor in base.values())
+    ratios = {}
+    for model in family.models:
+        tuned = _weights(family, model)
+        moved = sum(float((tuned[k] - base[k]).abs().sum()) for k in base)
+        ratios[model.name] = moved / norm
+    return ratios
+
+
+def _weights(family: Family, model: Model) -> dict[str, torch.Tensor]:
+    path = family.base if model.adapter else model.path
+    whole = LlamaForCausalLM.from_pretrained(path, dtype="float32")
+    if model.adapter:
+        whole = PeftModel.from_pretrained(whole, model.path).merge_and_unload()
+    return dict(whole.state_dict())
 
 
 if __name__ == "__main__":

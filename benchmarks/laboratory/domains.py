@@ -1,21 +1,23 @@
 """The texts that the families learn, from what any Debian or Python carries.
 
 A language is its manual pages, and what the message catalogues of programs add where
-those are few. C is the headers that PyTorch and Python ship.
+those are few. C is the headers that PyTorch and Python ship. Logic is boolean
+expressions and what they are.
 """
 
 from __future__ import annotations
 
 import gettext
+import itertools
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
-from logic import split_expressions, write_facts
 from manual_pages import draw_pages
 
 from mergekit_map.demo.corpus import Corpus, CorpusSizes, Split, read_corpus
@@ -41,6 +43,12 @@ _MESSAGE_CHARACTERS = (40, 400)
 _HEADER_CHARACTERS = (1_000, 60_000)
 
 
+_TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+_OPERANDS = [*((word, True) for word in _TRUE), *((word, False) for word in _FALSE)]
+_HELD_OUT_EXPRESSIONS = 0.2
+Expression: TypeAlias = tuple[str, bool]  # in words, and its value
+
+
 @dataclass(frozen=True)
 class Sources:
     """Where text is to be found, and how much of it is wanted."""
@@ -54,13 +62,12 @@ class Sources:
 class Domain:
     """Text to train on and text held out."""
 
-    name: str
     text: Split
 
 
 def read_domain(name: str, sources: Sources) -> Domain:
     """Read and divide one domain; the same on every call on one machine."""
-    return _READERS[name](sources)
+    return Domain(_READERS[name](sources))
 
 
 def generator(purpose: str) -> np.random.Generator:
@@ -68,7 +75,7 @@ def generator(purpose: str) -> np.random.Generator:
     return np.random.default_rng([_SEED, *purpose.encode()])
 
 
-def _language(name: str, sources: Sources) -> Domain:
+def _language(name: str, sources: Sources) -> Split:
     rng, code = generator(name), LANGUAGES[name]
     folders = [folder / code for folder in sources.manpages]
     documents = draw_pages(rng, folders, sources.characters)
@@ -87,7 +94,7 @@ def _language(name: str, sources: Sources) -> Domain:
             f"{found:,}; install Debian's manpages-{code}, or unpack it with dpkg-deb "
             "-x and name its share/man with --manpages"
         )
-    return Domain(name, _divided(rng, documents))
+    return _divided(rng, documents)
 
 
 def _messages(
@@ -133,25 +140,60 @@ def _python_corpus(sources: Sources) -> Corpus:
     return read_corpus(generator("python"), sizes)
 
 
-def _python(sources: Sources) -> Domain:
-    return Domain("python", _python_corpus(sources).code)
-
-
-def _arithmetic(sources: Sources) -> Domain:
-    return Domain("arithmetic", _python_corpus(sources).math)
-
-
-def _logic(_: Sources) -> Domain:
+def _logic(_: Sources) -> Split:
     rng = generator("logic")
-    train, held_out = split_expressions(rng)
-    text = Split(
-        tuple(write_facts(rng, train, _PAGES, _PAGE_LINES)),
-        tuple(write_facts(rng, held_out, _HELD_OUT_PAGES, _PAGE_LINES)),
+    train, held_out = _split_expressions(rng)
+    return Split(
+        tuple(_write_facts(rng, train, _PAGES, _PAGE_LINES)),
+        tuple(_write_facts(rng, held_out, _HELD_OUT_PAGES, _PAGE_LINES)),
     )
-    return Domain("logic", text)
 
 
-def _c(sources: Sources) -> Domain:
+def _split_expressions(
+    rng: np.random.Generator,
+) -> tuple[list[Expression], list[Expression]]:
+    """Divide all expressions into those to train on and those held out.
+
+    Of those held out as many are true as are false, in turn.
+    """
+    expressions = list(_expressions())
+    chosen = rng.random(len(expressions)) < _HELD_OUT_EXPRESSIONS
+    train = [one for one, held in zip(expressions, chosen, strict=True) if not held]
+    held_out = [expressions[index] for index in rng.permutation(np.flatnonzero(chosen))]
+    true = [one for one in held_out if one[1]]
+    false = [one for one in held_out if not one[1]]
+    return train, list(itertools.chain.from_iterable(zip(true, false, strict=False)))
+
+
+def _write_facts(
+    rng: np.random.Generator, expressions: Sequence[Expression], pages: int, lines: int
+) -> list[str]:
+    """Draw pages of expressions with their values, one per line."""
+    facts = [
+        f"{words} is {'true' if value else 'false'}\n" for words, value in expressions
+    ]
+    drawn = rng.integers(len(facts), size=(pages, lines))
+    return ["".join(facts[index] for index in page) for page in drawn]
+
+
+def _expressions() -> Iterator[Expression]:
+    """Go through all expressions of two to four operands."""
+    pairs = list(_joined(_OPERANDS, _OPERANDS))
+    bracketed = [(f"( {words} )", value) for words, value in pairs]
+    yield from pairs
+    yield from _joined(_OPERANDS, bracketed)
+    yield from _joined(bracketed, _OPERANDS)
+    yield from _joined(bracketed, bracketed)
+
+
+def _joined(
+    lefts: Sequence[Expression], rights: Sequence[Expression]
+) -> Iterator[Expression]:
+    for (left, x), name, (right, y) in itertools.product(lefts, ("and", "or"), rights):
+        yield f"{left} {name} {right}", (x and y) if name == "and" else (x or y)
+
+
+def _c(sources: Sources) -> Split:
     rng = generator("c")
     roots = (Path(torch.__file__).parent, Path(sysconfig.get_paths()["include"]))
     files = [path for root in roots for path in sorted(root.rglob("*.h"))]
@@ -165,7 +207,7 @@ def _c(sources: Sources) -> Domain:
             found += len(text)
         if found >= sources.characters:
             break
-    return Domain("c", _divided(rng, list(documents)))
+    return _divided(rng, list(documents))
 
 
 def _divided(rng: np.random.Generator, documents: Sequence[str]) -> Split:
@@ -178,10 +220,10 @@ def _divided(rng: np.random.Generator, documents: Sequence[str]) -> Split:
     )
 
 
-_READERS: dict[str, Callable[[Sources], Domain]] = {
+_READERS: dict[str, Callable[[Sources], Split]] = {
     **{name: partial(_language, name) for name in LANGUAGES},
-    "python": _python,
-    "arithmetic": _arithmetic,
+    "python": lambda sources: _python_corpus(sources).code,
+    "arithmetic": lambda sources: _python_corpus(sources).math,
     "logic": _logic,
     "c": _c,
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any
 
 import yaml
 
+from mergekit_map.utils.files import write_atomically
+
 MANIFEST = "family.json"
-KINDS = ("loss", "choice", "generated")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Task:
 
     name: str
     model: str
-    kind: str  # one of KINDS
+    kind: str
     block: Mapping[str, Any]
 
 
@@ -59,14 +59,6 @@ class Family:
         lasting = {key: of for key, of in self.facts.items() if key != "seconds"}
         written = json.dumps(lasting, sort_keys=True)
         return hashlib.sha256(written.encode()).hexdigest()[:10]
-
-    def model(self, name: str) -> Model:
-        """Find a model by its name."""
-        return _named(self.models, name)
-
-    def task(self, name: str) -> Task:
-        """Find a task by its name."""
-        return _named(self.tasks, name)
 
     def tasks_of(self, models: Sequence[str], kind: str) -> tuple[Task, ...]:
         """Give the tasks of one kind of some models, in the order of ``models``."""
@@ -119,7 +111,6 @@ def configuration(
     family: Family,
     models: Sequence[str],
     tasks: str | Sequence[str],
-    method: str = "task_arithmetic",
     **search: Any,
 ) -> dict[str, Any]:
     """Give the content of a configuration: some models, measured on some tasks.
@@ -127,19 +118,19 @@ def configuration(
     ``tasks`` names them, or is a kind: then each model has its own task of that kind.
     ``search`` goes into ``map.search`` as it is; the seed is 0 unless it says so.
     """
+    known = {task.name: task for task in family.tasks}
     chosen = (
         family.tasks_of(models, tasks)
         if isinstance(tasks, str)
-        else tuple(family.task(name) for name in tasks)
+        else [known[name] for name in tasks]
     )
     if not chosen:
         raise ValueError(f"{family.name} has no task of kind {tasks!r} for {models}")
+    paths = {model.name: _reference(family, model) for model in family.models}
     return {
-        "merge_method": method,
+        "merge_method": "task_arithmetic",
         "base_model": str(family.base),
-        "models": [
-            {"model": _reference(family, family.model(name))} for name in models
-        ],
+        "models": [{"model": paths[name]} for name in models],
         "dtype": family.facts.get("dtype", "float32"),
         "map": {
             "tasks": {task.name: dict(task.block) for task in chosen},
@@ -151,14 +142,6 @@ def configuration(
 def _reference(family: Family, model: Model) -> str:
     # An adapter alone is not a model to mergekit.
     return f"{family.base}+{model.path}" if model.adapter else str(model.path)
-
-
-def _named(things: Sequence[Any], name: str) -> Any:
-    for thing in things:
-        if thing.name == name:
-            return thing
-    known = ", ".join(thing.name for thing in things)
-    raise KeyError(f"{name!r} is none of {known}")
 
 
 def _placed(folder: Path, task: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,12 +162,9 @@ def _place_data(path: Path) -> None:
     """Let a task of lm-eval name the data beside it by full path."""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     files = content["dataset_kwargs"]["data_files"]
-    placed = {
+    files |= {
         split: str(path.parent / Path(file).name) for split, file in files.items()
     }
-    if placed != files:
-        files.update(placed)
-        unfinished = path.with_suffix(f".{os.getpid()}")
-        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    if text != path.read_text(encoding="utf-8"):
+        write_atomically(path, text)

@@ -2,8 +2,7 @@
 
 No labels: Adam goes down the mean entropy of what the merge predicts, from 0.3 each, on
 a batch of 16 blocks of every text per step. A coefficient is one of a model, or of a
-layer of a model. Every step is a line of the log, with its derivatives, so that a
-descent which was stopped goes on where it was.
+layer of a model.
 
 The entropy of a text is that of the distribution over the next token, in nats, at every
 position that its loss would score. It is averaged over a text, and then over the texts.
@@ -12,11 +11,11 @@ position that its loss would score. It is averaged over a text, and then over th
 from __future__ import annotations
 
 import copy
-import math
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,17 +27,12 @@ from mergekit_map.compare.measured_log import Rivals
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import put
 from mergekit_map.errors import EvaluationError, MergeError
-from mergekit_map.evaluation.evaluator import InMemory
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.space import Coefficient, MergeSpace, build_space
 from mergekit_map.models.files import find_model
-from mergekit_map.results.log import EvaluationLog, evaluation_key
-from mergekit_map.search.measure import matching
-from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.tasks.base import PreparedTask, fingerprint
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import (
     NOT_SCORED,
@@ -46,11 +40,9 @@ from mergekit_map.tasks.perplexity import (
     PerplexityText,
     make_blocks,
 )
-from mergekit_map.types import Differentiate, Measure, Measurement, Metric
+from mergekit_map.utils.files import write_json
 
 STEPS = 30  # of each descent; the authors take 500
-_ENTROPY = "next-token entropy"  # no task can have this name
-_METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit="nats")
 _LAYER = re.compile(r".*?\.\d+\.")  # what the tensors of a layer begin with
 START = 0.3  # of every coefficient, as in AdaMerging's own experiments
 _RATE = 1e-3  # theirs, too, with 500 steps
@@ -63,63 +55,38 @@ _BATCH = 16  # blocks of each text and step, where it has more
 _ROWS = 4  # blocks passed through the model at a time
 
 
-def adapted(rivals: Rivals) -> dict[str, FloatArray]:
-    """Go down the entropy, and measure where that ends; (m,) by name."""
+def adapted(rivals: Rivals, kept: Path) -> dict[str, FloatArray]:
+    """Go down the entropy, and measure where that ends; (m,) by name.
+
+    Where it ends is written to a file, and not computed again.
+    """
     project = rivals.project
-    if not all(isinstance(task, PerplexityText) for task in project.tasks.values()):
+    if not has_base(project.space):
         return {}
-    if project.spec.merge == "disk" or not has_base(project.space):
-        return {}
-    whole = task_arithmetic(project.space)
+    arithmetic = task_arithmetic(project.space)
     trimmed = trimmed_task_vectors(project.space)
     spaces = {
-        "AdaMerging": lambda: whole,
+        "AdaMerging": lambda: arithmetic,
         "AdaMerging++": lambda: trimmed,
-        "AdaMerging, per layer": lambda: per_layer(whole),
+        "AdaMerging, per layer": lambda: per_layer(arithmetic),
         "AdaMerging++, per layer": lambda: per_layer(trimmed),
     }
-    return {name: _adapt(rivals, name, space) for name, space in spaces.items()}
+    return {name: _adapt(rivals, name, make, kept) for name, make in spaces.items()}
 
 
-def _adapt(rivals: Rivals, name: str, make: Callable[[], MergeSpace]) -> FloatArray:
+def _adapt(
+    rivals: Rivals, name: str, make: Callable[[], MergeSpace], kept: Path
+) -> FloatArray:
+    known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     try:
         space = make()
-        merge = _descend(rivals, replace(rivals.project, space=space))
+        if name not in known:
+            known[name] = _descend(replace(rivals.project, space=space))
+            write_json(kept, known)
     except (MergeError, EvaluationError) as error:
         rivals.notice(f"{name} has no numbers: {error}")
         return np.full(len(rivals.project.tasks), np.nan)
-    return np.asarray(rivals.measure_all(name, space, [merge])[0])
-
-
-def _descend(rivals: Rivals, project: Project) -> dict[str, float]:
-    bench = rivals.bench
-    study = replace(
-        project.study(),
-        tasks={_ENTROPY: _METRIC},
-        definitions={_ENTROPY: entropy_fingerprint(project.tasks)[:16]},
-    )
-    with bench.open(project, _merges_with_entropy(project), study) as measure:
-        return minimise_entropy(
-            study, bench.log, lambda c: measure("baseline", [c]), STEPS
-        )
-
-
-@contextmanager
-def _merges_with_entropy(project: Project) -> Iterator[InMemory]:
-    checkpoint = project.spec.search.checkpoint_activations
-    place = project.spec.task_vectors
-    with resident_merge(project.space, project.options, place) as merge:
-        differentiate = differentiation(
-            merge, project.space, checkpoint_activations=checkpoint
-        )
-        measure = prepare_entropy(
-            project.tasks,
-            merge.model,
-            merge.tokenizer,
-            differentiate,
-            lambda: drawn_by(merge.coefficients),
-        )
-        yield InMemory(merge, {_ENTROPY: measure})
+    return np.asarray(rivals.measure_all(name, space, [known[name]])[0])
 
 
 def trimmed_task_vectors(space: MergeSpace) -> MergeSpace:
@@ -160,86 +127,37 @@ def per_layer(space: MergeSpace) -> MergeSpace:
     return MergeSpace(template, tuple(coefficients), bounds, parents=space.parents)
 
 
-def minimise_entropy(
-    study: Study,
-    log: EvaluationLog,
-    measure: Callable[[Mapping[str, float]], object],
-    steps: int,
-) -> dict[str, float]:
-    """Go down the only task of ``study``; returns the coefficients after ``steps``.
-
-    ``measure`` leaves a measurement with its gradient in the log, unless it is there.
-    Coefficients stay in [0, 1], as in the authors' program.
-    """
-    (task,) = study.tasks
-    rate = max(_RATE, _REACH / steps)
-    c = np.full(len(study.bounds), START)
+def _descend(project: Project) -> dict[str, float]:
+    """Return the coefficients after all steps; they stay in [0, 1], as the authors'."""
+    names, rate = project.space.names, max(_RATE, _REACH / STEPS)
+    c = np.full(len(names), START)
     mean, square = np.zeros_like(c), np.zeros_like(c)
-    for step in range(1, steps + 1):
-        named = study.named(c)
-        measure(named)
-        slope = study.vector(_gradient(study, log, task, named))
-        mean = _DECAYS[0] * mean + (1 - _DECAYS[0]) * slope
-        square = _DECAYS[1] * square + (1 - _DECAYS[1]) * slope**2
-        unbiased = mean / (1 - _DECAYS[0] ** step)
-        scale = np.sqrt(square / (1 - _DECAYS[1] ** step)) + _TINY
-        c = np.clip(c - rate * unbiased / scale, 0.0, 1.0)
-    return study.named(c)
-
-
-def _gradient(
-    study: Study, log: EvaluationLog, task: str, coefficients: Mapping[str, float]
-) -> Mapping[str, float]:
-    key = evaluation_key(coefficients, task)
-    for e in reversed(matching(study, log)):
-        slopes = e.gradient or {}
-        if e.key == key and slopes and all(map(math.isfinite, slopes.values())):
-            return slopes
-    raise EvaluationError(
-        f"the entropy at {dict(coefficients)} has no finite derivatives; see the last "
-        f"lines of {log.path}"
-    )
-
-
-def entropy_fingerprint(tasks: Mapping[str, LoadedTask]) -> str:
-    """Name all that decides the value, except the model."""
-    # The number is the version of this module's definition of the value.
-    parts = [task.fingerprint for task in tasks.values()]
-    return fingerprint("next-token entropy", 2, _BLOCK, _BATCH, parts)
-
-
-def drawn_by(coefficients: Mapping[str, float]) -> np.random.Generator:
-    """Make what draws the batch of a step, the same whenever that is taken again."""
-    return np.random.default_rng(np.array([*coefficients.values()]).view(np.uint64))
-
-
-def prepare_entropy(
-    tasks: Mapping[str, LoadedTask],
-    model: PreTrainedModel,
-    tokenizer: Any,
-    differentiate: Differentiate,
-    draws: Callable[[], np.random.Generator],
-) -> Measure:
-    """Tokenise once; each measurement has a derivative by each coefficient.
-
-    ``draws`` gives the generator of a measurement, which draws its batch.
-    """
-    texts = [_blocks(task, model, tokenizer) for task in tasks.values()]
-
-    def run() -> Measurement:
-        rng = draws()
-        total, count = 0.0, 0
-        with differentiate() as derivatives:
-            for text in texts:
-                rows = _drawn(len(text.inputs), rng)
-                for entropy in _entropies(model, text.some(rows)):
-                    part = entropy / len(texts)
-                    part.backward()  # type: ignore[no-untyped-call]
-                    total += part.item()
-                count += len(rows)
-        return Measurement(total, None, count, gradient=dict(derivatives))
-
-    return PreparedTask(lambda _: run(), sum(len(text.inputs) for text in texts))
+    checkpoint = project.spec.search.checkpoint_activations
+    place = project.spec.task_vectors
+    with resident_merge(project.space, project.options, place) as merge:
+        differentiate = differentiation(
+            merge, project.space, checkpoint_activations=checkpoint
+        )
+        tasks = project.tasks.values()
+        texts = [_blocks(task, merge.model, merge.tokenizer) for task in tasks]
+        for step in range(1, STEPS + 1):
+            merge.write(dict(zip(names, c.tolist(), strict=True)))
+            # What draws the batch of a step is the same whenever that is taken again.
+            rng = np.random.default_rng(c.view(np.uint64))
+            with differentiate() as derivatives:
+                for text in texts:
+                    rows = _drawn(len(text.inputs), rng)
+                    for entropy in _entropies(merge.model, text.some(rows)):
+                        (entropy / len(texts)).backward()
+            slope = np.array([derivatives[name] for name in names])
+            if not np.isfinite(slope).all():
+                raise EvaluationError(f"the entropy at {c} has no finite derivatives")
+            mean = _DECAYS[0] * mean + (1 - _DECAYS[0]) * slope
+            square = _DECAYS[1] * square + (1 - _DECAYS[1]) * slope**2
+            unbiased = mean / (1 - _DECAYS[0] ** step)
+            scale = np.sqrt(square / (1 - _DECAYS[1] ** step)) + _TINY
+            c = np.clip(c - rate * unbiased / scale, 0.0, 1.0)
+    return dict(zip(names, c.tolist(), strict=True))
 
 
 def _blocks(task: LoadedTask, model: PreTrainedModel, tokenizer: Any) -> Blocks:

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from mergekit_map.compare.indicators import best_merges, weighted_sums
-from mergekit_map.compare.tables import Cell, Column, Spread, Table
+from mergekit_map.compare.tables import Column, Table
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.utils.files import write_atomically
 from paper.kept import Result
 from paper.preferences import ASKED, DEFAULT, ahead, asked
-from paper.runs import Runs, Unfit
-from paper.searched import Compared, known
+from paper.runs import Runs
+from paper.searched import Compared
 
 TOKENS = 1024  # of each text, at most
 _OURS = (DEFAULT, ASKED)
@@ -37,10 +37,8 @@ _CAPTION = (
 
 def fresh(runs: Runs) -> Result:
     """Hold what methods gave the preferences against items that they did not see."""
-    if runs.kind != "loss":
-        raise Unfit(f"there are no fresh items of kind {runs.kind}")
     rows = [row for n in runs.sizes for row in _rows(runs, n)]
-    ahead_of = [sum(_mean(row[i]) > 0 for row in rows) for i in range(2, len(rows[0]))]
+    ahead_of = [sum(row[i].mean > 0 for row in rows) for i in range(2, len(rows[0]))]
     what = f"on {TOKENS} tokens of the other half of each text"
     return Result(
         title="Fresh: the merges of table 4 on items that nobody saw",
@@ -56,12 +54,9 @@ def fresh(runs: Runs) -> Result:
                 title="How far MAP is ahead",
                 caption=_CAPTION.format(what=what),
                 columns=[
-                    *map(Column, ("N", "ahead of")),
-                    *(
-                        Column(f"{ours}: {of}", 4)
-                        for ours in ("front", "select")
-                        for of in ("seen", "fresh")
-                    ),
+                    *(Column("N"), Column("ahead of")),
+                    *(Column("front: seen", 4), Column("front: fresh", 4)),
+                    *(Column("select: seen", 4), Column("select: fresh", 4)),
                 ],
                 rows=rows,
             )
@@ -69,32 +64,22 @@ def fresh(runs: Runs) -> Result:
     )
 
 
-def _mean(cell: Cell) -> float:
-    assert isinstance(cell, Spread)
-    return cell.mean
-
-
-def _rows(runs: Runs, n: int) -> list[list[Cell]]:
+def _rows(runs: Runs, n: int) -> list[list[Any]]:
     models = runs.models[:n]
     compared = runs.compare(runs.plain(models), runs.direct(n))
     chosen = _chosen(runs, models, compared)
     folder = runs.folder / "fresh"
     X = np.vstack([X for X, _ in chosen.values()])
     anew = runs.measured(folder, _content(runs, models, folder), X)
-    parts = np.split(anew * compared.signs, len(chosen))
+    parts = np.split(-anew, len(chosen))  # of losses
+    terms = compared.preferences, compared.scale
     sums = {
-        name: tuple(
-            weighted_sums(Y, compared.preferences, compared.scale) for Y in (seen, part)
-        )
+        name: [weighted_sums(Y, *terms) for Y in (seen, part)]
         for (name, (_, seen)), part in zip(chosen.items(), parts, strict=True)
     }
     ours = [sums.pop(name) for name in _OURS]
     return [
-        [
-            n,
-            name,
-            *(ahead(*pair) for mine in ours for pair in zip(mine, of, strict=True)),
-        ]
+        [n, name, *map(ahead, ours[0], of), *map(ahead, ours[1], of)]
         for name, of in sums.items()
     ]
 
@@ -106,21 +91,18 @@ def _chosen(
     terms = compared.preferences, compared.scale
     assessed = compared.assessed()
     shown = compared.study.vectors(compared.shown)
-    foretold = np.where(np.isnan(assessed.measured), np.nan, assessed.predicted)
-    rows = best_merges(foretold, *terms)
+    rows = best_merges(assessed.predicted, *terms)
     found = {
         DEFAULT: (shown[rows], assessed.measured[rows]),
         ASKED: asked(runs, models, compared),
     }
     own = compared.study.vectors(compared.own_merges)
+    rivals = compared.contest.rivals
     of = {"MAP, own merges": (own, compared.own)}
-    for name, label in _NAMES.items():
-        rival = compared.contest.rivals[name]
-        of[label] = (rival.X, rival.Y)
+    of |= {label: (rivals[name].X, rivals[name].Y) for name, label in _NAMES.items()}
     for name, (X, Y) in of.items():
-        rows = best_merges(known(Y), *terms)
-        whole = X[~np.isnan(Y).any(axis=1)]
-        found[name] = (whole[rows], known(Y)[rows])
+        rows = best_merges(Y, *terms)
+        found[name] = (X[rows], Y[rows])
     return found
 
 

@@ -1,7 +1,4 @@
-"""What an experiment found, kept as JSON, and the pages and the index made of that.
-
-A page is a function of its JSON alone, so that what stands in it can be checked.
-"""
+"""What an experiment found, kept as JSON and as a page, and the index of all pages."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from typing import Any
 from records import machine
 
 from mergekit_map._version import __version__
-from mergekit_map.compare.tables import Cell, Column, Spread, Table, markdown
+from mergekit_map.compare.tables import Table, markdown
 from mergekit_map.utils.files import write_atomically, write_json
 
 _PACKAGES = ("mergekit", "torch", "transformers", "numpy", "scipy", "pymoo")
@@ -36,41 +33,20 @@ class Result:
     notes: Sequence[str] = ()  # what it was made of; differences to the paper
 
 
-@dataclass(frozen=True)
-class Made:
-    """How a result was made."""
-
-    name: str
-    folder: str  # of the family's results
-    family: str
-    size: str
-    kind: str
-    parameters: int
-    options: Sequence[str]  # of the command, folders aside
-    share: float
-    tokens: int  # of each text, at most
-    seed: int  # of the family
-    digest: str  # of what its models do
-    seconds: float  # of searches and comparisons that were not there yet
-
-
-def keep(result: Result, made: Made, out: Path) -> Path:
-    """Write ``NAME.json``, ``NAME.md`` and the index."""
-    folder = out / made.folder
+def keep(result: Result, made: Mapping[str, Any], out: Path) -> Path:
+    """Write ``NAME.json``, ``NAME.md`` and the index; ``made`` says how."""
+    folder = out / made["folder"]
     folder.mkdir(parents=True, exist_ok=True)
     content = {
-        **asdict(made),
-        "title": result.title,
-        "headline": result.headline,
-        "tables": [asdict(table) for table in result.tables],
-        "notes": list(result.notes),
+        **made,
+        **asdict(result),
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "machine": machine(),
         "versions": versions(),
     }
-    path = folder / f"{made.name}.json"
+    path = folder / f"{made['name']}.json"
     write_json(path, content)
-    write_atomically(path.with_suffix(".md"), page(json.loads(path.read_text())))
+    write_atomically(path.with_suffix(".md"), page(result, content))
     write_atomically(out / INDEX, index(out))
     return path
 
@@ -84,21 +60,20 @@ def versions() -> dict[str, str]:
     }
 
 
-def page(content: Mapping[str, Any]) -> str:
-    """Write the page of a kept result."""
+def page(result: Result, content: Mapping[str, Any]) -> str:
+    """Write the page of a result."""
     name = content["name"]
-    parts = [f"# {content['title']}", content["headline"]]
-    parts += [markdown(read_table(table)).rstrip() for table in content["tables"]]
-    parts += [f"- {note}" for note in content["notes"]]
+    parts = [f"# {result.title}", result.headline]
+    parts += [markdown(table).rstrip() for table in result.tables]
+    parts += [f"- {note}" for note in result.notes]
     options = " ".join(content["options"])
-    tokens = _tokens(content["tokens"]) if content["kind"] == "loss" else ""
     parts += [
         "## How it was made",
         f"    python benchmarks/paper.py {name} --families FOLDER {options}",
         f"On the family `{content['family']}` of size {content['size']} "
         f"({content['parameters']:,} parameters, seed {content['seed']}, "
-        f"{content['digest']}), tasks of "
-        f"kind `{content['kind']}`{tokens}; direct search and MOEA/D with "
+        f"{content['digest']}), tasks of kind `loss`, "
+        f"{_tokens(content['tokens'])}; direct search and MOEA/D with "
         f"{100 * content['share']:g} % of the paper's budgets. {content['date']}, "
         f"{content['machine']}; searches and comparisons that were not there from "
         f"another result took {content['seconds']:.0f} s. "
@@ -112,37 +87,13 @@ def _tokens(count: int) -> str:
     blocks = math.ceil(count / _BLOCK)
     of = f"{blocks} blocks of it" if blocks > 1 else "one block of it"
     unknown = "" if blocks > 1 else ", whose error of measuring is not known"
-    return f", {count} tokens of each text ({of}{unknown})"
-
-
-def read_table(content: Mapping[str, Any]) -> Table:
-    """Read a table as it was kept."""
-    return Table(
-        name=content["name"],
-        title=content["title"],
-        caption=content["caption"],
-        columns=[Column(**column) for column in content["columns"]],
-        rows=[list(map(_cell, row)) for row in content["rows"]],
-        beyond=content["beyond"],
-    )
-
-
-def _cell(cell: Any) -> Cell:
-    if not isinstance(cell, dict):
-        return cell
-    return Spread(**{key: math.nan if v is None else v for key, v in cell.items()})
+    return f"{count} tokens of each text ({of}{unknown})"
 
 
 def results(out: Path) -> list[dict[str, Any]]:
     """Read all that is kept, family by family."""
     found = [json.loads(path.read_text()) for path in sorted(out.glob("*/*.json"))]
-    return sorted(found, key=lambda c: (c["parameters"], c["folder"], _order(c)))
-
-
-def _order(content: Mapping[str, Any]) -> tuple[str, int]:
-    name = content["name"]
-    word = name.rstrip("0123456789")
-    return word, int(name[len(word) :] or 0)
+    return sorted(found, key=lambda c: (c["parameters"], c["folder"]))
 
 
 def index(out: Path) -> str:

@@ -32,13 +32,19 @@ from paper.searched import Compared, Searched
 DEFAULT, LITERAL = "MAP, default", "MAP, algorithm 1"
 _OWN, ASKED = "MAP, default, own merges", "MAP, default, select"
 _OURS = {DEFAULT, LITERAL, _OWN, ASKED, "MAP"}
+_CAPTION = (
+    "Mean ± standard deviation over 20 random preferences. 1 is the best and 0 the "
+    "worst value of a task on the front of all that was measured of these models; "
+    "other merges may lie outside. MAP gives a preference the point of its front that "
+    "is predicted best for it, and what counts is what was measured there, at no "
+    "charge; *select* is what `mergekit-map select --prefer` gives, which may lie "
+    "between points of the front, measured likewise; *own merges* (what the search "
+    "measured and fitted, to its end), direct search and MOEA/D give the best that "
+    "they measured and paid. What the baselines are: `docs/comparing.md`."
+)
 # What no single checkpoint is, so that it competes with none.
 _BEYOND = {NAMES.singles, "MTL"}
-_LABELS = {
-    "random": "Direct search",
-    "moead": "MOEA/D",
-    "MAP": DEFAULT,
-}
+_LABELS = {"random": "Direct search", "moead": "MOEA/D", "MAP": DEFAULT}
 
 
 def table4(runs: Runs) -> Result:
@@ -48,12 +54,10 @@ def table4(runs: Runs) -> Result:
         n: {method: Spread(one.mean, one.std) for method, one in of_size.items()}
         for n, of_size in sums.items()
     }
-    shares = _compared(runs, runs.sizes[0]).report["unit"] == "percent"
     margins = [_margin(n, sums[n]) for n in sums]
     first, chosen, paid = (sum(row[i] == 1 for row in margins) for i in (1, 2, 3))
-    said = ", ".join(
-        f"N = {row[0]}: {_signed(row[5], shares=shares)}" for row in margins
-    )
+    leads = {row[0]: row[5] for row in margins}
+    said = ", ".join(f"N = {n}: {a.mean:+.3f} ± {a.std:.3f}" for n, a in leads.items())
     return Result(
         title="Table 4: preference-weighted sums against all baselines",
         headline=(
@@ -65,17 +69,12 @@ def table4(runs: Runs) -> Result:
             "for 6 of 7)."
         ),
         tables=[
-            _table(
-                "sums", "Here", ours, shares=shares, caption=_caption(shares=shares)
-            ),
-            _margins(margins, shares=shares),
+            _table("sums", "Here", ours, digits=3, caption=_CAPTION),
+            _margins(margins),
             _table(
                 "published",
                 "In the paper, accuracies in per cent",
-                {
-                    n: {m: Spread(*v[n]) for m, v in PREFERENCE_SUMS.items()}
-                    for n in ours
-                },
+                {n: _of_the_paper(n) for n in ours},
                 digits=2,
             ),
         ],
@@ -109,15 +108,12 @@ def asked(
         chosen.append(found.coefficients)
     X = compared.study.vectors(chosen)
     values = runs.measured(runs.folder / "asked", runs.content(models), X)
-    return X, values * compared.signs
-
-
-def _compared(runs: Runs, n: int) -> Compared:
-    return runs.compare(runs.plain(runs.models[:n]), runs.direct(n))
+    return X, -values  # of losses
 
 
 def _sums(runs: Runs, n: int) -> dict[str, Sums]:
-    compared = _compared(runs, n)
+    compared = runs.compare(runs.plain(runs.models[:n]), runs.direct(n))
+    terms = compared.preferences, compared.scale
     methods: Mapping[str, Mapping[str, Any]] = compared.report["methods"]
     found = {
         _LABELS.get(name, name): Sums(sums["sums"], sums["mean"], sums["std"])
@@ -126,10 +122,9 @@ def _sums(runs: Runs, n: int) -> dict[str, Sums]:
     }
     for name, Y in compared.adapted.items():
         if not np.isnan(Y).any():
-            found[name] = weighted_sums(Y, compared.preferences, compared.scale)
+            found[name] = weighted_sums(Y, *terms)
     literal = runs.as_in_the_paper(runs.models[:n], WIN_RATES[n].merges)
-    sums = as_predicted(literal, compared.preferences, compared.scale)
-    ours, terms = found.pop(DEFAULT), (compared.preferences, compared.scale)
+    sums, ours = as_predicted(literal, *terms), found.pop(DEFAULT)
     _, worth = asked(runs, runs.models[:n], compared)
     chosen = weighted_sums(worth, *terms)
     own = weighted_sums(best_rows(compared.own, *terms), *terms)
@@ -139,8 +134,7 @@ def _sums(runs: Runs, n: int) -> dict[str, Sums]:
 def as_predicted(searched: Searched, preferences: FloatArray, scale: Scale) -> Sums:
     """Give each preference the measured point of a front that is predicted best."""
     points = searched.assessed()
-    known = np.where(np.isnan(points.measured), np.nan, points.predicted)
-    chosen = best_merges(known, preferences, scale)
+    chosen = best_merges(points.predicted, preferences, scale)
     return weighted_sums(points.measured[chosen], preferences, scale)
 
 
@@ -148,11 +142,13 @@ def _rivals(sums: Mapping[str, Sums | Spread]) -> dict[str, float]:
     return {m: s.mean for m, s in sums.items() if m not in _OURS | _BEYOND}
 
 
-def _margin(n: int, sums: Mapping[str, Sums]) -> list[Cell]:
+def _margin(n: int, sums: Mapping[str, Sums]) -> list[Any]:
     others = _rivals(sums)
     best = _best(others)
-    paper = {method: Spread(*v[n]) for method, v in PREFERENCE_SUMS.items()}
+    paper = _of_the_paper(n)
     theirs = _rivals(paper)
+    # Without the tuned ones, and weights per layer.
+    shared = {method: mean for method, mean in others.items() if method in paper}
     rival = _best(theirs)
     return [
         n,
@@ -162,7 +158,7 @@ def _margin(n: int, sums: Mapping[str, Sums]) -> list[Cell]:
         ),
         best,
         *(ahead(sums[mine], sums[best]) for mine in (DEFAULT, ASKED, _OWN, LITERAL)),
-        ahead(sums[DEFAULT], sums[_best(_of_the_paper(others))]),
+        ahead(sums[DEFAULT], sums[_best(shared)]),
         1 + sum(value > paper["MAP"].mean for value in theirs.values()),
         rival,
         (paper["MAP"].mean - theirs[rival]) / 100,
@@ -173,9 +169,8 @@ def _best(means: Mapping[str, float]) -> str:
     return max(means, key=lambda method: means[method])
 
 
-def _of_the_paper(means: Mapping[str, float]) -> dict[str, float]:
-    """Leave out what the paper does not have: the tuned ones, weights per layer."""
-    return {m: mean for m, mean in means.items() if m in PREFERENCE_SUMS}
+def _of_the_paper(n: int) -> dict[str, Spread]:
+    return {method: Spread(*of[n]) for method, of in PREFERENCE_SUMS.items()}
 
 
 def ahead(ours: Sums, theirs: Sums) -> Spread:
@@ -187,8 +182,7 @@ def ahead(ours: Sums, theirs: Sums) -> Spread:
     )
 
 
-def _margins(rows: Sequence[Sequence[Cell]], *, shares: bool) -> Table:
-    how = {"digits": 2, "percent": True} if shares else {"digits": 3}
+def _margins(rows: Sequence[Sequence[Cell]]) -> Table:
     return Table(
         name="margins",
         title="MAP beside the best other method",
@@ -204,43 +198,12 @@ def _margins(rows: Sequence[Sequence[Cell]], *, shares: bool) -> Table:
         ),
         columns=[
             *map(Column, ("N", "place", "select", "own merges", "best other")),
-            Column("margin, default", **how),
-            Column("margin, select", **how),
-            Column("margin, own merges", **how),
-            Column("margin, algorithm 1", **how),
-            Column("margin over the paper's methods", **how),
+            *map(Column, ("margin, default", "margin, select", "margin, own merges")),
+            *map(Column, ("margin, algorithm 1", "margin over the paper's methods")),
             *map(Column, ("paper: place", "paper: best other")),
             Column("paper: margin", digits=2, percent=True),
         ],
         rows=rows,
-    )
-
-
-def _signed(cell: Cell, *, shares: bool) -> str:
-    assert isinstance(cell, Spread)
-    mean, error = cell.mean, cell.std
-    return (
-        f"{100 * mean:+.2f} ± {100 * error:.2f} %"
-        if shares
-        else f"{mean:+.3f} ± {error:.3f}"
-    )
-
-
-def _caption(*, shares: bool) -> str:
-    unit = (
-        "Metrics are scores between 0 and 1, taken as they are."
-        if shares
-        else "1 is the best and 0 the worst value of a task on the front of all that "
-        "was measured of these models; other merges may lie outside."
-    )
-    return (
-        f"Mean ± standard deviation over 20 random preferences. {unit} MAP gives a "
-        "preference the point of its front that is predicted best for it, and what "
-        "counts is what was measured there, at no charge; *select* is what "
-        "`mergekit-map select --prefer` gives, which may lie between points of the "
-        "front, measured likewise; *own merges* (what the search measured and fitted, "
-        "to its end), direct search and MOEA/D give the best that they measured and "
-        "paid. What the baselines are: `docs/comparing.md`."
     )
 
 
@@ -249,23 +212,18 @@ def _table(
     title: str,
     sums: Mapping[int, Mapping[str, Spread]],
     *,
-    shares: bool = False,
-    digits: int = 3,
+    digits: int,
     caption: str = "",
 ) -> Table:
     methods = list(dict.fromkeys(m for of_size in sums.values() for m in of_size))
-    ours = [m for m in methods if m in _OURS]
-    methods = [m for m in methods if m not in _OURS] + ours
+    methods.sort(key=lambda method: method in _OURS)  # the last
     return Table(
         name=name,
         title=title,
         caption=caption,
         columns=[
             Column("method"),
-            *(
-                Column(f"{n} models", 2 if shares else digits, shares, better="higher")
-                for n in sums
-            ),
+            *(Column(f"{n} models", digits, better="higher") for n in sums),
         ],
         rows=[[m, *(of_size.get(m) for of_size in sums.values())] for m in methods],
         beyond=[i for i, m in enumerate(methods) if m in _BEYOND],

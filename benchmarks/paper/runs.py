@@ -23,12 +23,14 @@ from laboratory.family import Family, configuration
 from laboratory.measuring import measure
 
 from mergekit_map.cli.main import main
+from mergekit_map.compare.contest import ComparisonSpec
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.utils.files import digest, write_atomically, write_json
 from paper.published import WIN_RATES
 from paper.searched import Compared, Searched
 
+KIND = "loss"  # of the tasks
 OPPONENTS = ("random", "moead")
 # The paper's own plain algorithm, its evaluations aside. Points of a front that a
 # search measures itself it also fits, which the paper does not.
@@ -50,9 +52,8 @@ class Runs:
 
     family: Family
     folder: Path
-    kind: str  # of the tasks
     share: float = 1.0  # of the paper's budgets for direct search and MOEA/D
-    tokens: int = 512  # of each text, where it has more
+    tokens: int = 512  # of each text
     most: int = 8  # models
     spent: list[float] = field(default_factory=list)  # seconds, of what was not there
 
@@ -62,7 +63,7 @@ class Runs:
         names = [
             model.name
             for model in self.family.models
-            if self.family.tasks_of([model.name], self.kind)
+            if self.family.tasks_of([model.name], KIND)
         ]
         return names[: self.most]
 
@@ -82,17 +83,13 @@ class Runs:
 
     def content(self, models: Sequence[str], **search: Any) -> dict[str, Any]:
         """Return the content of a configuration."""
-        content = configuration(self.family, models, self.kind, **search)
+        content = configuration(self.family, models, KIND, **search)
         for task in content["map"]["tasks"].values():
-            if "perplexity" in task:
-                task["max_tokens"] = min(task["max_tokens"], self.tokens)
+            task["max_tokens"] = self.tokens
         return content
 
     def search(
-        self,
-        models: Sequence[str],
-        variant: str = "",
-        **search: Any,
+        self, models: Sequence[str], variant: str = "", **search: Any
     ) -> Searched:
         """Search, unless that is done already."""
         name = "-".join(filter(None, [self.name_of(models), variant]))
@@ -127,16 +124,16 @@ class Runs:
         asked = {"design": "grid", "refine": False, "remeasure": 0, "seed": 0}
         return self.search(models, f"grid{merges}", evaluations=merges, **asked)
 
-    def compare(
-        self, searched: Searched, merges: int, opponents: Sequence[str] = OPPONENTS
-    ) -> Compared:
+    def compare(self, searched: Searched, merges: int) -> Compared:
         """Hold a search against others, which measures what is missing of them."""
-        names = ",".join(opponents)
-        out = searched.path / f"compare-{merges}-{names.replace(',', '-')}"
+        names = ",".join(OPPONENTS)
+        out = searched.path / f"compare-{merges}-{'-'.join(OPPONENTS)}"
         if not (out / "comparison.json").exists():
             asked = ("--opponents", names, "--budget", merges)
             self.command("compare", searched.path, "--out", out, *asked)
-        return Compared(searched.path, self.spent, out, merges, tuple(opponents))
+        return Compared(
+            searched.path, self.spent, out, ComparisonSpec(OPPONENTS, merges)
+        )
 
     def measured(
         self, folder: Path, content: Mapping[str, Any], X: FloatArray

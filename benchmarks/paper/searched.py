@@ -21,12 +21,7 @@ from mergekit_map.compare.contest import (
     read_utilities,
     run_contest,
 )
-from mergekit_map.compare.indicators import (
-    Scale,
-    as_they_are,
-    by_ideal_and_nadir,
-    draw_preferences,
-)
+from mergekit_map.compare.indicators import Scale, by_ideal_and_nadir
 from mergekit_map.compare.measured_log import Bench, Rivals, Terms
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.evaluation.project import Project, quiet_options
@@ -44,15 +39,9 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.types import Metric
 from paper.adamerging import adapted
 
 FRONT_POINTS = 100  # that are measured of a front, at most: the paper's K
-
-
-def known(Y: FloatArray) -> FloatArray:
-    """Leave out rows of merges that could not be measured."""
-    return Y[~np.isnan(Y).any(axis=1)]
 
 
 class Assessed(NamedTuple):
@@ -84,16 +73,6 @@ class Searched:
         """Give what was searched, in the box that the search ended with."""
         return replace(self.project.study(), bounds=self.front.coefficients)
 
-    @property
-    def metrics(self) -> Mapping[str, Metric]:
-        """Give the tasks."""
-        return self.front.metrics
-
-    @property
-    def signs(self) -> FloatArray:
-        """Return 1 for each task of which more is better, else -1; (m,)."""
-        return np.array([m.sign for m in self.metrics.values()], np.float64)
-
     @cached_property
     def log(self) -> list[Evaluation]:
         """List what was measured of these models on these tasks, in its order."""
@@ -122,18 +101,21 @@ class Searched:
 
     def assessed(self, count: int = FRONT_POINTS) -> Assessed:
         """Measure points of the front, to judge it by; what a search does not fit."""
-        front = self.front
-        predicted = front.utilities(front.points, "predicted")
-        rows = sorted(spread(predicted, count))
-        merges = [front.points[row].coefficients for row in rows]
+        predicted, merges = self._points(count)
         if np.isnan(self.utilities(merges)).any():
             self._measure(merges)
-        return Assessed(predicted[rows], self.utilities(merges))
+        return Assessed(predicted, self.utilities(merges))
+
+    def _points(self, count: int) -> tuple[FloatArray, list[Mapping[str, float]]]:
+        """Return so many points of the front, as predicted, and their merges."""
+        predicted = self.front.utilities(self.front.points, "predicted")
+        rows = sorted(spread(predicted, count))
+        return predicted[rows], [self.front.points[row].coefficients for row in rows]
 
     def _measure(self, merges: Sequence[Mapping[str, float]]) -> None:
         folder, began = RunFolder(self.path), time.monotonic()
         with open_log(folder.log) as log:
-            total = len(merges) * len(self.metrics)
+            total = len(merges) * len(self.front.metrics)
             bench = Bench(folder, log, lambda _: None, total)
             with bench.open(self.project) as measure:
                 measure("front", merges)
@@ -152,13 +134,7 @@ class Compared(Searched):
     """A finished search, and what was measured of its front and of others."""
 
     out: Path  # where the tables are
-    merges: int  # of each opponent
-    opponents: tuple[str, ...]
-
-    @cached_property
-    def spec(self) -> ComparisonSpec:
-        """Say how they were compared."""
-        return ComparisonSpec(self.opponents, self.merges)
+    spec: ComparisonSpec
 
     @cached_property
     def contest(self) -> Contest:
@@ -173,25 +149,16 @@ class Compared(Searched):
     @property
     def shown(self) -> list[Mapping[str, float]]:
         """List the merges of the front that were measured to judge it by."""
-        predicted = self.front.utilities(self.front.points, "predicted")
-        rows = sorted(spread(predicted, self.spec.points))
-        return [self.front.points[row].coefficients for row in rows]
+        return self._points(self.spec.points)[1]
 
     @cached_property
     def preferences(self) -> FloatArray:
         """Give the random preferences of the comparison; (P, m)."""
-        rng = np.random.default_rng(self.spec.seed)
-        return draw_preferences(len(self.metrics), rng, self.spec.preferences)
+        return np.array(self.report["preference_vectors"])
 
     @cached_property
     def scale(self) -> Scale:
         """Give the units in which metrics are added up, as the comparison did."""
-        shares = all(
-            (m.higher_is_better, m.lower, m.upper) == (True, 0, 1)
-            for m in self.metrics.values()
-        )
-        if shares:
-            return as_they_are(len(self.metrics))
         return by_ideal_and_nadir(self.contest.reference)
 
     @cached_property
@@ -201,11 +168,12 @@ class Compared(Searched):
         terms = Terms(self.spec, self.preferences, self.scale)
         with open_log(folder.log) as log:
             bench = Bench(folder, log, lambda _: None, total=0)
-            return adapted(Rivals(bench, self.project, terms, print))
+            rivals = Rivals(bench, self.project, terms, print)
+            return adapted(rivals, self.out / "adamerging.json")
 
     @cached_property
     def report(self) -> Mapping[str, Any]:
         """Read what the command said of this search."""
         text = (self.out / "comparison.json").read_text(encoding="utf-8")
-        found: Mapping[str, Any] = json.loads(text)
-        return {**found["runs"][0], "unit": found["unit"]}
+        found: Mapping[str, Any] = json.loads(text)["runs"][0]
+        return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,22 +24,16 @@ from mergekit_map.surrogates.arrays import FloatArray
 from paper.kept import Result
 from paper.published import WIN_RATES
 from paper.runs import Runs, Unfit
-from paper.searched import Compared, Searched, known
+from paper.searched import Compared, Searched
 
 _COLUMNS = [
-    Column("N"),
-    Column("merges, direct"),
-    Column("per axis", digits=2),
-    Column("MAP"),
-    Column("merges, MAP"),
-    Column("to judge it"),
+    *(Column("N"), Column("merges, direct"), Column("per axis", digits=2)),
+    *map(Column, ("MAP", "merges, MAP", "to judge it")),
     Column("win rate", digits=2, percent=True),
     Column("win rate, own merges", digits=2, percent=True),
     Column("win rate of the best of all", digits=2, percent=True),
-    Column("R²"),
-    Column("paper: merges, MAP"),
-    Column("paper: win rate", digits=2, percent=True),
-    Column("paper: R²"),
+    *(Column("R²"), Column("paper: merges, MAP")),
+    *(Column("paper: win rate", digits=2, percent=True), Column("paper: R²")),
 ]
 _CAPTION = (
     "Win rate: over all pairs of {draws} points drawn from each front and all tasks, "
@@ -74,9 +69,8 @@ def _table(runs: Runs, name: str, sizes: Sequence[int]) -> Result:
     rows = [row for n in sizes for row in _rows(runs, n)]
     said = ", ".join(
         f"N = {row[0]}: {_percent(row[6])} with {row[4]} merges against {row[1]}, "
-        f"{_percent(row[7])} by these merges alone "
-        f"(paper {_percent(row[11])} with {row[10]} against "
-        f"{WIN_RATES[int(row[0])].direct})"
+        f"{_percent(row[7])} by these merges alone (paper {_percent(row[11])} with "
+        f"{row[10]} against {WIN_RATES[row[0]].direct})"
         for row in rows[::2]
     )
     return Result(
@@ -94,42 +88,34 @@ def _table(runs: Runs, name: str, sizes: Sequence[int]) -> Result:
     )
 
 
-def _percent(cell: Cell) -> str:
-    assert isinstance(cell, Spread)
-    return f"{100 * cell.mean:.1f} %"
+def _percent(rate: Spread) -> str:
+    return f"{100 * rate.mean:.1f} %"
 
 
-def _rows(runs: Runs, n: int) -> list[list[Cell]]:
+def _rows(runs: Runs, n: int) -> list[list[Any]]:
     paper = WIN_RATES[n]
     models = runs.models[:n]
     compared = runs.compare(runs.plain(models), runs.direct(n))
     direct = front_of(compared.contest.rivals[DIRECT].Y)
     literal = runs.as_in_the_paper(models, paper.merges)
-    published: list[Cell] = [
-        paper.merges,
-        Spread(*(value / 100 for value in paper.rate)),
-        Spread(*paper.r2),
-    ]
-    start: list[Cell] = [n, runs.direct(n), runs.direct(n) ** (1 / n)]
-    ours, judged = front_of(compared.own), literal.assessed().measured
+    rate = Spread(*(value / 100 for value in paper.rate))
+    published: list[Cell] = [paper.merges, rate, Spread(*paper.r2)]
+    judged = literal.assessed().measured
     best = _rates(compared.contest.reference, direct)
     return [
         [
-            *(*start, "default", len(compared.own), len(compared.contest.points)),
-            _rates(known(compared.contest.points), direct),
-            _rates(ours, direct),
+            *(n, runs.direct(n), runs.direct(n) ** (1 / n)),
+            *(name, len(search.own), len(points)),
+            _rates(points, direct),
+            _rates(front_of(search.own), direct),
             best,
-            _r2(compared, compared),
+            _r2(compared, search),
             *published,
-        ],
-        [
-            *(*start, "algorithm 1", len(literal.own), len(judged)),
-            _rates(known(judged), direct),
-            _rates(front_of(literal.own), direct),
-            best,
-            _r2(compared, literal),
-            *published,
-        ],
+        ]
+        for name, search, points in (
+            ("default", compared, compared.contest.points),
+            ("algorithm 1", literal, judged),
+        )
     ]
 
 
