@@ -5,6 +5,7 @@ The probe times one merge and its measurement.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -46,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Probe:
-    """The times of a probe."""
+    """The times and the memory of a probe."""
 
     coefficients: Mapping[str, float]
     load_seconds: float
@@ -54,6 +55,7 @@ class Probe:
     task_seconds: Mapping[str, float]
     expected_hours: float
     task_documents: Mapping[str, int]
+    peak_bytes: int | None  # of memory that this process held at once; None on Windows
     merges: int | None = None  # that are searched, as many as a budget allows
     budget_too_small: bool = False  # for what is measured whatever the budget is
 
@@ -106,7 +108,7 @@ def probe_config(
     times = ahead.expected + ahead.confirming * (_confirmed_share(study) - 1)
     measuring = times * sum(seconds.values()) / len(seconds)
     hours = (loads * load + merging + measuring) / 3600
-    probe = Probe(soup, load, merge, seconds, hours, sizes)
+    probe = Probe(soup, load, merge, seconds, hours, sizes, _peak_bytes())
     return probe if study.search.strategy == "nested" else _priced(probe, study)
 
 
@@ -124,6 +126,15 @@ def _priced(probe: Probe, study: Study) -> Probe:
         merges=found.merges,
         budget_too_small=found.exceeds(study),
     )
+
+
+def _peak_bytes() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def _confirmed_share(study: Study) -> float:

@@ -155,8 +155,10 @@ def test_a_probe_times_a_merge_and_every_task(base: Path, tmp_path: Path) -> Non
     )
     assert plan["searched"] + plan["front"] == 61
     assert probe["expected_hours"] == pytest.approx(seconds / 3600)
-    blocks = probe["task_documents"]["text"]
-    assert blocks > 0
+    assert probe["task_documents"]["text"] > 0
+    peak = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+    assert peak is not None
+    assert probe["peak_bytes"] == pytest.approx(1024 * int(peak[1]), rel=0.05)
     result = inspect(config, "--probe")
     assert "Probe at the soup: opening the models" in result.stdout
     assert "The search will take about" in " ".join(result.stdout.split())

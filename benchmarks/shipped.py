@@ -1,0 +1,186 @@
+"""Whether what is shipped is what was measured: ten merges of a real language model.
+
+    python benchmarks/shipped.py FAMILY FOLDER
+
+FAMILY is the folder that ``laboratory/real_family.py`` made. Ten searches of a few
+merges, by four methods, of two to eight models with adapters among them, choose and
+write a merge each. Each is then written by stock ``mergekit-yaml`` from its recipe, and
+measured by ``lm_eval --model hf``: a benchmark with answers, and a loss. What is
+finished in FOLDER is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from records import append, markdown, read
+from safetensors.torch import load_file
+
+EXPERTS = (
+    *("math", "zen", "german", "knowledge"),
+    *("python", "spanish", "childish", "french"),
+)
+# Method, its parameters, and how many of the experts.
+MERGES: tuple[tuple[str, dict[str, Any], int], ...] = (
+    ("task_arithmetic", {}, 2),
+    ("task_arithmetic", {}, 4),
+    ("task_arithmetic", {}, 8),
+    ("ties", {"density": 0.5}, 2),
+    ("ties", {"density": 0.5}, 3),
+    ("ties", {"density": 0.3}, 8),
+    ("dare_linear", {"density": 0.7}, 2),
+    ("dare_linear", {"density": 0.7}, 4),
+    ("breadcrumbs", {"density": 0.9, "gamma": 0.01}, 2),
+    ("breadcrumbs", {"density": 0.9, "gamma": 0.01}, 3),
+)
+_QUESTIONS, _DOCUMENTS = 40, 8
+_LOSS = "bits_per_byte"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("family", type=Path)
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    family, folder = arguments.family.resolve(), arguments.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    tasks = {
+        "questions": (_questions(family, folder), "acc_norm"),
+        "text": (_text(family, folder), _LOSS),
+    }
+    out = folder / "shipped.jsonl"
+    for number, (method, parameters, count) in enumerate(MERGES):
+        if number < len(read(out)):
+            continue
+        config = _configuration(family, tasks, method, parameters, EXPERTS[:count])
+        shipped = folder / f"{number}-{method}-{count}"
+        Path(f"{shipped}.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        _run("mergekit_map", "run", f"{shipped}.yml", shipped)
+        stock = folder / "stock"
+        recipe = f"{shipped}.run/recipe.yml"
+        seed = ["--random-seed", "0"] if method.startswith("dare") else []
+        _run("mergekit.scripts.run_yaml", recipe, stock, *seed)
+        front = json.loads(Path(f"{shipped}.run/front.json").read_text())
+        chosen = front["points"][front["selected"]]
+        append(
+            out,
+            {
+                "method": method,
+                "models": count,
+                "tensors": _same(shipped, stock),
+                "ours": {t: chosen["measured"][t]["value"] for t in tasks},
+                "lm_eval": _by_lm_eval(shipped, tasks),
+            },
+        )
+    rows = [
+        [r["method"], r["models"], " of ".join(map(str, r["tensors"]))]
+        + [repr(r[by][task]) for task in tasks for by in ("ours", "lm_eval")]
+        for r in read(out)
+    ]
+    header = ["method", "models", "tensors", "questions", "by lm_eval", "text"]
+    print("\n".join(markdown([*header, "by lm_eval"], rows)))
+
+
+def _configuration(
+    family: Path,
+    tasks: dict[str, tuple[Path, str]],
+    method: str,
+    parameters: dict[str, Any],
+    models: tuple[str, ...],
+) -> dict[str, Any]:
+    return {
+        "merge_method": method,
+        "base_model": str(family / "base"),
+        "models": [{"model": _reference(family, name)} for name in models],
+        "parameters": parameters,
+        "dtype": "bfloat16",
+        "map": {
+            "tasks": {
+                name: {"lm_eval": str(path), "metric": metric}
+                for name, (path, metric) in tasks.items()
+            },
+            "search": {"evaluations": len(models) + 4, "remeasure": 1, "seed": 0},
+        },
+    }
+
+
+def _reference(family: Path, name: str) -> str:
+    adapter = (family / name / "adapter_config.json").exists()
+    return f"{family / 'base'}+{family / name}" if adapter else str(family / name)
+
+
+def _questions(family: Path, folder: Path) -> Path:
+    task = yaml.safe_load((family / "arc_easy.yaml").read_text())
+    lines = (family / "arc_easy.jsonl").read_text().splitlines()[:_QUESTIONS]
+    return _task(folder, "questions", lines, task)
+
+
+def _text(family: Path, folder: Path) -> Path:
+    lines = (family / "zen.jsonl").read_text().splitlines()[:_DOCUMENTS]
+    metric = {"metric": _LOSS, "aggregation": _LOSS, "higher_is_better": False}
+    task = {
+        "dataset_path": "json",
+        "test_split": "test",
+        "output_type": "loglikelihood_rolling",
+        "doc_to_text": "",
+        "doc_to_target": "{{text}}",
+        "metric_list": [metric],
+    }
+    return _task(folder, "text", lines, task)
+
+
+def _task(folder: Path, name: str, lines: list[str], task: dict[str, Any]) -> Path:
+    data = folder / f"{name}.jsonl"
+    data.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    task |= {"task": name, "dataset_kwargs": {"data_files": {"test": str(data)}}}
+    path = data.with_suffix(".yaml")
+    path.write_text(yaml.safe_dump(task, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def _same(one: Path, other: Path) -> tuple[int, int]:
+    """Count the tensors of a checkpoint, and those with the bytes of another's."""
+    ours, theirs = (
+        {
+            name: tensor
+            for path in folder.glob("*.safetensors")
+            for name, tensor in load_file(path).items()
+        }
+        for folder in (one, other)
+    )
+    same = [
+        name in theirs
+        and tensor.dtype == theirs[name].dtype
+        and torch.equal(tensor.view(torch.uint8), theirs[name].view(torch.uint8))
+        for name, tensor in ours.items()
+    ]
+    return sum(same), len({*ours, *theirs})
+
+
+def _by_lm_eval(model: Path, tasks: dict[str, tuple[Path, str]]) -> dict[str, float]:
+    names = ",".join(str(path) for path, _ in tasks.values())
+    found = model.with_suffix(".lm_eval")
+    how = ["--model", "hf", "--model_args", f"pretrained={model},dtype=bfloat16"]
+    what = ["--tasks", names, "--device", "cpu", "--output_path", found]
+    _run("lm_eval", *how, *what)
+    results = json.loads(max(found.rglob("*.json")).read_text())["results"]
+    return {
+        task: results[task][f"{metric},none"] for task, (_, metric) in tasks.items()
+    }
+
+
+def _run(module: str, *words: object) -> None:
+    subprocess.run([sys.executable, "-m", module, *map(str, words)], check=True)
+
+
+if __name__ == "__main__":
+    main()
