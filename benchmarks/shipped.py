@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,11 +67,11 @@ def main() -> None:
         config = _configuration(family, tasks, method, parameters, EXPERTS[:count])
         shipped = folder / f"{number}-{method}-{count}"
         Path(f"{shipped}.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
-        _run("mergekit_map", "run", f"{shipped}.yml", shipped)
+        if not shipped.exists():
+            _run("mergekit_map", "run", f"{shipped}.yml", shipped)
         stock = folder / "stock"
-        recipe = f"{shipped}.run/recipe.yml"
-        seed = ["--random-seed", "0"] if method.startswith("dare") else []
-        _run("mergekit.scripts.run_yaml", recipe, stock, *seed)
+        shutil.rmtree(stock, ignore_errors=True)
+        _by_mergekit(Path(f"{shipped}.run/recipe.yml"), stock, folder / "adapters")
         front = json.loads(Path(f"{shipped}.run/front.json").read_text())
         chosen = front["points"][front["selected"]]
         append(
@@ -176,6 +179,15 @@ def _by_lm_eval(model: Path, tasks: dict[str, tuple[Path, str]]) -> dict[str, fl
     return {
         task: results[task][f"{metric},none"] for task, (_, metric) in tasks.items()
     }
+
+
+def _by_mergekit(recipe: Path, out: Path, cache: Path) -> None:
+    """Write a recipe by the command that stands in it."""
+    command = re.search(r"^# Merge it with: (.*)$", recipe.read_text(), re.MULTILINE)
+    assert command is not None
+    places = {"OUT": str(out), "CACHE": str(cache)}
+    _, *words = (places.get(word, word) for word in shlex.split(command[1]))
+    _run("mergekit.scripts.run_yaml", *words)
 
 
 def _run(module: str, *words: object) -> None:

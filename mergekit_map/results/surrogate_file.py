@@ -28,10 +28,14 @@ from mergekit_map.results.records import (
 )
 from mergekit_map.surrogates.arrays import FloatArray, finite, inside, weight
 from mergekit_map.surrogates.gaussian_process import Process
-from mergekit_map.surrogates.kernel import LENGTHS, Rows
+from mergekit_map.surrogates.kernel import (
+    LENGTHS,
+    Residual,
+    Rows,
+    residual_of_version_1,
+)
 from mergekit_map.surrogates.links import Link
 from mergekit_map.surrogates.quadratic import Quadratic, n_quadratic_terms
-from mergekit_map.surrogates.residual import Residual, residual_of_version_1
 from mergekit_map.surrogates.surrogate import FitQuality, Surrogate
 
 # Of files from elsewhere: with more, a prediction takes minutes.

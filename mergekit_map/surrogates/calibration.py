@@ -21,13 +21,17 @@ from scipy.optimize import brentq
 from scipy.stats import qmc
 
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.gaussian_process import Process
+from mergekit_map.surrogates.gaussian_process import (
+    Process,
+    averaged,
+    draw_metric,
+    fit_process,
+    stderr_in_metric,
+)
 from mergekit_map.surrogates.kernel import Rows
 from mergekit_map.surrogates.least_squares import invert
 from mergekit_map.surrogates.links import INVERT_MARGIN, Link
 from mergekit_map.surrogates.observations import Observations, joined
-from mergekit_map.surrogates.prediction_stderr import draw_metric, stderr_in_metric
-from mergekit_map.surrogates.process_fit import averaged, fit_process
 from mergekit_map.surrogates.quadratic import quadratic_features
 
 _COVERED, _STDERRS = 0.95, 1.96

@@ -28,6 +28,7 @@ from threadpoolctl import ThreadpoolController
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.calibration import find_misfit, fit_process_behind
 from mergekit_map.surrogates.gaussian_process import Process
+from mergekit_map.surrogates.kernel import Residual
 from mergekit_map.surrogates.least_squares import (
     fit_terms,
     jacobian,
@@ -46,7 +47,6 @@ from mergekit_map.surrogates.observations import (
     make_observations,
 )
 from mergekit_map.surrogates.quadratic import quadratic_from_terms
-from mergekit_map.surrogates.residual import Residual
 from mergekit_map.surrogates.surrogate import FitQuality, Surrogate
 
 # The share of the process's left-out error that the quadratic's must be below: with few

@@ -6,7 +6,8 @@ which inform the quadratic only; ``t`` terms. ``theta`` (6 + d,) holds the logar
 the standard deviations of linear terms, squares, products, noise of values, noise of
 slopes and the process, then of the length scales of its kernel, in widths of the box.
 
-``find_minimum`` minimises a function whose value and gradient are computed together.
+A residual is the mean of such a process, added to a quadratic behind the link.
+
 The Cholesky functions call LAPACK directly and return the same bits as SciPy's. The
 matrices here are so small that SciPy's checks of the arguments take longer than the
 solution, and they are factorised many thousand times.
@@ -212,3 +213,38 @@ def solve_by_root(root: FloatArray, right: FloatArray) -> FloatArray:
 def solve_root(root: FloatArray, right: FloatArray) -> FloatArray:
     """Solve a linear system whose matrix is the lower factor ``root``."""
     return np.asarray(dtrtrs(root, right, lower=1)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Residual:
+    """A weighted sum of kernels centred on the measured points."""
+
+    points: FloatArray  # (n, d)
+    weights: FloatArray  # (n,) the height of each bump
+    lengths: FloatArray  # (d,) how far one reaches, in widths of the box
+    gaussian: bool = False  # the bumps' shape, as runs of version 1 have it
+
+    def predict(self, U: FloatArray) -> FloatArray:
+        """Evaluate the sum at every row of U (k, d)."""
+        far = distances(U / self.lengths, self.points / self.lengths)
+        bumps = np.exp(-(far**2) / 2) if self.gaussian else matern(far)
+        return np.asarray(bumps @ self.weights)
+
+
+def residual_of_version_1(
+    points: FloatArray, left: FloatArray, scale: float, theta: FloatArray
+) -> Residual:
+    """Rebuild a process that has one length scale for all coefficients.
+
+    Args:
+        points: (n, d)
+        left: (n,) what the quadratic left there.
+        scale: What ``left`` is divided by.
+        theta: Logarithms of height, length and noise of the kernel, as variances.
+    """
+    height, length, noise = np.exp(theta[:3])
+    lengths = np.full(points.shape[1], length)
+    squares = (((points[:, None] - points) / lengths) ** 2).sum(axis=2)
+    covariance = height * np.exp(-squares / 2) + noise * np.eye(len(points))
+    pull = np.linalg.lstsq(covariance, left / scale, rcond=None)[0]  # singular or not
+    return Residual(points, scale * height * pull, lengths, gaussian=True)

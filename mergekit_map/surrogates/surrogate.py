@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.gaussian_process import Process
-from mergekit_map.surrogates.links import Link
-from mergekit_map.surrogates.observations import scaled, scaled_features
-from mergekit_map.surrogates.prediction_stderr import (
+from mergekit_map.surrogates.gaussian_process import (
+    Process,
     prediction_stderr,
     stderr_in_metric,
 )
+from mergekit_map.surrogates.kernel import Residual
+from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.observations import scaled, scaled_features
 from mergekit_map.surrogates.quadratic import Quadratic
-from mergekit_map.surrogates.residual import Residual
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from mergekit_map.results.surrogate_file import ProcessRecord
-from mergekit_map.surrogates.gaussian_process import Process
+from mergekit_map.surrogates.gaussian_process import Process, averaged, fit_process
 from mergekit_map.surrogates.kernel import Rows
-from mergekit_map.surrogates.process_fit import averaged, fit_process
 
 U = np.random.default_rng(0).uniform(-0.5, 0.5, size=(6, 2))
 

@@ -9,9 +9,13 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Kernel, Matern
 from surrogate_data import unit
 
-from mergekit_map.surrogates.gaussian_process import Posterior, Process
+from mergekit_map.surrogates.gaussian_process import (
+    Posterior,
+    Process,
+    averaged,
+    fit_process,
+)
 from mergekit_map.surrogates.kernel import Covariance, Rows
-from mergekit_map.surrogates.process_fit import averaged, fit_process
 from mergekit_map.surrogates.quadratic import quadratic_features
 
 THETA = np.log([0.8, 1.7, 1.1, 0.9, 0.4, 0.6, 0.5, 1.3])
