@@ -42,14 +42,14 @@ PAGES: dict[str, tuple[str, Sequence[str]]] = {
         "What the commands of the tutorial print",
         [
             f"run {_MODELS} my-model",
-            "select my-model.run --require zen=95%",
-            "merge my-model.run more-zen",
+            "select my-model.run --require math=95%",
+            "merge my-model.run more-math",
             f"run {_MODELS} --method ties my-ties",
-            "push more-zen me/more-zen --run my-model.run --dry-run",
+            "push more-math me/more-math --run my-model.run --dry-run",
         ],
     ),
 }
-_MERGED = ("my-model", "more-zen", "my-ties")  # is merged again
+_MERGED = ("my-model", "more-math", "my-ties")  # is merged again
 
 
 def main() -> None:
@@ -95,12 +95,13 @@ def _printed(command: str, folder: Path) -> str:
         text=True,
         check=True,
     ).stdout
-    return "\n".join(line.rstrip() for line in printed.splitlines()).strip() + "\n"
+    return "\n".join(line.rstrip() for line in printed.splitlines()).strip("\n") + "\n"
 
 
 def _page(name: str, title: str, content: Mapping[str, Any]) -> str:
     shown = zip(content["commands"], content["printed"], strict=True)
-    parts = [f"    {command}\n\n```text\n{text}```\n" for command, text in shown]
+    # Four marks: a model card has fences of its own.
+    parts = [f"    {command}\n\n````text\n{text}````\n" for command, text in shown]
     made = (
         f"    python benchmarks/printed.py {name}\n\n"
         f"{content['date']}, {content['machine']}."

@@ -4,9 +4,10 @@
 
 FAMILY is the folder that ``laboratory/real_family.py`` made. Ten searches of a few
 merges, by four methods, of two to eight models with adapters among them, choose and
-write a merge each. Each is then written by stock ``mergekit-yaml`` from its recipe, and
-measured by ``lm_eval --model hf``: a benchmark with answers, and a loss. What is
-finished in FOLDER is not made again.
+write a merge each, by turns in bfloat16 and float32. Each is then written by stock
+``mergekit-yaml`` from its recipe, and measured by ``lm_eval --model hf`` with one row
+and with 16 in a batch: a benchmark with answers, and a loss. In bfloat16 the number of
+rows moves values, too. What is finished in FOLDER is not made again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +37,16 @@ EXPERTS = (
 MERGES: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("task_arithmetic", {}, 2),
     ("task_arithmetic", {}, 4),
-    ("task_arithmetic", {}, 8),
     ("ties", {"density": 0.5}, 2),
     ("ties", {"density": 0.5}, 3),
-    ("ties", {"density": 0.3}, 8),
     ("dare_linear", {"density": 0.7}, 2),
     ("dare_linear", {"density": 0.7}, 4),
     ("breadcrumbs", {"density": 0.9, "gamma": 0.01}, 2),
     ("breadcrumbs", {"density": 0.9, "gamma": 0.01}, 3),
+    ("task_arithmetic", {}, 8),
+    ("ties", {"density": 0.3}, 8),
 )
-_QUESTIONS, _DOCUMENTS = 40, 8
+_QUESTIONS, _DOCUMENTS = 20, 4
 _LOSS = "bits_per_byte"
 
 
@@ -65,6 +68,7 @@ def main() -> None:
         if number < len(read(out)):
             continue
         config = _configuration(family, tasks, method, parameters, EXPERTS[:count])
+        config["out_dtype"] = dtype = ("bfloat16", "float32")[number % 2]
         shipped = folder / f"{number}-{method}-{count}"
         Path(f"{shipped}.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
         if not shipped.exists():
@@ -79,18 +83,27 @@ def main() -> None:
             {
                 "method": method,
                 "models": count,
+                "dtype": dtype,
                 "tensors": _same(shipped, stock),
                 "ours": {t: chosen["measured"][t]["value"] for t in tasks},
-                "lm_eval": _by_lm_eval(shipped, tasks),
+                "lm_eval": _by_lm_eval(shipped, tasks, dtype, 1),
+                "lm_eval, 16 rows": _by_lm_eval(shipped, tasks, dtype, 16),
             },
         )
+    print("\n".join(_table(read(out))))
+
+
+def _table(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    columns = ["method", "models", "dtype", "equal tensors"]
+    by = ["ours", "lm_eval", "lm_eval, 16 rows"]
     rows = [
-        [r["method"], r["models"], " of ".join(map(str, r["tensors"]))]
-        + [repr(r[by][task]) for task in tasks for by in ("ours", "lm_eval")]
-        for r in read(out)
+        [r["method"], str(r["models"]), r["dtype"], " of ".join(map(str, r["tensors"]))]
+        + [f"{r[who][task]:.7g}" for task in r["ours"] for who in by]
+        for r in records
     ]
-    header = ["method", "models", "tensors", "questions", "by lm_eval", "text"]
-    print("\n".join(markdown([*header, "by lm_eval"], rows)))
+    return markdown(
+        [*columns, *(f"{t}: {who}" for t in records[0]["ours"] for who in by)], rows
+    )
 
 
 def _configuration(
@@ -111,7 +124,12 @@ def _configuration(
                 name: {"lm_eval": str(path), "metric": metric}
                 for name, (path, metric) in tasks.items()
             },
-            "search": {"evaluations": len(models) + 4, "remeasure": 1, "seed": 0},
+            # Any merge will do, as long as all models are in it.
+            "search": {
+                "evaluations": 2 * len(models) + 3,
+                "remeasure": 1,
+                "bounds": [0.3, 0.9],
+            },
         },
     }
 
@@ -169,13 +187,17 @@ def _same(one: Path, other: Path) -> tuple[int, int]:
     return sum(same), len({*ours, *theirs})
 
 
-def _by_lm_eval(model: Path, tasks: dict[str, tuple[Path, str]]) -> dict[str, float]:
+def _by_lm_eval(
+    model: Path, tasks: dict[str, tuple[Path, str]], dtype: str, rows: int
+) -> dict[str, float]:
     names = ",".join(str(path) for path, _ in tasks.values())
-    found = model.with_suffix(".lm_eval")
-    how = ["--model", "hf", "--model_args", f"pretrained={model},dtype=bfloat16"]
-    what = ["--tasks", names, "--device", "cpu", "--output_path", found]
-    _run("lm_eval", *how, *what)
-    results = json.loads(max(found.rglob("*.json")).read_text())["results"]
+    how = f"pretrained={model},dtype={dtype},softmax_dtype=float32"
+    with tempfile.TemporaryDirectory() as found:
+        words = ["--model", "hf", "--model_args", how, "--batch_size", rows]
+        words += ["--tasks", names, "--device", "cpu", "--output_path", found]
+        _run("lm_eval", *words)
+        (path,) = Path(found).rglob("*.json")
+        results = json.loads(path.read_text(encoding="utf-8"))["results"]
     return {
         task: results[task][f"{metric},none"] for task, (_, metric) in tasks.items()
     }

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 37_884, "tests": 31_798, "benchmarks": 10_441}
-MOST_MODULES = 196
+MOST_LINES = {"mergekit_map": 37_846, "tests": 31_797, "benchmarks": 10_685}
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

@@ -178,7 +178,7 @@ def test_the_pages_are_short_and_the_readme_begins_with_two_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "result"), [("README.md", "demo"), ("docs/tutorial.md", "tutorial")]
+    ("page", "result"), [("README.md", "tutorial"), ("docs/tutorial.md", "tutorial")]
 )
 def test_pages_show_what_the_commands_printed(page: str, result: str) -> None:
     kept = json.loads((ROOT / "docs" / "results" / f"{result}.json").read_text())

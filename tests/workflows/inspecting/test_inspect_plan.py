@@ -156,12 +156,10 @@ def test_a_probe_times_a_merge_and_every_task(base: Path, tmp_path: Path) -> Non
     assert plan["searched"] + plan["front"] == 61
     assert probe["expected_hours"] == pytest.approx(seconds / 3600)
     assert probe["task_documents"]["text"] > 0
-    peak = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
-    assert peak is not None
-    assert probe["peak_bytes"] == pytest.approx(1024 * int(peak[1]), rel=0.05)
-    result = inspect(config, "--probe")
-    assert "Probe at the soup: opening the models" in result.stdout
-    assert "The search will take about" in " ".join(result.stdout.split())
+    peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
+    assert probe["peak_bytes"] == pytest.approx(1024 * int(peak), rel=0.05)
+    shown = inspect(config, "--probe").stdout
+    assert "Probe at the soup: opening the models" in shown
     assert not Path("run").exists()
 
 
