@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from records import append, read
 from scipy.special import ndtr
 from scipy.stats import qmc
 
@@ -243,8 +243,8 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", nargs=2, type=int, default=(0, 500))
     asked = parser.parse_args()
     if asked.action == "run":
-        lines = (json.dumps(x) for seed in range(*asked.seeds) for x in simulate(seed))
-        asked.files[0].write_text("\n".join(lines), "utf-8")
+        asked.files[0].unlink(missing_ok=True)
+        for seed in range(*asked.seeds):
+            append(asked.files[0], *simulate(seed))
     else:
-        texts = (file.read_text("utf-8").splitlines() for file in asked.files)
-        print(table([json.loads(line) for text in texts for line in text]), end="")
+        print(table(read(*asked.files)), end="")

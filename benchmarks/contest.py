@@ -4,18 +4,10 @@
     python benchmarks/contest.py run FAMILIES RUNS
     python benchmarks/contest.py table FAMILIES RUNS > docs/results/contest.md
 
-Families of two to eight models have known true values (``contest_truth.py``). All
-methods begin with the same merges: the base, every single model, the uniform soup.
-``map`` is our search as a user gets it who sets nothing but the evaluations, and
-``map_asked`` one who then asks for preferences; ``gp`` and ``forest`` fit a plain
-design of as many merges; all then measure points of the front that they predict, as far
-as the charge allows. Opponents are those of ``mergekit-map compare``. Those that plan
-for their budget search once for each of ``MARKS``; the others once for the last, or
-until ``--seconds`` of processor time are used: that is the time limit of BoTorch and
-Optuna.
-
-Kept is a line per search. What is there is not run again, so that a run which was
-stopped goes on with the same command.
+Families of two to eight models have known true values (``contest_truth.py``). What the
+methods are, and who has a limit of time, the page of the table says
+(``contest_table.py``). Opponents are those of ``mergekit-map compare``. Kept is a line
+per search; what is there is not run again.
 """
 
 from __future__ import annotations

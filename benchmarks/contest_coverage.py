@@ -14,18 +14,26 @@ merges alike. What is to be covered is the value without noise.
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import multiprocessing
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest_truth import ACCURACY, SCENES, Array, plain_design, scene, unseen_merges
+from contest_truth import (
+    ACCURACY,
+    SCENES,
+    Array,
+    Truth,
+    plain_design,
+    scene,
+    unseen_merges,
+)
 from records import append, markdown, read
 
 from mergekit_map.compare.budget import draw_seed
@@ -72,35 +80,34 @@ def cases(families: Path, d: int) -> Iterator[Case]:
     """List what is fitted in d coefficients."""
     box = np.tile([0.0, 1.0], (d, 1))
     for (name, f), link in itertools.product(_FUNCTIONS.items(), LINKS):
-
-        def value(X: Array, f: Any = f, link: str = link) -> Array:
-            return LINKS[link].apply(_SHIFT[link] + f(X))
-
-        yield Case(name, link, box, value)
+        yield Case(name, link, box, partial(_behind, link, f))
     for name in [name for name, chosen in SCENES.items() if chosen.d == d]:
-        yield from _scene_cases(families, name)
-
-
-def _scene_cases(families: Path, name: str) -> Iterator[Case]:
-    truth = scene(families, name)
-    links = ["identity", "sigmoid"]
-    if truth.metric is not ACCURACY:
+        truth = scene(families, name)
         links = ["identity", "softplus", "mirror"]
-    for (column, task), link in itertools.product(enumerate(truth.names), links):
-        sign = -1 if link == "mirror" else 1
-
-        def value(X: Array, sign: int = sign, column: int = column) -> Array:
-            return sign * truth.predict(X)[:, column]
-
-        def stderr(X: Array, column: int = column) -> Array:
-            return truth.stderr(X)[:, column]
-
-        yield Case(f"{name} {task}", link, truth.bounds, value, stderr)
+        if truth.metric is ACCURACY:
+            links = ["identity", "sigmoid"]
+        for (column, task), link in itertools.product(enumerate(truth.names), links):
+            value = partial(_predicted, truth, column, -1 if link == "mirror" else 1)
+            stderr = partial(_stderr, truth, column)
+            yield Case(f"{name} {task}", link, truth.bounds, value, stderr)
 
 
-def fits(case: Case, seeds: int) -> Iterator[dict[str, Any]]:
+def _behind(link: str, f: Callable[[Array], Array], X: Array) -> Array:
+    return LINKS[link].apply(_SHIFT[link] + f(X))
+
+
+def _predicted(truth: Truth, column: int, sign: int, X: Array) -> Array:
+    return np.asarray(sign * truth.predict(X)[:, column])
+
+
+def _stderr(truth: Truth, column: int, X: Array) -> Array:
+    return np.asarray(truth.stderr(X)[:, column])
+
+
+def fits(case: Case, seeds: int) -> list[dict[str, Any]]:
     """Fit, and count how many of the unseen merges are covered."""
-    unseen = unseen_merges(case.bounds)
+    warnings.simplefilter("ignore")
+    unseen, link, found = unseen_merges(case.bounds), LINKS[case.link], []
     Y = case.value(unseen)
     for n, noise, seed in itertools.product(SIZES, NOISES, range(seeds)):
         # Of its own, as what one draw has in it is not to be taken for what is usual.
@@ -109,18 +116,18 @@ def fits(case: Case, seeds: int) -> Iterator[dict[str, Any]]:
         y, stderr = case.value(X), None
         if noise == "iid":
             stderr = np.full(n, NOISE * np.ptp(Y))
-            link = LINKS[case.link]
             y = np.clip(y + rng.normal(scale=stderr), link.lower, link.upper)
         elif noise == "shared":
             if case.stderr is None:
                 continue
             stderr = case.stderr(X)
+        key = {"case": case.name, "link": case.link, "d": len(case.bounds), "n": n}
         for kind in KINDS:
-            key = {"case": case.name, "link": case.link, "d": len(case.bounds), "n": n}
             covered = _covered(case, kind, (X, y, stderr), (unseen, Y))
             if covered is not None:
                 key |= {"noise": noise, "seed": seed, "kind": kind}
-                yield {**key, "covered": covered}
+                found.append({**key, "covered": covered})
+    return found
 
 
 def _covered(
@@ -144,7 +151,8 @@ def _covered(
 
 
 def _wave(X: Array) -> Array:
-    return np.asarray(np.sin(3 * X @ _directions(X)) + X[:, 0] - X[:, 1] ** 2)
+    directions = 1 / np.arange(1, X.shape[1] + 1)
+    return np.asarray(np.sin(3 * X @ directions) + X[:, 0] - X[:, 1] ** 2)
 
 
 def _bend(X: Array) -> Array:
@@ -161,42 +169,18 @@ def _bump(X: Array) -> Array:
     return np.asarray(3 * np.exp(-4 * ((X - 0.6) ** 2).sum(axis=1)) - X.sum(axis=1))
 
 
-def _directions(X: Array) -> Array:
-    return 1 / np.arange(1, X.shape[1] + 1)
-
-
-_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "wave": _wave,
-    "bend": _bend,
-    "steep": _steep,
-    "bump": _bump,
-}
+_FUNCTIONS = {"wave": _wave, "bend": _bend, "steep": _steep, "bump": _bump}
 # Near the bend of the link, so that it matters.
 _SHIFT = {"identity": 0.0, "sigmoid": 0.0, "softplus": 0.5, "mirror": -0.5}
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Fit all there is, case by case."""
-    work = functools.partial(_one_case, arguments)
-    places = [
-        (d, index)
-        for d in arguments.dimensions
-        for index, _ in enumerate(_all_cases(arguments.families, d))
-    ]
+    found = (cases(arguments.families, d) for d in arguments.dimensions)
+    work = partial(fits, seeds=arguments.seeds)
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        for found in pool.imap_unordered(work, places):
-            append(arguments.runs, *found)
-
-
-def _one_case(arguments: argparse.Namespace, place: tuple[int, int]) -> Any:
-    warnings.simplefilter("ignore")
-    d, index = place
-    return list(fits(_all_cases(arguments.families, d)[index], arguments.seeds))
-
-
-@functools.cache
-def _all_cases(families: Path, d: int) -> list[Case]:
-    return list(cases(families, d))
+        for lines in pool.imap_unordered(work, itertools.chain.from_iterable(found)):
+            append(arguments.runs, *lines)
 
 
 def table(runs: Path) -> str:

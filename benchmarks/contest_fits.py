@@ -4,22 +4,16 @@
     python benchmarks/contest_fits.py run FAMILIES RUNS
     python benchmarks/contest_fits.py table FAMILIES RUNS... > RESULT.md
 
-Families have known true values (``contest_truth.py``), so that a search takes no longer
-than its own arithmetic. A search of ours is the whole study, as a user gets it who sets
-nothing but the evaluations. Opponents are those of
-``mergekit-map compare``, which begin where they like here; ``contest.py`` has all begin
-with the same merges. The result is kept in ``results/contest_fits.md``.
-
-Kept are a line per search: what was measured, in order; the front and the chosen point;
-how well the fits do on unseen merges. What is there is not run again, so that a line to
-be renewed is one to be removed.
+A search of ours is the whole study, as a user gets it who sets nothing but the
+evaluations. Opponents are those of ``mergekit-map compare``, which begin where they
+like here; ``contest.py`` has all begin with the same merges. Kept is a line per search;
+what is there is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-import multiprocessing
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -150,15 +144,11 @@ def _truth(families: Path, name: str) -> Truth:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Do all searches that the record does not have yet, two at a time."""
-    path: Path = arguments.runs
-    left = missing(path, jobs(arguments))
-    work = functools.partial(_run, arguments.families_folder)
-    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        for outcome in pool.imap_unordered(work, left):
-            append(path, outcome)
-            shown = list(outcome.values())[:4]
-            print(*shown, f"{outcome['seconds']:.1f} s", flush=True)
+    """Do all searches that the record does not have yet."""
+    for job in missing(arguments.runs, jobs(arguments)):
+        outcome = _run(arguments.families_folder, job)
+        append(arguments.runs, outcome)
+        print(*job.values(), f"{outcome['seconds']:.1f} s", flush=True)
 
 
 @dataclass(frozen=True)
@@ -319,7 +309,6 @@ def main() -> None:
     command.add_argument("--methods", nargs="+", choices=methods, default=methods)
     command.add_argument("--budgets", nargs="+", type=int, help="of ours")
     command.add_argument("--seeds", type=int, default=5)
-    command.add_argument("--processes", type=int, default=2)
     command = commands.add_parser("table")
     command.set_defaults(call=lambda a: print(table(a.families_folder, a.runs)))
     command.add_argument("families_folder", type=Path)

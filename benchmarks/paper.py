@@ -12,17 +12,15 @@ is not measured again; names share it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import transformers
 from laboratory.family import MANIFEST, Family, load
-from paper.fresh import fresh
+from paper.fronts import table2, table3, table7
 from paper.kept import Result, keep
-from paper.pairs import table7
-from paper.preferences import table4
+from paper.preferences import fresh, table4
 from paper.runs import KIND, Runs, Unfit
-from paper.win_rates import table2, table3
 
 NAMES: dict[str, Callable[[Runs], Result]] = {
     "table2": table2,
@@ -34,9 +32,9 @@ NAMES: dict[str, Callable[[Runs], Result]] = {
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Make what was asked for."""
-    asked = _parser().parse_args(arguments)
+    asked = _parser().parse_args()
     transformers.utils.logging.disable_progress_bar()
     for family in _families(asked.families, asked.size, asked.family):
         for name in asked.names or NAMES:

@@ -29,11 +29,9 @@ def append(path: Path, *entries: Mapping[str, Any]) -> None:
 
 def missing(path: Path, jobs: Iterable[Entry]) -> list[Entry]:
     """List the jobs of which a record has no line with the same values."""
-    known = read(path)
     wanted = list(jobs)
-    done = (
-        {tuple(entry[key] for key in wanted[0]) for entry in known} if wanted else set()
-    )
+    keys = wanted[0] if wanted else ()
+    done = {tuple(entry[key] for key in keys) for entry in read(path)}
     return [job for job in wanted if tuple(job.values()) not in done]
 
 

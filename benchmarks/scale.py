@@ -1,7 +1,7 @@
 """What a search takes against parameters, models, tasks and workers: tables, a picture.
 
     OMP_NUM_THREADS=1 python benchmarks/scale.py [--sizes 10m,30m,100m]
-        [--only parameters,models,tasks,workers,side] [--keep]
+        [--only parameters models tasks workers side] [--keep]
 
 Models are random Llamas in bfloat16 and fine-tunes of them, texts of 2048 tokens; every
 point is a search of 8 evaluations and 6 of its front in a process of its own, of one
@@ -25,8 +25,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -113,13 +114,13 @@ def main() -> None:
     }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="10m,30m,100m")
-    parser.add_argument("--only", default=",".join(parts))
+    parser.add_argument("--only", nargs="+", choices=parts, default=[*parts])
     parser.add_argument("--keep", action="store_true")
     arguments = parser.parse_args()
     os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     tables = []
-    for name in arguments.only.split(","):
+    for name in arguments.only:
         tables.append(parts[name](arguments))
         print(tables[-1], flush=True)
     if arguments.keep:
@@ -241,12 +242,8 @@ def measure(folder: Path, point: Point) -> dict[str, Any]:
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     os.environ["MERGEKIT_MAP_HOME"] = str(folder / "home")
-    config, run, books = folder / "config.yml", folder / "run", Books()
-    for place, functions in PLACES.items():
-        for function in functions:
-            books.watch(place, function)
-    books.begin()
-    memory = Memory()
+    config, run = folder / "config.yml", folder / "run"
+    books, memory = Books(PLACES), Memory()
     search_front(load_project(config), run)
     of, peak = books.close(), memory.stop()
     size = (folder / "base" / "model.safetensors").stat().st_size
@@ -255,7 +252,7 @@ def measure(folder: Path, point: Point) -> dict[str, Any]:
     common = {**asdict(point), "parameters": size / 2, "merges": len(merges)}
     if point.rival:
         values = {(e.key[0], e.task): e.value for e in log}
-        return {**common, **rival(folder, config, merges, values)}
+        return {**common, **rival(config, merges, values)}
     seconds = sum(of.values()) - of[IMPORTS]
     return {
         **common,
@@ -270,10 +267,7 @@ def measure(folder: Path, point: Point) -> dict[str, Any]:
 
 
 def rival(
-    folder: Path,
-    config: Path,
-    merges: Mapping[Any, Mapping[str, float]],
-    measured: Mapping[Any, float],
+    config: Path, merges: Mapping[Any, Mapping[str, float]], values: Mapping[Any, float]
 ) -> dict[str, Any]:
     """Write each merge with stock mergekit, and have stock lm-eval load and measure it.
 
@@ -291,7 +285,7 @@ def rival(
     names = [f"{task}_choice" for task in project.tasks]
     far, own, written, beside = 0.0, 0.0, 0, 0.0
     started = time.process_time()
-    manager = TaskManager(include_path=str(folder), include_defaults=False)
+    manager = TaskManager(include_path=str(config.parent), include_defaults=False)
     for key, merge in merges.items():
         with tempfile.TemporaryDirectory() as place:
             out = Path(place) / "merge"
@@ -312,7 +306,7 @@ def rival(
             beside += time.process_time() - paused
         for task, name in zip(project.tasks, names, strict=True):
             value = found[name]["acc,none"]
-            far = max(far, abs(value - measured[key, task]))
+            far = max(far, abs(value - values[key, task]))
             own = max(own, abs(value - alone[name]["acc,none"]))
     seconds = time.process_time() - started - beside
     return {"seconds": seconds, "written": written, "far": far, "own": own}
@@ -321,56 +315,51 @@ def rival(
 class Books:
     """Books processor time to the innermost of named functions."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Mapping[str, Iterable[str]]) -> None:
         self._seconds: Counter[str] = Counter()
-        self._open = ["the rest"]
+        self._open, self._since = ["the rest"], time.process_time()
+        for place, functions in places.items():
+            for function in functions:
+                module, _, path = function.partition(":")
+                *parents, name = path.split(".")
+                owner: Any = importlib.import_module(module)
+                for parent in parents:
+                    owner = getattr(owner, parent)
+                setattr(owner, name, self._booked(place, getattr(owner, name)))
+        self._seconds.clear()
         self._since = time.process_time()
 
-    def watch(self, place: str, function: str) -> None:
-        """Book what a function or method takes from now on."""
-        module, _, path = function.partition(":")
-        owner: object = importlib.import_module(module)
-        *parents, name = path.split(".")
-        for parent in parents:
-            owner = getattr(owner, parent)
-        setattr(owner, name, self._booking(place, getattr(owner, name)))
-
-    def _booking(self, place: str, original: Callable[..., object]) -> object:
+    def _booked(self, place: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def booked(*arguments: object, **more: object) -> object:
-            self._turn()
-            self._open.append(place)
-            try:
+        def booked(*arguments: object, **more: object) -> Any:
+            with self._at(place):
                 found = original(*arguments, **more)
-            finally:
-                self._turn()
-                self._open.pop()
             # What a context does when it is entered counts, too.
             return self._entered(place, found) if hasattr(found, "gen") else found
 
         return booked
 
-    def _entered(self, place: str, context: object) -> object:
-        enter = type(context).__enter__
+    @contextmanager
+    def _entered(self, place: str, context: Any) -> Iterator[Any]:
+        with ExitStack() as stack:
+            with self._at(place):
+                value = stack.enter_context(context)
+            yield value
 
-        class Entered:
-            def __enter__(inner) -> object:
-                return self._booking(place, lambda: enter(context))()
-
-            def __exit__(inner, *error: object) -> object:
-                return context.__exit__(*error)
-
-        return Entered()
+    @contextmanager
+    def _at(self, place: str) -> Iterator[None]:
+        self._turn()
+        self._open.append(place)
+        try:
+            yield
+        finally:
+            self._turn()
+            self._open.pop()
 
     def _turn(self) -> None:
         now = time.process_time()
         self._seconds[self._open[-1]] += now - self._since
         self._since = now
-
-    def begin(self) -> None:
-        """Forget what was booked before."""
-        self._since = time.process_time()
-        self._seconds.clear()
 
     def close(self) -> Mapping[str, float]:
         """Return the seconds of each place."""
@@ -412,15 +401,14 @@ def draw(found: Sequence[Found]) -> None:
     figure = Figure(figsize=(6.4, 3.6), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     size = [one["parameters"] / 1e6 for one in found]
-    parts = {
-        "forward passes, two texts of 2048 tokens": "forward",
-        "writing a merge": "writing",
-        "planning": "planning",
-    }
-    for (label, key), mark in zip(parts.items(), "os^", strict=True):
+    for label, key, mark in (
+        ("forward passes, two texts of 2048 tokens", "forward", "o"),
+        ("writing a merge", "writing", "s"),
+        ("planning", "planning", "^"),
+    ):
         axes.plot(size, [o[key] / o["merges"] for o in found], marker=mark, label=label)
     axes.set(xscale="log", yscale="log", xlabel="parameters, millions")
-    axes.set(ylabel="seconds of one core, a merge")
+    axes.set_ylabel("seconds of one core, a merge")
     axes.set_xticks(size, [f"{one:.0f}" for one in size])
     axes.set_xticks([], minor=True)
     axes.legend(frameon=False)

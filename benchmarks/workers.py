@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from records import machine, markdown
+from records import machine, markdown, read
 
-from mergekit_map.demo.family import Family, family_folder, train_family
+from mergekit_map.demo.family import Family, demo_config, family_folder, train_family
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 RESULT = Path(__file__).resolve().parent / "results" / "workers.md"
@@ -68,13 +68,8 @@ def write_config(folder: Path, family: Family, evaluations: int, tokens: int) ->
         path.write_text(text[: 8 * tokens], encoding="utf-8")
         tasks[name] = {"perplexity": {"file": str(path)}, "max_tokens": tokens}
     search = {"evaluations": evaluations, "bounds": [0, 1], "seed": 0}
-    content = {
-        "merge_method": "task_arithmetic",
-        "base_model": str(family.model("base")),
-        "models": [{"model": str(family.model(name))} for name in ("code", "math")],
-        "dtype": "float32",
-        "map": {"tasks": tasks, "search": search},
-    }
+    content = yaml.safe_load(demo_config(family))
+    content["map"] = {"tasks": tasks, "search": search}
     config = folder / "config.yml"
     config.write_text(yaml.safe_dump(content), encoding="utf-8")
     return config
@@ -125,14 +120,12 @@ def _processor_seconds(process: int) -> float:
 def assert_same(run: Path, other: Path) -> None:
     """Compare what was found."""
     for name in _FOUND:
-        if (run / name).read_bytes() != (other / name).read_bytes():
-            raise SystemExit(f"{name} of {run.name} and {other.name} differ")
+        assert (run / name).read_bytes() == (other / name).read_bytes(), name
     logs = [
-        [{**json.loads(line), "seconds": 0} for line in path.read_text().splitlines()]
-        for path in (run / "evaluations.jsonl", other / "evaluations.jsonl")
+        [{**line, "seconds": 0} for line in read(one / "evaluations.jsonl")]
+        for one in (run, other)
     ]
-    if logs[0] != logs[1]:
-        raise SystemExit(f"the logs of {run.name} and {other.name} differ")
+    assert logs[0] == logs[1], "the logs differ"
 
 
 def table(times: dict[Way, list[Took]]) -> str:

@@ -50,7 +50,6 @@ class Outcome:
     err: str
     seconds: float
     megabytes: float  # beyond those of a command that does nothing
-    late: bool  # it had to be killed, for its time
 
     @property
     def said(self) -> str:
@@ -82,14 +81,14 @@ def command(
     child = os.fork()
     if child == 0:
         _be_the_command([str(word) for word in words], folder, out, err, limits)
-    ended, late, disturbed = None, False, False
+    ended, disturbed = None, False
     while ended is None:
         number, status, used = os.wait4(child, os.WNOHANG)
         if number:
             ended = os.waitstatus_to_exitcode(status)
-        elif not late and time.monotonic() - began > limits.seconds:
-            late = True
+        elif time.monotonic() - began > limits.seconds:
             os.killpg(child, signal.SIGKILL)
+            time.sleep(0.005)
         elif not disturbed and time.monotonic() - began > limits.after:
             disturbed = True
             limits.then(child)
@@ -104,7 +103,6 @@ def command(
         *texts,
         seconds=time.monotonic() - began,
         megabytes=max(0, used.ru_maxrss / 1024 - ours),
-        late=late,
     )
 
 
@@ -165,10 +163,11 @@ def warm() -> None:
 def _harm(outcome: Outcome, seconds: float) -> list[str]:
     """List what no command may do, whatever it was given."""
     problems = []
-    if outcome.late or outcome.seconds > seconds:
+    if outcome.seconds > seconds:
         problems.append(f"it took {outcome.seconds:.0f} s")
-    if "Traceback (most recent call last)" in outcome.said:
-        problems.append("a traceback")
+    for word in ("Traceback (most recent call last)", "Exception ignored"):
+        if word in outcome.said:
+            problems.append(word)
     if outcome.megabytes > 1000:
         problems.append(f"{outcome.megabytes:.0f} MB")
     if "\x1b" in outcome.said.replace("\x1b[?25h", ""):

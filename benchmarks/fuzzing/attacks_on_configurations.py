@@ -26,33 +26,31 @@ _INSPECT, _SEARCH = ["inspect", _FILE], ["search", _FILE, "RUN"]
 _COMMANDS = [*[_INSPECT] * 3, _SEARCH, ["run", _FILE, "OUT"], [*_INSPECT, "--json"]]
 
 
-def attacks(seed: int) -> Iterator[Attack]:
+def attacks(_: int) -> Iterator[Attack]:
     """Give wrong values of every key, files that are no configurations, options."""
     turns = itertools.cycle(_COMMANDS)
-    del seed  # nothing is drawn
     built_in_tasks()  # so that commands, which are forked, know those of lm-eval
     for number, (place, value) in enumerate(changes()):
         name = f"{number} {'.'.join(map(str, place))}: {shown(value)}"
         key = next(str(part) for part in reversed(place) if isinstance(part, str))
         content = _written(changed(place, value))
         yield _attack(name, content, next(turns), f"{_FILE}:", key)
-    good = _written(configuration())
     for name, change in _FILES.items():
-        both = _one_after_the_other(good, change)
         for words in (_INSPECT, _SEARCH, ["init", _FILE, "new.yml"]):
-            yield _attack(f"{words[0]} of {name}", both, words, _FILE)
+            yield _attack(f"{words[0]} of {name}", change, words, _FILE)
     for name, content, said in _wholes():
         yield _attack(name, _written(content), _INSPECT, _FILE, *said)
     for number, words in enumerate(_options()):
         name = f"option {number}: {' '.join(map(shown, words))}"
         # What a base is wrong for is as well said of the base.
         wrong = "--base" if words[-1] == "--method=passthrough" else words[-1]
-        yield _attack(name, good, words, wrong.partition("=")[0])
+        yield _attack(name, lambda _: None, words, wrong.partition("=")[0])
 
 
-def _attack(name: str, write: Change, words: Sequence[str], *said: str) -> Attack:
+def _attack(name: str, change: Change, words: Sequence[str], *said: str) -> Attack:
     def attempt(folder: Path) -> str:
-        write(folder / _FILE)
+        (folder / _FILE).write_text(yaml.safe_dump(configuration()))
+        change(folder / _FILE)
         outcome = command(words, folder, Limits(seconds=40, megabytes=3000))
         if "wrote RUN.yml" in outcome.err:
             (folder / "RUN.yml").unlink()  # to be edited
@@ -63,10 +61,6 @@ def _attack(name: str, write: Change, words: Sequence[str], *said: str) -> Attac
 
 def _written(content: dict[str, Any]) -> Change:
     return lambda path: path.write_text(yaml.safe_dump(content))
-
-
-def _one_after_the_other(first_change: Change, second: Change) -> Change:
-    return lambda path: (first_change(path), second(path))
 
 
 def _cheaply(folder: Path, outcome: Outcome, *words: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from attack import Attack, Impossible, Limits, Outcome
+from attack import Attack, Impossible, Limits, held
 from small_search import PATIENT, PUSH, SECONDS, Case, copied, goes_on, logs, run_in
 
 KB = 1 << 10
@@ -29,9 +29,8 @@ CACHE = Case("cache", run=None)
 UPLOAD = Case(PUSH, run=None)
 
 
-def attacks(seed: int) -> Iterator[Attack]:
+def attacks(_: int) -> Iterator[Attack]:
     """Let every fault meet several commands."""
-    del seed
     yield from _of_full_disks()
     yield from _of_limits()
     yield from _of_rights()
@@ -128,14 +127,11 @@ def _of_another(case: Case, folder: Path) -> str:
 
 
 def _met(
-    case: Case,
-    folder: Path,
-    mend: Callable[[], None],
-    limits: Limits = PATIENT,
+    case: Case, folder: Path, mend: Callable[[], None], limits: Limits = PATIENT
 ) -> str:
     """Say what is wrong with how a command meets a fault, and goes on without it."""
     before = logs(folder)
-    problem = _failed_well(run_in(folder, case.command, limits))
+    problem = held(run_in(folder, case.command, limits), seconds=SECONDS)
     with contextlib.suppress(OSError):
         mend()
     return problem or goes_on(case, folder, before)
@@ -144,21 +140,6 @@ def _met(
 def _import_what_others_cannot_read() -> None:
     import contourpy  # noqa: F401
     import rich._emoji_codes  # noqa: F401
-
-
-def _failed_well(outcome: Outcome) -> str:
-    """Say what is wrong with how a command met a fault; nothing if it went on."""
-    problems = []
-    if outcome.code == 1 and "OpenBLAS error: Memory allocation" in outcome.err:
-        return ""  # it ends the process by itself, with these words
-    if outcome.code not in {0, 2}:
-        problems.append(f"exit {outcome.code}")
-    for word in ("Traceback", "Exception ignored"):
-        if word in outcome.said:
-            problems.append(word)
-    if outcome.code == 2 and outcome.err.lower().count("error: ") < 1:
-        problems.append("no error is said")
-    return f"{'; '.join(problems)}: {outcome.said[-700:]}" if problems else ""
 
 
 @contextmanager

@@ -26,9 +26,8 @@ TABLE = (HEADER, ROW, OTHER)
 COMMAND = "search config.yml new --import table.csv"
 
 
-def attacks(seed: int) -> Iterator[Attack]:
+def attacks(_: int) -> Iterator[Attack]:
     """List them all; they are the same for every seed."""
-    del seed
     for way, damage in {**BYTES, **PLACES, **FILES}.items():
         if way not in NO_ATTACK:
             yield _attack(f"a table: {way}", damage, "table.csv")
@@ -121,12 +120,9 @@ FILES: dict[str, Change] = {
     "one of only a header": _text(_table([HEADER])),
     "one without a header": _text(_table([ROW, OTHER])),
     "semicolons between cells": _text(_table().replace(",", ";")),
-    "tabs between cells": _text(_table().replace(",", "\t")),
     "commas in numbers": _text(_table().replace(",", ";").replace(".", ",")),
     "a quote that is not closed": _text(_table() + '"0.5,1\n'),
-    "a quote within a cell": _with(1, 2, '"1".5'),
     "a short row": _text(_table([*TABLE, ROW[:5]])),
-    "a long row": _text(_table([*TABLE, (*ROW, "1")])),
     "a merge with another result": _text(_table([*TABLE, (*ROW[:2], "9", *ROW[3:])])),
     "200,000 wrong rows": _text(_table() + "0.1,0.5,x,1,1,1,1,1\n" * 200_000),
     "50,000 columns": _text(",".join(f"c{n}" for n in range(50_000)) + "\n1\n"),
@@ -135,9 +131,7 @@ FILES: dict[str, Change] = {
     "no coefficient": _text(_table([row[1:] for row in TABLE])),
     "a column twice": _text(_table([(*row, row[2]) for row in TABLE])),
     "JSON": _text('{"greeting-model": 0.5}\n'),
-    "a log": _text('{"version": 1, "coefficients": {"a": 0.0}}\n' * 2),
     "/dev/stdin, which is empty": instead(lambda path: path.symlink_to("/dev/stdin")),
-    "the terminal's escapes": _text(_table() + "\x1b[2J,1,1,1,1,1,1,1\n"),
     "escapes in the header": _text("\x1b]0;evil\x07," + _table()),
     "a line break in the header": _text('"a\nb",' + _table()),
 }

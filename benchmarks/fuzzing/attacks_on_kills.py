@@ -16,7 +16,6 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import zip_longest
 from pathlib import Path
 from random import Random
 
@@ -48,11 +47,8 @@ CASES = {
         "select run --prefer greeting=3,code=1", next="merge run out", kills=10
     ),
     "merge": Case("merge run out", out="out", kills=14),
-    "merge of another point": Case("merge run out --index 2", out="out", kills=8),
     "report": Case("report run", kills=6),
-    "report elsewhere": Case("report run --out page.html", kills=4),
     "cache --remove": Case("cache --remove all", run=None, kills=6),
-    "cache --limit": Case("cache --limit 1GB", run=None, kills=2),
     "init": Case("init new.yml --base b --model a --task gsm8k", run=None, kills=2),
     "compare": Case(
         "compare run --opponents=random --budget=2 --preferences=1", kills=4
@@ -91,16 +87,6 @@ def attacks(seed: int) -> Iterator[Attack]:
         title = f"{WORKERS}: kills of workers and drivers by turns, {kind}{part}"
         attempt = functools.partial(_by_turns, kind, Random(f"{seed} {part}"))
         yield Attack(title, attempt)
-
-
-def drawn(attacks: Sequence[Attack], rng: Random) -> Iterator[Attack]:
-    """Draw attacks on all commands in turn."""
-    mixed = rng.sample(attacks, len(attacks))
-    by_case = [
-        [attack for attack in mixed if attack.name.startswith(f"{name}:")]
-        for name in CASES
-    ]
-    yield from (one for row in zip_longest(*by_case) for one in row if one is not None)
 
 
 def _killed(case: Case, at: float, folder: Path) -> str:

@@ -13,24 +13,14 @@ import math
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from attack import Attack, Limits, command, shown
-from damages import (
-    BYTES,
-    NOT_WRONG,
-    PLACES,
-    Change,
-    Evil,
-    bent,
-    of_bytes,
-    put,
-    rewritten,
-)
+from damages import BYTES, NOT_WRONG, PLACES, Change, bent, of_bytes, put, rewritten
 from safetensors.torch import load_file, save_file
 from tiny_models import copied, read_tensors, searched, write_tensors
 
@@ -45,6 +35,13 @@ NAN, INF = math.nan, math.inf
 Tensors = dict[str, torch.Tensor]
 
 
+class Evil:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (EVIL,)
+
+
 @dataclass(frozen=True)
 class Damage:
     """What is done to a file of a model, and what has to be said of it."""
@@ -57,11 +54,11 @@ class Damage:
     models: tuple[str, ...] = MODELS  # to one after the other
 
 
-def attacks(seed: int) -> Iterator[Attack]:  # noqa: ARG001 - all of them, every time
+def attacks(_: int) -> Iterator[Attack]:
     """Yield every damage of every file of every model."""
     for damage in itertools.chain(
-        _headers(), _tensors(), _indices(), _configurations(), _tokenizers(),
-        _adapters(), _code(), _folders(),
+        _headers(), _tensors(), _indices(), _configurations(), _adapters(),
+        _code(), _folders(),
     ):  # fmt: skip
         for model in damage.models:
             attempt = functools.partial(_try, damage, model)
@@ -84,11 +81,15 @@ def _try(damage: Damage, model: str, folder: Path) -> str:
 
 
 def _whole(
-    file: str, *words: str, harmless: bool = False, **more: Any
+    file: str,
+    *words: str,
+    harmless: bool = False,
+    spared: Container[str] = NOT_WRONG,
+    **more: Any,
 ) -> Iterator[Damage]:
     """Damage the bytes of a file, and put something else in its place."""
     for way, change in BYTES.items():
-        fine = harmless or way in NOT_WRONG
+        fine = harmless or way in spared
         said = () if fine else words
         yield Damage(f"{file}: {way}", file, change, said, fine, **more)
     for way, change in PLACES.items():
@@ -111,6 +112,7 @@ _NAMES = [
     *("", "a\nb", "\x1b[2Jx", "a\0b", "\ud800", "x" * 2**20, "../../../etc/passwd"),
     "[red]x[/red]<script>alert(1)</script>",
 ]
+_ENTRY_OF_NOTHING = b'{"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}'
 _HEADERS: dict[str, Callable[[bytes], bytes]] = {
     "a list": lambda _: b"[]",
     "not JSON": lambda _: b"{{{{",
@@ -118,16 +120,9 @@ _HEADERS: dict[str, Callable[[bytes], bytes]] = {
     "deeply nested": lambda _: b"[" * 100_000 + b"]" * 100_000,
     "bytes that are no text": lambda h: h.replace(b"mlp", b"\xff\xfe\xff"),
     "a byte order mark": lambda h: b"\xef\xbb\xbf" + h,
-    "a tensor twice": lambda h: (
-        h[:-1] + b', "lm_head.weight": {"dtype": "F32", "shape": [0],'
-        b' "data_offsets": [0, 0]}}'
-    ),
+    "a tensor twice": lambda h: h[:-1] + b', "lm_head.weight": ' + _ENTRY_OF_NOTHING,
+    "of 5000 digits": lambda _: b'{"a": {"shape": [' + b"9" * 5000 + b"]}}",
     "empty": lambda _: b"{}",
-    "entries that are lists": lambda _: b'{"a": [1, 2]}',
-    "a number of 5000 digits": lambda _: (
-        b'{"a": {"dtype": "F32", "shape": [' + b"9" * 5000 + b"],"
-        b' "data_offsets": [0, 4]}}'
-    ),
     "something behind it": lambda h: h + b"x",
 }
 _LENGTHS = (0, 1, 7, 10**8 + 1, 2**32, 2**63, 2**64 - 1)
@@ -141,8 +136,7 @@ def _headers() -> Iterator[Damage]:
         change = bent(lambda h, k=key: h[TENSOR].pop(k))
         yield Damage(f"a tensor without {key}", WEIGHTS, change, (WEIGHTS,))
     for value in _METADATA:
-        change = bent(lambda h, v=value: h.update(__metadata__=v))
-        name = f"metadata {shown(value)}"
+        name, change = f"metadata {shown(value)}", _with("__metadata__", value)
         yield Damage(name, WEIGHTS, change, (WEIGHTS,), value is None)
     for new in _NAMES:
         change = bent(lambda h, n=new: h.update({n: h.pop(TENSOR)}))
@@ -154,10 +148,15 @@ def _headers() -> Iterator[Damage]:
     for n in _LENGTHS:
         change = of_bytes(lambda d, n=n: n.to_bytes(8, "little") + d[8:])
         yield Damage(f"a header of {n} bytes", WEIGHTS, change, (WEIGHTS,))
-    for way, change in BYTES.items():
-        yield Damage(f"weights {way}", WEIGHTS, change, (WEIGHTS,))
-    for way, change in PLACES.items():
-        yield Damage(f"{WEIGHTS} is {way}", WEIGHTS, change)
+    yield from _whole(WEIGHTS, WEIGHTS, spared=())
+
+
+def _with(key: str, value: Any) -> Change:
+    return bent(lambda content: content.update({key: value}))
+
+
+def _without(key: str) -> Change:
+    return bent(lambda content: content.pop(key, None))
 
 
 def _with_header(make: Callable[[bytes], bytes]) -> Change:
@@ -169,28 +168,38 @@ def _with_header(make: Callable[[bytes], bytes]) -> Change:
 
 
 _EMBEDDINGS = "model.embed_tokens.weight"
+# What may not stand in the place of a matrix of a model, or of an adapter.
+_SHAPES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "of fewer rows": lambda x: x[:2],
+    "of no rows": lambda x: x[:0],
+    "of fewer columns": lambda x: x[:, :2],
+    "that is a vector": lambda x: x[0],
+    "that is a number": lambda _: torch.tensor(1.0),
+    "with another axis": lambda x: x[None],
+}
 _TENSORS: dict[str, Callable[[Tensors], Any]] = {
     "without a matrix": lambda t: t.pop(TENSOR),
     "without embeddings": lambda t: t.pop(_EMBEDDINGS),
     "without a layer": lambda t: [t.pop(n) for n in list(t) if ".1." in n],
     "without anything": lambda t: t.clear(),
-    "a matrix of another shape": lambda t: t.update({TENSOR: t[TENSOR][:16]}),
-    "a matrix of no rows": lambda t: t.update({TENSOR: t[TENSOR][:0]}),
-    "a matrix that is a number": lambda t: t.update({TENSOR: torch.tensor(1.0)}),
-    "a matrix with another axis": lambda t: t.update({TENSOR: t[TENSOR][None]}),
-    "embeddings of one token": lambda t: t.update(
-        {_EMBEDDINGS: t[_EMBEDDINGS][:1].clone()}
-    ),
 }
+
+
+def _replaced(name: str, make: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    return rewritten(lambda of: of.update({name: make(of[name]).clone()}))
 
 
 def _tensors() -> Iterator[Damage]:
     """Tensors that lie on one another, that lack, or that nobody asked for."""
-    for name, change in {"overlap": _overlap, "have a hole between": _hole}.items():
-        yield Damage(f"tensors that {name}", WEIGHTS, change, (WEIGHTS,))
-    yield Damage("two tensors swapped in place", WEIGHTS, bent(_swap), harmless=True)
+    other = TENSOR.replace("layers.0", "layers.1")
+    overlap = bent(lambda header: header.update({TENSOR: header[other]}))
+    yield Damage("tensors that overlap", WEIGHTS, overlap, (WEIGHTS,))
+    yield Damage("tensors that have a hole between", WEIGHTS, _hole, (WEIGHTS,))
     for name, bend in _TENSORS.items():
         yield Damage(f"weights {name}", WEIGHTS, rewritten(bend))
+    matrices = (TENSOR, _EMBEDDINGS)
+    for tensor, (way, make) in itertools.product(matrices, _SHAPES.items()):
+        yield Damage(f"{tensor} {way}", WEIGHTS, _replaced(tensor, make))
     more = rewritten(lambda t: t.update(extra=torch.ones(3)))
     yield Damage("a tensor nobody asked for", WEIGHTS, more, harmless=True)
     for value in (NAN, INF, -INF):
@@ -200,18 +209,6 @@ def _tensors() -> Iterator[Damage]:
         }.items():
             words = ("NaN or infinity",)
             yield Damage(f"{what} is {value}", WEIGHTS, rewritten(bend), words)
-
-
-def _swap(header: dict[str, Any]) -> None:
-    one, other = header[TENSOR], header[TENSOR.replace("layers.0", "layers.1")]
-    places = one["data_offsets"], other["data_offsets"]
-    other["data_offsets"], one["data_offsets"] = places
-
-
-def _overlap(path: Path) -> None:
-    header, data = read_tensors(path)
-    header[TENSOR] = header[TENSOR.replace("layers.0", "layers.1")]
-    write_tensors(path, header, data)
 
 
 def _hole(path: Path) -> None:
@@ -238,22 +235,21 @@ _INDICES: list[Any] = [
 
 def _indices() -> Iterator[Damage]:
     for part in _PARTS:
-        yield _of_index(f"that names {shown(part)}", _all_in(part), INDEX)
-    yield _of_index("that is good", _all_in(PART), harmless=True)
+        named = functools.partial(_index, part=part)
+        yield _of_index(f"that names {shown(part)}", named, INDEX)
     for content in _INDICES:
         yield _of_index(shown(content), lambda _, c=content: c, INDEX)
-    less = lambda names: _all_in(PART)([n for n in names if n != TENSOR])  # noqa: E731
-    yield _of_index("that lacks a tensor", less)
-    yield _of_index("with an empty map", lambda _: {"weight_map": {}})
-    more = lambda names: _all_in(PART)([*names, "x"])  # noqa: E731
-    yield _of_index("with a tensor too many", more, INDEX)
-    wrong = lambda n: _all_in(PART)(n) | {"metadata": {"total_size": -1}}  # noqa: E731
-    yield _of_index("whose size is wrong", wrong, harmless=True)
+    yield _of_index("that is good", _index, harmless=True)
+    size = {"metadata": {"total_size": -1}}
+    yield _of_index("of a wrong size", lambda n: _index(n) | size, harmless=True)
+    yield _of_index("that lacks a tensor", lambda names: _index({*names} - {TENSOR}))
+    yield _of_index("with a tensor too many", lambda n: _index([*n, "x"]), INDEX)
+    yield _of_index("with an empty map", lambda _: _index([]))
     yield Damage("an index with a tensor in the wrong one of two files", "", _misplace)
 
 
-def _all_in(part: Any) -> Callable[[list[str]], dict[str, Any]]:
-    return lambda names: {"metadata": {}, "weight_map": dict.fromkeys(names, part)}
+def _index(names: Iterable[str], part: Any = PART) -> dict[str, Any]:
+    return {"metadata": {}, "weight_map": dict.fromkeys(names, part)}
 
 
 def _of_index(
@@ -261,9 +257,8 @@ def _of_index(
 ) -> Damage:
     def change(folder: Path) -> None:
         header, _ = read_tensors(folder / WEIGHTS)
-        names = [name for name in header if name != "__metadata__"]
         shutil.copy(folder / WEIGHTS, folder / PART)
-        made = make(names)
+        made = make([name for name in header if name != "__metadata__"])
         content = made if isinstance(made, bytes) else json.dumps(made).encode()
         (folder / INDEX).write_bytes(content)
 
@@ -286,26 +281,18 @@ _SIZES = (
     *("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size"),
     *("vocab_size", "num_key_value_heads", "head_dim"),
 )
-_VALUES: list[Any] = [
-    *(0, -1, 10**9, 2**63, 10**400, 1.5, "x", [1], [], {"x": 1}, INF, NAN),
-]
+_VALUES: list[Any] = [0, -1, 10**9, 10**400, 1.5, "x", [1], [], {"x": 1}, INF, NAN]
 
 
 def _configurations() -> Iterator[Damage]:
     file = "config.json"
     for key, value in itertools.product(_SIZES, _VALUES):
-        change = bent(lambda c, k=key, v=value: c.update({k: v}))
-        yield Damage(f"{key} is {shown(value)}", file, change)
+        yield Damage(f"{key} is {shown(value)}", file, _with(key, value))
     for key in _SIZES:
-        change = bent(lambda c, k=key: c.pop(k, None))
-        yield Damage(f"no {key}", file, change, (), True, ("base",))
+        yield Damage(f"no {key}", file, _without(key), (), True, ("base",))
+    part = _with("text_config", {"num_hidden_layers": 10**9})
+    yield Damage("a part of a billion layers", file, part, harmless=True)
     yield from _whole(file, file)
-    part = {"text_config": {"num_hidden_layers": 10**9}}
-    change = bent(lambda c: c.update(part))
-    yield Damage("a part of a billion layers", file, change, harmless=True)
-
-
-def _tokenizers() -> Iterator[Damage]:
     yield from _whole("tokenizer.json", "tokenizer.json", models=("base",))
     yield from _whole("tokenizer_config.json", harmless=True)
 
@@ -327,12 +314,7 @@ _OF_ADAPTERS: dict[str, Callable[[Tensors], Any]] = {
     "without one A": lambda t: t.pop(_A),
     "without one B": lambda t: t.pop(_B),
     "without anything": lambda t: t.clear(),
-    "an A of another rank": lambda t: t.update({_A: t[_A][:2].clone()}),
-    "an A too narrow": lambda t: t.update({_A: t[_A][:, :8].clone()}),
-    "a B too short": lambda t: t.update({_B: t[_B][:8].clone()}),
     "of rank zero": lambda t: t.update({_A: t[_A][:0], _B: t[_B][:, :0].clone()}),
-    "an A that is a vector": lambda t: t.update({_A: t[_A][0].clone()}),
-    "an A with another axis": lambda t: t.update({_A: t[_A][None]}),
     "an A of integers": lambda t: t.update({_A: t[_A].to(torch.int32)}),
     "all of booleans": lambda t: t.update({n: v.bool() for n, v in t.items()}),
     "an A with NaN": lambda t: t[_A].fill_(NAN),
@@ -352,25 +334,21 @@ def _adapters() -> Iterator[Damage]:
     alone = ("adapter",)
     for key, values in _SETTINGS.items():
         for value in values:
-            change = bent(lambda c, k=key, v=value: c.update({k: v}))
             fine = value not in _REFUSED.get(key, []) and value is not NAN
-            name = f"{key} is {shown(value)}"
+            name, change = f"{key} is {shown(value)}", _with(key, value)
             yield Damage(name, settings, change, (), fine, alone)
-        change = bent(lambda c, k=key: c.pop(k, None))
-        yield Damage(f"no {key}", settings, change, (), True, alone)
+        yield Damage(f"no {key}", settings, _without(key), (), True, alone)
     for name, bend in _OF_ADAPTERS.items():
         yield Damage(f"weights {name}", weights, rewritten(bend), models=alone)
+    for tensor, (way, make) in itertools.product((_A, _B), _SHAPES.items()):
+        yield Damage(f"{tensor} {way}", weights, _replaced(tensor, make), models=alone)
     for file in (weights, settings):
         yield from _whole(file, file, models=alone)
-
-    def pickled(folder: Path) -> None:
-        (folder / weights).unlink()
-        (folder / "adapter_model.bin").write_bytes(_PICKLE)
-
+    pickled = functools.partial(_pickle_alone, weights, "adapter_model.bin")
     yield Damage("weights that are a pickle", "", pickled, ("pickled",), models=alone)
 
 
-_PICKLE = pickle.dumps({"weight": Evil(EVIL)})
+_PICKLE = pickle.dumps({"weight": Evil()})
 _CODE: list[tuple[str, str, Any]] = [
     ("config.json", "AutoConfig", "modeling_x.Config"),
     ("config.json", "AutoModelForCausalLM", "modeling_x.Model"),
@@ -381,32 +359,28 @@ _CODE: list[tuple[str, str, Any]] = [
 
 def _code() -> Iterator[Damage]:
     """Code of a stranger, which nobody has asked to be run."""
-    for file in (
-        "pytorch_model.bin", "model.bin", "tokenizer.pkl", "training_args.bin",
-    ):  # fmt: skip
-        name = f"a pickle beside the weights: {file}"
-        yield Damage(name, file, put(_PICKLE), harmless=True)
-        alone = functools.partial(_pickle_alone, file)
+    for file in ("pytorch_model.bin", "model.bin", "training_args.bin", "x.pkl"):
+        beside = f"a pickle beside the weights: {file}"
+        yield Damage(beside, file, put(_PICKLE), harmless=True)
+        alone = functools.partial(_pickle_alone, WEIGHTS, file)
         yield Damage(f"a pickle alone: {file}", "", alone)
     for (file, key, name), own in itertools.product(_CODE, (False, True)):
         more: dict[str, Any] = {"auto_map": {key: name}}
-        if own:
-            more |= {"model_type": "magic", "tokenizer_class": "Slow"}
+        more |= {"model_type": "magic", "tokenizer_class": "Slow"} if own else {}
         change = functools.partial(_with_code, file, more)
-        title = (
-            f"code in {file} for {key} {name} of {'its own' if own else 'a known'} kind"
-        )
+        kind = "its own" if own else "a known"
+        title = f"code in {file} for {key} {name} of {kind} kind"
         yield Damage(title, "", change, harmless=True)
 
 
-def _pickle_alone(file: str, folder: Path) -> None:
-    (folder / WEIGHTS).unlink()
+def _pickle_alone(weights: str, file: str, folder: Path) -> None:
+    (folder / weights).unlink()
     (folder / file).write_bytes(_PICKLE)
 
 
 def _with_code(file: str, more: dict[str, Any], folder: Path) -> None:
     (folder / "modeling_x.py").write_text(EVIL)
-    bent(lambda c: c.update(more))(folder / file)
+    bent(lambda content: content.update(more))(folder / file)
 
 
 _FOLDERS: dict[str, Change] = {

@@ -7,6 +7,7 @@ anything is measured, in little memory and time.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,19 +27,15 @@ _CONTENTS: dict[str, tuple[bytes, bool]] = {  # whether it may be a text
     "empty": (b"", False),
     "of spaces": (b"  \n \n", False),
     "one character": (b"x", True),
-    "one line break": (b"\n", False),
     "NULs": (b"\0" * 100, True),
     "of another encoding": ("größer als".encode("utf-16"), False),
     "bytes that are no text": (b"\xff\xfe\xfd" * 100, False),
-    "cut within a character": ("é".encode()[:1], False),
     "a mark of byte order": (b"\xef\xbb\xbf" + TEXT.encode(), True),
     "control characters": (b"\x1b[2J\x07\x08" + TEXT.encode(), True),
     "line breaks of Windows": (TEXT.replace(" ", "\r\n").encode(), True),
     "one line of 20 MB": (_LONG.encode(), True),
     "20 MB of one letter": (b"x" * (20 * MB), True),
     "20 MB of spaces and a word": (b" " * (20 * MB) + b"x", True),
-    "20 MB of line breaks and a word": (b"\n" * (20 * MB) + b"x", True),
-    "20 MB of NULs": (b"\0" * (20 * MB), True),
     "20 MB of emoji": ("🦙".encode() * (5 * MB), True),
     "a million lines": (b"one two\n" * 10**6, True),
     "combining characters": (("a" + "\u0301" * 10**6).encode(), True),
@@ -46,17 +43,14 @@ _CONTENTS: dict[str, tuple[bytes, bool]] = {  # whether it may be a text
 _PATHS = ("/dev/zero.txt", "../../../../etc/passwd", "", ".", "a\0b.txt", "x" * 5000)
 _RECORDS: dict[str, tuple[bytes, bool]] = {
     "a list": (b"[1]", False),
-    "a number": (b"1", False),
     "null": (b"null", False),
     "a string": (b'"x"', False),
     "no JSON": (b"{", False),
     "nested deeply": (b"[" * 200_000, False),
-    "mappings nested deeply": (b'{"text":' * 100_000, False),
     "a number of 5000 digits": (b'{"text": ' + b"9" * 5000 + b"}", False),
     "NaN": (b'{"text": NaN}', False),
     "a number for text": (b'{"text": 1}', False),
     "null for text": (b'{"text": null}', False),
-    "a list for text": (b'{"text": ["a"]}', False),
     "no text": (b'{"words": 1}', False),
     "two that may be text": (b'{"a": "x", "b": "y"}', True),
     "another field": (b'{"a": "one two three"}', True),
@@ -65,45 +59,38 @@ _RECORDS: dict[str, tuple[bytes, bool]] = {
     "the field twice": (b'{"text": "one two", "text": "three one"}', True),
     "an empty name": (b'{"": "one two three"}', True),
     "a mark of byte order": (b'\xef\xbb\xbf{"text": "one two"}', False),
-    "NUL between": (b'{"text": "one two"}\0', False),
     "a line of 20 MB": (json.dumps({"text": _LONG}).encode(), True),
 }
 _GOOD = b'{"text": "one two three plus one"}\n'
 
 
-def attacks(seed: int) -> Iterator[Attack]:  # noqa: ARG001 - all of them, every time
+def attacks(_: int) -> Iterator[Attack]:
     """Yield every text, in the place of a file and of a line."""
-    yield from _texts()
-    yield from _places()
-    for name, (content, harmless) in _RECORDS.items():
-        for place, data in (
-            ("alone", content),
-            ("first", content + b"\n" + _GOOD),
-            ("last", _GOOD + content),
-        ):
-            fine = harmless or (name == "an empty text" and place != "alone")
-            name_of = f"a line, {place}, {name}"
-            yield _attack(name_of, "own.jsonl", put(data), harmless=fine, **MOST)
-    wrong = put(b"{\n" * 300_000)
-    yield _attack("300,000 wrong lines", "own.jsonl", wrong, "more lines")
-
-
-def _texts() -> Iterator[Attack]:
     for name, (content, harmless) in _CONTENTS.items():
         for more in ({}, {"block": 16}, {"max_tokens": 2}, {"max_tokens": 10**6}):
             if len(content) > 10**6 and "max_tokens" in more:
                 continue
             title, keys = f"a text, {name}, {json.dumps(more)}", {**MOST, **more}
             yield _attack(title, "own.txt", put(content), harmless=harmless, **keys)
-
-
-def _places() -> Iterator[Attack]:
-    for file in ("own.txt", "own.jsonl"):
-        for way, change in PLACES.items():
-            fine = way == "a link to /etc/passwd" and file == "own.txt"
-            yield _attack(f"{file} is {way}", file, change, harmless=fine, **MOST)
+    for file, (way, change) in itertools.product(
+        ("own.txt", "own.jsonl"), PLACES.items()
+    ):
+        fine = way == "a link to /etc/passwd" and file == "own.txt"
+        yield _attack(f"{file} is {way}", file, change, harmless=fine, **MOST)
     for path in _PATHS:
         yield _attack(f"a text at {shown(path)}", path, lambda _: None)
+    for name, (content, harmless) in _RECORDS.items():
+        yield _line(f"alone, {name}", content, harmless)
+        fine = harmless or name == "an empty text"
+        yield _line(f"first, {name}", content + b"\n" + _GOOD, fine)
+        yield _line(f"last, {name}", _GOOD + content, fine)
+    wrong = put(b"{\n" * 300_000)
+    yield _attack("300,000 wrong lines", "own.jsonl", wrong, "more lines")
+
+
+def _line(name: str, content: bytes, harmless: bool) -> Attack:
+    put_it = put(content)
+    return _attack(f"a line, {name}", "own.jsonl", put_it, harmless=harmless, **MOST)
 
 
 def _attack(

@@ -16,6 +16,11 @@ from typing import Any, TypeAlias
 import yaml
 from markdown_it import MarkdownIt
 
+from mergekit_map.config.tasks import LmEvalTask, PerplexityTask
+from mergekit_map.hub.card import MergeRecord, write_card
+from mergekit_map.report.notebook import folded, front_html
+from mergekit_map.results.front import Front
+
 RUN = Path(__file__).resolve().parents[2] / "tests" / "data" / "run_v1" / "run"
 Text: TypeAlias = Callable[[str], str]  # what to put into a place, by its name
 
@@ -32,19 +37,22 @@ _NAMES = {
     "method": "ties",
 }
 _TASKS = ("first task", "second task", "first coefficient", "second coefficient")
-REPORT = (
-    *(*_NAMES, "unit", "kind of fit", "label", "label of the soup", "reason"),
-    *("kind of surrogate", "name of a package", "version of a package", "verdict"),
-    *("version of this program", "version of Python", "error of a task"),
-    *("comment of a recipe", "name of the folder"),
-)
-FRONTS = (*_TASKS, "unit", "method", "name of the folder")
-NOTEBOOK = (*_TASKS, "unit", "label", "reason", "comment of a recipe")
-CARD = (
-    *(*_TASKS, "unit", "label", "reason", "name of the checkpoint", "local model"),
-    *("adapter", "revision", "licence", "name of a licence", "link of a licence"),
-    *("language", "text of a task", "lm-eval task", "metric", "difference", "command"),
-)
+PAGES = {
+    "report": (
+        *(*_NAMES, "unit", "kind of fit", "label", "label of the soup", "reason"),
+        *("kind of surrogate", "name of a package", "version of a package", "verdict"),
+        *("version of this program", "version of Python", "error of a task"),
+        *("comment of a recipe", "name of the folder"),
+    ),
+    "fronts": (*_TASKS, "unit", "method", "name of the folder"),
+    "notebook": (*_TASKS, "unit", "label", "reason", "comment of a recipe"),
+    "card": (
+        *(*_TASKS, "unit", "label", "reason", "name of the checkpoint", "local model"),
+        *("adapter", "revision", "licence", "name of a licence", "link of a licence"),
+        *("language", "text of a task", "lm-eval task", "metric", "difference"),
+        "command",
+    ),
+}
 
 # Places whose text is read, and is on a page in its data alone, or not at all.
 UNSEEN = {
@@ -74,10 +82,22 @@ def evil_run(folder: Path, text: Text) -> Path:
         if path.name == "front.json":
             _change_front(content, text, named)
         if path.name == "manifest.json":
-            _change_manifest(content, text)
+            content["mergekit_map"] = text("version of this program")
+            content["python"] = text("version of Python")
+            package, version = text("name of a package"), text("version of a package")
+            content["packages"][package] = version
         path.write_text(json.dumps(content))
-    _change_log(run / "evaluations.jsonl", text, named)
-    _change_recipes(run, text, named)
+    log = run / "evaluations.jsonl"
+    lines = [renamed(json.loads(line), named) for line in log.read_text().splitlines()]
+    failed = {**lines[-1], "error": text("error of a task"), "value": None}
+    failed["coefficients"] = dict.fromkeys(failed["coefficients"], 0.123)
+    failed |= {"stderr": None, "gradient": None}
+    log.write_text("".join(json.dumps(line) + "\n" for line in [*lines, failed]))
+    for path in [*run.glob("recipes/*.yml"), run / "recipe.yml"]:
+        recipe = renamed(yaml.safe_load(path.read_text()), named)
+        comment = f"# {text('comment of a recipe')}\n"
+        dumped = yaml.safe_dump(recipe, allow_unicode=True, width=100_000)
+        path.write_text(comment + dumped)
     return run
 
 
@@ -112,28 +132,6 @@ def _change_front(front: Any, text: Text, named: Mapping[str, str]) -> None:
     front["border"] = [{"coefficient": text("first coefficient"), **numbers}]
 
 
-def _change_manifest(manifest: Any, text: Text) -> None:
-    manifest["mergekit_map"] = text("version of this program")
-    manifest["python"] = text("version of Python")
-    manifest["packages"][text("name of a package")] = text("version of a package")
-
-
-def _change_log(path: Path, text: Text, named: Mapping[str, str]) -> None:
-    lines = [renamed(json.loads(line), named) for line in path.read_text().splitlines()]
-    failed = dict(lines[-1], error=text("error of a task"), value=None, stderr=None)
-    failed["coefficients"] = dict.fromkeys(failed["coefficients"], 0.123)
-    failed.pop("gradient", None)
-    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines, failed]))
-
-
-def _change_recipes(run: Path, text: Text, named: Mapping[str, str]) -> None:
-    for path in [*run.glob("recipes/*.yml"), run / "recipe.yml"]:
-        recipe = renamed(yaml.safe_load(path.read_text()), named)
-        comment = f"# {text('comment of a recipe')}\n"
-        dumped = yaml.safe_dump(recipe, allow_unicode=True, width=100_000)
-        path.write_text(comment + dumped)
-
-
 def as_name(text: str) -> str:
     """Take out of a text what no name of a folder, or reference of a model, holds."""
     return text.translate({ord("/"): "\u2215", ord("@"): "a", ord("+"): "t"})[:120]
@@ -148,24 +146,15 @@ def as_html(markdown: str) -> str:
 
 def card(folder: Path, text: Text) -> str:
     """Write a card as `merge` does, with a text in every place."""
-    from mergekit_map.config.tasks import LmEvalTask, PerplexityTask
-    from mergekit_map.hub.card import MergeRecord, write_card
-    from mergekit_map.results.front import Front
-
-    out, local = folder / "out", folder / as_name(text("local model"))
-    out.mkdir()
-    local.mkdir()
+    local, other = folder / as_name(text("local model")), folder / "other"
     about = {"license": "other", "license_name": text("name of a licence")}
     about |= {"license_link": text("link of a licence"), "language": [text("language")]}
-    (local / "README.md").write_text(f"---\n{yaml.safe_dump(about)}---\n")
-    other = folder / "other"
-    other.mkdir()
-    more = yaml.safe_dump({"license": text("licence")})
-    (other / "README.md").write_text(f"---\n{more}---\n")
+    for model, metadata in ((local, about), (other, {"license": text("licence")})):
+        model.mkdir()
+        (model / "README.md").write_text(f"---\n{yaml.safe_dump(metadata)}---\n")
+    out, adapter = folder / "out", folder / "adapters" / as_name(text("adapter"))
+    out.mkdir()
     (out / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
-    run = evil_run(folder / "of", text)
-    front = Front.model_validate_json((run / "front.json").read_text())
-    adapter = folder / "adapters" / as_name(text("adapter"))
     adapter.mkdir(parents=True)
     hub = f"tiny/base@{as_name(text('revision'))}+{adapter}"
     recipe = {
@@ -173,19 +162,19 @@ def card(folder: Path, text: Text) -> str:
         "base_model": str(other),
         "models": [{"model": str(local)}, {"model": hub}],
     }
-    first, second = front.tasks
-    tasks = {
-        first: LmEvalTask(lm_eval=text("lm-eval task"), metric=text("metric")),
-        second: PerplexityTask.model_validate(
-            {"perplexity": {"file": f"{text('text of a task')}.txt"}}
-        ),
-    }
+    run = evil_run(folder / "of", text)
+    front = Front.model_validate_json((run / "front.json").read_text())
+    texts = {"perplexity": {"file": f"{text('text of a task')}.txt"}}
+    tasks = [
+        LmEvalTask(lm_eval=text("lm-eval task"), metric=text("metric")),
+        PerplexityTask.model_validate(texts),
+    ]
     record = MergeRecord(
         text("name of the checkpoint"),
         yaml.safe_dump(recipe, sort_keys=False),
         f"mergekit-yaml {shlex.quote(text('command'))} OUT",
         front,
-        tasks,
+        dict(zip(front.tasks, tasks, strict=True)),
         text("difference"),
     )
     write_card(out, record)
@@ -194,9 +183,6 @@ def card(folder: Path, text: Text) -> str:
 
 def notebook(folder: Path, text: Text) -> str:
     """Give what a notebook shows of a front."""
-    from mergekit_map.report.notebook import folded, front_html
-    from mergekit_map.results.front import Front
-
     run = evil_run(folder, text)
     front = Front.model_validate_json((run / "front.json").read_text())
     recipe = (run / "recipes" / "000.yml").read_text()

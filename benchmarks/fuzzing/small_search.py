@@ -20,12 +20,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
+import pytest
 from attack import Limits, Outcome, command, first
-from hub_server import TOKEN, Hub, serve
+from hub_server import TOKEN, Hub, Repository, go_online, serve
 from quick_fronts import blank_pictures, configurations_read_once, fronts_of_few_points
 from tiny_demo import TINY
 from tiny_models import scratch
+
+from mergekit_map.demo import family
+from mergekit_map.results import log
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data" / "run_v1"
 CONFIG = """\
@@ -108,8 +111,6 @@ def made(*, finished: bool = True) -> Path:
 
 def _stop_after(lines: int) -> None:
     """Interrupt a search when its log has so many lines."""
-    from mergekit_map.results import log
-
     append, left = log.append_line, iter(range(lines))
 
     def append_or_stop(path: Path, evaluation: log.Evaluation) -> None:
@@ -143,50 +144,31 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def run_in(
-    folder: Path,
-    words: str | Sequence[str | Path],
-    limits: Limits = PATIENT,
-) -> Outcome:
+def run_in(folder: Path, words: str, limits: Limits = PATIENT) -> Outcome:
     """Run a command with home, scratch and cache in a folder, and quick fronts.
 
     What is pushed goes to the Hub of that folder; a demo trains models of no use.
     """
-    words = words.split() if isinstance(words, str) else words
-    tmp = folder / "tmp"
-    tmp.mkdir(exist_ok=True)
+    (folder / "tmp").mkdir(exist_ok=True)
     others = {
         "MERGEKIT_MAP_HOME": str(folder / "home"),
-        "TMPDIR": str(tmp),
+        "TMPDIR": str(folder / "tmp"),
         "HF_HUB_OFFLINE": "1",
         "HF_TOKEN": TOKEN,
         **limits.others,
     }
-    online = hub_of(folder).url if words[0] == "push" else ""
+    hub = hub_of(folder) if words.startswith("push ") else None
 
-    def before() -> None:
+    def before() -> None:  # in a fork, which nobody else uses
         tempfile.tempdir = None
-        if online:
-            _go_online(online)
-        if words[0] == "demo":
-            _train_little()
+        family.FamilySizes = lambda: TINY
+        if hub is not None:
+            go_online(pytest.MonkeyPatch(), hub)
         for quick in (fronts_of_few_points, blank_pictures, configurations_read_once):
             _KEPT.enter_context(quick())
         limits.before()
 
-    return command(words, folder, replace(limits, others=others, before=before))
-
-
-def _go_online(url: str) -> None:
-    huggingface_hub.constants.HF_HUB_OFFLINE = False
-    huggingface_hub.constants.HF_HUB_DISABLE_XET = True
-    huggingface_hub.constants.ENDPOINT = url
-
-
-def _train_little() -> None:
-    from mergekit_map.demo import family
-
-    family.FamilySizes = lambda: TINY
+    return command(words.split(), folder, replace(limits, others=others, before=before))
 
 
 def hub_of(folder: Path) -> Hub:
@@ -214,10 +196,9 @@ def undisturbed(case: Case) -> Undisturbed:
         limits = Limits(SECONDS, before=before, anew=case.anew)
         done = run_in(folder, case.command, limits)
         assert done.code == 0, done.said
-        files = ("front.json", "evaluations.jsonl", ".state/surrogates.json")
-        of = {f: _content(folder / case.run, f) for f in files} if case.run else {}
         calls = len(count.read_text()) if count.exists() else 0
-        return Undisturbed(calls, done.seconds, of, _names(case, folder))
+        made = _made_by(case, folder)
+        return Undisturbed(calls, done.seconds, made, _names(case, folder))
 
 
 def at_each_call(heard: Callable[[], object]) -> None:
@@ -235,13 +216,25 @@ def at_each_call(heard: Callable[[], object]) -> None:
             setattr(owner, name, wrapped(getattr(owner, name)))
 
 
-def _content(run: Path, name: str) -> Any:
-    if name.endswith(".jsonl"):
-        # A checkpoint is measured by every merge; the name of a merge is also of where
-        # models lie, which for those of a demo is another folder each time.
-        found = [line for line in lines(run / name) if line["role"] != "checkpoint"]
-        return [{**line, "merge": ""} for line in found]
-    return json.loads((run / name).read_text())
+def _made_by(case: Case, folder: Path) -> Mapping[str, Any]:
+    """Read what a command makes: in its run folder, or of a repository on the Hub."""
+    if case.command == PUSH:
+        repository = hub_of(folder).repositories.get(REPO, Repository(private=False))
+        return {**repository.files, "commits": repository.commits}
+    if case.run is None:
+        return {}
+    run = folder / case.run
+    # A checkpoint is measured by every merge; the name of a merge is also of where
+    # models lie, which for those of a demo is another folder each time.
+    log = [
+        {**line, "merge": ""}
+        for line in lines(run / "evaluations.jsonl")
+        if line["role"] != "checkpoint"
+    ]
+    made = {"evaluations.jsonl": log}
+    for name in ("front.json", ".state/surrogates.json"):
+        made[name] = json.loads((run / name).read_text())
+    return made
 
 
 def _names(case: Case, folder: Path) -> frozenset[str]:
@@ -281,7 +274,6 @@ def goes_on(case: Case, folder: Path, before: Mapping[str, Sequence[object]]) ->
         disagreement(folder / case.run) if case.run else "",
         "" if case.next else _differs(case, folder),
         "" if _is_whole(case, folder) else f"{case.out} is not whole",
-        wrongly_pushed(folder) if case.command == PUSH else "",
     )
 
 
@@ -290,11 +282,10 @@ def _is_whole(case: Case, folder: Path) -> bool:
 
 
 def _differs(case: Case, folder: Path) -> str:
-    """Say whether a folder is not that of a command that nobody disturbed."""
-    for name, content in undisturbed(case).made.items():
-        if _content(folder / str(case.run), name) != content:
-            return f"{name} is not that of an undisturbed command"
-    return ""
+    """Say whether not all is made that a command makes which nobody disturbed."""
+    wanted, found = undisturbed(case).made, _made_by(case, folder)
+    strange = [p for p in {**wanted, **found} if wanted.get(p) != found.get(p)]
+    return f"not those of an undisturbed command: {strange}" if strange else ""
 
 
 def lost(before: Mapping[str, Sequence[object]], folder: Path) -> str:
@@ -341,25 +332,3 @@ def disagreement(run: Path) -> str:
         return f"recipe.yml is not that of point {chosen}: {recipe[:80]!r}"
     count = len(list(run.glob("recipes/[0-9]*.yml")))
     return "" if count == len(front["points"]) else f"{count} recipes"
-
-
-def wrongly_pushed(folder: Path) -> str:
-    """Say whether a repository has not, once, what an undisturbed push makes."""
-    repository = hub_of(folder).repositories.get(REPO)
-    if repository is None:
-        return "there is no repository"
-    wanted, found = _pushed_undisturbed(), repository.files
-    strange = {p for p in {*wanted, *found} if wanted.get(p) != found.get(p)}
-    if strange:
-        return f"the repository has other files than it should: {sorted(strange)}"
-    commits = len(repository.commits)
-    return "" if commits == 1 else f"{commits} commits"
-
-
-@functools.cache
-def _pushed_undisturbed() -> Mapping[str, bytes]:
-    with tempfile.TemporaryDirectory(prefix="attack-") as name:
-        folder = copied(Path(name), "run", "out")
-        done = run_in(folder, PUSH)
-        assert done.code == 0, done.said
-        return dict(hub_of(folder).repositories[REPO].files)

@@ -3,9 +3,8 @@
     python benchmarks/fuzzing/table.py [CLASS ...] [--seed 0] [--most N] [--keep]
 
 A class is a module ``attacks_on_CLASS.py`` beside this one with ``attacks(seed)``,
-which yields them; one with ``drawn`` is drawn in an order of its own where not all are
-tried. With ``--keep`` what came out is kept in ``results/CLASS.json``, and the table in
-``results/table.md``.
+which yields them. With ``--keep`` what came out is kept in ``results/CLASS.json``, and
+the table in ``results/table.md``.
 """
 
 from __future__ import annotations
@@ -75,8 +74,7 @@ def tried(name: str, seed: int, most: int | None) -> dict[str, Any]:
     attacks = list(module.attacks(seed))
     there = len(attacks)
     if most is not None and most < there:
-        draw = getattr(module, "drawn", lambda all_, rng: rng.sample(all_, most))
-        attacks = list(draw(attacks, random.Random(seed)))[:most]
+        attacks = random.Random(seed).sample(attacks, most)
     began = time.monotonic()
     failed, impossible = failures(attacks)
     for why, count in Counter(impossible).items():

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import transformers
 from attack import Limits, command, held, refused
-from safetensors.torch import save_file
+from peft import LoraConfig, get_peft_model
 from tiny_tokenizer import make_tokenizer
 
 from mergekit_map.demo.tasks import write_choice_task
@@ -75,7 +75,7 @@ def family() -> Path:
     """Make a folder with a base model, fine-tunes, an adapter and tasks, once."""
     folder = scratch("tiny-models-")
     write_models(folder, ("base", "a", "b"))
-    _write_adapter(folder / "adapter")
+    _write_adapter(folder / "adapter", folder / "base")
     (folder / "text.txt").write_text(TEXT)
     (folder / "more.txt").write_text(" ".join(reversed(TEXT.split())))
     question = {"prompt": "hello", "choices": ["a", "b"], "answer": 0}
@@ -138,22 +138,11 @@ def write_tensors(path: Path, header: Any, data: bytes) -> None:
     path.write_bytes(struct.pack("<Q", len(header)) + header + data)
 
 
-def _write_adapter(folder: Path) -> None:
-    folder.mkdir()
-    tensors = {}
-    for layer in range(2):
-        for module, wide in (("q_proj", 32), ("v_proj", 16)):
-            name = f"base_model.model.model.layers.{layer}.self_attn.{module}"
-            tensors[f"{name}.lora_A.weight"] = torch.randn(4, 32) * 0.01
-            tensors[f"{name}.lora_B.weight"] = torch.randn(wide, 4) * 0.01
-    save_file(tensors, folder / "adapter_model.safetensors", {"format": "pt"})
-    settings = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": "base",
-        "r": 4,
-        "lora_alpha": 8,
-        "target_modules": ["q_proj", "v_proj"],
-        "bias": "none",
-    }
-    (folder / "adapter_config.json").write_text(json.dumps(settings))
+def _write_adapter(folder: Path, base: Path) -> None:
+    model = transformers.LlamaForCausalLM.from_pretrained(base)
+    settings = LoraConfig(
+        r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], init_lora_weights=False
+    )
+    adapted = get_peft_model(model, settings)
+    adapted.peft_config["default"].base_model_name_or_path = "base"
+    adapted.save_pretrained(folder)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import click
 import torch
 from domains import generator
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -34,7 +33,7 @@ def train(
     }
 
     def report(share: float) -> None:
-        click.echo(f"\r{name} {share:.0%}", nl=False)
+        print(f"\r{name} {share:.0%}", end="", flush=True)
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device)
@@ -42,16 +41,13 @@ def train(
         train_model(generator(name), model, sources, schedule, report)
     model.to("cpu")
     report(1.0)
-    click.echo()
+    print()
 
 
 def new_adapter(base: LlamaForCausalLM, rank: int) -> PeftModel:
     """Make an adapter of all matrices between embedding and head, not yet trained."""
     config = LoraConfig(
-        r=rank,
-        lora_alpha=2 * rank,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -88,9 +84,8 @@ def save(
 
 def precision() -> str:
     """Name the numbers that matrices are multiplied in while training."""
-    return (
-        "bfloat16" if torch.cuda.is_available() or _multiplies_halves() else "float32"
-    )
+    halves = torch.cuda.is_available() or _multiplies_halves()
+    return "bfloat16" if halves else "float32"
 
 
 @contextmanager

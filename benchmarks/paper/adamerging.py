@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from mergekit_map.compare.baselines import elected, has_base, task_arithmetic
+from mergekit_map.compare.baselines import elected, task_arithmetic
 from mergekit_map.compare.measured_log import Rivals
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import put
-from mergekit_map.errors import EvaluationError, MergeError
+from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import resident_merge
@@ -61,8 +61,6 @@ def adapted(rivals: Rivals, kept: Path) -> dict[str, FloatArray]:
     Where it ends is written to a file, and not computed again.
     """
     project = rivals.project
-    if not has_base(project.space):
-        return {}
     arithmetic = task_arithmetic(project.space)
     trimmed = trimmed_task_vectors(project.space)
     spaces = {
@@ -78,14 +76,10 @@ def _adapt(
     rivals: Rivals, name: str, make: Callable[[], MergeSpace], kept: Path
 ) -> FloatArray:
     known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    try:
-        space = make()
-        if name not in known:
-            known[name] = _descend(replace(rivals.project, space=space))
-            write_json(kept, known)
-    except (MergeError, EvaluationError) as error:
-        rivals.notice(f"{name} has no numbers: {error}")
-        return np.full(len(rivals.project.tasks), np.nan)
+    space = make()
+    if name not in known:
+        known[name] = _descend(replace(rivals.project, space=space))
+        write_json(kept, known)
     return np.asarray(rivals.measure_all(name, space, [known[name]])[0])
 
 

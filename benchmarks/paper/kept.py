@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import itertools
 import json
 import math
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from records import machine
+from records import markdown as rows_of
 
 from mergekit_map._version import __version__
 from mergekit_map.compare.tables import Table, markdown
@@ -80,7 +82,7 @@ def page(result: Result, content: Mapping[str, Any]) -> str:
         + ", ".join(f"{k} {v}" for k, v in content["versions"].items())
         + ".",
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def _tokens(count: int) -> str:
@@ -90,15 +92,9 @@ def _tokens(count: int) -> str:
     return f"{count} tokens of each text ({of}{unknown})"
 
 
-def results(out: Path) -> list[dict[str, Any]]:
-    """Read all that is kept, family by family."""
-    found = [json.loads(path.read_text()) for path in sorted(out.glob("*/*.json"))]
-    return sorted(found, key=lambda c: (c["parameters"], c["folder"]))
-
-
 def index(out: Path) -> str:
     """Write the index: what is kept of each family, in a line each."""
-    lines = [
+    parts = [
         "# Kept results",
         "The paper's tables, made anew by `benchmarks/paper.py` on "
         "families that `benchmarks/laboratory/build.py` trains. Each page has its "
@@ -106,21 +102,21 @@ def index(out: Path) -> str:
         "numbers. This page is made by the same command.",
     ]
     if (out / "demo.md").exists():
-        lines.append(
+        parts.append(
             "[How the demo ends](demo.md), as the README shows it, and [what the "
             "commands of the tutorial print](tutorial.md)."
         )
-    kept = results(out)
-    for folder in dict.fromkeys(c["folder"] for c in kept):
-        ours = [c for c in kept if c["folder"] == folder]
-        lines.append(f"## {folder}, {ours[0]['parameters']:,} parameters")
-        lines += _rows(folder, ours)
-    return "\n\n".join(lines) + "\n"
+    kept = [json.loads(path.read_text()) for path in sorted(out.glob("*/*.json"))]
+    kept.sort(key=_family)
+    for (parameters, folder), of_family in itertools.groupby(kept, key=_family):
+        parts.append(f"## {folder}, {parameters:,} parameters")
+        rows = [
+            (f"[{c['title']}]({folder}/{c['name']}.md)", c["headline"])
+            for c in of_family
+        ]
+        parts.append("\n".join(rows_of(("result", "says"), rows)))
+    return "\n\n".join(parts) + "\n"
 
 
-def _rows(folder: str, kept: Iterable[Mapping[str, Any]]) -> list[str]:
-    rows = ["| result | says |", "| --- | --- |"]
-    for c in kept:
-        text = c["headline"].replace("|", "\\|")
-        rows.append(f"| [{c['title']}]({folder}/{c['name']}.md) | {text} |")
-    return ["\n".join(rows)]
+def _family(content: Mapping[str, Any]) -> tuple[int, str]:
+    return content["parameters"], content["folder"]

@@ -3,6 +3,8 @@
 A run folder is named by its models and by what is other than usual; where it holds a
 finished search of the same configuration, nothing is done again. The same is true of
 comparisons: all that they measure is in the log of the run folder.
+
+Notation: ``m`` tasks; utilities are larger is better, NaN where a measurement failed.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ import io
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
@@ -23,23 +26,41 @@ from laboratory.family import Family, configuration
 from laboratory.measuring import measure
 
 from mergekit_map.cli.main import main
-from mergekit_map.compare.contest import ComparisonSpec
+from mergekit_map.compare.contest import (
+    ComparisonSpec,
+    Contest,
+    read_utilities,
+    run_contest,
+)
+from mergekit_map.compare.indicators import Scale, by_ideal_and_nadir
+from mergekit_map.compare.measured_log import Bench, Rivals, Terms
+from mergekit_map.evaluation.finished_project import finished_project
+from mergekit_map.evaluation.project import Project, quiet_options
+from mergekit_map.optimize.selection import spread
+from mergekit_map.results.front import Front
+from mergekit_map.results.log import (
+    ASSESSING,
+    Evaluation,
+    EvaluationLog,
+    merge_key,
+    open_log,
+    read_log,
+)
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.search.measure import matching
+from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.utils.files import digest, write_atomically, write_json
+from paper.adamerging import adapted
 from paper.published import WIN_RATES
-from paper.searched import Compared, Searched
 
 KIND = "loss"  # of the tasks
 OPPONENTS = ("random", "moead")
 # The paper's own plain algorithm, its evaluations aside. Points of a front that a
 # search measures itself it also fits, which the paper does not.
-PAPER = {
-    "design": "uniform",
-    "surrogate": "quadratic",
-    "refine": False,
-    "remeasure": 0,
-}
+PAPER: dict[str, Any] = {"design": "uniform", "surrogate": "quadratic"}
+PAPER |= {"refine": False, "remeasure": 0}
+FRONT_POINTS = 100  # that are measured of a front, at most: the paper's K
 
 
 class Unfit(Exception):
@@ -124,16 +145,16 @@ class Runs:
         asked = {"design": "grid", "refine": False, "remeasure": 0, "seed": 0}
         return self.search(models, f"grid{merges}", evaluations=merges, **asked)
 
-    def compare(self, searched: Searched, merges: int) -> Compared:
-        """Hold a search against others, which measures what is missing of them."""
+    def compare(self, n: int) -> Compared:
+        """Hold a default search of n models against others."""
+        searched, merges = self.plain(self.models[:n]), self.direct(n)
         names = ",".join(OPPONENTS)
         out = searched.path / f"compare-{merges}-{'-'.join(OPPONENTS)}"
         if not (out / "comparison.json").exists():
             asked = ("--opponents", names, "--budget", merges)
             self.command("compare", searched.path, "--out", out, *asked)
-        return Compared(
-            searched.path, self.spent, out, ComparisonSpec(OPPONENTS, merges)
-        )
+        spec = ComparisonSpec(OPPONENTS, merges)
+        return Compared(searched.path, self.spent, out, spec)
 
     def measured(
         self, folder: Path, content: Mapping[str, Any], X: FloatArray
@@ -149,22 +170,161 @@ class Runs:
         done = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         missing = [x for x in np.unique(X, axis=0).tolist() if str(x) not in done]
         if missing:
-            began = time.monotonic()
-            values = measure(content, np.array(missing)).tolist()
+            shown = f"{len(missing)} merges of {folder.name}/{path.name}"
+            with timed(self.spent, shown):
+                values = measure(content, np.array(missing)).tolist()
             done |= dict(zip(map(str, missing), values, strict=True))
             write_json(path, done)
-            self.spent.append(time.monotonic() - began)
-            shown = f"{len(missing)} merges of {folder.name}/{path.name}"
-            print(f"{self.spent[-1]:6.0f} s  {shown}", flush=True)
         return np.array([done[str(x)] for x in X.tolist()], np.float64)
 
     def command(self, *arguments: object) -> None:
         """Run a command of the program, and say how long it took."""
         shown = [Path(a).name if isinstance(a, Path) else str(a) for a in arguments]
-        began = time.monotonic()
-        with contextlib.redirect_stdout(io.StringIO()):
+        with (
+            timed(self.spent, " ".join(shown)),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
             code = main([*map(str, arguments), "--quiet"], standalone_mode=False)
         if code:
             raise SystemExit(code)
-        self.spent.append(time.monotonic() - began)
-        print(f"{self.spent[-1]:6.0f} s  {' '.join(shown)}", flush=True)
+
+
+@contextlib.contextmanager
+def timed(spent: list[float], shown: str) -> Iterator[None]:
+    """Note how long something takes, and print it."""
+    began = time.monotonic()
+    yield
+    spent.append(time.monotonic() - began)
+    print(f"{spent[-1]:6.0f} s  {shown}", flush=True)
+
+
+class Assessed(NamedTuple):
+    """Points of a front, as predicted and as measured, larger is better; (k, m)."""
+
+    predicted: FloatArray
+    measured: FloatArray
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A finished search."""
+
+    path: Path
+    spent: list[float] = field(repr=False)  # seconds, of what was not there
+
+    @cached_property
+    def front(self) -> Front:
+        """Read the front."""
+        return RunFolder(self.path).read_front()
+
+    @cached_property
+    def project(self) -> Project:
+        """Open the project, of which no model is loaded."""
+        return finished_project(self.path, quiet_options(None), trust_run=True)
+
+    @cached_property
+    def study(self) -> Study:
+        """Give what was searched, in the box that the search ended with."""
+        return replace(self.project.study(), bounds=self.front.coefficients)
+
+    @cached_property
+    def log(self) -> list[Evaluation]:
+        """List what was measured of these models on these tasks, in its order."""
+        return matching(self.project.study(), read_log(RunFolder(self.path).log))
+
+    @property
+    def own_merges(self) -> list[Mapping[str, float]]:
+        """List the merges that the search itself asked for and fitted, in order.
+
+        Its anchors, its design, what refines it and, if it refines itself, what it
+        measures of its front; not what was measured to judge it by.
+        """
+        refines = self.study.search.refines
+        merges = {
+            merge_key(e.coefficients): e.coefficients
+            for e in self.log
+            if e.role not in ASSESSING
+            or (refines and e.role == "front" and e.foretold is not None)
+        }
+        return list(merges.values())
+
+    @cached_property
+    def own(self) -> FloatArray:
+        """Read what was measured of its own merges, in order; (n, m)."""
+        return self.utilities(self.own_merges)
+
+    def assessed(self, count: int = FRONT_POINTS) -> Assessed:
+        """Measure points of the front, to judge it by; what a search does not fit."""
+        predicted, merges = self._points(count)
+        if np.isnan(self.utilities(merges)).any():
+            self._measure(merges)
+        return Assessed(predicted, self.utilities(merges))
+
+    def _points(self, count: int) -> tuple[FloatArray, list[Mapping[str, float]]]:
+        """Return so many points of the front, as predicted, and their merges."""
+        predicted = self.front.utilities(self.front.points, "predicted")
+        rows = sorted(spread(predicted, count))
+        return predicted[rows], [self.front.points[row].coefficients for row in rows]
+
+    def _measure(self, merges: Sequence[Mapping[str, float]]) -> None:
+        shown = f"{len(merges)} points of the front of {self.path.name}"
+        folder = RunFolder(self.path)
+        with timed(self.spent, shown), open_log(folder.log) as log:
+            bench = Bench(folder, log, lambda _: None, total=0)
+            with bench.open(self.project) as measure:
+                measure("front", merges)
+        self.__dict__.pop("log", None)
+
+    def utilities(self, merges: Sequence[Mapping[str, float]]) -> FloatArray:
+        """Read what was measured of merges, larger is better; (n, m)."""
+        return read_utilities(self.project.study(), self.log, merges)
+
+
+@dataclass(frozen=True)
+class Compared(Searched):
+    """A finished search, and what was measured of its front and of others."""
+
+    out: Path  # where the tables are
+    spec: ComparisonSpec
+
+    @cached_property
+    def contest(self) -> Contest:
+        """Read again what was measured; the opponents ask, and the log answers."""
+        log = EvaluationLog(RunFolder(self.path).log, self.log)
+
+        def known(_: object, merges: Sequence[Mapping[str, float]]) -> FloatArray:
+            return read_utilities(self.study, log, merges)
+
+        return run_contest(self.study, self.shown, self.spec, log, known)
+
+    @property
+    def shown(self) -> list[Mapping[str, float]]:
+        """List the merges of the front that were measured to judge it by."""
+        return self._points(self.spec.points)[1]
+
+    @cached_property
+    def preferences(self) -> FloatArray:
+        """Give the random preferences of the comparison; (P, m)."""
+        return np.array(self.report["preference_vectors"])
+
+    @cached_property
+    def scale(self) -> Scale:
+        """Give the units in which metrics are added up, as the comparison did."""
+        return by_ideal_and_nadir(self.contest.reference)
+
+    @cached_property
+    def adapted(self) -> Mapping[str, FloatArray]:
+        """Measure what AdaMerging finds, unless the log has it; (m,)."""
+        folder = RunFolder(self.path)
+        terms = Terms(self.spec, self.preferences, self.scale)
+        with open_log(folder.log) as log:
+            bench = Bench(folder, log, lambda _: None, total=0)
+            rivals = Rivals(bench, self.project, terms, print)
+            return adapted(rivals, self.out / "adamerging.json")
+
+    @cached_property
+    def report(self) -> Mapping[str, Any]:
+        """Read what the command said of this search."""
+        text = (self.out / "comparison.json").read_text(encoding="utf-8")
+        found: Mapping[str, Any] = json.loads(text)["runs"][0]
+        return found

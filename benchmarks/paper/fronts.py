@@ -1,4 +1,9 @@
-"""Tables 2 and 3: how often MAP wins over direct search."""
+"""Tables 2, 3 and 7: fronts beside those of direct search, and of a grid of merges.
+
+Distances (table 7) are in the paper's units: p = 2 as its appendix prints them, of raw
+metric values. They shrink with the number of points, and losses and accuracies have
+units of their own.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,7 @@ from mergekit_map.compare.indicators import (
     DRAWS,
     REPEATS,
     front_of,
+    generational_distance,
     mean_and_std,
     win_rate,
 )
@@ -22,9 +28,8 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.surrogates.arrays import FloatArray
 from paper.kept import Result
-from paper.published import WIN_RATES
-from paper.runs import Runs, Unfit
-from paper.searched import Compared, Searched
+from paper.published import DISTANCES, WIN_RATES
+from paper.runs import Compared, Runs, Searched, Unfit
 
 _COLUMNS = [
     *(Column("N"), Column("merges, direct"), Column("per axis", digits=2)),
@@ -50,6 +55,18 @@ _CAPTION = (
     "`mergekit-map search` as it is; *algorithm 1* the paper's plain algorithm with "
     "the paper's number of merges, anchors among them: uniform merges, least squares, "
     "nothing refined."
+)
+SEEDS = range(3)
+POINTS = 25  # of a predicted front: distances depend on how many there are
+_OF_DISTANCES = (
+    "As the paper prints them, p = 2, of metrics in their own units: the distances of "
+    "k points, squared, summed, and the root divided by k, so that more points are "
+    "nearer. The truth is what nothing dominates of a grid of {direct} merges, between "
+    "which a front may be better than it. *default*: the merges that a default search "
+    "measured itself, those that no other dominates; *predicted*: {points} points of "
+    "the front that it predicts, as measured. *algorithm 1*: as many of the front that "
+    "the paper's algorithm predicts. ± over {seeds} seeds; the paper does "
+    "not say what its ± is over, nor how many merges it took."
 )
 
 
@@ -95,7 +112,7 @@ def _percent(rate: Spread) -> str:
 def _rows(runs: Runs, n: int) -> list[list[Any]]:
     paper = WIN_RATES[n]
     models = runs.models[:n]
-    compared = runs.compare(runs.plain(models), runs.direct(n))
+    compared = runs.compare(n)
     direct = front_of(compared.contest.rivals[DIRECT].Y)
     literal = runs.as_in_the_paper(models, paper.merges)
     rate = Spread(*(value / 100 for value in paper.rate))
@@ -131,3 +148,66 @@ def _r2(compared: Compared, searched: Searched) -> Spread:
     surrogates = read_record(path, Surrogates, "surrogates").values()
     scores = r_squared_scores(compared.study, compared.contest, surrogates)
     return Spread(scores.mean, scores.std if scores.tasks else math.nan)
+
+
+def table7(runs: Runs) -> Result:
+    """Measure how far fronts of pairs are from a grid's, as of language models."""
+    # Up to three that share no model: the paper's are apart, too.
+    pairs = [*zip(runs.models[::2], runs.models[1::2], strict=False)][:3]
+    rows = [row for pair in pairs for row in _rows_of_pair(runs, pair)]
+    rows += [
+        [f"paper: {name}", "MAP", None, None, *(Spread(*v) for v in values), None]
+        for name, values in DISTANCES.items()
+    ]
+    said = "; ".join(
+        f"{row[0]} {row[4].mean:.4f} and {row[5].mean:.4f} with {row[2]} merges"
+        for row in rows
+        if row[1] == "default"
+    )
+    numbers = {"direct": runs.direct(2), "points": POINTS, "seeds": len(SEEDS)}
+    return Result(
+        title="Table 7: GD and IGD of pairs' fronts, to a grid's",
+        headline=(
+            f"GD and IGD of a default search: {said} (paper, in other units: 0.014 to "
+            "0.039 and 0.018 to 0.035)."
+        ),
+        tables=[
+            Table(
+                name="distances",
+                title="Distances to the front of a grid",
+                caption=_OF_DISTANCES.format(**numbers),
+                columns=[
+                    *map(Column, ("models", "MAP", "merges", "points")),
+                    *(Column(name, 4) for name in ("GD", "IGD", "GD + IGD")),
+                ],
+                rows=rows,
+            )
+        ],
+    )
+
+
+def _rows_of_pair(runs: Runs, pair: tuple[str, str]) -> list[list[Cell]]:
+    truth = front_of(runs.grid(pair, runs.direct(2)).own)
+    merges = WIN_RATES[2].merges
+    plain = [runs.plain(pair, seed) for seed in SEEDS]
+    literal = [runs.as_in_the_paper(pair, merges, seed) for seed in SEEDS]
+    fronts = {
+        "default": [front_of(search.own) for search in plain],
+        "default, predicted": [s.assessed(POINTS).measured for s in plain],
+        "algorithm 1": [s.assessed(POINTS).measured for s in literal],
+    }
+    # A default search stops when it knows the front; numbers are those of seed 0.
+    spent = dict.fromkeys(fronts, len(plain[0].own)) | {"algorithm 1": merges}
+    name = " + ".join(pair)
+    return [
+        [name, way, spent[way], len(of[0]), *_distances(of, truth)]
+        for way, of in fronts.items()
+    ]
+
+
+def _distances(fronts: Sequence[FloatArray], truth: FloatArray) -> list[Spread]:
+    """Return GD, IGD and their sum, over the seeds."""
+    gd = [generational_distance(front, truth) for front in fronts]
+    igd = [generational_distance(truth, front) for front in fronts]
+    both = [a + b for a, b in zip(gd, igd, strict=True)]
+    return [mean_and_std(values) for values in (gd, igd, both)]
