@@ -49,6 +49,7 @@ PAGES: dict[str, tuple[str, Sequence[str]]] = {
         ],
     ),
 }
+_FOLDER = {"demo": "", "tutorial": " FOLDER"}
 _MERGED = ("my-model", "more-math", "my-ties")  # is merged again
 
 
@@ -103,7 +104,7 @@ def _page(name: str, title: str, content: Mapping[str, Any]) -> str:
     # Four marks: a model card has fences of its own.
     parts = [f"    {command}\n\n````text\n{text}````\n" for command, text in shown]
     made = (
-        f"    python benchmarks/printed.py {name}\n\n"
+        f"    python benchmarks/printed.py {name}{_FOLDER[name]}\n\n"
         f"{content['date']}, {content['machine']}."
     )
     return "\n".join([f"# {title}\n", *parts, made]) + "\n"

@@ -9,8 +9,12 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Kernel, Matern
 from surrogate_data import unit
 
-from mergekit_map.surrogates import gaussian_process as gp
-from mergekit_map.surrogates.gaussian_process import Posterior, Process, fit_process
+from mergekit_map.surrogates.gaussian_process import (
+    Posterior,
+    Process,
+    averaged,
+    fit_process,
+)
 from mergekit_map.surrogates.kernel import Covariance, Rows
 from mergekit_map.surrogates.quadratic import quadratic_features
 
@@ -155,12 +159,10 @@ def test_the_unit_of_the_metric_does_not_matter() -> None:
     rows = replace(process.rows, noise=np.full(14, 1e4))
     U = np.random.default_rng(1).uniform(-0.5, 0.5, size=(20, 2))
 
-    large = gp.averaged(
-        fit_process(rows, 1000 * z + 5, known_noise=True), known_noise=True
-    )
-    small = gp.averaged(process, known_noise=True)
+    large = fit_process(rows, 1000 * z + 5, known_noise=True)
 
-    (mean, deviation), (one, other) = large.predict(U), small.predict(U)
+    mean, deviation = averaged(large, known_noise=True).predict(U)
+    one, other = averaged(process, known_noise=True).predict(U)
     np.testing.assert_allclose(mean, 1000 * one + 5, rtol=1e-3, atol=1e-2)
     np.testing.assert_allclose(deviation, 1000 * other, rtol=1e-3, atol=1e-2)
 
@@ -168,7 +170,7 @@ def test_the_unit_of_the_metric_does_not_matter() -> None:
 def test_draws_are_probable_and_the_same_each_time() -> None:
     process, _ = fitted()
 
-    first, again = (gp.averaged(process, known_noise=True) for _ in range(2))
+    first, again = (averaged(process, known_noise=True) for _ in range(2))
 
     assert first.weights.sum() == pytest.approx(1)
     assert (first.weights >= 0).all()
@@ -193,8 +195,7 @@ def test_what_scatters_not_as_its_standard_errors_say_is_rough_itself() -> None:
 
     def deviation(noise: float, *, known: bool = True) -> float:
         rows = Rows(U, NO_SLOPES, np.full(60, noise**2))
-        process = fit_process(rows, z, known_noise=known)
-        found = gp.averaged(process, known_noise=known)
+        found = averaged(fit_process(rows, z, known_noise=known), known_noise=known)
         return float(np.sqrt(found.weights @ found.predict(U)[1] ** 2).mean())
 
     # Of merges that share their questions, whose errors are mostly the same: the

@@ -30,8 +30,7 @@ def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> N
 
     plan = inspected(config)["plan"]
 
-    assert plan["searched"] == 15
-    assert plan["front"] == 5
+    assert (plan["searched"], plan["front"]) == (15, 5)
     assert plan["references"] == 1  # the soup, as no parts are dropped
     assert plan["measurements"] == plan["expected"] == 2 * (20 + 1)
     copy = 2 * 35680
@@ -150,16 +149,16 @@ def test_a_probe_times_a_merge_and_every_task(base: Path, tmp_path: Path) -> Non
     assert probe["coefficients"] == {"a": 0.5, "b": 0.5}
     assert list(probe["task_seconds"]) == ["text"]
     plan = content["plan"]
-    seconds = probe["load_seconds"] + 61 * (
-        probe["merge_seconds"] + probe["task_seconds"]["text"]
-    )
+    once = probe["merge_seconds"] + probe["task_seconds"]["text"]
+    seconds = probe["load_seconds"] + 61 * once
     assert plan["searched"] + plan["front"] == 61
     assert probe["expected_hours"] == pytest.approx(seconds / 3600)
     assert probe["task_documents"]["text"] > 0
     peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
     assert probe["peak_bytes"] == pytest.approx(1024 * int(peak), rel=0.05)
-    shown = inspect(config, "--probe").stdout
+    shown = " ".join(inspect(config, "--probe").stdout.split())
     assert "Probe at the soup: opening the models" in shown
+    assert "of memory. The search will take about" in shown
     assert not Path("run").exists()
 
 
