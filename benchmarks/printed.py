@@ -50,7 +50,6 @@ PAGES: dict[str, tuple[str, Sequence[str]]] = {
     ),
 }
 _FOLDER = {"demo": "", "tutorial": " FOLDER"}
-_MERGED = ("my-model", "more-math", "my-ties")  # is merged again
 
 
 def main() -> None:
@@ -63,7 +62,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
-        for name in _MERGED:
+        for name in ("my-model", "more-math", "my-ties"):  # are merged again
             shutil.rmtree(folder / name, ignore_errors=True)
         title, commands = PAGES[arguments.page]
         printed = []

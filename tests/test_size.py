@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 37_846, "tests": 31_797, "benchmarks": 10_239}
+MOST_LINES = {"mergekit_map": 37_845, "tests": 31_797, "benchmarks": 10_239}
 MOST_MODULES = 193
 
 

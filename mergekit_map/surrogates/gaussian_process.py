@@ -7,9 +7,6 @@ roughly. The most probable theta is the maximum a posteriori of type II under va
 priors; others are drawn around it by Laplace's approximation with importance weights.
 The mean is that of the most probable theta; standard errors are averaged over the draws
 (Rasmussen and Williams 2006, chapters 2, 3.4 and 5).
-
-The standard error of a prediction is in the units of the metric: behind the link, a
-surrogate is as uncertain as its process, averaged over the draws.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from functools import cache, cached_property
 from statistics import NormalDist
 
 import numpy as np
-from scipy.stats import qmc
 
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.kernel import (
@@ -38,7 +34,6 @@ from mergekit_map.surrogates.kernel import (
     variance,
 )
 from mergekit_map.surrogates.links import Link
-from mergekit_map.surrogates.minimize import find_minimum
 from mergekit_map.surrogates.quadratic import quadratic_features
 
 N_DRAWS = 32
@@ -255,6 +250,8 @@ class _Belief:
 
     def climb(self, starts: list[FloatArray]) -> FloatArray:
         """Find the most probable theta from the starts."""
+        from mergekit_map.surrogates.minimize import find_minimum  # not to predict
+
         ends = _ends(len(self.belief))
         found = [find_minimum(self.surprise, start, ends) for start in starts]
         return np.asarray(min(found, key=lambda result: result.fun).x)
@@ -289,6 +286,8 @@ class _Belief:
 @cache
 def _normal_steps(size: int) -> FloatArray:
     """Draw quasi-random normal numbers of variance 1; (N_DRAWS, size)."""
+    from scipy.stats import qmc  # a report, which only predicts, starts without it
+
     normal = qmc.MultivariateNormalQMC(np.zeros(size), seed=0)
     return np.asarray(normal.random(N_DRAWS))
 
