@@ -21,7 +21,7 @@ from mergekit_map.utils.shutdown import Interrupted, check_interrupt, deferred
 
 PROGRAM = [sys.executable, "-W", "ignore", "-m", "mergekit_map"]
 START = """
-import os, pathlib, signal, time
+import os, signal, time; signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.shutdown import check_interrupt, deferred, handle_signals
 handle_signals()
