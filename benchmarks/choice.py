@@ -44,7 +44,7 @@ from mergekit_map.search.finish import found_front
 from mergekit_map.search.fitting import chosen_of, fit_surrogates, predict_utilities
 from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.types import BASE, SOUP, Metric
-from mergekit_map.workflows.item_comparison import Itemised, compare_items
+from mergekit_map.workflows.holdout import Itemised, compare_items
 
 Array = NDArray[np.float64]
 RULES, LABELS = ("former", "present"), (MERGE, SOUP, BASE)

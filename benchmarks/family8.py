@@ -32,8 +32,8 @@ from mergekit_map.demo.corpus import (
     Split,
     interleaved_passages,
     read_corpus,
+    write_documents,
 )
-from mergekit_map.demo.tasks import write_documents
 from mergekit_map.demo.training import (
     ModelSizes,
     Schedule,

@@ -29,8 +29,7 @@ from mergekit_map.merging.in_memory import ResidentMerge
 from mergekit_map.merging.methods import recordable_method, recording
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.weights import WeightTable
-from mergekit_map.tasks.loglikelihood import next_tokens
-from mergekit_map.tasks.memory import keep_freed_memory
+from mergekit_map.tasks.loglikelihood import keep_freed_memory, next_tokens
 
 METHODS = ("task_arithmetic", "ties", "dare_linear", "dare_ties")
 TOKENS, BLOCK = 8192, 1024

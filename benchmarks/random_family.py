@@ -15,7 +15,7 @@ import tokenizers
 import torch
 import transformers
 
-from mergekit_map.demo.tasks import write_choice_task
+from mergekit_map.demo.corpus import write_choice_task
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from attack import Limits, command, held, refused
 from peft import LoraConfig, get_peft_model
 from tiny_tokenizer import make_tokenizer
 
-from mergekit_map.demo.tasks import write_choice_task
+from mergekit_map.demo.corpus import write_choice_task
 
 TEXT = "one plus two return three hello world def " * 40
 

@@ -42,8 +42,7 @@ from measuring import measure
 from text_models import adapted, new_adapter, precision, save, train
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from mergekit_map.demo.corpus import Split, interleaved_passages
-from mergekit_map.demo.tasks import write_documents
+from mergekit_map.demo.corpus import Split, interleaved_passages, write_documents
 from mergekit_map.demo.training import (
     ModelSizes,
     Schedule,

@@ -19,8 +19,7 @@ import yaml
 from domains import Sources, generator, read_domain
 from transformers import PreTrainedTokenizerBase
 
-from mergekit_map.demo.corpus import Split, interleaved_passages
-from mergekit_map.demo.tasks import write_documents
+from mergekit_map.demo.corpus import Split, interleaved_passages, write_documents
 
 _DOCUMENTS = 40  # held out, of each kind
 _QUESTIONS = 200  # held out: as documents of a text, and again as many as a task

@@ -23,7 +23,7 @@ import torch
 from transformers import PreTrainedModel
 
 from mergekit_map.compare.baselines import elected, task_arithmetic
-from mergekit_map.compare.measured_log import Rivals
+from mergekit_map.compare.contest import Rivals
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import put
 from mergekit_map.errors import EvaluationError

@@ -27,13 +27,15 @@ from laboratory.measuring import measure
 
 from mergekit_map.cli.main import main
 from mergekit_map.compare.contest import (
+    Bench,
     ComparisonSpec,
     Contest,
+    Rivals,
+    Terms,
     read_utilities,
     run_contest,
 )
 from mergekit_map.compare.indicators import Scale, by_ideal_and_nadir
-from mergekit_map.compare.measured_log import Bench, Rivals, Terms
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.evaluation.project import Project, quiet_options
 from mergekit_map.optimize.selection import spread

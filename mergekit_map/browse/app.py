@@ -1,4 +1,4 @@
-"""The screen: the front as a list, with the current point beside or below it.
+"""The screens: the front as a list, the current point beside it, texts and forms.
 
 Merging, chat and saving a choice are actions of the caller, ``Outside``.
 """
@@ -6,19 +6,20 @@ Merging, chat and saving a choice are actions of the caller, ``Outside``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from rich.console import RenderableType
 from rich.text import Text
 from textual import events, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, VerticalScroll
-from textual.widgets import DataTable, Footer, Static
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Input, Label, Static
 
-from mergekit_map.browse.pages import Form, ReadingPage
 from mergekit_map.browse.panels import (
     FrontList,
     answer_text,
@@ -52,6 +53,8 @@ class Outside:
 
 
 WORKING = " working ..."
+
+
 _BESIDE = 110  # columns from which the point is shown beside the list
 
 
@@ -212,3 +215,73 @@ class Browser(App[ExitAction]):
         answer = await self.push_screen_wait(Form(about, fields))
         if answer and answer["out"]:
             self.exit(ExitAction("merge", self.view.asked, answer))
+
+
+class ReadingPage(ModalScreen[None]):
+    """One or several texts, each of which fills the screen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape,q", "dismiss", "back"),
+        ("left", "turn(-1)", "previous"),
+        ("right", "turn(1)", "next"),
+    ]
+    DEFAULT_CSS = """
+    ReadingPage { background: $background; }
+    ReadingPage #keys { dock: bottom; color: $text-muted; height: auto; }
+    """
+
+    def __init__(self, write: Callable[[int], RenderableType], count: int = 1) -> None:
+        super().__init__()
+        self._write, self._count, self._place = write, count, 0
+
+    def compose(self) -> ComposeResult:
+        """Lay out the text and its keys; the arrow keys scroll."""
+        with VerticalScroll(id="page"):
+            yield Static(self._write(0), id="text")
+        turning = "←→ next · " if self._count > 1 else ""
+        yield Static(Text(f"{turning}↑↓ scroll · esc back"), id="keys")
+
+    def action_turn(self, step: int) -> None:
+        """Show another of the texts."""
+        self._place = (self._place + step) % self._count
+        self.query_one("#text", Static).update(self._write(self._place))
+
+
+class Form(ModalScreen[Mapping[str, str] | None]):
+    """Questions of a line each; enter answers. Without questions, enter agrees."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape", "dismiss(None)", "back"),
+        ("enter", "answer", "go"),
+    ]
+    DEFAULT_CSS = """
+    Form { align: center middle; }
+    Form #box { width: 90%; max-width: 90; height: auto; max-height: 95%;
+        border: round $primary; padding: 0 1; background: $surface; }
+    Form Label { width: 100%; height: auto; }
+    Form Input { background: $boost; margin-bottom: 1; }
+    Form #keys { color: $text-muted; }
+    """
+
+    def __init__(self, about: str, fields: Iterable[tuple[str, str, str]] = ()) -> None:
+        """Create the questions from fields: a name, a prompt and a default."""
+        super().__init__()
+        self._about, self._fields = about, fields
+
+    def compose(self) -> ComposeResult:
+        """Lay out the questions; the first has the focus."""
+        with Vertical(id="box"):
+            yield Label(Text(self._about))
+            for name, prompt, given in self._fields:
+                yield Label(Text(prompt, style="bold"))
+                yield Input(value=given, id=name, compact=True)
+            keys = "enter: go · tab: next line" if self._fields else "enter: yes"
+            yield Label(Text(f"{keys} · esc: back"), id="keys")
+
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        """Answer, from a line."""
+        self.action_answer()
+
+    def action_answer(self) -> None:
+        """Answer with what the lines hold."""
+        self.dismiss({x.id or "": x.value.strip() for x in self.query(Input)})

@@ -129,7 +129,7 @@ def readable_folder(run: Path) -> Path:
         return run
     doing = f"{run} is not finished: reading what is measured"
     with starting(doing if folder.unfinished else f"repairing the choice of {run}"):
-        from mergekit_map.results.search_plan import unfinished_in_words
+        from mergekit_map.results.run_folder import unfinished_in_words
         from mergekit_map.workflows.unfinished import look_at
 
         found = RunFolder(look_at(run))

@@ -20,14 +20,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mergekit_map.compare.contest import ComparisonSpec
+from mergekit_map.compare.contest import Bench, ComparisonSpec, Rivals, Terms
 from mergekit_map.compare.indicators import best_merges, best_rows, preferred_models
-from mergekit_map.compare.measured_log import Bench, Rivals, Terms
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.models.references import referenced_models
-from mergekit_map.search.pair_selection import best_models
+from mergekit_map.search.nested_groups import best_models
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 
 Config: TypeAlias = dict[str, Any]  # of mergekit

@@ -1,14 +1,15 @@
 """A finished search and its opponents, measured on the same metrics (section 4).
 
-Notation: ``d`` coefficients, ``m`` tasks; metrics are larger is better, NaN where a
-measurement failed. No search fits these measurements: the log keeps them under
-purposes of their own.
+Notation: ``d`` coefficients, ``m`` tasks, ``P`` preferences among them; metrics are
+larger is better, NaN where a measurement failed. No search fits these measurements:
+they lie in its log, under purposes of their own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -20,16 +21,20 @@ from mergekit_map.compare.indicators import (
     REPEATS,
     FrontScores,
     RSquared,
+    Scale,
     front_of,
     mean_and_std,
     r_squared,
     score_front,
     win_rate,
 )
-from mergekit_map.compare.opponents import OPPONENTS, WEIGHING
-from mergekit_map.compare.optional_opponents import check_installed
+from mergekit_map.compare.opponents import OPPONENTS, WEIGHING, check_installed
 from mergekit_map.compare.tables import Spread
-from mergekit_map.errors import ConfigError, EvaluationError, nearest
+from mergekit_map.errors import ConfigError, EvaluationError, MergeError, nearest
+from mergekit_map.evaluation.evaluator import MergeEvaluator, open_merges
+from mergekit_map.evaluation.project import Project
+from mergekit_map.evaluation.worker import Merges, Worker
+from mergekit_map.merging.space import MergeSpace
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
@@ -38,8 +43,9 @@ from mergekit_map.results.log import (
     evaluation_key,
     merge_key,
 )
-from mergekit_map.search.measure import matching
-from mergekit_map.search.study import Study
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.search.measure import matching, measure
+from mergekit_map.search.study import Progress, Study
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.surrogate import Surrogate
 from mergekit_map.utils.files import StrPath
@@ -47,7 +53,6 @@ from mergekit_map.utils.files import StrPath
 Points: TypeAlias = Sequence[Mapping[str, float]]
 # Measure merges unless the log has them; returns (k, m).
 MeasureMerges: TypeAlias = Callable[[Role, Points], FloatArray]
-
 OURS = "MAP"
 OURS_PAID = "MAP, as paid"  # only what the search itself evaluated
 DIRECT = "random"  # the opponent that is the paper's direct search
@@ -285,3 +290,81 @@ def _own_search(study: Study, log: EvaluationLog) -> Searched:
 def _generator(spec: ComparisonSpec, name: str) -> np.random.Generator:
     """Seed a generator by the opponent's name, so that others do not change it."""
     return np.random.default_rng([spec.seed, *name.encode()])
+
+
+@dataclass(eq=False)
+class Bench:
+    """The log of a run, and the progress of the measurements for a comparison."""
+
+    run: RunFolder
+    log: EvaluationLog
+    report: Callable[[Progress], None]
+    total: int  # measurements there will be, those in the log included
+    done: int = 0
+
+    @contextmanager
+    def open(
+        self,
+        project: Project,
+        merges: AbstractContextManager[Merges] | None = None,
+        study: Study | None = None,
+    ) -> Iterator[MeasureMerges]:
+        """Keep the models of a project loaded, from the first merge to measure on.
+
+        By default they are merged as the project says, and measured on its tasks
+        without derivatives, which only a fit has a use for.
+        """
+        search = project.spec.search.model_copy(update={"gradients": False})
+        spec = project.spec.model_copy(update={"search": search})
+        plain = replace(project, spec=spec)
+        study = study or plain.study()
+        folder = self.run.samples(study.merge)
+        merges = merges or open_merges(plain)
+        with MergeEvaluator(Worker(merges), folder, study.definitions) as evaluate:
+
+            def measure_merges(role: Role, points: Points) -> FloatArray:
+                candidates = [(role, point) for point in points]
+                measure(study, candidates, evaluate, self.log, self._report)
+                self.done += len(candidates) * len(study.tasks)
+                return read_utilities(study, self.log, points)
+
+            yield measure_merges
+
+    def _report(self, progress: Progress) -> None:
+        done = self.done + progress.done
+        self.report(replace(progress, done=done, total=max(done, self.total)))
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """The options, preferences and scale by which baselines are tuned."""
+
+    spec: ComparisonSpec
+    preferences: FloatArray  # (P, m), each adds up to 1
+    scale: Scale  # of the metrics that a preference weighs
+
+
+@dataclass(frozen=True, eq=False)
+class Rivals:
+    """Measures single merges of the models of a project, for its comparison."""
+
+    bench: Bench
+    project: Project
+    terms: Terms
+    notice: Callable[[str], None]
+
+    def measure(self, name: str, space: MergeSpace) -> FloatArray:
+        """Measure a merge without coefficients as stock mergekit writes it; (m,)."""
+        on_disk = self.project.spec.model_copy(update={"merge": "disk"})
+        stock = replace(self, project=replace(self.project, spec=on_disk))
+        return np.asarray(stock.measure_all(name, space, [{}])[0])
+
+    def measure_all(self, name: str, space: MergeSpace, points: Points) -> FloatArray:
+        """Measure merges of a space; (k, m)."""
+        project = replace(self.project, space=space)
+        try:
+            with self.bench.open(project) as measure:
+                return measure("baseline", points)
+        except (MergeError, EvaluationError) as error:
+            self.notice(f"{name} has no numbers: {error}")
+            return np.full((len(points), len(project.tasks)), np.nan)

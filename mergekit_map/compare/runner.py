@@ -24,8 +24,10 @@ from mergekit_map.compare.baselines import (
 from mergekit_map.compare.contest import (
     OURS,
     OURS_PAID,
+    Bench,
     ComparisonSpec,
     Contest,
+    Terms,
     check_contest,
     check_opponents,
     front_scores,
@@ -45,7 +47,6 @@ from mergekit_map.compare.indicators import (
     draw_preferences,
     weighted_sums,
 )
-from mergekit_map.compare.measured_log import Bench, Terms
 from mergekit_map.compare.paper_tables import comparison_tables
 from mergekit_map.compare.tables import Table, write_table
 from mergekit_map.errors import ConfigError

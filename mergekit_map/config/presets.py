@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from mergekit_map.config.engines import Engine
 from mergekit_map.config.tasks import (
     Documents,
+    Engine,
     Float,
     Int,
     LmEvalTask,

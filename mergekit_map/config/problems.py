@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,7 +21,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from mergekit_map.config.presets import PresetTask
-from mergekit_map.config.removed import removed_keys
 from mergekit_map.config.schema import MapBlock, SelectSpec
 from mergekit_map.config.tasks import (
     LONGEST_TASK,
@@ -43,7 +42,6 @@ from mergekit_map.config.yaml_file import (
 from mergekit_map.errors import ConfigError, nearest
 
 _LONGEST = 60  # characters of a value that is shown
-
 _WANTED = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
@@ -66,6 +64,29 @@ _WANTED = {
     "string_too_short": "text of at least {min_length} characters",
     "string_too_long": "text of at most {max_length} characters",
     "string_pattern_mismatch": "text of the form {pattern}",
+}
+_NO_AUTO_BOUNDS = (
+    "'bounds: auto' left; give two numbers such as [0, 1.4]. A finished search says "
+    "which ends its front lies at, and what a larger box would gain"
+)
+_NO_GENERATE_BATCH = (
+    "the engine 'generate_batch' left; write 'hf', which answers alike, or 'vllm'"
+)
+# By key below ``map``, ``*`` for the name of a task; a pair where only one value left.
+REMOVED: Mapping[tuple[str, ...] | tuple[tuple[str, ...], object], str] = {
+    (("engine",), "generate_batch"): _NO_GENERATE_BATCH,
+    (("engine", "name"), "generate_batch"): _NO_GENERATE_BATCH,
+    (("tasks", "*", "engine"), "generate_batch"): _NO_GENERATE_BATCH,
+    (("tasks", "*", "engine", "name"), "generate_batch"): _NO_GENERATE_BATCH,
+    (("search", "bounds"), "auto"): _NO_AUTO_BOUNDS,
+    (("search", "bounds", "*"), "auto"): _NO_AUTO_BOUNDS,
+    (("tasks", "*", "documents"), "auto"): (
+        "'documents: auto' left; give a number such as 64, of documents that are the "
+        "same for every merge, or remove it to measure all"
+    ),
+    ("search", "documents"): (
+        "the budget in documents left; give one in 'hours', or limit the 'evaluations'"
+    ),
 }
 
 
@@ -322,3 +343,29 @@ def validated(
     except ValidationError as error:
         found = mistakes(error.errors(), raw, model)
         return None, [Problem((*key, *p), text) for p, text in found.items()]
+
+
+def removed_keys(block: Mapping[str, Any]) -> dict[KeyPath, str]:
+    """Return the sentence of each removed key or value in a block, by its place."""
+    found: dict[KeyPath, str] = {}
+    for pattern, sentence in REMOVED.items():
+        path, value = _split(pattern)
+        for place, content in _places(block, path):
+            if value is None or content == value:
+                found[("map", *place)] = sentence
+    return found
+
+
+def _split(pattern: Any) -> tuple[tuple[str, ...], object]:
+    return pattern if isinstance(pattern[0], tuple) else (pattern, None)
+
+
+def _places(content: Any, path: tuple[str, ...]) -> Iterator[tuple[KeyPath, Any]]:
+    if not path:
+        yield (), content
+    elif isinstance(content, dict):
+        keys = content if path[0] == "*" else [path[0]]
+        for key in keys:
+            if key in content:
+                for place, value in _places(content[key], path[1:]):
+                    yield (str(key), *place), value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,21 +22,15 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from mergekit_map.config.engines import Engine
-
 # A task's name is a file name in the run folder and a word on the command line.
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-
 MOST_TASKS = 100  # a search in more objectives finds no point worse than another
 LONGEST_TASK = 100  # characters of a name
 RESERVED = ("point", "selected", "recommended")  # columns of front.csv
-
 # YAML's true is a number to Python, but not to the user who wrote it.
 Int = Annotated[int, Field(strict=True)]
 Float = Annotated[float, Field(strict=True)]
 Named = Annotated[str, Field(min_length=1)]
-
-
 Documents = Annotated[
     Literal["all"] | Annotated[Int, Field(ge=8, le=10**12)],
     Field(
@@ -44,6 +39,11 @@ Documents = Annotated[
         "References and measured points of the front use all documents."
     ),
 ]
+EngineName = Literal["auto", "hf", "vllm"]
+# Names of the engines that can measure a task.
+CALLED: Mapping[str, str] = {"hf": "generate of transformers", "vllm": "vLLM"}
+# Arguments of vLLM that only this program sets.
+_OURS = ("worker_extension_cls", "pretrained", "model", "data_parallel_size")
 
 
 class Strict(BaseModel):
@@ -190,5 +190,48 @@ class PythonTask(Strict):
 
 
 TaskSpec = PerplexityTask | LmEvalTask | PythonTask
+
+
 _KINDS: tuple[type[TaskSpec], ...] = (PerplexityTask, LmEvalTask, PythonTask)
+
+
 TASK_KINDS = {kind.kind: kind for kind in _KINDS}
+
+
+class EngineSpec(BaseModel):
+    """The engine that generates answers, and its arguments."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
+
+    name: EngineName = "auto"
+    """`hf`: `generate` of transformers; `vllm`: vLLM; `auto` chooses one of them and
+    reports why."""
+    args: dict[Annotated[str, Field(min_length=1)], Any] = Field(default={})
+    """Arguments of vLLM, such as `tensor_parallel_size`, `max_model_len`,
+    `gpu_memory_utilization` or `quantization`."""
+
+    @model_validator(mode="after")
+    def _args_of_vllm(self) -> Self:
+        if self.args and self.name != "vllm":
+            raise ValueError(
+                f"'args' are what vLLM is opened with, not {self.name!r}; write 'name: "
+                "vllm', or remove them"
+            )
+        if own := [key for key in _OURS if key in self.args]:
+            raise ValueError(
+                f"{own[0]!r} is not for 'args', as each merge is put into one engine; "
+                "remove it"
+            )
+        return self
+
+
+def _name_alone(engine: Any) -> Any:
+    return {"name": engine} if isinstance(engine, str) else engine
+
+
+Engine = Annotated[
+    EngineSpec,
+    BeforeValidator(_name_alone, json_schema_input_type=EngineSpec | EngineName),
+]

@@ -12,12 +12,21 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from mergekit_map.config.option_lines import place_in_options
 from mergekit_map.errors import ConfigError
+from mergekit_map.utils.files import sha256
 from mergekit_map.utils.text import bytes_in_words
 
+WRITTEN = "Written by mergekit-map from options; edit it, and name it in their place."
+PASSING = "What the options of one command stand for, there as long as it runs."
+_SIGNATURE = re.compile(r"^# \(as written: \w+\)\n", re.M)
+_OPTIONS = {
+    "merge_method": "--method",
+    "parameters": "--method",
+    "base_model": "--base",
+    "models": "--model",
+    "dtype": "--dtype",
+}
 KeyPath: TypeAlias = tuple[str | int, ...]
-
 _MOST_BYTES = 1 << 18  # of a file; a large configuration has some thousand
 _MOST_VALUES = 20_000  # as read, aliases written out
 _MOST_LEVELS = 40
@@ -26,11 +35,37 @@ _MOST_LEVELS = 40
 _ODD = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _TAG = "tag:yaml.org,2002:"
 _TEXT = f"{_TAG}str"
-
 _MOST_SHOWN = 20  # problems of one file
 _LONGEST_REPORT = 1500  # characters of one of them
-
 MergeConfig: TypeAlias = Mapping[str, Any]  # of mergekit's schema, without ``map``
+
+
+def signed(text: str) -> str:
+    """Add a digest of the text to its first comments, which shows later edits."""
+    comments = re.match(r"(#.*\n)*", text)
+    end = comments.end() if comments else 0
+    return f"{text[:end]}# (as written: {sha256(text)[:8]})\n{text[end:]}"
+
+
+def is_unedited(text: str) -> bool:
+    """Whether a file is as ``signed`` returned it."""
+    return signed(_SIGNATURE.sub("", text, count=1)) == text
+
+
+def place_in_options(
+    place: str, text: str, key: KeyPath, content: Mapping[str, Any]
+) -> str:
+    """Return the option that a key of a file comes from, with the key's place."""
+    passing = text.startswith(f"# {PASSING}\n")
+    if not passing and not (text.startswith(f"# {WRITTEN}\n") and is_unedited(text)):
+        return place
+    option = _OPTIONS.get(str(key[0])) if key else None
+    if key[:2] == ("map", "tasks") and len(key) > 2:
+        task = content["map"]["tasks"][key[2]]
+        option = "--text" if "perplexity" in task else "--task"
+    if passing:
+        return option or "the options"
+    return f"{place} ({option})" if option else place
 
 
 @dataclass(frozen=True)
@@ -279,9 +314,13 @@ Loader.yaml_implicit_resolvers = {
     start: [(tag, form) for tag, form in found if tag != f"{_TAG}timestamp"]
     for start, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+
+
 _PLAIN = [
     f"{_TAG}{kind}" for kind in ["str", "int", "float", "bool", "null", "map", "seq"]
 ]
+
+
 Loader.yaml_constructors = {
     tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (*_PLAIN, None)
 }

@@ -28,12 +28,10 @@ from transformers.utils import logging as transformers_logging
 from mergekit_map.demo.corpus import (
     Corpus,
     CorpusSizes,
-    interleaved_passages,
-    read_corpus,
-)
-from mergekit_map.demo.tasks import (
     code_questions,
+    interleaved_passages,
     math_questions,
+    read_corpus,
     write_choice_task,
     write_documents,
     write_questions,

@@ -20,7 +20,7 @@ from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.memory import check_room
 from mergekit_map.merging.recipe import stock_config
-from mergekit_map.merging.recording_key import Unchanged
+from mergekit_map.merging.recording import Unchanged
 from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.results.out_of_order_results import Waiting
 from mergekit_map.results.samples import AnswerStore, mean_of

@@ -33,14 +33,19 @@ from mergekit_map.evaluation.engine_kinds import known_against
 from mergekit_map.merging.checkpoint import with_adapter_cache
 from mergekit_map.merging.devices import check_device, decided, left_open
 from mergekit_map.merging.gradients import check_gradients
-from mergekit_map.merging.multi_stage_merge import nests_checkpoints, staging_problems
-from mergekit_map.merging.recipe import merge_identity, recipe_digest, space_digest
+from mergekit_map.merging.recipe import (
+    merge_identity,
+    nests_checkpoints,
+    recipe_digest,
+    space_digest,
+    staging_problems,
+)
 from mergekit_map.merging.reference_points import ReferencePoints, reference_points
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.adapters import with_adapter_bases
-from mergekit_map.models.diagnostic import Finding
+from mergekit_map.models.config_checks import Finding
 from mergekit_map.models.files import find_model, former_fingerprint
 from mergekit_map.models.model_paths import (
     missing_models,

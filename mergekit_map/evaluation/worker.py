@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from mergekit_map.merging.recording_key import Unchanged
+from mergekit_map.merging.recording import Unchanged
 from mergekit_map.results.log import MergeKey
 from mergekit_map.tasks.holdout_split import HoldoutSplit
 from mergekit_map.types import Measure, Measurement

@@ -29,15 +29,15 @@ from torch import Tensor
 
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.errors import MergeError
+from mergekit_map.merging.adapted_model import count_in_low_rank
 from mergekit_map.merging.devices import (
     FOR_ACTIVATIONS,
     check_device,
     device_in_words,
     shared_out,
 )
-from mergekit_map.merging.low_rank_fit import count_in_low_rank
 from mergekit_map.merging.methods import elects_signs
-from mergekit_map.merging.multi_stage_merge import nests_checkpoints
+from mergekit_map.merging.recipe import nests_checkpoints
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.tensor_files import with_tensors

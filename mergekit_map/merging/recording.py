@@ -12,17 +12,20 @@ themselves are not read again; they were on the disk before the folder got its n
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import json
 import os
 import shutil
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 import transformers
 from filelock import FileLock
 from mergekit.common import dtype_from_name
@@ -32,26 +35,37 @@ from mergekit_map.errors import ArtifactError, MergeError
 from mergekit_map.merging.adapted_model import adapters_of
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.methods import builtin_method, recordable_method, recording
-from mergekit_map.merging.recording_key import recording_key
+from mergekit_map.merging.recipe import draws_random_numbers
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.tensor_files import (
     MappedTensors,
     ShardWriter,
     described,
+    layout,
     restored,
     stored,
     sync,
 )
+from mergekit_map.merging.validation import method_spec
 from mergekit_map.merging.weights import WeightTable, weight_table
-from mergekit_map.models.files import find_model
-from mergekit_map.models.references import Reference, referenced_models
+from mergekit_map.models.files import find_model, fingerprint, fingerprinted
+from mergekit_map.models.references import (
+    NO_MODELS,
+    Reference,
+    map_references,
+    models_with_adapter,
+    referenced_models,
+)
+from mergekit_map.results.records import Identity
 from mergekit_map.utils.files import (
     digest,
     read_json_or_nothing,
     scratch_folder,
+    sha256_of_file,
     whole_folder,
     write_json,
+    written_state,
 )
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.recordings_cache import (
@@ -67,9 +81,10 @@ from mergekit_map.utils.text import bytes_in_words
 # happen to be equal and be loaded as one.
 _GENERIC = 0.6180339887498949
 _SHARD_BYTES = 1 << 26
-
 _MODEL = "model"  # the checkpoint
 _INDEX = "index.json"
+_FORMAT = 1  # of the folder
+_PACKAGES = ("mergekit", "torch", "transformers", "safetensors", "peft")
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,3 +283,132 @@ def _remove_leftovers(folder: Path) -> None:
     for path in [folder, *folder.parent.glob(f".{folder.name}.*.partial")]:
         if path.exists():
             shutil.rmtree(path)
+
+
+def recording_key(space: MergeSpace, options: MergeOptions) -> str:
+    """Return a digest of the content of a merge and of the code that makes it."""
+    models: dict[str, int] = {}
+    template = dict(
+        map_references(
+            space.template,
+            lambda m: m if m in NO_MODELS else str(models.setdefault(m, len(models))),
+        )
+    )
+    method = builtin_method(template.pop("merge_method"))
+    return digest(
+        {
+            "format": [_FORMAT, _own_code(), layout()],
+            "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+            "method": method,
+            "configuration": template,
+            "models": [fingerprint(model) for model in models],
+            # Terms are added in this order.
+            "coefficients": [[c.name, c.places] for c in space.coefficients],
+            "remainder": space.remainder,
+            "machine": _machine(space, options),
+            "options": _options(space, options),
+        }
+    )
+
+
+@functools.cache
+def _own_code() -> str:
+    """Return a digest of the code that prepares tensors, which releases may change."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return digest([[path.name, sha256_of_file(path)] for path in files])
+
+
+def _machine(space: MergeSpace, options: MergeOptions) -> list[Any]:
+    device = torch.device(str(options.device))
+    machine: list[Any] = [str(device), torch.backends.cpu.get_cpu_capability()]
+    if device.type == "cuda":
+        machine.append(torch.cuda.get_device_name(device))
+    # Threads add up in another order, where a norm is kept.
+    if "rescale" in {p.name for p in method_spec(space.template).shared_parameters}:
+        machine.append(torch.get_num_threads())
+    return machine
+
+
+def _options(space: MergeSpace, options: MergeOptions) -> dict[str, Any]:
+    names = [
+        "allow_crimes",
+        "copy_tokenizer",
+        "low_cpu_memory",
+        "read_to_gpu",
+        "trust_remote_code",
+        "unsafe_truncate_embeddings",
+    ]
+    if draws_random_numbers(space):
+        names.append("random_seed")
+    if models_with_adapter(space.template):
+        names.append("lora_merge_dtype")
+    given = options.model_dump(mode="json")
+    return {name: given[name] for name in names}
+
+
+_State: TypeAlias = tuple[int, ...]  # of a file, for the file system
+
+
+class Unchanged:
+    """Checks that the models are still those of an identity.
+
+    Their content is read once, if it was not read before. Later checks look at the
+    state of their files, and read again only those that the file system reports as
+    written.
+    """
+
+    def __init__(self, space: MergeSpace, identity: Identity):
+        models = referenced_models(space.template)
+        digests: Any = identity["models"]
+        self._digests = dict(zip(models, digests.values(), strict=True))
+        self._states: dict[str, _State] = {}
+
+    def check(self) -> None:
+        """Check the models.
+
+        Raises:
+            MergeError: one of them has changed.
+        """
+        if self._states and _states(self._states) == self._states:
+            return
+        states = _states(self._places())
+        changed = [
+            f"{reference} ({', '.join(self._written_in(reference, states))})"
+            for reference, digest in self._digests.items()
+            if fingerprint(reference) != digest
+        ]
+        if changed:
+            raise MergeError(
+                f"{' and '.join(changed)} changed while merges of it were measured, so "
+                "that others would stand beside them under the same name; put back "
+                "what changed, or search again, which measures the new model apart"
+            )
+        self._states = states
+
+    def _places(self) -> Iterator[str]:
+        for reference in self._digests:
+            yield from _places_of(reference)
+
+    def _written_in(self, reference: str, states: dict[str, _State]) -> list[str]:
+        """Return the names of files that changed since they were read."""
+        paths = [path for path in _places_of(reference) if Path(path).suffix]
+        known = [path for path in paths if path in self._states]
+        written = [p for p in known if self._states[p] != states.get(p)]
+        return [Path(path).name for path in written] or ["other files"]
+
+
+def _places_of(reference: str) -> Iterator[str]:
+    """List what decides the content of a model: folders, files, latest revisions.
+
+    mergekit looks up the latest revision of a repository each time.
+    """
+    for part in Reference.parse(reference).parts:
+        folder = find_model(str(part)).folder
+        yield str(folder)
+        yield from map(str, fingerprinted(folder))
+        if not part.is_folder:
+            yield str(folder.parents[1] / "refs" / (part.revision or "main"))
+
+
+def _states(places: Iterable[str]) -> dict[str, _State]:
+    return {place: written_state(place) for place in places}

@@ -20,8 +20,7 @@ from torch import Tensor
 from mergekit_map.config.template import last_part
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
-from mergekit_map.models.config_checks import Settings
-from mergekit_map.models.diagnostic import Finding, some
+from mergekit_map.models.config_checks import Finding, Settings, some
 from mergekit_map.models.files import ModelFiles, damaged, find_model
 from mergekit_map.models.references import (
     ModelPart,

@@ -17,8 +17,7 @@ from mergekit.architecture.conversion import can_convert_checkpoint_keys
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import MergeConfig
-from mergekit_map.models.config_checks import compare_settings
-from mergekit_map.models.diagnostic import Finding, some
+from mergekit_map.models.config_checks import Finding, compare_settings, some
 from mergekit_map.models.facts import ModelFacts
 from mergekit_map.models.tokenizers import compare_tokenizers, same_rows
 

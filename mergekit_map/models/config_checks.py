@@ -1,15 +1,31 @@
-"""Entries of config.json that differ between models, and what each difference means."""
+"""Findings about a model before it is merged, above all by entries of config.json."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
-from mergekit_map.models.diagnostic import Finding
+from mergekit_map.utils.text import listed
 
+# An error makes the merge impossible or meaningless. A warning may make it worse than
+# expected. A note is good to know.
+Severity: TypeAlias = Literal["error", "warning", "note"]
 Settings: TypeAlias = Mapping[str, Any]  # what a JSON file of a model holds
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One problem, and what to do about it."""
+
+    code: str  # names the cause for programs: rope-theta
+    severity: Severity
+    cause: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.cause}; {self.advice}" if self.advice else self.cause
 
 
 # What differences mean, by the names of the entries that mean the same thing.
@@ -61,7 +77,6 @@ _RULES = {
         "the merge says what the base model says; measure texts as long as yours",
     ),
 }
-
 # Entries without a rule: those in a part of one of these names, and all others.
 _SCALING = r"rope_parameters|rope_scaling|partial_rotary_factor|rotary_dim|rotary_pct"
 _SCALED = Finding(
@@ -76,7 +91,6 @@ _OTHER = Finding(
     "its configuration differs in what may matter",
     "the merge has that of the base model; check that both are of one family",
 )
-
 # On these the weights do not depend, or something else than a rule is about them.
 _IGNORED = (
     r"_name_or_path|transformers_version|(torch_)?dtype|architectures|model_type"
@@ -88,8 +102,18 @@ _IGNORED = (
     r"|gradient_checkpointing|is_encoder_decoder|original_max_position_embeddings"
     r"|id2label|label2id|task_specific_params|\w*(dropout|drop|pdrop|unsloth)\w*"
 )
-
 _LAYERS = r"num_(hidden_)?layers|n_layer|layer_types"
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Whether any of the findings is an error."""
+    return any(finding.severity == "error" for finding in findings)
+
+
+def some(names: Sequence[str], shown: int = 3) -> str:
+    """List the first of many names: ``'a', 'b' and 5 more``."""
+    more = [f"{len(names) - shown} more"] if len(names) > shown else []
+    return listed([*(f"{name!r:.200}" for name in names[:shown]), *more])
 
 
 def compare_settings(

@@ -14,8 +14,7 @@ from mergekit.options import MergeOptions
 from transformers import AutoConfig, PretrainedConfig
 
 from mergekit_map.errors import MergeError
-from mergekit_map.models.config_checks import Settings
-from mergekit_map.models.diagnostic import Finding, some
+from mergekit_map.models.config_checks import Finding, Settings, some
 from mergekit_map.models.files import ModelFiles
 from mergekit_map.models.safetensors_headers import TensorHeader
 from mergekit_map.models.tokenizers import Tokenizer, read_tokenizer

@@ -27,7 +27,7 @@ from mergekit_map.models.compatibility import (
     check_left_out,
     compare_models,
 )
-from mergekit_map.models.diagnostic import Finding
+from mergekit_map.models.config_checks import Finding
 from mergekit_map.models.facts import ModelFacts, read_facts
 from mergekit_map.models.files import find_model, weights_fingerprint
 from mergekit_map.models.references import Reference, referenced_models, walk_entries

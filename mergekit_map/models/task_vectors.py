@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from mergekit_map.models.adapters import AdaptedWeights
-from mergekit_map.models.diagnostic import Finding, Severity, has_errors, some
+from mergekit_map.models.config_checks import Finding, Severity, has_errors, some
 from mergekit_map.models.safetensors_headers import TensorHeader
 
 BUDGET = 1 << 27  # parameters of a model that are read; all, where it has no more

@@ -17,8 +17,7 @@ from transformers import AutoTokenizer
 from mergekit_map.config.problems import Problem
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
-from mergekit_map.models.config_checks import Settings
-from mergekit_map.models.diagnostic import Finding, some
+from mergekit_map.models.config_checks import Finding, Settings, some
 from mergekit_map.models.files import LARGEST_JSON, find_model, read_json_file
 from mergekit_map.models.references import (
     NO_MODELS,

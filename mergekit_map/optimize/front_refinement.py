@@ -9,7 +9,8 @@ up the shortest combination of the tasks' slopes, where all of them gain, measur
 the curvature of that combination. On the front there is no such step.
 
 A front of three and more tasks has more points than a population. Between two of them
-lies nearly another one, and a few steps move it onto the front.
+lies nearly another one, and a few steps move it onto the front. How much a point is
+worth is the hypervolume that it adds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from mergekit_map.optimize.selection import spread
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 
 Scores: TypeAlias = Callable[[FloatArray], FloatArray]
-
 STEP = 1e-3  # of the numerical derivatives, which are exact for quadratics
 _LENGTHS = np.array([1.0, 0.5, 0.2, 0.05, 0.01])  # of a step, tried at once
 _LONGEST = 0.5  # no step goes farther, on any axis of the box
@@ -37,6 +37,11 @@ _SLACK = 1e-3
 _FLATTEST = 1e-6
 _N_PASSES = 6  # shares, curvature and sides of the box depend on one another
 _N_EXCHANGES = 60  # of shares between two tasks, which is plenty for a dozen
+# Volumes reach a little below the nadir, so that the ends of a front count.
+_BELOW_NADIR = -0.1
+# Exact volumes take time exponential in the tasks; with more, along so many directions
+# they are near enough.
+_MOST_TASKS, _DIRECTIONS = 5, 2**14
 
 
 def pareto_newton(scores: Scores, points: FloatArray, n_steps: int) -> FloatArray:
@@ -191,12 +196,26 @@ def _balance(products: FloatArray, offsets: FloatArray) -> FloatArray:
 
 # Metrics that differ by less than this fraction of a task's range are equal.
 SAME_METRIC = 1e-9
+
+
 N_ROUNDS = 2
+
+
 _N_CHILDREN = 2  # of each point and round
+
+
 _N_KEPT = 3  # of the points found, for each that is asked for
+
+
 _N_STEPS = 2  # from between two points of the front back onto it
+
+
 _N_LAST_STEPS = 15
+
+
 _MAX_EXACT_TASKS = 4  # whose hypervolume is computed in a fraction of a millisecond
+
+
 _BEHIND_WORST = -0.1  # of the range: where volumes start, so that ends have one
 
 
@@ -284,3 +303,41 @@ def _between(
     other = near[np.arange(n), rng.integers(near.shape[1], size=n)]
     share = rng.uniform(-0.5, 1.5, size=(n, 1))
     return np.clip(points[one] + share * (points[other] - points[one]), 0, 1)
+
+
+def gains(Y: FloatArray, known: FloatArray) -> FloatArray:
+    """Return the hypervolume that each candidate alone would add; (k,).
+
+    Args:
+        Y: (k, m) the candidates.
+        known: (n, m) merges that are there.
+    """
+    n, m = known.shape
+    before = volume(known, _BELOW_NADIR)
+    if not 1 < m <= _MOST_TASKS:
+        both = (volume(np.vstack([known, row]), _BELOW_NADIR) for row in Y)
+        return np.array([after - before for after in both])
+    exact = moocore.Hypervolume(ref=np.full(m, -_BELOW_NADIR))
+    costs, found = np.empty((n + 1, m)), np.empty(len(Y))
+    costs[:n] = -known
+    for index, row in enumerate(-Y):
+        costs[n] = row
+        found[index] = exact(costs)
+    return np.asarray(found - before)
+
+
+def gained(Y: FloatArray, known: FloatArray) -> float:
+    """Return the share by which the hypervolume of Y (k, m) exceeds that of known."""
+    before = volume(known, _BELOW_NADIR)
+    return max(volume(Y, _BELOW_NADIR) / (before or 1.0) - 1, 0.0)
+
+
+def volume(Y: FloatArray, worst: float) -> float:
+    """Return the hypervolume of Y (n, m) above ``worst`` on every task."""
+    if not len(Y):
+        return 0.0
+    if Y.shape[1] == 1:
+        return float(max(Y.max() - worst, 0))
+    if Y.shape[1] <= _MOST_TASKS:
+        return float(moocore.hypervolume(-Y, ref=-worst))
+    return float(moocore.hv_approx(-Y, ref=-worst, nsamples=_DIRECTIONS))

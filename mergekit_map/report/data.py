@@ -3,7 +3,12 @@
 It begins with the answer of the search. Tasks, coefficients and estimates are lists in
 one order. An estimate is a value and its standard error, null where it is unknown, and
 its number of documents where these are not all. Numbers that choose are exact; the
-grids of the surrogates are rounded.
+grids of the surrogates are rounded, as a picture shows no more.
+
+Items are counted and numbered; their text is left out, so that a report may be shared.
+
+Notation: ``d`` axes of the surrogates, ``n`` points of the front, ``g`` nodes, ``m``
+tasks.
 """
 
 from __future__ import annotations
@@ -11,27 +16,32 @@ from __future__ import annotations
 import contextlib
 import platform
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from mergekit_map._version import __version__
-from mergekit_map.errors import ConfigError
-from mergekit_map.report.merges import (
-    ItemReader,
-    measured_merges,
-    pairs,
-    predict_surfaces,
-)
+from mergekit_map.errors import ArtifactError, ConfigError
 from mergekit_map.results.answer import answer, gain_table, sample
-from mergekit_map.results.finished import FinishedSearch
-from mergekit_map.results.front import KINDS, Front, Merge, Task
+from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
 from mergekit_map.results.gains import anchor_values, gains, task_weights
 from mergekit_map.results.limits import find_limits
-from mergekit_map.results.search_plan import unfinished_in_words
-from mergekit_map.types import NO_SINGLE_MODEL
+from mergekit_map.results.log import (
+    ASSESSING,
+    Evaluation,
+    Key,
+    by_merge,
+    evaluation_key,
+    merge_key,
+)
+from mergekit_map.results.run_folder import FinishedSearch, unfinished_in_words
+from mergekit_map.results.samples import answers_of, are_of, read_sample_file, won_items
+from mergekit_map.results.surrogate_file import predict
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.types import NO_SINGLE_MODEL, Answers
 from mergekit_map.utils.files import plain
 
 
@@ -165,3 +175,191 @@ def _start(front: Front) -> dict[str, object] | None:
         "weights": [round(prefer.get(task, 0.0), 3) for task in front.tasks],
         "limits": [texts.get(task, "") for task in front.tasks],
     }
+
+
+def measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
+    """List the merges in the order in which they were measured, as plain data.
+
+    Values go by task. Reference points that are no merges of the search come first.
+    """
+    front, merges = run.front, by_merge(run.evaluations)
+    places = [next(iter(merge.values())).coefficients for merge in merges.values()]
+    X = run.locate(places)
+    nothing = dict.fromkeys(front.tasks, UNKNOWN)
+    labels = {
+        merge_key(merge.coefficients): merge.label
+        for merge in (*front.merges, *front.anchors)
+    }
+    points = {merge_key(p.coefficients): i for i, p in enumerate(front.points)}
+    predicted = predict(run.surrogates, X) if run.surrogates else [nothing] * len(X)
+    located = np.asarray(np.isfinite(X).all(axis=1)).tolist()
+    m = len(front.tasks)
+    found: list[dict[str, object]] = [
+        {
+            "label": anchor.label,
+            "point": None,
+            "roles": ["anchor"],
+            "coefficients": [None] * len(front.coefficients),
+            "measured": pairs(anchor.measured.values()),
+            "errors": [None] * m,
+            "fitted": [False] * m,
+            "seconds": None,
+            "at": None,
+            "predicted": [None] * m,
+            "foretold": [None] * m,
+        }
+        for anchor in front.anchors
+        if not anchor.coefficients
+    ]
+    rows = zip(merges.items(), places, X.tolist(), located, predicted, strict=True)
+    for (key, merge), coefficients, row, known, foreseen in rows:
+        evaluations = [merge.get(task) for task in front.tasks]
+        found.append(
+            {
+                "label": labels.get(key),
+                "point": points.get(key),
+                "roles": list(dict.fromkeys(e.role for e in merge.values())),
+                "coefficients": [coefficients[name] for name in front.coefficients],
+                "measured": pairs(e.reading if e else UNKNOWN for e in evaluations),
+                "errors": [
+                    (e.error or "no finite number") if e and e.failed else None
+                    for e in evaluations
+                ],
+                "fitted": [  # by the surrogate of the task
+                    bool(run.surrogates) and known and e is not None and _is_fitted(e)
+                    for e in evaluations
+                ],
+                "seconds": sum(e.seconds for e in merge.values()),
+                "at": row if known else None,  # on the axes of the surrogates
+                "predicted": pairs(foreseen[task] for task in front.tasks),
+                "foretold": pairs((e and e.foretold) or UNKNOWN for e in evaluations),
+            }
+        )
+    return found
+
+
+def pairs(readings: Iterable[Reading]) -> list[list[float | None] | None]:
+    """List values with their standard errors, and with documents where not on all."""
+    return [
+        None
+        if r.value is None
+        else [r.value, r.stderr, *([] if r.documents is None else [r.documents])]
+        for r in readings
+    ]
+
+
+def _is_fitted(evaluation: Evaluation) -> bool:
+    """Whether the search fits it; version 0.1.0 did not fit its front."""
+    assessed = evaluation.role in ASSESSING and evaluation.foretold is None
+    return not assessed and not evaluation.failed
+
+
+Kind: TypeAlias = Literal["curve", "contour", "slices", "none"]
+
+
+_NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
+
+
+_DIGITS = 5  # significant ones
+
+
+@dataclass(frozen=True, eq=False)
+class Surfaces:
+    """Predictions along one axis, over two, or along each of more; or none.
+
+    Of a task, a curve is (g,), a contour (g, g) with the second axis first, and slices
+    are (d, g): through the chosen point, along each axis.
+    """
+
+    kind: Kind
+    axes: tuple[str, ...]
+    nodes: FloatArray  # (d, g)
+    points: FloatArray  # (n, d) of the front
+    value: FloatArray  # (m, ...)
+    stderr: FloatArray  # (m, ...)
+
+
+def predict_surfaces(run: FinishedSearch) -> Surfaces:
+    """Predict every task on a grid, or on slices where there are more than two axes.
+
+    A search without surrogates has no predictions.
+
+    Raises:
+        ArtifactError: a surrogate predicts no finite numbers.
+    """
+    d = len(run.bounds)
+    kind: Kind
+    if not run.surrogates:
+        nothing = np.zeros((0,))
+        return Surfaces("none", run.axes, nothing, nothing, nothing, nothing)
+    kind = "curve" if d == 1 else "contour" if d == 2 else "slices"
+    lower, upper = run.bounds.T
+    nodes = np.linspace(lower, upper, _NODES[kind], axis=1)
+    points = run.locate(point.coefficients for point in run.front.points)
+    grid = (
+        np.stack(np.meshgrid(*nodes), axis=-1)
+        if d < 3
+        else _slices(points[run.front.selected], nodes)
+    )
+    X = grid.reshape(-1, d)
+    surrogates = [run.surrogates[task] for task in run.front.tasks]
+    value = np.array([s.predict(X) for s in surrogates])
+    for task, row in zip(run.front.tasks, value, strict=True):
+        if not np.isfinite(row).all():
+            raise ArtifactError(
+                f"{run.folder.surrogates}: the surrogate of {task} predicts no finite "
+                "numbers; restore the file, or search again"
+            )
+    shape = (len(surrogates), *grid.shape[:-1])
+    return Surfaces(
+        kind=kind,
+        axes=run.axes,
+        nodes=_rounded(nodes),
+        points=points,
+        value=_rounded(value).reshape(shape),
+        stderr=_rounded(np.array([s.stderr(X) for s in surrogates])).reshape(shape),
+    )
+
+
+def _slices(point: FloatArray, nodes: FloatArray) -> FloatArray:
+    """Move a point (d,) along each axis, over its nodes; (d, g, d)."""
+    d, g = nodes.shape
+    X = np.broadcast_to(point, (d, g, d)).copy()
+    for axis in range(d):
+        X[axis, :, axis] = nodes[axis]
+    return X
+
+
+def _rounded(grid: FloatArray) -> FloatArray:
+    digits = [float(f"{v:.{_DIGITS}g}") for v in grid.ravel()]
+    return np.array(digits).reshape(grid.shape)
+
+
+class ItemReader:
+    """Reads the records of a finished search, each file once."""
+
+    def __init__(self, run: FinishedSearch) -> None:
+        self._run = run
+        self._known: dict[tuple[str, Key], Answers | None] = {}
+
+    def compare(self, one: Merge, other: Merge, task: str) -> list[object] | None:
+        """Count items won, lost and tied, and list those that differ most."""
+        metric = self._run.front.metrics[task]
+        found = won_items(self.read(one, task), self.read(other, task), metric)
+        return None if found is None else [*vars(found).values()]
+
+    def read(self, merge: Merge, task: str) -> Answers | None:
+        """Read the scores of a merge, or of a reference point as it is on disk."""
+        reading, manifest = merge.measured[task], self._run.manifest
+        if reading.value is None or not merge.logged:
+            return None
+        log = manifest.merge if merge.linear is None else merge.linear.merge
+        key = (log, evaluation_key(merge.logged, task))
+        if key not in self._known:
+            folder = self._run.folder.samples(log) / task
+            content = read_sample_file(folder, merge.logged)
+            found = answers_of(content)
+            known = manifest.definitions.get(task)
+            same = content.get("definition", known) == known and are_of(found, reading)
+            self._known[key] = found if same else None
+        return self._known[key]

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.optimize.degenerate_front import TradeOff, detect_tradeoff
-from mergekit_map.optimize.selection import select_by_preference
+from mergekit_map.optimize.selection import (
+    TradeOff,
+    detect_tradeoff,
+    select_by_preference,
+)
 from mergekit_map.results.front import Ending, Front, Gain, Merge, n_safe
 from mergekit_map.results.limits import keep_limits
 from mergekit_map.results.multiple_testing import PairedMerges

@@ -18,8 +18,8 @@ from pydantic import (
 )
 from typing_extensions import Self, TypeAliasType
 
-from mergekit_map.config.engines import CALLED
 from mergekit_map.config.schema import SelectSpec
+from mergekit_map.config.tasks import CALLED
 from mergekit_map.results.paired import Differences
 from mergekit_map.results.records import (
     Coefficients,

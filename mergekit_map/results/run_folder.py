@@ -1,7 +1,9 @@
 """The folder of a search: its paths and its files.
 
 What a user opens stands at the top; all else is in ``.state``. In folders of earlier
-versions all of it stands at the top, and stays there.
+versions all of it stands at the top, and stays there. The plan, ``search.json``, stays
+until the search is finished: with the log it suffices to show one that was stopped, was
+killed or is running.
 
 A run folder is data, never code and never a path, because folders are published and
 mailed. File names are derived here, links in a folder are refused, and files are
@@ -11,25 +13,39 @@ written atomically.
 from __future__ import annotations
 
 import os
+import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from mergekit_map.config.engines import EngineSpec
-from mergekit_map.config.schema import BackendSpec
-from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
+import numpy as np
+from pydantic import Field, field_serializer, model_validator
+from typing_extensions import Self
+
+from mergekit_map.config.schema import BackendSpec, SearchSpec, SelectSpec
+from mergekit_map.config.tasks import EngineSpec, LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.front import Front, pairs, recipe_name
+from mergekit_map.results.front import Front, LinearMerge, pairs, recipe_name
+from mergekit_map.results.log import Evaluation, Key, measured_of, read_log
 from mergekit_map.results.records import (
     STATE,
+    Coefficients,
+    Frozen,
     Identity,
     Line,
+    Number,
     Record,
+    Text,
     lines_of_text,
     read_record,
     unreadable,
 )
+from mergekit_map.results.surrogate_file import locate, read_surrogates
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.types import Metric
 from mergekit_map.utils.files import read_whole, unwritable
 
 _SO_FAR = "so-far"
@@ -275,3 +291,153 @@ def _names_code(task: TaskSpec) -> bool:
         is_file = Path(task.lm_eval).suffix in {".yaml", ".yml"}
         return is_file or task.confirm_run_unsafe_code
     return not isinstance(task, PerplexityTask)
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedSearch:
+    """The contents of the folder of a finished search, read once."""
+
+    folder: RunFolder
+    manifest: Manifest
+    front: Front
+    surrogates: Mapping[str, Surrogate]  # by task; none of a search that began
+    evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Return what the surrogates are functions of: coefficients, or groups."""
+        return tuple(self.front.groups or self.front.coefficients)
+
+    @property
+    def bounds(self) -> FloatArray:
+        """Return the bounds of the axes that surrogates were fitted in; (d, 2)."""
+        if not self.surrogates:
+            return np.array(list(self.front.coefficients.values()), np.float64)
+        return next(iter(self.surrogates.values())).bounds
+
+    def locate(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
+        """Return the coordinates of merges on the axes; (k, d), NaN if not fitted."""
+        front = self.front
+        return locate(merges, front.coefficients, front.groups, self.bounds)
+
+
+def read_finished(run: Path) -> FinishedSearch:
+    """Read the folder of a finished search.
+
+    Raises:
+        ArtifactError: the search is not finished, or a file of it is damaged.
+    """
+    folder = open_run(run)
+    front = folder.read_front()
+    # A search that began has fitted none yet.
+    fitted = front.unfinished is None or front.unfinished.fitted
+    return FinishedSearch(
+        folder=folder,
+        manifest=folder.read_manifest(),
+        front=front,
+        surrogates=read_surrogates(folder.surrogates, front).values() if fitted else {},
+        evaluations=_evaluations(folder.of_points(front), front),
+    )
+
+
+def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
+    """List the latest measurements; a subset never replaces all documents."""
+    known, names = folder.read_manifest(), front.coefficients
+    found = measured_of(read_log(folder.log), known.merge, known.definitions, names)
+    latest: dict[Key, Evaluation] = {}
+    for evaluation in found:
+        if evaluation.task in front.tasks:
+            before = latest.setdefault(key := evaluation.key, evaluation)
+            if evaluation.whole or not before.whole:
+                latest[key] = evaluation
+    return tuple(latest.values())
+
+
+class TaskInfo(Frozen):
+    """A task of an unfinished search."""
+
+    higher_is_better: bool
+    """Which values are better."""
+    range: tuple[Number | None, Number | None]
+    """Smallest and largest possible value, null where there is none."""
+    unit: Line
+    """Unit of its values."""
+    differentiable: bool
+    """Whether it has derivatives."""
+    documents: int | Literal["all"]
+    """Number of its documents that are measured."""
+
+    @property
+    def metric(self) -> Metric:
+        """Return what is known of the task as a metric."""
+        return Metric(
+            self.higher_is_better, *self.range, self.unit, self.differentiable
+        )
+
+
+class SearchPlan(Record):
+    """The plan of an unfinished search; the file is removed at the end."""
+
+    manifest: Manifest
+    """The manifest to be written at the end."""
+    source: Line
+    """Path of the configuration, as the user named it."""
+    most: int = Field(ge=0)
+    """Largest number of merges that it measures."""
+    bounds: dict[Line, tuple[float, float]]
+    """Bounds of each coefficient."""
+    anchors: dict[Line, Coefficients]
+    """Base, parents and soup, as far as they are merges of the search."""
+    corners: dict[Line, Coefficients] = Field(default_factory=dict)
+    """Merges of one model, or of all with equal weights, that are none of these."""
+    linear: dict[Line, LinearMerge] = Field(default_factory=dict)
+    """The other reference points, as linear merges of the models."""
+    tasks: dict[Line, TaskInfo]
+    """The measured tasks."""
+    search: SearchSpec
+    """Settings of the search."""
+    select: SelectSpec
+    """Settings by which the point is chosen."""
+    recipe: Text | None
+    """The mergekit YAML of one merge; null where pairs are merged one by one."""
+
+    def going_on(self, run: Path) -> str:
+        """Return the command that resumes the search into a folder."""
+        return shlex.join(["mergekit-map", "search", self.source, str(run)])
+
+    @model_validator(mode="after")
+    def _anchors_of_bounds(self) -> Self:
+        for label, anchor in {**self.anchors, **self.corners}.items():
+            if anchor.keys() != self.bounds.keys():
+                raise ValueError(f"anchors.{label}: the names are {[*self.bounds]}")
+        for name, (lower, upper) in self.bounds.items():
+            if not lower < upper:
+                raise ValueError(f"bounds.{name}: the ends do not rise")
+        if self.tasks.keys() != self.manifest.definitions.keys():
+            raise ValueError("manifest.definitions: they are of other tasks")
+        return self
+
+    @field_serializer("search", "select")
+    def _as_given(self, spec: SearchSpec | SelectSpec) -> dict[str, Any]:
+        return spec.model_dump(mode="json", exclude_unset=True)
+
+
+def read_search_plan(folder: RunFolder) -> SearchPlan:
+    """Read the plan of an unfinished search.
+
+    Raises:
+        ArtifactError: there is no such search, or the file is damaged.
+    """
+    return read_record(folder.plan, SearchPlan, "search under way")
+
+
+def unfinished_in_words(folder: RunFolder, front: Front) -> list[str]:
+    """Describe the progress of an unfinished search and how to resume it."""
+    if front.unfinished is None:
+        return []
+    search = RunFolder(folder.named)
+    words = f"{front.unfinished.measured} of at most {front.unfinished.most} merges"
+    if not search.plan.exists():  # the search has been finished since
+        return [f"{words} were measured when this was found; the search has gone on."]
+    command = read_search_plan(search).going_on(search.path)
+    return [f"{words} measured; the search goes on with: {command}"]

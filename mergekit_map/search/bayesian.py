@@ -1,6 +1,15 @@
 """Bayesian MAP: rounds of merges where the surrogates are least certain.
 
-The appendix of the paper, algorithm 2, in the terms of ``search.bayesian``.
+The appendix of the paper, algorithm 2. Notation: ``n`` evaluated merges, ``d``
+coefficients, ``m`` tasks, ``K`` bins, ``bounds`` (d, 2) of the coefficients. Directions
+start at the lower corner of the bounds, in units of their widths: hyperspherical
+coordinates of ``(x - lower) / width``, d - 1 angles, each from 0 to pi/2.
+
+The paper leaves open, and we decide: how many bins (``BINS_PER_ANGLE``); the score of
+an empty bin (the largest of the others, so that it is explored); how scores become
+probabilities (softmax of the scores in units of the largest one, at ``TEMPERATURE``);
+how errors of several tasks become one (``squared_errors``); and the radius of a new
+point (uniform up to the side of the bounds in its direction).
 """
 
 from __future__ import annotations
@@ -15,17 +24,22 @@ from mergekit_map.config.problems import Problem
 from mergekit_map.errors import DesignError
 from mergekit_map.optimize.design import make_design
 from mergekit_map.results.log import Evaluation, merge_key
-from mergekit_map.search.angular_bins import propose_points, squared_errors
 from mergekit_map.search.fitting import fit_surrogates
 from mergekit_map.search.study import Candidate, Study
-from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.arrays import FloatArray, IntArray, from_unit, to_unit
 from mergekit_map.surrogates.quadratic import n_quadratic_terms
 
 LOG = logging.getLogger(__name__)
-
 N_START = 6  # uniform points of the first round: the paper's n_0
 N_ROUND = 3  # points of every round after it: n_j
 MAX_COEFFICIENTS = 3
+DROPPED = 0.2  # share of a bin's points that each bootstrap leaves out: alpha
+N_BOOTSTRAPS = 30  # Q
+# By d; 1, 6 and 9 bins in all, so that the points of the first round fill most of them.
+BINS_PER_ANGLE = {1: 1, 2: 6, 3: 3}
+# A bin without any error is drawn exp(-1 / TEMPERATURE), about 1/7, as often as the
+# worst one.
+TEMPERATURE = 0.5
 
 
 def bayesian_round(
@@ -101,3 +115,135 @@ def _errors(study: Study, known: Sequence[Evaluation]) -> tuple[FloatArray, Floa
         return X, np.full(len(X), math.nan)
     predicted = np.column_stack([surrogates[task].predict(X) for task in columns])
     return X, squared_errors(measured, predicted)
+
+
+def propose_points(
+    X: FloatArray,
+    errors: FloatArray,
+    bounds: FloatArray,
+    count: int,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Draw the points of a round where the surrogates err most.
+
+    With an equal generator a larger count starts with the points of a smaller one.
+
+    Args:
+        X: (n, d) evaluated merges, 1 <= d <= 3; rows outside the box belong to no bin.
+        errors: (n,) squared errors of the surrogates there; NaN where unknown.
+        bounds: (d, 2) lower and upper ends.
+        count: How many points to draw, at least 1.
+        rng: Of the bootstrap, then of the draws.
+
+    Returns:
+        (count, d) points of the box.
+    """
+    d = len(bounds)
+    scores = bin_scores(bin_of(X, bounds), errors, n_bins(d), rng)
+    probabilities = bin_probabilities(scores)
+    # Point by point, so that rounds of other sizes share their first points.
+    points = [
+        _draw_in(int(rng.choice(n_bins(d), p=probabilities)), d, rng)
+        for _ in range(count)
+    ]
+    return from_unit(np.array(points), bounds)
+
+
+def n_bins(d: int) -> int:
+    """Return the number of angular bins of d coefficients."""
+    return int(BINS_PER_ANGLE[d] ** (d - 1))
+
+
+def bin_of(X: FloatArray, bounds: FloatArray) -> IntArray:
+    """Return the angular bin of every row of X (n, d); (n,).
+
+    -1 for rows outside the bounds and for their lower corner, which has no direction.
+    An angle that the others leave undefined counts as 0.
+    """
+    U = to_unit(X, bounds)
+    per_angle = BINS_PER_ANGLE[len(bounds)]
+    index = np.zeros(len(X), dtype=np.int_)
+    for angle in _angles(U).T:
+        step = np.minimum(
+            (angle / (math.pi / 2) * per_angle).astype(int), per_angle - 1
+        )
+        index = index * per_angle + step
+    outside = ((U < 0) | (U > 1)).any(axis=1)
+    return np.where(outside | ~U.any(axis=1), -1, index)
+
+
+def bin_scores(
+    bins: IntArray, errors: FloatArray, n: int, rng: np.random.Generator
+) -> FloatArray:
+    """Score every bin: mean squared error + half its bootstrapped standard deviation.
+
+    A bin of one point has no deviation, as nothing can be left out; a bin without a
+    point has the largest score of the others, or 0 where none has one. Returns (n,).
+    """
+    scores = np.full(n, math.nan)
+    for index in range(n):
+        inside = errors[(bins == index) & ~np.isnan(errors)]
+        if len(inside):
+            scores[index] = inside.mean() + _deviation_of_mean(inside, rng) / 2
+    known = scores[~np.isnan(scores)]
+    return np.where(np.isnan(scores), known.max() if len(known) else 0.0, scores)
+
+
+def bin_probabilities(scores: FloatArray) -> FloatArray:
+    """Convert scores (K,), not negative, to the probabilities of drawing each bin."""
+    largest = scores.max()
+    relative = scores / largest if largest > 0 else np.zeros_like(scores)
+    weights = np.exp((relative - 1) / TEMPERATURE)
+    probabilities: FloatArray = weights / weights.sum()
+    return probabilities
+
+
+def squared_errors(measured: FloatArray, predicted: FloatArray) -> FloatArray:
+    """Average the squared errors of the tasks, each in units of its variance.
+
+    Tasks have different units; the variance is that of what was measured. A task that
+    is constant counts for nothing.
+
+    Args:
+        measured: (n, m) values; NaN where a task could not be measured.
+        predicted: (n, m) what the surrogates say there.
+
+    Returns:
+        (n,) errors; NaN where no task was measured.
+    """
+    total, known = np.zeros(len(measured)), np.zeros(len(measured))
+    for values, guesses in zip(measured.T, predicted.T, strict=True):
+        seen = ~np.isnan(values)
+        variance = values[seen].var() if seen.any() else 0.0
+        known += seen
+        if variance > 0:
+            total[seen] += (values - guesses)[seen] ** 2 / variance
+    return np.where(known > 0, total / np.maximum(known, 1), math.nan)
+
+
+def _deviation_of_mean(errors: FloatArray, rng: np.random.Generator) -> float:
+    kept = max(1, len(errors) - math.ceil(DROPPED * len(errors)))
+    means = [
+        rng.choice(errors, kept, replace=False).mean() for _ in range(N_BOOTSTRAPS)
+    ]
+    return float(np.std(means))
+
+
+def _angles(U: FloatArray) -> FloatArray:
+    """Return the hyperspherical angles of points of the unit box; (n, d - 1)."""
+    n, d = U.shape
+    angles = [
+        np.arctan2(np.linalg.norm(U[:, k + 1 :], axis=1), U[:, k]) for k in range(d - 1)
+    ]
+    return np.array(angles).T.reshape(n, d - 1)
+
+
+def _draw_in(index: int, d: int, rng: np.random.Generator) -> FloatArray:
+    """Draw a point of the unit box in a bin, uniform in its angles and its radius."""
+    per_angle = BINS_PER_ANGLE[d]
+    steps = index // per_angle ** np.arange(d - 2, -1, -1) % per_angle
+    angles = (steps + rng.random(d - 1)) / per_angle * (math.pi / 2)
+    # x_k is the cosine of its own angle and the sines of those before it.
+    sines = np.concatenate([[1.0], np.cumprod(np.sin(angles))])
+    direction = sines * np.concatenate([np.cos(angles), [1.0]])
+    return np.asarray(rng.random() * direction / direction.max(), dtype=np.float64)

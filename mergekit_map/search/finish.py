@@ -14,8 +14,7 @@ from typing import Protocol
 import numpy as np
 from scipy.stats import qmc
 
-from mergekit_map.optimize.front_refinement import non_dominated
-from mergekit_map.optimize.pareto import gains
+from mergekit_map.optimize.front_refinement import gains, non_dominated
 from mergekit_map.results.front import (
     UNKNOWN,
     Border,
@@ -36,7 +35,6 @@ from mergekit_map.results.surrogate_file import (
     locate,
     predict,
 )
-from mergekit_map.search.boundary_check import find_border
 from mergekit_map.search.budget import more_choices
 from mergekit_map.search.fitting import (
     chosen_of,
@@ -46,7 +44,12 @@ from mergekit_map.search.fitting import (
 )
 from mergekit_map.search.measure import matching
 from mergekit_map.search.planning import wanted_evaluations
-from mergekit_map.search.refinement import ending_of, n_quiet_rounds, n_spent
+from mergekit_map.search.refinement import (
+    ending_of,
+    find_border,
+    n_quiet_rounds,
+    n_spent,
+)
 from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, from_unit, ranges
 from mergekit_map.surrogates.surrogate import Surrogate

@@ -19,10 +19,16 @@ from mergekit_map.results.surrogate_file import predict
 from mergekit_map.search.budget import can_go_on, can_remeasure
 from mergekit_map.search.finish import end_search
 from mergekit_map.search.fitting import fit_surrogates
-from mergekit_map.search.measure import Plan, matching, measure, missing_of
+from mergekit_map.search.measure import (
+    Plan,
+    matching,
+    measure,
+    missing_of,
+    on_disk_evaluations,
+    reference_values,
+)
 from mergekit_map.search.nested import run_nested
 from mergekit_map.search.planning import next_round, wanted_evaluations
-from mergekit_map.search.references import on_disk_evaluations, reference_values
 from mergekit_map.search.study import Candidate, Evaluator, Progress, Study, StudyResult
 from mergekit_map.surrogates.surrogate import Surrogate
 

@@ -1,4 +1,8 @@
-"""Measuring merges: each one once, and every result in the log at once."""
+"""Measuring merges: each one once, and every result in the log at once.
+
+Base, parents and soup that are merges of the search are measured with it. The others
+are linear merges of the models, in the same log under a fingerprint of their own.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ import numpy as np
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.results.front import Readings
+from mergekit_map.results.gains import Anchors, measured_anchors
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
@@ -33,9 +38,7 @@ from mergekit_map.utils.shutdown import check_interrupt
 from mergekit_map.utils.text import printable, redact
 
 LOG = logging.getLogger(__name__)
-
 _Missing: TypeAlias = tuple[Role, Mapping[str, float], str]  # with the task
-
 _LONGEST = 300  # letters of what went wrong, as the log keeps it
 _HOPELESS = 3  # merges without a finite value of a task, and not one with it
 
@@ -241,3 +244,31 @@ def _in_a_line(failure: Exception) -> str:
 def matching(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
     """Keep the measurements of the same models, settings and task definitions."""
     return measured_of(log, study.merge, study.definitions, study.bounds)
+
+
+def on_disk_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
+    """List the measurements of reference points that are no merges of the search."""
+    if study.on_disk is None:
+        return []
+    return matching(study.on_disk, log)
+
+
+def reference_values(
+    study: Study, known: Iterable[Evaluation], log: Iterable[Evaluation]
+) -> Anchors:
+    """Read the values of all reference points.
+
+    Args:
+        study: The study.
+        known: Measurements of merges of the search.
+        log: All measurements.
+    """
+    own = measured_anchors(study.anchors, known)
+    if study.on_disk is None:
+        return own
+    others = measured_anchors(study.on_disk.anchors, on_disk_evaluations(study, log))
+    return Anchors(
+        {**own.values, **others.values},
+        {**own.errors, **others.errors},
+        {**own.noise, **others.noise},
+    )

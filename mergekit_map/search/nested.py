@@ -31,7 +31,7 @@ from mergekit_map.search.fitting import (
     predict_utilities,
     predicted_front,
 )
-from mergekit_map.search.measure import matching, measure
+from mergekit_map.search.measure import matching, measure, reference_values
 from mergekit_map.search.nested_groups import (
     Pair,
     first_candidates,
@@ -44,7 +44,6 @@ from mergekit_map.search.nested_groups import (
     single_models,
 )
 from mergekit_map.search.planning import next_round
-from mergekit_map.search.references import reference_values
 from mergekit_map.search.study import (
     Candidate,
     Evaluator,

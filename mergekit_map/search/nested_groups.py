@@ -1,8 +1,15 @@
-"""Groups of models in nested MAP, and the order of their pairs.
+"""Groups of models in nested MAP, and the order of their pairs (algorithm 3).
 
 A group starts as one coefficient and owns the tasks that it is best at among the
 single models; a pair is measured on the tasks of both. Where neither owns one, all
 tasks count.
+
+Notation: ``N`` single models, ``g`` groups of them, ``m`` tasks, ``Y`` (N, m) what was
+measured of the single models, larger is better, NaN where it failed.
+
+The paper pairs one model per task by its loss. Here models and tasks are independent.
+Losses of different tasks have different units, so each is scaled: 1 is the worst single
+model, 0 is the best possible value where there is one, or else the best single model.
 """
 
 from __future__ import annotations
@@ -22,14 +29,8 @@ from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import merge_key
-from mergekit_map.search.pair_selection import (
-    best_models,
-    closest_pair,
-    group_loss,
-    scaled_losses,
-)
 from mergekit_map.search.study import Candidate, Study
-from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.arrays import FloatArray, IntArray
 
 ORDER_KEY: KeyPath = ("map", "search", "order")
 
@@ -228,3 +229,53 @@ def _loss(
     counted = [task in (owned or study.tasks) for task in study.tasks]
     weights = np.array(list(task_shares(study).values()))
     return group_loss(losses[counted], weights[counted])
+
+
+def best_models(Y: FloatArray) -> IntArray:
+    """Return the best model of each task; (m,), ties go to the first.
+
+    A model that could not be measured is never the best, unless none could be: then the
+    first one is.
+    """
+    best: IntArray = np.where(np.isnan(Y), -np.inf, Y).argmax(axis=0)
+    return best
+
+
+def scaled_losses(values: FloatArray, Y: FloatArray, ideal: FloatArray) -> FloatArray:
+    """Scale measured values of any merges to losses, smaller is better.
+
+    Args:
+        values: (k, m) metrics, larger is better.
+        Y: (N, m) those of the single models.
+        ideal: (m,) the largest possible values, infinite where there is none.
+
+    Returns:
+        (k, m) losses; 1 where a value is NaN, 0 for a task whose single models are all
+        at the ideal, or all alike where there is none.
+    """
+    measured = ~np.isnan(Y)
+    worst = np.where(measured, Y, np.inf).min(axis=0)
+    best = np.where(measured, Y, -np.inf).max(axis=0)
+    zero = np.where(np.isfinite(ideal), ideal, best)
+    width = zero - worst
+    # A task on which no single model could be measured has no scale.
+    usable = measured.any(axis=0) & (width > 0)
+    losses = np.zeros(values.shape)
+    losses[:, usable] = (zero - values)[:, usable] / width[usable]
+    return np.where(np.isnan(values), 1.0, losses)
+
+
+def group_loss(losses: FloatArray, weights: FloatArray) -> float:
+    """Average the losses (k,) of a group's tasks by preference (k,), k > 0.
+
+    If no task of the group is preferred, all count alike.
+    """
+    shares = weights if weights.any() else np.ones_like(weights)
+    return float(np.average(losses, weights=shares))
+
+
+def closest_pair(losses: FloatArray) -> tuple[int, int]:
+    """Find the two groups whose losses (g,) are closest, g > 1; of ties the first."""
+    rows, columns = np.triu_indices(len(losses), k=1)
+    nearest = int(np.abs(losses[rows] - losses[columns]).argmin())
+    return int(rows[nearest]), int(columns[nearest])

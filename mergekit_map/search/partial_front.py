@@ -25,8 +25,7 @@ from mergekit_map.search.finish import (
     found_front,
     measured_at,
 )
-from mergekit_map.search.measure import matching
-from mergekit_map.search.references import reference_values
+from mergekit_map.search.measure import matching, reference_values
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.surrogate import Surrogate

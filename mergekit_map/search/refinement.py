@@ -8,26 +8,31 @@ in them, two standard errors better. While even merges left out are predicted ba
 every other of these is the merge with the largest error. It stops when predictions
 come true, or when all evaluations are used.
 
+Whether better merges lie beyond the bounds is foretold, not searched: points at the
+bounds are moved a little beyond them along one coefficient. Surrogates were fitted
+within the bounds, so these predictions are extrapolations.
+
 Notation: ``k`` points of a front, ``m`` tasks, ``d`` coefficients.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import qmc
 
+from mergekit_map.optimize.front_refinement import gained, gains, volume
 from mergekit_map.optimize.nsga3 import sketch_front
-from mergekit_map.optimize.pareto import gained, gains
-from mergekit_map.results.front import Ending
+from mergekit_map.results.front import Border, Ending
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.search.fitting import predict_utilities, standard_errors
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, from_unit, to_unit
 from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.types import Metric
 
 # The largest standard error on the front, as a share of a task's range there, with
 # which a search may stop; and how many rounds before must have come out as predicted.
@@ -47,6 +52,10 @@ _N_SAMPLES = 256
 _LEVEL, _ROUNDING = 0.05, 1e-9
 # Nearer to a measured merge than this share of the box, there is nothing to learn.
 _SAME = 0.03
+_BEYOND = 0.2  # how far past an end, as a share of the box
+_STEPS = 5  # on the way there
+_NEAR = 1e-3  # what lies at an end, as a share of the box
+_TOLD = 1e-3  # a smaller gain is not worth a larger box
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,3 +219,66 @@ def _best(
         return []
     chosen = int(np.where(fresh, worth, -np.inf).argmax())
     return [("refinement", study.named(outlook.points[chosen]))]
+
+
+def find_border(
+    surrogates: Mapping[str, Surrogate],
+    metrics: Mapping[str, Metric],
+    names: tuple[str, ...],
+    X: FloatArray,
+    anchors: FloatArray,
+) -> Iterator[Border]:
+    """Find the bounds beyond which the front would be better, as predicted.
+
+    Args:
+        surrogates: By task.
+        metrics: By task.
+        names: Of the axes of the surrogates.
+        X: (k, d) the front.
+        anchors: (a, d) merges that a front should be better than; NaN where unknown.
+    """
+    bounds = next(iter(surrogates.values())).bounds
+    X, anchors = (rows[np.isfinite(rows).all(axis=1)] for rows in (X, anchors))
+    if not len(X):
+        return
+
+    def utilities(rows: FloatArray) -> FloatArray:
+        columns = [m.sign * surrogates[t].predict(rows) for t, m in metrics.items()]
+        return np.column_stack(columns)
+
+    Y = utilities(X)
+    worst = np.vstack([Y, utilities(anchors)] if len(anchors) else [Y]).min(axis=0)
+    for axis, (lower, upper) in enumerate(bounds.tolist()):
+        for end, outward in ((lower, lower - upper), (upper, upper - lower)):
+            there = np.abs(X[:, axis] - end) <= _NEAR * (upper - lower)
+            if there.any():
+                moved = utilities(_moved(X[there], axis, end, _BEYOND * outward))
+                gain = hypervolume_gain(Y - worst, moved - worst)
+                if gain >= _TOLD:
+                    yield Border(
+                        coefficient=names[axis],
+                        end=end,
+                        points=int(there.sum()),
+                        beyond=float(f"{end + _BEYOND * outward:.12g}"),
+                        gain=float(f"{gain:.3g}"),
+                    )
+
+
+def _moved(X: FloatArray, axis: int, end: float, by: float) -> FloatArray:
+    steps = np.linspace(0, 1, _STEPS + 1)[1:]
+    rows = np.repeat(X[None], _STEPS, axis=0)
+    rows[:, :, axis] = end + by * steps[:, None]
+    return rows.reshape(-1, X.shape[1])
+
+
+def hypervolume_gain(Y: FloatArray, more: FloatArray) -> float:
+    """Return the share that points (l, m) add to the hypervolume of others (k, m).
+
+    Both hypervolumes are relative to the reference point, larger is better; 0 where
+    there is no volume.
+    """
+    scale = Y.max(axis=0)
+    if not (scale > 0).all():
+        return 0.0
+    before, after = (volume(rows / scale, 0.0) for rows in (Y, np.vstack([Y, more])))
+    return after / before - 1 if before > 0 else 0.0

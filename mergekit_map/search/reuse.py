@@ -15,10 +15,9 @@ from typing import Any
 from mergekit_map.results.log import Evaluation, EvaluationLog, Key, Role, merge_key
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import copy_samples
-from mergekit_map.search.measure import matching
+from mergekit_map.search.measure import matching, on_disk_evaluations
 from mergekit_map.search.nested_groups import first_candidates
 from mergekit_map.search.planning import next_round
-from mergekit_map.search.references import on_disk_evaluations
 from mergekit_map.search.study import Study
 
 # Whose measurements nobody misses in a search.

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from mergekit_map.config.engines import CALLED, EngineSpec
 from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import BackendSpec, MapBlock
-from mergekit_map.config.tasks import LmEvalTask, TaskSpec
+from mergekit_map.config.tasks import CALLED, EngineSpec, LmEvalTask, TaskSpec
 from mergekit_map.errors import nearest
 from mergekit_map.tasks.base import fingerprint
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask

@@ -13,15 +13,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
 
 import lm_eval
+import numpy as np
 from datasets.exceptions import DatasetNotFoundError
+from lm_eval.api import metrics
 from lm_eval.models.dummy import DummyLM
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
@@ -29,13 +32,15 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from mergekit_map.config.presets import PRESETS
 from mergekit_map.config.tasks import NO_METRIC, LmEvalTask
 from mergekit_map.errors import InvalidTask, nearest
+from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.tasks.base import fingerprint
 from mergekit_map.tasks.isolation import quiet, separate_randomness
 from mergekit_map.tasks.lm_eval_patches import build_requests, cached_templates
-from mergekit_map.tasks.per_document import aggregation_of, are_averages
 from mergekit_map.types import Metric
 
 _KEY = ("lm_eval",)
+_RATIOS = (metrics.weighted_perplexity, metrics.bits_per_byte)
+_KNOWN = (metrics.mean, metrics.perplexity, *_RATIOS)
 
 
 def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
@@ -139,7 +144,11 @@ def _members(tasks: Any) -> list[str]:
 
 
 ANSWER_TOKENS = "answer_tokens"
+
+
 METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit="tokens")
+
+
 _KIND = "generate_until"
 
 
@@ -183,6 +192,8 @@ def _length(sample: Mapping[str, Any], tokenizer: Any) -> float:
 
 # By name, for aggregations of this module; a task's own may be on another scale.
 _METRICS = "lm_eval.api.metrics"
+
+
 _RANGES: dict[str, tuple[float | None, float | None]] = {
     **dict.fromkeys(("acc", "acc_norm", "acc_bytes", "acc_mutual_info"), (0.0, 1.0)),
     **dict.fromkeys(("acc_all", "exact_match", "em", "f1"), (0.0, 1.0)),
@@ -192,7 +203,9 @@ _RANGES: dict[str, tuple[float | None, float | None]] = {
     **dict.fromkeys(("bits_per_byte", "brier_score", "ter"), (0.0, None)),
 }
 
+
 _SCORED = frozenset({"loglikelihood", "loglikelihood_rolling"})
+
 
 # Where the documents come from; the documents themselves are in the fingerprint.
 _NOT_IDENTITY = {"dataset_path", "dataset_name", "dataset_kwargs", "custom_dataset"}
@@ -417,3 +430,53 @@ def _fingerprint(
     return fingerprint(
         "lm_eval", number, of_run, spec.apply_chat_template, tasks, groups
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Average:
+    """The ratio of two sums over documents, or its exponential."""
+
+    totals: FloatArray  # (n,)
+    weights: FloatArray  # (n,)
+    exponential: bool = False
+
+    @property
+    def value(self) -> float:
+        """Return the value over all documents."""
+        return math.exp(self._ratio) if self.exponential else self._ratio
+
+    @property
+    def _ratio(self) -> float:
+        return float(self.totals.sum() / self.weights.sum())
+
+
+def aggregation_of(leaf: Any, metric: str) -> Callable[..., float]:
+    """Return lm-eval's function that aggregates a metric over documents."""
+    found: Callable[..., float] = leaf.aggregation().get(metric, metrics.mean)
+    return found
+
+
+def are_averages(aggregations: Sequence[Callable[..., float]]) -> bool:
+    """Whether a task, or the mean of several, is one average of all documents.
+
+    A ratio in a group is not: how much a document counts there depends on the others.
+    """
+    if len(aggregations) == 1:
+        return aggregations[0] in _KNOWN
+    return all(aggregation is metrics.mean for aggregation in aggregations)
+
+
+def average(aggregation: Callable[..., float], values: Sequence[Any]) -> Average | None:
+    """Convert lm-eval's results per document of one task; None for other metrics."""
+    if aggregation not in _KNOWN:
+        return None
+    array = np.array(values, np.float64)  # (n,), or (n, 2) for a ratio of sums
+    if aggregation in _RATIOS:
+        totals, weights = array.T
+    else:
+        totals, weights = array, np.ones(len(array))
+    if aggregation is metrics.mean:
+        return Average(totals, weights)
+    if aggregation is metrics.bits_per_byte:
+        return Average(-totals / math.log(2), weights)
+    return Average(-totals, weights, exponential=True)

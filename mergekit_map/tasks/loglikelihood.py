@@ -12,9 +12,11 @@ model reads at once.
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -24,12 +26,14 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from mergekit_map.tasks.memory import LARGEST
 from mergekit_map.tasks.prefix_tree import Request, Tree, arrange, padded, scored_places
 from mergekit_map.utils.progress import step
 
+# The numbers of these parameters in glibc's malloc.h.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_KEPT = 1 << 28  # bytes free at the end of the heap
+LARGEST = 1 << 25  # bytes of a block that is kept; glibc takes no more
 logger = logging.getLogger(__name__)
-
 # ``head``: the head of the model on its last hidden states; ``selected``: the model
 # itself, its head shown some hidden states alone; ``all``: the logits of all places.
 Way: TypeAlias = Literal["head", "selected", "all"]
@@ -38,6 +42,15 @@ _WAYS: tuple[Way, ...] = ("head", "selected")
 # allocator keeps, and with much less, as each time the whole head is read.
 MOST_BYTES_CPU = LARGEST * 3 // 4
 MOST_BYTES = 256 << 20
+
+
+def keep_freed_memory() -> None:
+    """Make the allocator of this process keep freed memory; others do already."""
+    if sys.platform.startswith("linux"):
+        with suppress(AttributeError):  # another C library, which has no such call
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(_MMAP_THRESHOLD, LARGEST)
+            mallopt(_TRIM_THRESHOLD, _KEPT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,8 +188,11 @@ def _at_places(head: Any, places: torch.Tensor) -> Iterator[None]:
 
 BatchSize: TypeAlias = int | Literal["auto"]
 
+
 # Processors are not faster with more, only the caches are missed.
 _TOKENS_CPU = 1024
+
+
 # Accelerators are as busy as they get with so many, if the memory is there.
 _TOKENS = 32768
 
@@ -221,12 +237,21 @@ def found_by_trying(budget: Budget, attempt: Callable[[Budget], None]) -> Budget
 # One log-likelihood, and whether each of its tokens is the most likely one.
 Likelihood = tuple[float, bool]
 
+
 _CHECKED = 4  # trees that are compared with their paths
+
+
 _MOST_CHECKED = 2048  # tokens of these
+
+
 # How far the same may be apart, of itself plus one, by rounding alone: sums of dozens
 # of nats are off by hundredths in half precision.
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
+
+
 _HALF = 0.05
+
+
 # Positions are turned by the longest request there is, so not by its own length.
 _ROPES_BY_LENGTH = {"dynamic", "longrope"}
 

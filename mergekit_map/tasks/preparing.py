@@ -27,9 +27,9 @@ from mergekit_map.tasks.loglikelihood import (
     BatchSize,
     Likelihoods,
     budget_of,
+    keep_freed_memory,
     likelihoods,
 )
-from mergekit_map.tasks.memory import keep_freed_memory
 from mergekit_map.tasks.perplexity import PerplexityText, prepare_perplexity
 from mergekit_map.tasks.python_function import (
     PythonFunction,

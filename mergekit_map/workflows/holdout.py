@@ -1,24 +1,53 @@
-"""Evaluation of the choice of a search on held-out documents."""
+"""The choice of a search on held-out documents, and paired errors item by item."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
 
 from mergekit_map.evaluation.project import Project
-from mergekit_map.results.front import UNKNOWN, Front, HoldoutEvaluation, HoldoutMerge
+from mergekit_map.results.front import (
+    UNKNOWN,
+    Front,
+    HoldoutEvaluation,
+    HoldoutMerge,
+    Merge,
+    Reading,
+)
 from mergekit_map.results.gains import best_single
-from mergekit_map.results.log import Evaluation, EvaluationLog, by_merge, merge_key
+from mergekit_map.results.log import (
+    Evaluation,
+    EvaluationLog,
+    Role,
+    by_merge,
+    merge_key,
+)
+from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import AnswerStore, are_of
+from mergekit_map.results.samples import (
+    AnswerStore,
+    answers_of,
+    are_of,
+    mean_of,
+    read_sample_file,
+)
 from mergekit_map.results.selection import judged
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Candidate, Evaluator, Progress, Study
-from mergekit_map.types import BASE, SOUP
-from mergekit_map.workflows.item_comparison import Itemised, compare_items, itemise
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.types import BASE, SOUP, Answers
+from mergekit_map.utils.files import digest
+
+# A folder of records, and the coefficients that those of a merge are filed under.
+Place: TypeAlias = tuple[Path, Mapping[str, float]]
+# What rivals of a search measured is no part of it.
+_RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
 
 
 class SplitEvaluator(Evaluator, Protocol):
@@ -92,7 +121,7 @@ def with_confirmation(
     choices = {*by_merge(found[study.merge])} - labels.keys()
     compared = {
         task: compare_items(
-            [_read(*pair, task) for pair in zip(records, merges, strict=True)]
+            [_read_merge(*pair, task) for pair in zip(records, merges, strict=True)]
         )
         for task in study.tasks
     }
@@ -114,7 +143,124 @@ def _held_out_merge(found: Mapping[str, Evaluation], label: str | None) -> Holdo
     )
 
 
-def _read(records: AnswerStore, merge: HoldoutMerge, task: str) -> Itemised | None:
+def _read_merge(
+    records: AnswerStore, merge: HoldoutMerge, task: str
+) -> Itemised | None:
     answers = records.read(merge.coefficients, task)
     measured = merge.measured.get(task, UNKNOWN)
     return itemise(answers) if are_of(answers, measured) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """The places of records: a folder for each task, a file for each merge."""
+
+    merges: Path
+    run: RunFolder  # with those of linear merges
+
+    @classmethod
+    def of(cls, project: Project, run: RunFolder) -> Records:
+        """Return the records of a search; its pairs, if it has some, are finished."""
+        merges = run.samples(project.merge)
+        if project.nests_checkpoints:
+            last = run.pair(len(project.space.names) - 1)
+            merges = last.samples(last.read_manifest().merge)
+        return cls(merges, run)
+
+    def place(self, merge: Merge) -> Place:
+        """Return the places of the records of a merge of the front."""
+        if merge.linear is None:
+            return self.merges, merge.coefficients
+        return self.run.samples(merge.linear.merge), merge.logged
+
+
+@dataclass(frozen=True, eq=False)
+class Itemised:
+    """The influence of each item on a value."""
+
+    items: tuple[tuple[str, int], ...]  # the part of a group, and the item in all
+    influences: FloatArray  # (n,) in the unit of the value
+
+
+def with_differences(
+    front: Front, records: Records, log: Iterable[Evaluation] = ()
+) -> Front:
+    """Compare merges item by item where possible, and assess the front with that."""
+    evaluations = list(log)
+    own = {merge_key(e.coefficients) for e in evaluations if e.role not in _RIVALS}
+    rivals = {merge_key(e.coefficients) for e in evaluations} - own
+    found = {}
+    for name in front.tasks:
+        known = [
+            None
+            if merge_key(merge.coefficients) in rivals
+            else _read(name, merge.measured[name], records.place(merge))
+            for merge in front.known
+        ]
+        if differences := compare_items(known):
+            found[name] = differences
+    return judged(front.model_copy(update={"differences": found}))
+
+
+def _read(name: str, measured: Reading, place: Place) -> Itemised | None:
+    folder, coefficients = place
+    content = read_sample_file(folder / name, coefficients)
+    answers = answers_of(content)
+    return itemise(answers, _parts(content)) if are_of(answers, measured) else None
+
+
+def _parts(content: Mapping[str, Any]) -> list[str]:
+    """Return the part of a group that each record is of; empty for other files."""
+    samples = content.get("samples")
+    if not isinstance(samples, list) or not all(isinstance(s, dict) for s in samples):
+        return []
+    return [str(sample.get("task", "")) for sample in samples]
+
+
+def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | None:
+    """Return the influence of each item on the value, to first order.
+
+    None where items do not define a standard error: with fewer than two in a part, or
+    an infinite value. Without ``parts`` there is one.
+    """
+    names = np.array([""] * len(answers.ids) if parts is None else parts)
+    counts = np.unique(names, return_counts=True)[1]
+    value = mean_of(answers)
+    if len(names) != len(answers.ids) or not len(counts) or min(counts) < 2:
+        return None
+    if not math.isfinite(value):
+        return None
+    values, weights = np.array(answers.values), np.array(answers.weights)
+    residuals = values.copy()
+    for name in np.unique(names):
+        part = names == name
+        residuals[part] -= np.average(values[part], weights=weights[part])
+    slope = value if answers.exponential else 1.0
+    influences = slope * weights * residuals / weights.sum()
+    if not np.isfinite(influences).all():
+        return None
+    items = tuple(zip(names.tolist(), answers.ids, strict=True))
+    return Itemised(items, influences)
+
+
+def compare_items(known: Sequence[Itemised | None]) -> Differences | None:
+    """Compare the largest set of merges that were measured on the same items."""
+    groups: dict[str, list[int]] = {}
+    for index, itemised in enumerate(known):
+        if itemised is not None:
+            groups.setdefault(digest(itemised.items), []).append(index)
+    most = max(groups.values(), key=len, default=[])
+    same = [(index, one) for index in most if (one := known[index]) is not None]
+    if len(same) < 2:
+        return None
+    items = same[0][1].items
+    parts = np.unique([str(part) for part, *_ in items], return_inverse=True)[1]
+    U = np.array([one.influences for _, one in same])
+    stderr = stderrs_of_differences(U, parts)
+    return Differences.of(most, stderr, len(items), answers=_are_answers(U))
+
+
+def _are_answers(U: FloatArray) -> bool:
+    """Whether values are answers, many of them equal, not amounts."""
+    n = U.shape[1]
+    return bool(np.median([len(np.unique(row)) for row in U]) < n / 2)

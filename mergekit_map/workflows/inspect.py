@@ -31,7 +31,7 @@ from mergekit_map.evaluation.vllm import memory_in_words
 from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.merging.memory import Need, needs, shortages, storage
 from mergekit_map.models.compatibility import main_dtype
-from mergekit_map.models.diagnostic import Finding, has_errors
+from mergekit_map.models.config_checks import Finding, has_errors
 from mergekit_map.models.model_paths import missing_models
 from mergekit_map.models.preflight import Family, InspectedModel, inspect_models
 from mergekit_map.models.task_vectors import Figures

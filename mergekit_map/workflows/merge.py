@@ -19,7 +19,7 @@ from mergekit_map.hub.card import MergeRecord, write_card
 from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
 from mergekit_map.merging.devices import check_device
 from mergekit_map.merging.recipe import Recipes, stock_config
-from mergekit_map.merging.recording_key import Unchanged
+from mergekit_map.merging.recording import Unchanged
 from mergekit_map.report.notebook import folded, front_html
 from mergekit_map.report.plots import front_figure
 from mergekit_map.results.front import Front, Merge
@@ -35,8 +35,12 @@ from mergekit_map.search.study import Reporter, Study
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage
 from mergekit_map.workflows.atomic_selection import save_choice, selection_lock
-from mergekit_map.workflows.holdout import Confirming, with_confirmation
-from mergekit_map.workflows.item_comparison import Records, with_differences
+from mergekit_map.workflows.holdout import (
+    Confirming,
+    Records,
+    with_confirmation,
+    with_differences,
+)
 from mergekit_map.workflows.nested_checkpoints import finished_pairs
 from mergekit_map.workflows.recipes import present_recipe, write_recipes
 from mergekit_map.workflows.results import front_line

@@ -19,8 +19,7 @@ from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml, yaml_text
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.multi_stage_merge import by_stage_name, pair_merge
-from mergekit_map.merging.recipe import Recipes, stock_config
+from mergekit_map.merging.recipe import Recipes, by_stage_name, pair_merge, stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.references import ModelPart, map_references, referenced_models
@@ -33,6 +32,7 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import chosen_as
 from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.search.finish import anchors_on_disk
+from mergekit_map.search.measure import reference_values
 from mergekit_map.search.nested import pair_study
 from mergekit_map.search.nested_groups import (
     Pair,
@@ -42,7 +42,6 @@ from mergekit_map.search.nested_groups import (
     pair_choices,
     read_singles,
 )
-from mergekit_map.search.references import reference_values
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import whole_folder, write_atomically
 

@@ -22,8 +22,7 @@ from mergekit_map.results.front import Front, Unfinished
 from mergekit_map.results.log import Evaluation, by_merge, read_log, whole_lines
 from mergekit_map.results.recipe_rendering import recipe_like
 from mergekit_map.results.records import write_record
-from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.search_plan import SearchPlan, read_search_plan
+from mergekit_map.results.run_folder import RunFolder, SearchPlan, read_search_plan
 from mergekit_map.results.selection import judged
 from mergekit_map.search.partial_front import complete_merges, find_partial_front
 from mergekit_map.search.study import Study

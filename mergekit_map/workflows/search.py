@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,29 +13,29 @@ from mergekit_map._version import __version__
 from mergekit_map.evaluation.evaluator import MergeEvaluator
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.recipe import Recipes, changes_in_words
+from mergekit_map.merging.reference_points import linear_space, soup_weights
 from mergekit_map.report.plots import save_front
 from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.out_of_order_results import OutOfOrderResults
 from mergekit_map.results.records import write_record
-from mergekit_map.results.run_folder import Manifest, RunFolder
-from mergekit_map.results.search_plan import SearchPlan, TaskInfo
+from mergekit_map.results.run_folder import Manifest, RunFolder, SearchPlan, TaskInfo
 from mergekit_map.results.selection import choose_measured
 from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.search.budget import forecast
 from mergekit_map.search.callbacks import Callback, CallbackList, with_callbacks
 from mergekit_map.search.finish import fitted_surrogates, found_front
 from mergekit_map.search.import_csv import add_imported
-from mergekit_map.search.measure import matching
+from mergekit_map.search.measure import matching, measure, reference_values
 from mergekit_map.search.planning import warn_of_few
 from mergekit_map.search.reuse import reuse_measurements
-from mergekit_map.search.study import Reporter, Study, StudyResult
+from mergekit_map.search.study import Candidate, Progress, Reporter, Study, StudyResult
+from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 from mergekit_map.utils.files import StrPath, digest, write_atomically
 from mergekit_map.workers.pool import WorkerPool
-from mergekit_map.workflows.item_comparison import Records, with_differences
+from mergekit_map.workflows.holdout import Confirming, Records, with_differences
 from mergekit_map.workflows.nested_checkpoints import search_pairs
 from mergekit_map.workflows.recipes import write_recipes
-from mergekit_map.workflows.references import measure_references, write_soup
 from mergekit_map.workflows.results import Run
 from mergekit_map.workflows.search_loop import (
     measured_before,
@@ -257,3 +257,56 @@ def _manifest(project: Project, study: Study) -> Manifest:
         definitions=dict(study.definitions),
         digests=2,
     )
+
+
+def measure_references(
+    project: Project,
+    study: Study,
+    log: EvaluationLog,
+    early: OutOfOrderResults,
+    report: Callable[[Progress], None],
+    pool: WorkerPool | None,
+) -> None:
+    """Measure what the log lacks, also on held-out documents.
+
+    Raises:
+        EvaluationError: the first of them cannot be measured.
+    """
+    part, models = study.on_disk, project.on_disk
+    if part is None or models is None:
+        return
+    run = RunFolder(log.path.parent)
+    waiting = early.of(part.merge, part.definitions)
+    samples = run.samples(part.merge)
+    workers = workers_for(models, pool)
+    with MergeEvaluator(workers, samples, part.definitions, waiting) as evaluate:
+        candidates: list[Candidate] = [("anchor", c) for c in part.anchors.values()]
+        measure(part, candidates, evaluate, log, report)
+        confirming = Confirming(models, run, log, evaluate, report)
+        always = [part.anchors[k] for k in (BASE, SOUP) if k in part.anchors]
+        held_out = project.held_out_study().on_disk if project.held_out else None
+        if held_out is None:
+            return
+        confirming.measure(held_out, always, part.tasks)
+        values = reference_values(study, (), log).values
+        for task, metric in part.tasks.items():
+            singles = {
+                label: metric.utility(values[label][task])
+                for label in part.anchors.keys() - NO_SINGLE_MODEL
+                if task in values[label]
+            }
+            if singles:
+                best = max(sorted(singles), key=lambda label: singles[label])
+                confirming.measure(held_out, [part.anchors[best]], [task])
+
+
+def write_soup(project: Project, run: RunFolder) -> None:
+    """Write the recipe of the plain average of the parents, for stock mergekit."""
+    recipes = Recipes(linear_space(project.space), project.options)
+    command = recipes.command(run.soup_recipe, "OUT")
+    comments = [
+        "The soup: the plain average of the models, without a search.",
+        f"Merge it with: {command}",
+    ]
+    text = recipes.text(soup_weights(project.space), comments)
+    write_atomically(run.soup_recipe, text)

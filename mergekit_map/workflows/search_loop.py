@@ -19,8 +19,7 @@ from mergekit_map.evaluation.worker import Worker, Workers
 from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog
-from mergekit_map.results.run_folder import Manifest, RunFolder
-from mergekit_map.results.search_plan import read_search_plan
+from mergekit_map.results.run_folder import Manifest, RunFolder, read_search_plan
 from mergekit_map.results.selection import choose_measured
 from mergekit_map.search.budget import forecast, warn_of_budget
 from mergekit_map.search.callbacks import CallbackList, Started
@@ -33,8 +32,12 @@ from mergekit_map.utils.text import redact
 from mergekit_map.workers.pool import WorkerPool, process_pool
 from mergekit_map.workers.ray import ray_pool
 from mergekit_map.workers.worker_main import packed
-from mergekit_map.workflows.holdout import Confirming, SplitEvaluator
-from mergekit_map.workflows.item_comparison import Records, with_differences
+from mergekit_map.workflows.holdout import (
+    Confirming,
+    Records,
+    SplitEvaluator,
+    with_differences,
+)
 
 
 def project_for(

@@ -20,8 +20,7 @@ from quick_fronts import fronts_of_few_points
 from mergekit_map.cli.main import main
 from mergekit_map.compare import contest
 from mergekit_map.compare.baselines import NAMES, count_baselines
-from mergekit_map.compare.contest import ComparisonSpec
-from mergekit_map.compare.measured_log import Bench
+from mergekit_map.compare.contest import Bench, ComparisonSpec
 from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.log import ASSESSING
 

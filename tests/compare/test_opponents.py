@@ -12,8 +12,13 @@ import torch
 
 from mergekit_map.compare.budget import FAILURE_MARGIN, NOTHING_SEEN, Budget
 from mergekit_map.compare.indicators import hypervolume
-from mergekit_map.compare.opponents import OPPONENTS, WEIGHING, Opponent
-from mergekit_map.compare.optional_opponents import PACKAGES, check_installed
+from mergekit_map.compare.opponents import (
+    OPPONENTS,
+    PACKAGES,
+    WEIGHING,
+    Opponent,
+    check_installed,
+)
 from mergekit_map.errors import ConfigError
 
 Array = np.ndarray

@@ -1,7 +1,11 @@
 import numpy as np
 
-from mergekit_map.demo.corpus import split_problems
-from mergekit_map.demo.tasks import Question, code_questions, math_questions
+from mergekit_map.demo.corpus import (
+    Question,
+    code_questions,
+    math_questions,
+    split_problems,
+)
 
 FILES = [
     f"def {name}_mean({name}_values, {name}_weights):\n"

@@ -13,10 +13,15 @@ from figures import FIGURES
 from pages import PAGES
 from pydantic import BaseModel, TypeAdapter
 
-from mergekit_map.config.engines import EngineSpec
 from mergekit_map.config.presets import PRESETS, PresetTask
 from mergekit_map.config.schema import MapBlock, SearchSpec, SelectSpec
-from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TextSource
+from mergekit_map.config.tasks import (
+    EngineSpec,
+    LmEvalTask,
+    PerplexityTask,
+    PythonTask,
+    TextSource,
+)
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import EVALUATION
 

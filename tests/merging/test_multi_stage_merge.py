@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.merging.multi_stage_merge import (
+from mergekit_map.merging.recipe import (
     is_linear,
     pair_merge,
     staging_problems,

@@ -31,8 +31,8 @@ from mergekit_map.merging.recording import (
     open_recorded,
     record,
     recorded_in_memory,
+    recording_key,
 )
-from mergekit_map.merging.recording_key import recording_key
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.utils.progress import notifying
 from mergekit_map.utils.recordings_cache import make_room, recordings_folder, set_limit

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mergekit_map.optimize.degenerate_front import detect_tradeoff
+from mergekit_map.optimize.selection import detect_tradeoff
 
 # The second task moves by 0.1, a tenth of the first.
 FRONT = np.array([[1.0, 0.0], [0.9, 0.08], [0.0, 0.1]])

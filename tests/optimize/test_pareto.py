@@ -7,8 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from mergekit_map.optimize.pareto import gained, gains
-from mergekit_map.optimize.pareto import volume as exact
+from mergekit_map.optimize.front_refinement import gained, gains
+from mergekit_map.optimize.front_refinement import volume as exact
 from mergekit_map.surrogates.arrays import FloatArray
 
 BELOW = -0.1  # the corner that volumes are counted from

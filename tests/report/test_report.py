@@ -20,11 +20,10 @@ import pytest
 from mergekit_map import select_point
 from mergekit_map.cli.main import main
 from mergekit_map.errors import ArtifactError
-from mergekit_map.report.data import report_content
-from mergekit_map.report.merges import predict_surfaces
+from mergekit_map.report.data import predict_surfaces, report_content
 from mergekit_map.report.overlay import write_fronts_report
 from mergekit_map.report.page import report_page, write_report
-from mergekit_map.results.finished import RunFolder, read_finished
+from mergekit_map.results.run_folder import RunFolder, read_finished
 
 Make = Callable[[str], Path]
 

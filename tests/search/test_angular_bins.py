@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mergekit_map.search.angular_bins import (
+from mergekit_map.search.bayesian import (
     bin_of,
     bin_probabilities,
     bin_scores,

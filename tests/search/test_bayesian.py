@@ -14,8 +14,7 @@ from stopping import stopped_and_resumed
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.log import Evaluation, read_log
-from mergekit_map.search.angular_bins import bin_of
-from mergekit_map.search.bayesian import bayesian_round
+from mergekit_map.search.bayesian import bayesian_round, bin_of
 from mergekit_map.search.checks import search_problems
 from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mergekit_map.results.front import Border
-from mergekit_map.search.boundary_check import find_border, hypervolume_gain
+from mergekit_map.search.refinement import find_border, hypervolume_gain
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.fit import fit_surrogate
 from mergekit_map.surrogates.links import Link

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mergekit_map.search.pair_selection import (
+from mergekit_map.search.nested_groups import (
     best_models,
     closest_pair,
     group_loss,

@@ -22,7 +22,7 @@ from mergekit_map.search.study import StudyResult
 from mergekit_map.surrogates.fit import fit_surrogate
 from mergekit_map.surrogates.links import Link
 from mergekit_map.types import Answers, Measurement, Metric
-from mergekit_map.workflows.item_comparison import Records, with_differences
+from mergekit_map.workflows.holdout import Records, with_differences
 
 LOSS = Metric(higher_is_better=False, lower=None, upper=None, unit="nats/token")
 N = 40

@@ -16,7 +16,7 @@ from mergekit_map.results.samples import mean_of
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
 from mergekit_map.types import Answers, Measurement
-from mergekit_map.workflows.item_comparison import Itemised, itemise
+from mergekit_map.workflows.holdout import Itemised, itemise
 
 TEXT = {"perplexity": {"file": "text.txt"}, "block": 16}
 

@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = """
 import resource, sys, torch
-from mergekit_map.tasks.memory import keep_freed_memory
+from mergekit_map.tasks.loglikelihood import keep_freed_memory
 
 torch.set_num_threads(1)
 if "keep" in sys.argv:
