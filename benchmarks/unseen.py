@@ -34,7 +34,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from mergekit_map.evaluation.evaluator import merges_in_memory
 from mergekit_map.evaluation.finished_project import finished_project
-from mergekit_map.results.run_folder import FinishedSearch, read_finished
+from mergekit_map.results.finished import FinishedSearch, read_finished
 
 COVERED = 1.96
 

@@ -26,6 +26,7 @@ import numpy as np
 from mergekit_map._version import __version__
 from mergekit_map.errors import ArtifactError, ConfigError
 from mergekit_map.results.answer import answer, gain_table, sample
+from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
 from mergekit_map.results.gains import anchor_values, gains, task_weights
 from mergekit_map.results.limits import find_limits
@@ -37,7 +38,7 @@ from mergekit_map.results.log import (
     evaluation_key,
     merge_key,
 )
-from mergekit_map.results.run_folder import FinishedSearch, unfinished_in_words
+from mergekit_map.results.run_folder import unfinished_in_words
 from mergekit_map.results.samples import answers_of, are_of, read_sample_file, won_items
 from mergekit_map.results.surrogate_file import predict
 from mergekit_map.surrogates.arrays import FloatArray

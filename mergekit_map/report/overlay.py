@@ -22,13 +22,10 @@ from mergekit_map.optimize.front_refinement import volume
 from mergekit_map.report.data import ItemReader, kind_of, pairs, task_content
 from mergekit_map.report.page import build_page, refuse_foreign
 from mergekit_map.results.answer import answer
+from mergekit_map.results.finished import FinishedSearch, read_finished
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import merge_key
-from mergekit_map.results.run_folder import (
-    FinishedSearch,
-    read_finished,
-    unfinished_in_words,
-)
+from mergekit_map.results.run_folder import unfinished_in_words
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.types import Answers
 from mergekit_map.utils.files import StrPath, plain, write_atomically

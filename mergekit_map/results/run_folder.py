@@ -15,12 +15,10 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import Field, field_serializer, model_validator
 from typing_extensions import Self
 
@@ -28,7 +26,6 @@ from mergekit_map.config.schema import BackendSpec, SearchSpec, SelectSpec
 from mergekit_map.config.tasks import EngineSpec, LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Front, LinearMerge, pairs, recipe_name
-from mergekit_map.results.log import Evaluation, Key, measured_of, read_log
 from mergekit_map.results.records import (
     STATE,
     Coefficients,
@@ -42,9 +39,6 @@ from mergekit_map.results.records import (
     read_record,
     unreadable,
 )
-from mergekit_map.results.surrogate_file import locate, read_surrogates
-from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.surrogate import Surrogate
 from mergekit_map.types import Metric
 from mergekit_map.utils.files import read_whole, unwritable
 
@@ -291,66 +285,6 @@ def _names_code(task: TaskSpec) -> bool:
         is_file = Path(task.lm_eval).suffix in {".yaml", ".yml"}
         return is_file or task.confirm_run_unsafe_code
     return not isinstance(task, PerplexityTask)
-
-
-@dataclass(frozen=True, eq=False)
-class FinishedSearch:
-    """The contents of the folder of a finished search, read once."""
-
-    folder: RunFolder
-    manifest: Manifest
-    front: Front
-    surrogates: Mapping[str, Surrogate]  # by task; none of a search that began
-    evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """Return what the surrogates are functions of: coefficients, or groups."""
-        return tuple(self.front.groups or self.front.coefficients)
-
-    @property
-    def bounds(self) -> FloatArray:
-        """Return the bounds of the axes that surrogates were fitted in; (d, 2)."""
-        if not self.surrogates:
-            return np.array(list(self.front.coefficients.values()), np.float64)
-        return next(iter(self.surrogates.values())).bounds
-
-    def locate(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
-        """Return the coordinates of merges on the axes; (k, d), NaN if not fitted."""
-        front = self.front
-        return locate(merges, front.coefficients, front.groups, self.bounds)
-
-
-def read_finished(run: Path) -> FinishedSearch:
-    """Read the folder of a finished search.
-
-    Raises:
-        ArtifactError: the search is not finished, or a file of it is damaged.
-    """
-    folder = open_run(run)
-    front = folder.read_front()
-    # A search that began has fitted none yet.
-    fitted = front.unfinished is None or front.unfinished.fitted
-    return FinishedSearch(
-        folder=folder,
-        manifest=folder.read_manifest(),
-        front=front,
-        surrogates=read_surrogates(folder.surrogates, front).values() if fitted else {},
-        evaluations=_evaluations(folder.of_points(front), front),
-    )
-
-
-def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
-    """List the latest measurements; a subset never replaces all documents."""
-    known, names = folder.read_manifest(), front.coefficients
-    found = measured_of(read_log(folder.log), known.merge, known.definitions, names)
-    latest: dict[Key, Evaluation] = {}
-    for evaluation in found:
-        if evaluation.task in front.tasks:
-            before = latest.setdefault(key := evaluation.key, evaluation)
-            if evaluation.whole or not before.whole:
-                latest[key] = evaluation
-    return tuple(latest.values())
 
 
 class TaskInfo(Frozen):

@@ -250,7 +250,7 @@ class _Belief:
 
     def climb(self, starts: list[FloatArray]) -> FloatArray:
         """Find the most probable theta from the starts."""
-        from mergekit_map.surrogates.kernel import find_minimum  # not to predict
+        from mergekit_map.surrogates.minimize import find_minimum  # not to predict
 
         ends = _ends(len(self.belief))
         found = [find_minimum(self.surprise, start, ends) for start in starts]

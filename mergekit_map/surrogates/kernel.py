@@ -16,13 +16,11 @@ solution, and they are factorised many thousand times.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
-from scipy.optimize import OptimizeResult, minimize
 
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.surrogates.quadratic import quadratic_features, quadratic_slopes
@@ -250,48 +248,3 @@ def residual_of_version_1(
     covariance = height * np.exp(-squares / 2) + noise * np.eye(len(points))
     pull = np.linalg.lstsq(covariance, left / scale, rcond=None)[0]  # singular or not
     return Residual(points, scale * height * pull, lengths, gaussian=True)
-
-
-def find_minimum(
-    both: Callable[[FloatArray], tuple[float, FloatArray]],
-    start: FloatArray,
-    bounds: Sequence[tuple[float, float]],
-    most: int = 15000,
-) -> OptimizeResult:
-    """Minimise from a start (k,) by at most so many steps of L-BFGS-B.
-
-    ``both`` gives the value and the slopes (k,) at a point (k,).
-    """
-    once = _Once(both)
-    return minimize(
-        once.value,
-        start,
-        jac=once.slopes,
-        method="L-BFGS-B",
-        bounds=list(bounds),
-        options={"maxiter": most},
-    )
-
-
-class _Once:
-    """Caches value and gradient of a point, as SciPy asks for one after the other.
-
-    The same as ``jac=True``, in a tenth of the time.
-    """
-
-    def __init__(self, both: Callable[[FloatArray], tuple[float, FloatArray]]):
-        self._both, self._place = both, b""
-
-    def value(self, point: FloatArray) -> float:
-        self._go_to(point)
-        return self._value
-
-    def slopes(self, point: FloatArray) -> FloatArray:
-        self._go_to(point)
-        return self._slopes
-
-    def _go_to(self, point: FloatArray) -> None:
-        place = point.tobytes()
-        if place != self._place:
-            self._value, self._slopes = self._both(point)
-            self._place = place

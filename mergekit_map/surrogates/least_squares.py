@@ -32,8 +32,9 @@ from scipy.optimize import brentq, least_squares
 from scipy.special import chdtri
 
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
-from mergekit_map.surrogates.kernel import find_minimum, kinds_of_terms
+from mergekit_map.surrogates.kernel import kinds_of_terms
 from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.minimize import find_minimum
 from mergekit_map.surrogates.observations import RANK_TOLERANCE, Observations
 
 # Of fits that leave out a point: how many steps to try, how far behind the link one may

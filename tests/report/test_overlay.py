@@ -16,7 +16,7 @@ import pytest
 from mergekit_map.cli.main import main
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.overlay import draw_items, fronts_content, joint_box
-from mergekit_map.results.run_folder import read_finished
+from mergekit_map.results.finished import read_finished
 from mergekit_map.types import Answers
 
 Make = Callable[[str], Path]

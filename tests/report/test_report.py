@@ -23,7 +23,8 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.report.data import predict_surfaces, report_content
 from mergekit_map.report.overlay import write_fronts_report
 from mergekit_map.report.page import report_page, write_report
-from mergekit_map.results.run_folder import RunFolder, read_finished
+from mergekit_map.results.finished import read_finished
+from mergekit_map.results.run_folder import RunFolder
 
 Make = Callable[[str], Path]
 

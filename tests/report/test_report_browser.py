@@ -18,9 +18,10 @@ from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError
 from mergekit_map.report.data import report_content
 from mergekit_map.report.page import report_page
+from mergekit_map.results.finished import read_finished
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import lower_limits, required_limits
-from mergekit_map.results.run_folder import RunFolder, read_finished
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import choose, choose_point
 from mergekit_map.types import Metric
 

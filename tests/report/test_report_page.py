@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, Page
 
 from mergekit_map.report.overlay import write_fronts_report
 from mergekit_map.results.answer import answer
+from mergekit_map.results.finished import read_finished
 from mergekit_map.results.front import Front
-from mergekit_map.results.run_folder import read_finished
 
 Reported = Callable[[str], Path]
 Open = Callable[..., Watched]

@@ -12,8 +12,8 @@ import pytest
 
 from mergekit_map.report.data import report_content
 from mergekit_map.results.answer import answer
+from mergekit_map.results.finished import FinishedSearch, read_finished
 from mergekit_map.results.front import Merge
-from mergekit_map.results.run_folder import FinishedSearch, read_finished
 from mergekit_map.results.samples import write_samples
 from mergekit_map.types import Answers, Measurement
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.kernel import find_minimum
+from mergekit_map.surrogates.minimize import find_minimum
 
 BOUNDS = [(-2.0, 2.0), (-1.0, 0.5), (-2.0, 2.0)]
 

@@ -1,0 +1,76 @@
+"""A finished search: its front, its surrogates, and its measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mergekit_map.results.front import Front
+from mergekit_map.results.log import Evaluation, Key, measured_of, read_log
+from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
+from mergekit_map.results.surrogate_file import locate, read_surrogates
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.surrogate import Surrogate
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedSearch:
+    """The contents of the folder of a finished search, read once."""
+
+    folder: RunFolder
+    manifest: Manifest
+    front: Front
+    surrogates: Mapping[str, Surrogate]  # by task; none of a search that began
+    evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Return what the surrogates are functions of: coefficients, or groups."""
+        return tuple(self.front.groups or self.front.coefficients)
+
+    @property
+    def bounds(self) -> FloatArray:
+        """Return the bounds of the axes that surrogates were fitted in; (d, 2)."""
+        if not self.surrogates:
+            return np.array(list(self.front.coefficients.values()), np.float64)
+        return next(iter(self.surrogates.values())).bounds
+
+    def locate(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
+        """Return the coordinates of merges on the axes; (k, d), NaN if not fitted."""
+        front = self.front
+        return locate(merges, front.coefficients, front.groups, self.bounds)
+
+
+def read_finished(run: Path) -> FinishedSearch:
+    """Read the folder of a finished search.
+
+    Raises:
+        ArtifactError: the search is not finished, or a file of it is damaged.
+    """
+    folder = open_run(run)
+    front = folder.read_front()
+    # A search that began has fitted none yet.
+    fitted = front.unfinished is None or front.unfinished.fitted
+    return FinishedSearch(
+        folder=folder,
+        manifest=folder.read_manifest(),
+        front=front,
+        surrogates=read_surrogates(folder.surrogates, front).values() if fitted else {},
+        evaluations=_evaluations(folder.of_points(front), front),
+    )
+
+
+def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
+    """List the latest measurements; a subset never replaces all documents."""
+    known, names = folder.read_manifest(), front.coefficients
+    found = measured_of(read_log(folder.log), known.merge, known.definitions, names)
+    latest: dict[Key, Evaluation] = {}
+    for evaluation in found:
+        if evaluation.task in front.tasks:
+            before = latest.setdefault(key := evaluation.key, evaluation)
+            if evaluation.whole or not before.whole:
+                latest[key] = evaluation
+    return tuple(latest.values())
