@@ -14,13 +14,12 @@ from types import MappingProxyType
 from mergekit_map.evaluation.engines import by_engine, side_by_side
 from mergekit_map.evaluation.project import Project
 from mergekit_map.evaluation.vllm import checkpoint_in_vllm, merges_in_vllm
-from mergekit_map.evaluation.worker import Merges, Watched, Work, Workers
+from mergekit_map.evaluation.worker import Merges, Work, Workers
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.memory import check_room
 from mergekit_map.merging.recipe import stock_config
-from mergekit_map.merging.recording import Unchanged
 from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.results.out_of_order_results import Waiting
 from mergekit_map.results.samples import AnswerStore, mean_of
@@ -201,8 +200,7 @@ class MergeEvaluator(PartEvaluator):
         return PartEvaluator(self._workers, records, early, held_out=True)
 
 
-@contextmanager
-def open_merges(project: Project) -> Iterator[Merges]:
+def open_merges(project: Project) -> AbstractContextManager[Merges]:
     """Open the merges in Hugging Face's model, vLLM, or both side by side."""
     here, in_vllm = by_engine(project)
     by_us = (
@@ -210,10 +208,7 @@ def open_merges(project: Project) -> Iterator[Merges]:
         if project.spec.merge == "disk"
         else merges_in_memory(here)
     )
-    unchanged = Unchanged(project.space, project.identity)
-    with _join_engines(here, by_us, in_vllm, merges_in_vllm) as merges:
-        unchanged.check()
-        yield Watched(merges, unchanged)
+    return _join_engines(here, by_us, in_vllm, merges_in_vllm)
 
 
 def merges_of_checkpoint(

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from mergekit_map.merging.recording import Unchanged
 from mergekit_map.results.log import MergeKey
 from mergekit_map.tasks.holdout_split import HoldoutSplit
 from mergekit_map.types import Measure, Measurement
@@ -38,20 +37,6 @@ class Merges(Protocol):
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Merge, and return the measures of the tasks, valid until the next merge."""
         ...
-
-
-@dataclass(frozen=True, eq=False)
-class Watched:
-    """Merges that check after each merge that the models are unchanged."""
-
-    merges: Merges
-    unchanged: Unchanged
-
-    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Merge, and check that no model was replaced meanwhile."""
-        measures = self.merges.at(coefficients)
-        self.unchanged.check()
-        return measures
 
 
 class Workers(Protocol):

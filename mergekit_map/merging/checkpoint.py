@@ -58,8 +58,6 @@ def merge_adapters(merge: MergeConfig, options: MergeOptions) -> None:
     """
     for reference in sorted(models_with_adapter(merge)):
         model = ModelReference.parse(reference)
-        if model in LoaderCache().loaders:
-            continue  # what is read from there needs no copy
         cache = Path(str(options.lora_merge_cache))
         cache.mkdir(parents=True, exist_ok=True)
         done = cache / f".{sha256(reference)[:16]}.done"

@@ -5,22 +5,28 @@ An adapter merged into its base is ``W' = W + B @ A * scaling``, rounded to the 
 operations of peft and mergekit, so that the bits equal those of the whole. This is
 verified: while a merge is recorded, each task vector is compared with the one that
 mergekit merged. Elements that differ, as another device's products may in the last bit,
-are kept beside the factors; a task vector with many of them is kept whole.
+are kept beside the factors. A task vector with many of them is kept whole, as those of
+DoRA and of adapters on another base are.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+from mergekit.common import ModelReference
 from torch import Tensor
 
+from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.merging.replay import TaskVectorReplay
+from mergekit_map.models.adapters import read_adapter
+from mergekit_map.models.files import find_model
+from mergekit_map.models.references import Reference, models_with_adapter
 
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -43,6 +49,12 @@ class Factors:
     places: Tensor  # of elements of the task vector that come out otherwise, flat
     values: Tensor  # what they are
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return the shape of the tensor."""
+        shape = (len(self.b), self.a.shape[1])
+        return shape[::-1] if self.transposed else shape
+
     def task_vector(self, base: Tensor, out: Tensor) -> None:
         """Merge into ``base`` and write the rounded difference into ``out``."""
         rows, columns = base.shape
@@ -59,6 +71,39 @@ class Factors:
         places = self.places.to(out.device)
         out.view(-1)[places] = self.values.to(out)
 
+    def with_tensors(self, change: Callable[[Tensor], Tensor]) -> Factors:
+        """Return factors with changed tensors, on another device for example."""
+        return dataclasses.replace(
+            self,
+            a=change(self.a),
+            b=change(self.b),
+            places=change(self.places),
+            values=change(self.values),
+        )
+
+
+def adapter_factors(merge: MergeConfig) -> dict[ModelReference, dict[str, Factors]]:
+    """Read the factors of the adapters of a merge, by model and tensor.
+
+    Whether their products are the task vectors is not looked at here.
+    """
+    found = {}
+    for text in models_with_adapter(merge):
+        adapter = read_adapter(find_model(str(Reference.parse(text).adapter)))
+        found[ModelReference.parse(text)] = {
+            name: Factors(
+                a=matrices["lora_A"].read_all(),
+                b=matrices["lora_B"].read_all(),
+                scaling=adapter.scale(name),
+                transposed=bool(adapter.settings.get("fan_in_fan_out")),
+                places=torch.empty(0, dtype=torch.int64),
+                values=torch.empty(0),
+            )
+            for name, matrices in adapter.matrices.items()
+            if {"lora_A", "lora_B"} <= matrices.keys()
+        }
+    return found
+
 
 # A task vector: as factors, as it is, or none where an adapter leaves a tensor alone.
 Row: TypeAlias = "Factors | Tensor | None"
@@ -73,6 +118,16 @@ class LowRankReplay:
     rows: tuple[Row, ...]  # of each model
     rule: Mapping[str, Any]  # how they are merged: what else ``TaskVectorReplay`` has
     unchanged: bool  # whether every merge has the base here
+
+    def with_tensors(self, change: Callable[[Tensor], Tensor]) -> LowRankReplay:
+        """Return a replay with changed tensors, on another device for example."""
+        rows: list[Row] = []
+        for row in self.rows:
+            if isinstance(row, Factors):
+                rows.append(row.with_tensors(change))
+            else:
+                rows.append(None if row is None else change(row))
+        return dataclasses.replace(self, base=change(self.base), rows=tuple(rows))
 
     @property
     def elects_signs(self) -> bool:
@@ -106,41 +161,31 @@ def _multiply(row: Row, base: Tensor, out: Tensor) -> None:
         out.copy_(row)
 
 
-@dataclass(eq=False)
-class Kept:
-    """How a recording keeps its task vectors."""
-
-    factors: Mapping[Any, Mapping[str, Factors]]  # by model and tensor
-    whole: int = 0  # task vectors, since other bits would come of their factors
-
-
-_KEPT: ContextVar[Kept | None] = ContextVar("kept in low rank", default=None)
+# The factors of models, by model and tensor, while a merge of them is recorded.
+_Known: TypeAlias = Mapping[Any, Mapping[str, Factors]]
+_KNOWN: ContextVar[_Known | None] = ContextVar("factors", default=None)
 
 
 @contextmanager
-def keeping_factors(factors: Mapping[Any, Mapping[str, Factors]]) -> Iterator[Kept]:
+def keeping_factors(factors: _Known) -> Iterator[None]:
     """Make ``in_low_rank`` keep these models' task vectors as factors."""
-    kept = Kept(factors)
-    token = _KEPT.set(kept)
+    token = _KNOWN.set(factors)
     try:
-        yield kept
+        yield
     finally:
-        _KEPT.reset(token)
+        _KNOWN.reset(token)
 
 
 def in_low_rank(
     replay: TaskVectorReplay, tensor: str
 ) -> TaskVectorReplay | LowRankReplay:
     """Replace task vectors by factors that reproduce every bit of them."""
-    kept = _KEPT.get()
-    if kept is None or not any(model in kept.factors for model in replay.models):
-        return replay
+    known = _KNOWN.get() or {}
     rows: list[Row] = []
     for model, delta in zip(replay.models, replay.deltas, strict=True):
         row: Row = delta
-        if model in kept.factors:
-            row = _exact(kept.factors[model].get(tensor), replay.base, delta)
-            kept.whole += row is delta
+        if model in known:
+            row = _exact(known[model].get(tensor), replay.base, delta)
         rows.append(row)
     if all(isinstance(row, Tensor) for row in rows):
         return replay
@@ -165,6 +210,8 @@ def _exact(row: Factors | None, base: Tensor, delta: Tensor) -> Row:
 
     Where these are too many, return the whole task vector.
     """
+    if row is not None and row.shape != base.shape:
+        return delta
     differing = torch.zeros(base.numel(), dtype=torch.bool)
     for place in {base.device, torch.device("cpu")}:
         found = torch.empty_like(base, device=place)

@@ -16,6 +16,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,23 +29,27 @@ from mergekit.options import MergeOptions
 from torch import Tensor
 
 from mergekit_map.config.schema import MapBlock
+from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
-from mergekit_map.merging.adapted_model import count_in_low_rank
 from mergekit_map.merging.devices import (
     FOR_ACTIVATIONS,
     check_device,
     device_in_words,
     shared_out,
 )
-from mergekit_map.merging.methods import elects_signs
+from mergekit_map.merging.methods import drops_parts, elects_signs
 from mergekit_map.merging.recipe import nests_checkpoints
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.tensor_files import with_tensors
+from mergekit_map.models.adapters import read_adapter
 from mergekit_map.models.facts import ModelFacts, read_facts
 from mergekit_map.models.files import find_model
 from mergekit_map.models.preflight import InspectedModel
-from mergekit_map.models.references import Reference, referenced_models
+from mergekit_map.models.references import (
+    Reference,
+    models_with_adapter,
+    referenced_models,
+)
 from mergekit_map.utils.files import cache_home
 from mergekit_map.utils.recordings_cache import lacking_room, recordings_folder
 from mergekit_map.utils.text import bytes_in_words
@@ -116,7 +121,7 @@ def placed(
         return tensor.pin_memory() if device.type == "cuda" else tensor.clone()
 
     return {
-        name: with_tensors(replay, partial(move, targets[name].device))
+        name: replay.with_tensors(partial(move, targets[name].device))
         for name, replay in replays.items()
     }
 
@@ -125,7 +130,7 @@ def on_device(replay: Replay, target: Tensor) -> Replay:
     """Copy the tensors of a replay to the device of its target."""
     if target.device.type == "cpu":
         return replay
-    return with_tensors(replay, lambda t: t.to(target.device, non_blocking=True))
+    return replay.with_tensors(lambda t: t.to(target.device, non_blocking=True))
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -143,10 +148,6 @@ def free_memory(device: torch.device) -> int | None:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-# What is read, what is written for a while, and what is written to stay; and what is
-# mapped, for which any memory is used that is free.
-_Role: TypeAlias = Literal["source", "scratch", "result", "mapped"]
-
 _HOST = torch.device("cpu")
 
 
@@ -155,10 +156,61 @@ class Need:
     """Bytes that are needed on a device or disk, and how many are free there now."""
 
     what: str
-    where: str  # a device, or a folder
+    where: str  # a device, a folder, or "mapped": any memory of the host that is free
     n_bytes: int
     free: int | None  # None where it is not known
-    role: _Role = "result"
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """Copies of the model that a merge holds in memory."""
+
+    models: int
+    in_low_rank: int  # of these
+    n_bytes: int  # of one, in the type that merges are computed in
+    shipped: int  # of one, in the type that merges are written in
+
+    @property
+    def held(self) -> int:
+        """Return the bytes of base and task vectors."""
+        return (self.models - self.in_low_rank) * self.n_bytes
+
+
+def _copies(space: MergeSpace, facts: ModelFacts) -> _Copies:
+    template = space.template
+    return _Copies(
+        models=len(referenced_models(template)),
+        in_low_rank=_count_in_low_rank(template, facts),
+        n_bytes=_copy_bytes(facts, template.get("dtype")),
+        shipped=_copy_bytes(facts, template.get("out_dtype") or template.get("dtype")),
+    )
+
+
+def _copy_bytes(facts: ModelFacts, name: str | None) -> int:
+    headers = [header for header in facts.headers.values() if header.is_float]
+    dtype = dtype_from_name(name)
+    if dtype is None:
+        return sum(header.n_bytes for header in headers)
+    return sum(header.n_elements for header in headers) * int(dtype.itemsize)
+
+
+def _count_in_low_rank(merge: MergeConfig, facts: ModelFacts) -> int:
+    """Count the adapters that need no whole task vector, by headers and settings."""
+    if elects_signs(merge["merge_method"]) is None or drops_parts(merge):
+        return 0
+    dtype = dtype_from_name(merge.get("dtype"))
+    stored = {
+        header.torch_dtype for header in facts.headers.values() if header.is_float
+    }
+    if dtype is not None and stored != {dtype}:
+        return 0
+    count = 0
+    for text in models_with_adapter(merge):
+        with suppress(MergeError):  # the check of the models reports it
+            count += read_adapter(
+                find_model(str(Reference.parse(text).adapter))
+            ).is_product
+    return count
 
 
 def needs(
@@ -176,16 +228,13 @@ def needs(
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None:
         return [], []
-    memory = _memory_needs(space, spec, options, facts, len(models))
-    size = _shipped_bytes(facts, space)
-    copies = len(models) - count_in_low_rank(space.template, options)
-    held = copies * _copy_bytes(facts, space.template.get("dtype"))
-    disk = [*_disk_needs(space, spec, size, held + size)]
-    recorded = len(models) * _copy_bytes(facts, space.template.get("dtype")) + size
+    copies = _copies(space, facts)
+    disk = [*_sources(options, models), *_disk_needs(space, spec, copies)]
+    recorded = copies.models * copies.n_bytes + copies.shipped
     if beside is not None and spec.merge == "memory" and not lacking_room(recorded):
         what = "base, parents and soup, recorded"
-        disk.append(_disk_need(what, recordings_folder(), recorded, "source"))
-    return memory, [*_sources(options, models), *disk]
+        disk.append(_disk_need(what, recordings_folder(), recorded))
+    return _memory_needs(space, spec, options, copies), disk
 
 
 def storage(
@@ -198,54 +247,45 @@ def storage(
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None or spec.merge != "memory":
         return None
-    return _storage(space, spec, options, facts, len(models))
+    return _storage(spec, options, _copies(space, facts))
 
 
-def _storage(
-    space: MergeSpace, spec: MapBlock, options: MergeOptions, facts: ModelFacts, n: int
-) -> Storage:
-    n -= count_in_low_rank(space.template, options)
-    held = n * _copy_bytes(facts, space.template.get("dtype"))
-    shipped = _shipped_bytes(facts, space)
+def _storage(spec: MapBlock, options: MergeOptions, copies: _Copies) -> Storage:
     device = torch.device(str(options.device))
-    no_file = lacking_room(held + shipped)
-    return choose_storage(spec.task_vectors, device, held, shipped, no_file=no_file)
+    no_file = lacking_room(copies.held + copies.shipped)
+    return choose_storage(
+        spec.task_vectors, device, copies.held, copies.shipped, no_file=no_file
+    )
 
 
 def _memory_needs(
-    space: MergeSpace, spec: MapBlock, options: MergeOptions, facts: ModelFacts, n: int
+    space: MergeSpace, spec: MapBlock, options: MergeOptions, copies: _Copies
 ) -> list[Need]:
-    merged = _copy_bytes(facts, space.template.get("dtype"))
-    shipped = _shipped_bytes(facts, space)
     device = torch.device(str(options.device))
-    what, size = "the model under evaluation", shipped
+    what, size = "the model under evaluation", copies.shipped
     elsewhere: list[Need] = []
     if spec.merge == "memory":
-        low = count_in_low_rank(space.template, options)
-        held = f"{n - 1} task vector{'s' * (n > 2)}{_in_low_rank(low)}, the base model"
+        n, low = copies.models, copies.in_low_rank
+        in_low_rank = f" ({low} in low rank)" if low else ""
+        held = f"{n - 1} task vector{'s' * (n > 2)}{in_low_rank}, the base model"
         if space.template.get("base_model") is None:
             held = f"{n} models"
-        place = _storage(space, spec, options, facts, n).place
+        place = _storage(spec, options, copies).place
         if place == "device" or (place == "memory" and device == _HOST):
             what = f"{held} and the one under evaluation"
-            size = (n - low) * merged + shipped
+            size += copies.held
         else:
-            role: _Role = "mapped" if place == "mapped" else "result"
             where = "mapped" if place == "mapped" else "cpu"
-            free = free_memory(_HOST)
-            elsewhere = [Need(held, where, (n - low) * merged, free, role)]
+            elsewhere = [Need(held, where, copies.held, free_memory(_HOST))]
         if spec.search.gradients and elects_signs(space.template["merge_method"]):
-            what, size = f"{what}, its gradient", size + merged
+            what, size = f"{what}, its gradient", size + copies.n_bytes
     if device.type != "cpu":
-        elsewhere.append(Need("loading a merge", "cpu", shipped, free_memory(_HOST)))
+        loading = Need("loading a merge", "cpu", copies.shipped, free_memory(_HOST))
+        elsewhere.append(loading)
     free = free_memory(device)
     if shares := shared_out(size, str(device)):
         what, free = f"{what}, on {len(shares)} GPUs", sum(shares.values())
     return [Need(what, str(device), size, free), *elsewhere]
-
-
-def _in_low_rank(count: int) -> str:
-    return f" ({count} in low rank)" if count else ""
 
 
 def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None:
@@ -260,29 +300,15 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
     check_device(options)
     if torch.device(str(options.device)).type == "cpu":
         return
-    facts, count = _facts_of_first(space, options)
-    if facts is not None:
-        refuse_shortages(_memory_needs(space, spec, options, facts, count))
+    if copies := _copies_by_headers(space, options):
+        refuse_shortages(_memory_needs(space, spec, options, copies))
 
 
-def device_bytes(
-    space: MergeSpace, spec: MapBlock, options: MergeOptions
-) -> tuple[int, int]:
-    """Return, from headers, the bytes held on the device and those of a merge alone."""
-    facts, count = _facts_of_first(space, options)
-    if facts is None:
-        return 0, 0
-    first, *_ = _memory_needs(space, spec, options, facts, count)
-    return first.n_bytes, _shipped_bytes(facts, space)
-
-
-def _facts_of_first(
-    space: MergeSpace, options: MergeOptions
-) -> tuple[ModelFacts | None, int]:
-    references = list(referenced_models(space.template))
-    front = str(Reference.parse(references[0]).model)
+def _copies_by_headers(space: MergeSpace, options: MergeOptions) -> _Copies | None:
+    first = next(iter(referenced_models(space.template)))
+    front = str(Reference.parse(first).model)
     facts, _ = read_facts(find_model(front), front, options)
-    return facts, len(references)
+    return None if facts is None else _copies(space, facts)
 
 
 def refuse_shortages(needs: Sequence[Need]) -> None:
@@ -300,45 +326,20 @@ def refuse_shortages(needs: Sequence[Need]) -> None:
         )
 
 
-def _disk_needs(
-    space: MergeSpace, spec: MapBlock, size: int, recording: int
-) -> Iterator[Need]:
+def _disk_needs(space: MergeSpace, spec: MapBlock, copies: _Copies) -> Iterator[Need]:
+    size, recording = copies.shipped, copies.held + copies.shipped
     scratch = Path(tempfile.gettempdir())
     if spec.merge == "disk":
-        yield _disk_need("each merge", scratch, size, "scratch")
+        yield _disk_need("each merge", scratch, size)
     elif lacking_room(recording):
-        yield _disk_need("a merge, at the start", scratch, size, "scratch")
+        yield _disk_need("a merge, at the start", scratch, size)
     else:
         what = "the recorded merge, unless it is there"
-        yield _disk_need(what, recordings_folder(), recording, "source")
+        yield _disk_need(what, recordings_folder(), recording)
     yield _disk_need("the checkpoint that is chosen", Path.cwd(), size)
     pairs = len(space.names) - 2
     if nests_checkpoints(space, spec.search) and pairs > 0:
         yield _disk_need(f"{pairs} merges on the way", Path.cwd(), pairs * size)
-
-
-def _disk_need(what: str, folder: Path, n_bytes: int, role: _Role = "result") -> Need:
-    free = shutil.disk_usage(_existing(folder.absolute())).free
-    return Need(what, str(folder.absolute()), n_bytes, free, role)
-
-
-def shortages(needs: Sequence[Need]) -> Iterator[Need]:
-    """Sum the needs of each device and disk; yield sums that exceed what is free."""
-    places: dict[str | int, list[Need]] = {}
-    for need in needs:
-        if need.role == "mapped":
-            continue  # read from the disk where memory does not hold it
-        places.setdefault(_place(need.where), []).append(need)
-    for same in places.values():
-        sizes = dict.fromkeys(("source", "scratch", "result"), 0)
-        for need in same:
-            sizes[need.role] += need.n_bytes
-        # The scratch is gone when the result is written.
-        total = sizes["source"] + max(sizes["scratch"], sizes["result"])
-        free = same[0].free
-        if free is not None and total > free:
-            what = " and ".join(need.what for need in same)
-            yield Need(what, same[0].where, total, free)
 
 
 def _sources(options: MergeOptions, models: Sequence[InspectedModel]) -> Iterator[Need]:
@@ -351,33 +352,38 @@ def _sources(options: MergeOptions, models: Sequence[InspectedModel]) -> Iterato
         if files.on_the_hub and files.folder not in fetched:
             fetched.add(files.folder)
             cache = options.transformers_cache or HF_HUB_CACHE
-            yield _disk_need(f"download of {model.name}", Path(cache), size, "source")
+            yield _disk_need(f"download of {model.name}", Path(cache), size)
         if model.adapter is not None:
             merged = options.lora_merge_cache or cache_home() / "adapters"
-            yield _disk_need(f"{model.name}, merged", Path(merged), size, "source")
+            yield _disk_need(f"{model.name}, merged", Path(merged), size)
 
 
-def _shipped_bytes(facts: ModelFacts, space: MergeSpace) -> int:
-    template = space.template
-    return _copy_bytes(facts, template.get("out_dtype") or template.get("dtype"))
+def _disk_need(what: str, folder: Path, n_bytes: int) -> Need:
+    free = shutil.disk_usage(_existing(folder.absolute())).free
+    return Need(what, str(folder.absolute()), n_bytes, free)
 
 
-def _copy_bytes(facts: ModelFacts, name: str | None) -> int:
-    headers = [header for header in facts.headers.values() if header.is_float]
-    dtype = dtype_from_name(name)
-    if dtype is None:
-        return sum(header.n_bytes for header in headers)
-    return sum(header.n_elements for header in headers) * int(dtype.itemsize)
-
-
-def _existing(folder: Path) -> Path:
-    return next(path for path in [folder, *folder.parents] if path.exists())
+def shortages(needs: Sequence[Need]) -> Iterator[Need]:
+    """Sum the needs of each device and disk; yield sums that exceed what is free."""
+    places: dict[str | int, list[Need]] = {}
+    for need in needs:
+        if need.where != "mapped":
+            places.setdefault(_place(need.where), []).append(need)
+    for same in places.values():
+        total, free = sum(need.n_bytes for need in same), same[0].free
+        if free is not None and total > free:
+            what = " and ".join(need.what for need in same)
+            yield Need(what, same[0].where, total, free)
 
 
 def _place(where: str) -> str | int:
     """Return the device, or the disk of a folder, which its folders share."""
     folder = Path(where)
     return _existing(folder).stat().st_dev if folder.is_absolute() else where
+
+
+def _existing(folder: Path) -> Path:
+    return next(path for path in [folder, *folder.parents] if path.exists())
 
 
 _MOST = 0.9  # what vLLM takes when it is alone
@@ -410,7 +416,12 @@ def engine_share(
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
     free, total = torch.cuda.mem_get_info(device)
-    held, merge = device_bytes(space, spec, options)
+    copies = _copies_by_headers(space, options)
+    if copies is None:
+        held, merge = 0, 0
+    else:
+        held = _memory_needs(space, spec, options, copies)[0].n_bytes
+        merge = copies.shipped
     here = torch.cuda.memory_reserved(device)
     share = share_beside(total, free, 0 if alone else max(0, held - here))
     if share * total <= merge:

@@ -109,7 +109,9 @@ def recordable_method(name: str) -> str | None:
     if "weight" not in {p.name for p in builtin.spec.input_parameters}:
         return None
     sums = isinstance(builtin, GeneralizedTaskArithmeticMerge)
-    prepare = partial(_task_vectors if sums else MethodReplay, builtin)
+    prepare: Prepare = partial(MethodReplay, name)
+    if sums:
+        prepare = partial(_task_vectors, builtin)
     title = f"MAP {builtin.spec.pretty_name or name}"
     spec = replace(builtin.spec, name=twin, pretty_name=title)
     merge_methods.register(MapMethod(spec, prepare))

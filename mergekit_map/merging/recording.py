@@ -3,11 +3,8 @@
 One pass of mergekit, with a ``map_*`` method in the place of the built-in one, writes
 an ordinary checkpoint and the replay of each of its tensors. Both are kept, under a
 name that digests all that decides them, so that the next search of this merge needs no
-such pass. Tensors are mapped into memory: processes share their pages.
-
-When a folder is opened, the sizes of all its files are checked, and the digests of
-those that describe them (index, headers, configuration, tokenizer). The tensors
-themselves are not read again; they were on the disk before the folder got its name.
+such pass. Tensors are mapped into memory: processes share their pages. A folder gets
+its name when all its files are on the disk.
 """
 
 from __future__ import annotations
@@ -18,11 +15,11 @@ import json
 import os
 import shutil
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,25 +28,22 @@ from filelock import FileLock
 from mergekit.common import dtype_from_name
 from mergekit.options import MergeOptions
 
-from mergekit_map.errors import ArtifactError, MergeError
-from mergekit_map.merging.adapted_model import adapters_of
+from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.methods import builtin_method, recordable_method, recording
+from mergekit_map.merging.low_rank import adapter_factors, keeping_factors
+from mergekit_map.merging.methods import (
+    Keep,
+    builtin_method,
+    recordable_method,
+    recording,
+)
 from mergekit_map.merging.recipe import draws_random_numbers
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.tensor_files import (
-    MappedTensors,
-    ShardWriter,
-    described,
-    layout,
-    restored,
-    stored,
-    sync,
-)
+from mergekit_map.merging.tensor_files import ReplayWriter, read_replays, sync
 from mergekit_map.merging.validation import method_spec
 from mergekit_map.merging.weights import WeightTable, weight_table
-from mergekit_map.models.files import find_model, fingerprint, fingerprinted
+from mergekit_map.models.files import find_model, fingerprint
 from mergekit_map.models.references import (
     NO_MODELS,
     Reference,
@@ -57,15 +51,12 @@ from mergekit_map.models.references import (
     models_with_adapter,
     referenced_models,
 )
-from mergekit_map.results.records import Identity
 from mergekit_map.utils.files import (
     digest,
-    read_json_or_nothing,
     scratch_folder,
     sha256_of_file,
     whole_folder,
     write_json,
-    written_state,
 )
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.recordings_cache import (
@@ -83,7 +74,6 @@ _GENERIC = 0.6180339887498949
 _SHARD_BYTES = 1 << 26
 _MODEL = "model"  # the checkpoint
 _INDEX = "index.json"
-_FORMAT = 1  # of the folder
 _PACKAGES = ("mergekit", "torch", "transformers", "safetensors", "peft")
 
 
@@ -135,39 +125,25 @@ def _record_anew(folder: Path, space: MergeSpace, options: MergeOptions) -> None
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a recording exists with all its files as they were written."""
-    contents = read_json_or_nothing(folder / CONTENTS)
-    files = contents.get("files")
-    if not files or contents.get("digest") != digest(files):
-        return False
-    try:
-        found = described(folder)
-    except OSError:
-        return False
-    found.pop(CONTENTS, None)
-    return bool(found == files)
+    """Whether there is a recording."""
+    return (folder / CONTENTS).is_file()
 
 
 def open_recorded(folder: Path) -> Recorded:
     """Open a recorded merge without a pass of mergekit; its tensors are mapped.
 
     Raises:
-        MergeError: it is damaged, or not there.
+        MergeError: it is not there.
     """
     release = mark_in_use(folder)
     if not is_whole(folder):
         release()
         raise MergeError(
-            f"{folder} holds no recorded merge, or a damaged one; search again, which "
-            "records it anew"
+            f"{folder} holds no recorded merge; search again, which records it anew"
         )
     index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
-    tensors = MappedTensors(folder, index["files"])
-    replays = {
-        name: restored(content, tensors.__getitem__)
-        for name, content in index["replays"].items()
-    }
     weights = WeightTable.parse(index["weights"])
+    replays = read_replays(folder)
     found = Recorded(folder / _MODEL, index["coefficients"], replays, weights)
     weakref.finalize(found, release)
     return found
@@ -180,16 +156,10 @@ def recorded_in_memory(
     """Record a merge in memory; only its checkpoint is on the disk meanwhile."""
     why = f", in memory: {reason}" if reason else ""
     replays: dict[str, Replay] = {}
-    generic = generic_coefficients(space)
     with scratch_folder() as scratch:
         checkpoint = scratch / _MODEL
-        adapters = adapters_of(space.template, options)
-        with stage(f"recording a merge of {_named(space)}{adapters.in_words}{why}"):
-            with recording(replays.__setitem__), adapters.recorded(options):
-                _write_generic(space, generic, checkpoint, options)
-            with adapters.read_by_mergekit(options):
-                weights = _weights(space, checkpoint, options)
-        yield Recorded(checkpoint, generic, replays, weights)
+        weights = _record_merge(space, checkpoint, options, replays.__setitem__, why)
+        yield Recorded(checkpoint, generic_coefficients(space), replays, weights)
 
 
 def generic_coefficients(space: MergeSpace) -> dict[str, float]:
@@ -198,41 +168,25 @@ def generic_coefficients(space: MergeSpace) -> dict[str, float]:
 
 
 def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None:
-    writer = ShardWriter(folder)
-    replays: dict[str, Any] = {}
+    writer = ReplayWriter(folder)
 
     def keep(name: str, replay: Replay) -> None:
         try:
-            replays[name] = stored(replay, writer.add, name)
-        except (OSError, MergeError, ArtifactError) as error:
+            writer.add(name, replay)
+        except (OSError, RuntimeError) as error:
             # mergekit's own errors are others.
             raise NoPlace(f"it is not kept: {error}") from None
 
-    generic = generic_coefficients(space)
-    adapters = adapters_of(space.template, options)
-    with stage(f"recording a merge of {_named(space)}{adapters.in_words}"):
-        with recording(keep), adapters.recorded(options):
-            _write_generic(space, generic, folder / _MODEL, options)
-        writer.flush()
-        with adapters.read_by_mergekit(options):
-            weights = _weights(space, folder / _MODEL, options)
-        index = {
-            "coefficients": generic,
-            "files": writer.files,
-            "weights": weights.content(),
-            "replays": replays,
-        }
-        text = json.dumps(index)
-        (folder / _INDEX).write_text(text, encoding="utf-8")
-        files = described(folder)
-        contents = {
-            "method": builtin_method(space.template["merge_method"]),
-            "models": list(referenced_models(space.template)),
-            "files": files,
-            "digest": digest(files),
-        }
-        write_json(folder / CONTENTS, contents)
-        sync(folder)
+    weights = _record_merge(space, folder / _MODEL, options, keep)
+    writer.flush()
+    index = {"coefficients": generic_coefficients(space), "weights": weights.content()}
+    (folder / _INDEX).write_text(json.dumps(index), encoding="utf-8")
+    contents = {
+        "method": builtin_method(space.template["merge_method"]),
+        "models": list(referenced_models(space.template)),
+    }
+    write_json(folder / CONTENTS, contents)
+    sync(folder)
 
 
 def recorded_bytes(space: MergeSpace) -> int:
@@ -251,22 +205,30 @@ def recorded_bytes(space: MergeSpace) -> int:
     return sum(sizes) + max(sizes)
 
 
-def _write_generic(
-    space: MergeSpace, generic: Mapping[str, float], folder: Path, options: MergeOptions
-) -> None:
-    config = space.config(generic)
+def _record_merge(
+    space: MergeSpace,
+    checkpoint: Path,
+    options: MergeOptions,
+    keep: Keep,
+    why: str = "",
+) -> WeightTable:
+    """Write the checkpoint of a merge, and pass the replay of each tensor to ``keep``.
+
+    Returns the weights of the models in each tensor.
+    """
+    config = space.config(generic_coefficients(space))
     twin = {"merge_method": recordable_method(config["merge_method"])}
     # Threads of mergekit's multi-GPU executor would not see the recording.
     # Small shards leave memory early.
     changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
-    write_checkpoint({**config, **twin}, folder, options.model_copy(update=changes))
-
-
-def _weights(space: MergeSpace, checkpoint: Path, options: MergeOptions) -> WeightTable:
-    config = transformers.AutoConfig.from_pretrained(
-        checkpoint, trust_remote_code=options.trust_remote_code
-    )
-    return weight_table(space, config, options)
+    own = options.model_copy(update=changes)
+    with stage(f"recording a merge of {_named(space)}{why}"):
+        with recording(keep), keeping_factors(adapter_factors(space.template)):
+            write_checkpoint({**config, **twin}, checkpoint, own)
+        model_config = transformers.AutoConfig.from_pretrained(
+            checkpoint, trust_remote_code=options.trust_remote_code
+        )
+        return weight_table(space, model_config, options)
 
 
 def _named(space: MergeSpace) -> str:
@@ -297,7 +259,7 @@ def recording_key(space: MergeSpace, options: MergeOptions) -> str:
     method = builtin_method(template.pop("merge_method"))
     return digest(
         {
-            "format": [_FORMAT, _own_code(), layout()],
+            "code": _own_code(),
             "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
             "method": method,
             "configuration": template,
@@ -344,71 +306,3 @@ def _options(space: MergeSpace, options: MergeOptions) -> dict[str, Any]:
         names.append("lora_merge_dtype")
     given = options.model_dump(mode="json")
     return {name: given[name] for name in names}
-
-
-_State: TypeAlias = tuple[int, ...]  # of a file, for the file system
-
-
-class Unchanged:
-    """Checks that the models are still those of an identity.
-
-    Their content is read once, if it was not read before. Later checks look at the
-    state of their files, and read again only those that the file system reports as
-    written.
-    """
-
-    def __init__(self, space: MergeSpace, identity: Identity):
-        models = referenced_models(space.template)
-        digests: Any = identity["models"]
-        self._digests = dict(zip(models, digests.values(), strict=True))
-        self._states: dict[str, _State] = {}
-
-    def check(self) -> None:
-        """Check the models.
-
-        Raises:
-            MergeError: one of them has changed.
-        """
-        if self._states and _states(self._states) == self._states:
-            return
-        states = _states(self._places())
-        changed = [
-            f"{reference} ({', '.join(self._written_in(reference, states))})"
-            for reference, digest in self._digests.items()
-            if fingerprint(reference) != digest
-        ]
-        if changed:
-            raise MergeError(
-                f"{' and '.join(changed)} changed while merges of it were measured, so "
-                "that others would stand beside them under the same name; put back "
-                "what changed, or search again, which measures the new model apart"
-            )
-        self._states = states
-
-    def _places(self) -> Iterator[str]:
-        for reference in self._digests:
-            yield from _places_of(reference)
-
-    def _written_in(self, reference: str, states: dict[str, _State]) -> list[str]:
-        """Return the names of files that changed since they were read."""
-        paths = [path for path in _places_of(reference) if Path(path).suffix]
-        known = [path for path in paths if path in self._states]
-        written = [p for p in known if self._states[p] != states.get(p)]
-        return [Path(path).name for path in written] or ["other files"]
-
-
-def _places_of(reference: str) -> Iterator[str]:
-    """List what decides the content of a model: folders, files, latest revisions.
-
-    mergekit looks up the latest revision of a repository each time.
-    """
-    for part in Reference.parse(reference).parts:
-        folder = find_model(str(part)).folder
-        yield str(folder)
-        yield from map(str, fingerprinted(folder))
-        if not part.is_folder:
-            yield str(folder.parents[1] / "refs" / (part.revision or "main"))
-
-
-def _states(places: Iterable[str]) -> dict[str, _State]:
-    return {place: written_state(place) for place in places}

@@ -10,12 +10,13 @@ shorter.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from mergekit.merge_methods.base import MergeMethod, TensorGroup
+from mergekit import merge_methods
+from mergekit.merge_methods.base import TensorGroup
 from mergekit.merge_methods.generalized_task_arithmetic import get_mask
 from torch import Tensor
 
@@ -32,7 +33,7 @@ _BLOCK = 1 << 19  # entries of all models in a block: with what is computed, 4 M
 class MethodReplay:
     """A tensor of any method: its inputs, to run the method again."""
 
-    method: MergeMethod
+    method: str
     group: TensorGroup
     parameters: Parameters
 
@@ -44,10 +45,15 @@ class MethodReplay:
     def write(self, weights: Sequence[float], target: Tensor) -> None:
         """Run the method with other weights and copy its result into ``target``."""
         weight = dict(zip(self.models, weights, strict=True))
-        (merged,) = self.method(
+        (merged,) = merge_methods.get(self.method)(
             (self.group,), parameters={**self.parameters, "weight": weight}
         )
         target.copy_(merged)
+
+    def with_tensors(self, change: Callable[[Tensor], Tensor]) -> MethodReplay:
+        """Return a replay with changed tensors, on another device for example."""
+        entries = (replace(e, tensor=change(e.tensor)) for e in self.group.entries)
+        return replace(self, group=replace(self.group, entries=tuple(entries)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +75,10 @@ class TaskVectorReplay:
         for block in self._blocks():
             merged = self.merge_deltas(deltas[:, block], column)
             out[block] = base[block] + merged
+
+    def with_tensors(self, change: Callable[[Tensor], Tensor]) -> TaskVectorReplay:
+        """Return a replay with changed tensors, on another device for example."""
+        return replace(self, base=change(self.base), deltas=change(self.deltas))
 
     def merge_deltas(self, deltas: Tensor, weights: Tensor) -> Tensor:
         """Merge a part of the deltas, (n, k) with weights (n, 1), into (k,)."""

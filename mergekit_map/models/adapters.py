@@ -114,6 +114,17 @@ class Adapter:
             more.append("use_dora with fan_in_fan_out")
         return next(iter([*more, *other]), None)
 
+    @property
+    def is_product(self) -> bool:
+        """Whether it only adds the product of two matrices to each tensor."""
+        return not (self.obscure or self.whole or self.settings.get("use_dora"))
+
+    def scale(self, name: str) -> float:
+        """Return the factor of the product that is added to a tensor."""
+        alpha: float = _of_module(self.settings, "alpha_pattern", name, "lora_alpha")
+        rank = self.matrices[name]["lora_A"].shape[0]
+        return alpha / (math.sqrt(rank) if self.settings.get("use_rslora") else rank)
+
 
 def read_adapter(files: ModelFiles) -> Adapter:
     """Read the header of an adapter.
@@ -245,11 +256,7 @@ class AdaptedWeights:
         matrices = self.adapter.matrices.get(name)
         if matrices is None:
             return rows
-        settings = self.adapter.settings
-        alpha: float = _of_module(settings, "alpha_pattern", name, "lora_alpha")
-        rank = matrices["lora_A"].shape[0]
-        scale: float = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
-        change = scale * self._product(matrices, start, stop)
+        change = self.adapter.scale(name) * self._product(matrices, start, stop)
         dtype = self.front[name].torch_dtype
         if "lora_magnitude_vector" not in matrices:
             return (rows + change.to(dtype).float()).to(dtype).float()
@@ -263,9 +270,9 @@ class AdaptedWeights:
     ) -> Tensor:
         """Multiply the rows of the two matrices."""
         a, b = matrices["lora_A"], matrices["lora_B"]
-        whole = a.read(0, a.n_rows)
+        whole = a.read_all()
         if self.adapter.settings.get("fan_in_fan_out"):
-            return whole[:, start:stop].T @ b.read(0, b.n_rows).T
+            return whole[:, start:stop].T @ b.read_all().T
         return b.read(start, stop) @ whole
 
 

@@ -79,6 +79,10 @@ class TensorHeader:
         stored = torch.frombuffer(data, dtype=self.torch_dtype)
         return stored.float().view(stop - start, self.width)
 
+    def read_all(self) -> torch.Tensor:
+        """Read all rows, as ``read`` does."""
+        return self.read(0, self.n_rows)
+
 
 def read_headers(path: Path) -> dict[str, TensorHeader]:
     """Read the headers of all tensors in a file that safetensors accepts.

@@ -21,7 +21,6 @@ from test_in_memory import (
 )
 from torch import Tensor
 
-from mergekit_map.merging.adapted_model import adapters_of
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.low_rank import (
@@ -72,14 +71,10 @@ def options_in(folder: Path, **more: Any) -> MergeOptions:
     return OPTIONS.model_copy(update={"lora_merge_cache": str(folder), **more})
 
 
-def assert_ships_it_without_copies(
-    merge: dict[str, Any], folder: Path
-) -> dict[str, Any]:
-    """Compare with stock mergekit, whose merged copies are made only then."""
-    space, cache = space_of(merge), folder / "cache"
-    options = options_in(cache)
+def assert_ships_it(merge: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Compare with stock mergekit, which merges copies."""
+    space, options = space_of(merge), options_in(folder / "cache")
     with resident_merge(space, options) as resident:
-        assert not cache.exists()
         for seed in (1, 2):
             coefficients = some_coefficients(space, seed)
             coefficients[space.names[0]] *= -1  # so that zeros get either sign
@@ -105,7 +100,7 @@ def test_adapters_in_low_rank_merge_as_mergekits_copies_of_them(
     dtypes = [torch.float32, torch.bfloat16]
     adapters = [train(base, i, dtype) for i, dtype in enumerate(dtypes)]
 
-    replays = assert_ships_it_without_copies(merge_of(method, base, adapters), tmp_path)
+    replays = assert_ships_it(merge_of(method, base, adapters), tmp_path)
 
     assert {type(replay) for replay in replays.values()} == {LowRankReplay}
     assert sum(replay.unchanged for replay in replays.values()) == 21 - 4
@@ -137,7 +132,7 @@ def test_settings_of_adapters_mean_what_they_mean_to_peft(
     adapters = [train(base, 4, **settings)]
 
     merge = merge_of("task_arithmetic", base, adapters, family_bf16["a"])
-    replays = assert_ships_it_without_copies(merge, tmp_path)
+    replays = assert_ships_it(merge, tmp_path)
 
     name = tensor if tensor == "lm_head" else f"model.{tensor}"
     tuned, row = replays[f"{name}.weight"].rows
@@ -149,88 +144,56 @@ def test_settings_of_adapters_mean_what_they_mean_to_peft(
     assert not norm.unchanged
 
 
+QUERY = "model.layers.0.self_attn.q_proj.weight"
+
+
 @pytest.mark.parametrize(
-    ("settings", "reason"),
+    ("settings", "tensor"),
     [
-        ({"use_dora": True}, "DoRA brings rows to a length (use_dora)"),
-        (
-            {"modules_to_save": ["lm_head"]},
-            "it replaces whole tensors (lm_head.weight)",
-        ),
-        ({"bias": "all"}, "it has biases (bias: all)"),
-        ({"target_modules": ["embed_tokens"]}, "it has model.embed_tokens.lora_embed"),
-        (
-            {"init_lora_weights": "pissa"},
-            "it changes the base model (init_lora_weights: pissa)",
-        ),
+        ({"use_dora": True}, QUERY),
+        ({"target_modules": ["embed_tokens"]}, "model.embed_tokens.weight"),
+        ({"init_lora_weights": "pissa"}, QUERY),
     ],
 )
-def test_adapters_that_are_no_product_are_merged_into_copies(
+def test_what_is_no_product_is_kept_whole(
     settings: dict[str, Any],
-    reason: str,
+    tensor: str,
     family: dict[str, Path],
     train: Train,
     tmp_path: Path,
 ) -> None:
     adapter = train(family["base"], 5, **settings)
-    merge = merge_of("task_arithmetic", family["base"], [adapter])
-
-    (found,) = adapters_of(merge, options_in(tmp_path)).merged.values()
-
-    assert found.startswith(reason)
-
-
-def test_a_copy_is_merged_as_stock_mergekit_does_with_the_reason_said(
-    family: dict[str, Path], train: Train, tmp_path: Path
-) -> None:
-    adapter = train(family["base"], 5, use_dora=True)
     merge = merge_of("task_arithmetic", family["base"], [adapter], family["a"])
-    options, space = options_in(tmp_path / "cache"), space_of(merge)
 
-    assert adapters_of(merge, options).in_words == (
-        "; adapter5 is merged into a copy of its base: DoRA brings rows to a length "
-        "(use_dora)"
-    )
-    with resident_merge(space, options) as resident:
-        coefficients = some_coefficients(space)
-        resident.write(coefficients)
-        write_checkpoint(stock_config(space, coefficients), tmp_path / "s", options)
-        theirs, _ = load_checkpoint(tmp_path / "s", options)
-        assert_equal_states(resident.model.state_dict(), theirs.state_dict())
-        kinds = {type(replay) for replay in resident.replays.values()}
-        assert kinds == {TaskVectorReplay}
+    replays = assert_ships_it(merge, tmp_path)
 
-
-STORED = "its base is stored in float32, merged in bfloat16"
+    assert isinstance(replays[tensor], TaskVectorReplay)
+    assert isinstance(replays["model.norm.weight"], LowRankReplay)
 
 
 @pytest.mark.parametrize(
-    ("method", "more", "reason"),
+    ("method", "more", "kind"),
     [
-        ("ties", {}, ""),
-        ("ties", {"dtype": "float32"}, ""),
-        ("ties", {"parameters": {"density": 1.0}}, ""),
-        ("ties", {"parameters": {"density": 0.5}}, "ties drops parts of task vectors"),
-        ("dare_linear", {}, "dare_linear drops parts of task vectors"),
-        ("linear", {}, "linear merges models, not task vectors"),
-        ("ties", {"dtype": "bfloat16"}, STORED),
-        ("ties", {"base_model": "a"}, "it stands on {base}, the merge on a"),
+        ("ties", {"dtype": "float32"}, LowRankReplay),
+        ("ties", {"parameters": {"density": 0.5}}, TaskVectorReplay),
+        ("ties", {"dtype": "bfloat16"}, TaskVectorReplay),
+        ("ties", {"base_model": "a"}, TaskVectorReplay),
+        ("dare_linear", {}, LowRankReplay),
     ],
 )
-def test_methods_dtypes_and_bases_that_need_copies_are_told(
+def test_methods_dtypes_and_other_bases_ship_what_mergekit_does(
     method: str,
     more: dict[str, Any],
-    reason: str,
+    kind: type,
     family: dict[str, Path],
     train: Train,
     tmp_path: Path,
 ) -> None:
-    base = family["base"]
-    merge = {**merge_of(method, base, [train(base, 6)]), **more}
+    if "base_model" in more:
+        more = {"base_model": str(family["a"])}
+    merge = {**merge_of(method, family["base"], [train(family["base"], 6)]), **more}
 
-    merged = adapters_of(merge, options_in(tmp_path)).merged
-
-    assert merged.get("adapter6", "") == reason.format(base=base)
+    assert type(assert_ships_it(merge, tmp_path)[QUERY]) is kind
 
 
 @pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
@@ -277,11 +240,10 @@ def test_elements_that_come_out_otherwise_are_kept_beside_the_factors() -> None:
     odd[[3, 39], [7, 49]] += 1
     replay = replay_of(base, torch.stack([odd, delta]))
 
-    with keeping_factors({"m0": {"t": factors}, "m1": {"t": factors}}) as kept:
+    with keeping_factors({"m0": {"t": factors}, "m1": {"t": factors}}):
         found = in_low_rank(replay, "t")
 
     assert isinstance(found, LowRankReplay)
-    assert kept.whole == 0
     first, second = found.rows
     assert isinstance(first, Factors)
     assert isinstance(second, Factors)
@@ -311,16 +273,3 @@ def test_a_recording_holds_for_any_number_of_threads(recorded: int) -> None:
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(1)
-
-
-def test_a_task_vector_that_is_no_product_is_kept_whole() -> None:
-    torch.manual_seed(0)
-    base = torch.randn(40, 50)
-    factors = factors_of(torch.randn(4, 50), torch.randn(40, 4))
-    deltas = torch.randn(2, 40, 50)
-
-    with keeping_factors({"m0": {"t": factors}, "m1": {}}) as kept:
-        found = in_low_rank(replay_of(base, deltas), "t")
-
-    assert isinstance(found, TaskVectorReplay)
-    assert kept.whole == 2

@@ -75,7 +75,7 @@ def test_a_plan_that_does_not_fit_is_a_warning(
     assert "Task vectors are in memory (428 kB are wanted in" in text
 
     assert result.exit_code == 0
-    assert "has 100 kB free, and 143 kB are needed for a merge" in " ".join(
+    assert "has 100 kB free, and 285 kB are needed for a merge" in " ".join(
         result.stdout.split()
     )
     assert "1 warning: a search can start" in result.stdout
