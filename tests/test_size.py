@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 37_528, "tests": 31_783, "benchmarks": 10_238}
-MOST_MODULES = 167
+MOST_LINES = {"mergekit_map": 36_975, "tests": 31_588, "benchmarks": 10_238}
+MOST_MODULES = 166
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)
