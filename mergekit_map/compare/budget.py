@@ -38,15 +38,11 @@ class Budget:
         n_evaluations: int,
         starts: FloatArray | None = None,
     ) -> None:
-        """Take bounds (d, 2); ValueError without a task or an evaluation.
+        """Take bounds (d, 2).
 
         ``starts`` (k, d) are merges that an opponent is to evaluate first, at its own
         charge, and to search on from.
         """
-        if n_tasks < 1 or n_evaluations < 1:
-            raise ValueError(
-                f"need a task and an evaluation, got {n_tasks} and {n_evaluations}"
-            )
         self.d, self.m = len(bounds), n_tasks
         self.left = n_evaluations
         self.bounds = bounds

@@ -4,10 +4,9 @@ Notation: ``n`` points of a front, ``m`` tasks, ``Y`` (n, m) or (k, m) measured 
 larger is better; ``P`` preferences (P, m), each of sum 1. A front may have dominated
 points: everything that was found counts.
 
-The functions on fronts raise a ValueError for a front that is empty, not finite, or of
-another width than the front it is compared with; callers drop failed merges first. In
-the functions that compare a search with its opponents a failed measurement is NaN, and
-rows with one are left out.
+Fronts are not empty, and finite: callers drop failed merges first. In the functions
+that compare a search with its opponents a failed measurement is NaN, and rows with one
+are left out.
 """
 
 from __future__ import annotations
@@ -43,9 +42,6 @@ def win_rate(
     itself and the rates of the two sides sum to 1. Points are drawn with replacement
     from a front of fewer than k.
     """
-    _check_pair(ours, theirs)
-    if k < 1:
-        raise ValueError(f"a win rate needs at least one point per front, got {k}")
     first = ours[rng.choice(len(ours), k, replace=len(ours) < k)][:, None]
     second = theirs[rng.choice(len(theirs), k, replace=len(theirs) < k)][None]
     return float((first > second).mean() + (first == second).mean() / 2)
@@ -59,7 +55,6 @@ def generational_distance(front: FloatArray, reference: FloatArray) -> float:
     with the number of points. With the two exchanged it is the inverted distance: how
     well the front covers the reference.
     """
-    _check_pair(front, reference)
     nearest = cdist(front, reference).min(axis=1)
     return float(np.linalg.norm(nearest) / len(nearest))
 
@@ -74,7 +69,6 @@ def hypervolume(front: FloatArray, reference: FloatArray) -> float:
     over both fronts together. Exact up to 5 tasks; beyond, the deterministic
     approximation of moocore (off by about 0.0005 of the value with 8 tasks).
     """
-    _check_pair(front, reference)
     ideal, width = reference.max(axis=0), np.ptp(reference, axis=0)
     both = np.ptp(np.vstack([front, reference]), axis=0)
     width = np.where(width > 0, width, np.where(both > 0, both, 1.0))
@@ -94,10 +88,6 @@ def r_squared(y: FloatArray, predicted: FloatArray) -> float:
     1 is perfect, 0 is as good as the mean of y, which is not known to the surrogate,
     and there is no lower limit. NaN where y is constant: there is nothing to explain.
     """
-    if y.ndim != 1 or y.shape != predicted.shape or len(y) == 0:
-        raise ValueError(f"need two equal (n,), got {y.shape} and {predicted.shape}")
-    if not (np.isfinite(y).all() and np.isfinite(predicted).all()):
-        raise ValueError("values and predictions must be finite")
     if np.ptp(y) <= 1e-12 * np.abs(y).max():
         return float("nan")
     return float(1 - ((y - predicted) ** 2).sum() / ((y - y.mean()) ** 2).sum())
@@ -110,16 +100,6 @@ def draw_preferences(n_tasks: int, rng: np.random.Generator, n: int = 20) -> Flo
     """
     weights = rng.random((n, n_tasks))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
-
-
-def _check_pair(first: FloatArray, second: FloatArray) -> None:
-    for Y in (first, second):
-        if Y.ndim != 2 or 0 in Y.shape:
-            raise ValueError(f"need (n, m) of at least one point, got {Y.shape}")
-        if not np.isfinite(Y).all():
-            raise ValueError("metrics must be finite; leave failed merges out")
-    if first.shape[1] != second.shape[1]:
-        raise ValueError(f"got {first.shape[1]} and {second.shape[1]} tasks")
 
 
 DRAWS = 100  # points of each front in a win rate: the paper's K

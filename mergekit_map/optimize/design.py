@@ -9,18 +9,17 @@ to each other than ``SAME_POINT`` of the box's width count as one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import numpy as np
 from scipy.stats import qmc
 
-from mergekit_map.errors import DesignError, nearest
+from mergekit_map.errors import DesignError
 from mergekit_map.surrogates.arrays import FloatArray, from_unit, inside, to_unit
 from mergekit_map.surrogates.quadratic import (
     n_quadratic_terms,
     quadratic_features,
-    quadratic_slopes,
 )
 
 # (count, bounds, anchors, rng) -> at most count new points of the box, (k, d).
@@ -57,40 +56,15 @@ def make_design(
         ``levels ** d``.
 
     Raises:
-        DesignError: unknown kind, empty box, or n below the number of anchors or of
-            points of a 3-level grid.
-        ValueError: arrays of the wrong shape or anchors that are not finite.
+        DesignError: n is below the number of anchors or of points of a 3-level grid.
     """
-    _check_shapes(bounds, anchors)
-    if kind not in DESIGNS:
-        raise DesignError(f"there is no design {kind!r}; {nearest(kind, DESIGNS)}")
     kept = _new_points(anchors, anchors[:0], bounds)
-    _check_size(n, len(kept))
-    return np.vstack([kept, DESIGNS[kind](n - len(kept), bounds, kept, rng)])
-
-
-def _check_shapes(bounds: FloatArray, anchors: FloatArray) -> None:
-    if bounds.ndim != 2 or bounds.shape[1] != 2 or len(bounds) == 0:
-        raise ValueError(f"bounds must be (d, 2) with d > 0, got {bounds.shape}")
-    if anchors.ndim != 2 or anchors.shape[1] != len(bounds):
-        raise ValueError(f"anchors must be (a, {len(bounds)}), got {anchors.shape}")
-    if not np.isfinite(anchors).all():
-        raise ValueError("anchors must be finite")
-    for index, (lower, upper) in enumerate(bounds):
-        if not -np.inf < lower < upper < np.inf:
-            raise DesignError(
-                f"coefficient {index + 1} must be searched between a finite lower end "
-                f"and a larger finite upper end, got [{lower:g}, {upper:g}]; correct "
-                "its bounds, or fix the coefficient instead of searching it"
-            )
-
-
-def _check_size(n: int, n_anchors: int) -> None:
-    if n < n_anchors:
+    if n < len(kept):
         raise DesignError(
-            f"{n_anchors} anchors are always evaluated, but only {n} evaluations were "
-            f"asked for; allow at least {n_anchors - n} more"
+            f"{len(kept)} anchors are always evaluated, but only {n} evaluations were "
+            f"asked for; allow at least {len(kept) - n} more"
         )
+    return np.vstack([kept, DESIGNS[kind](n - len(kept), bounds, kept, rng)])
 
 
 def _uniform(
@@ -136,7 +110,7 @@ def _d_optimal(
     while len(chosen) < count:
         known = np.vstack([anchors, chosen])
         room = max(1, len(candidates) - SOBOL_CANDIDATES // 2)
-        more = most_informative(
+        more = _most_informative(
             min(room, count - len(chosen)), bounds, known, candidates
         )
         chosen = np.vstack([chosen, more])
@@ -146,20 +120,14 @@ def _d_optimal(
     return chosen
 
 
-def most_informative(
-    count: int,
-    bounds: FloatArray,
-    known: FloatArray,
-    candidates: FloatArray,
-    *,
-    derivatives: bool = False,
+def _most_informative(
+    count: int, bounds: FloatArray, known: FloatArray, candidates: FloatArray
 ) -> FloatArray:
     """Choose, one at a time, the candidate that most increases det(F'F).
 
-    The rows of F are what one evaluation tells of the quadratic: its value and, with
-    ``derivatives``, its slope along every coefficient. For a value alone the
-    determinant grows by the factor 1 + f'(F'F)^-1 f, so the best candidate is the one
-    the points so far predict worst. Choices are nested: more begin with the fewer.
+    The rows of F are the features of the quadratic. The determinant grows by the factor
+    1 + f'(F'F)^-1 f, so the best candidate is the one the points so far predict worst.
+    Choices are nested: more begin with the fewer.
 
     Args:
         count: How many to choose, at most as many as there are candidates.
@@ -167,43 +135,31 @@ def most_informative(
             not fitted.
         known: (k, d) points that are evaluated in any case.
         candidates: (c, d) distinct points to choose from.
-        derivatives: Whether an evaluation gives all derivatives, too.
 
     Returns:
         (count, d) candidates in the order chosen.
     """
-    seen = _observations(known[inside(known, bounds)], bounds, derivatives=derivatives)
-    rows = _observations(candidates, bounds, derivatives=derivatives)
-    seen = seen.reshape(-1, seen.shape[-1])
+
+    def features(X: FloatArray) -> FloatArray:
+        # D-optimality does not depend on the scale; the rounding does.
+        return quadratic_features(2 * to_unit(X, bounds) - 1)
+
+    seen, rows = features(known[inside(known, bounds)]), features(candidates)
     # Until there are as many rows as parameters F'F is singular. A ridge this small
     # ranks directions not seen yet before all others, then plays no part any more.
     inverse = np.linalg.inv(seen.T @ seen + 1e-6 * np.eye(seen.shape[1]))
     left = np.full(len(candidates), fill_value=True)
     chosen = []
     for _ in range(count):
-        spread = rows @ inverse @ rows.transpose(0, 2, 1)  # (c, r, r)
-        gain = np.linalg.slogdet(np.eye(rows.shape[1]) + spread)[1]
+        spread = ((rows @ inverse) * rows).sum(axis=1)
         # Symmetric candidates tie up to rounding: the first of them wins.
-        gain = np.where(left, gain, -np.inf)
+        gain = np.where(left, np.log1p(spread), -np.inf)
         best = int(np.argmax(gain >= gain.max() - TIE))
         chosen.append(best)
         left[best] = False
-        update = rows[best] @ inverse  # (r, t)
-        factor = np.linalg.solve(np.eye(len(update)) + spread[best], update)
-        inverse = inverse - update.T @ factor
+        update = rows[best] @ inverse  # (t,)
+        inverse = inverse - np.outer(update, update) / (1 + spread[best])
     return candidates[chosen]
-
-
-def _observations(
-    X: FloatArray, bounds: FloatArray, *, derivatives: bool
-) -> FloatArray:
-    """Return the feature rows of an evaluation of each point: (n, 1 or 1 + d, t)."""
-    # D-optimality does not depend on the scale; the rounding does.
-    scaled = 2 * to_unit(X, bounds) - 1
-    values = quadratic_features(scaled)[:, None, :]
-    if not derivatives:
-        return values
-    return np.concatenate([values, quadratic_slopes(scaled)], axis=1)
 
 
 def _grid(
@@ -279,7 +235,7 @@ def _new_points(
     return points[fresh]
 
 
-DESIGNS: dict[str, Sampler] = {
+DESIGNS: Mapping[str, Sampler] = {
     "uniform": _uniform,
     "sobol": _sobol,
     "latin_hypercube": _latin_hypercube,

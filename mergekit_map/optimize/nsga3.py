@@ -66,8 +66,8 @@ def compute_front(
     """Return the non-dominated coefficients of the box.
 
     Args:
-        predict: Vectorised, (k, d) -> (k, m), larger is better; only called with points
-            of the box.
+        predict: Vectorised, (k, d) -> (k, m), finite, larger is better; only called
+            with points of the box.
         bounds: (d, 2) lower and upper ends of the box.
         n_tasks: m, the width of what ``predict`` returns.
         seed: Of NSGA-III; the same seed gives the same bytes.
@@ -79,14 +79,14 @@ def compute_front(
         (k, d) mutually non-dominated coefficients, k >= 1, of which no two predict the
         same metrics, in increasing order of the first task, then of the others. For
         one task the best point alone.
-
-    Raises:
-        ValueError: wrong shapes, an empty box, or predictions that are not finite.
     """
     if n_points is None:
         n_points = N_POINTS_LINE if n_tasks <= 2 else N_POINTS_SURFACE
-    _check(bounds, n_tasks, n_points)
-    predict_unit = _on_unit_box(predict, bounds, n_tasks)
+
+    def predict_unit(U: FloatArray) -> FloatArray:
+        check_interrupt()
+        return predict(from_unit(U, bounds))
+
     samples = _sobol(len(bounds))
     scores = _in_units_of_range(predict_unit, samples)
     found = _best_per_task(scores, samples, n_tasks)
@@ -107,28 +107,6 @@ def compute_front(
     # The last key of lexsort decides first; coefficients only break ties.
     keys = np.hstack([predict_unit(found), found])[:, ::-1]
     return from_unit(found[np.lexsort(keys.T)], bounds)
-
-
-def _check(bounds: FloatArray, n_tasks: int, n_points: int) -> None:
-    if bounds.ndim != 2 or bounds.shape[1] != 2 or len(bounds) == 0:
-        raise ValueError(f"bounds must be (d, 2) with d > 0, got {bounds.shape}")
-    if not (np.isfinite(bounds).all() and (bounds[:, 0] < bounds[:, 1]).all()):
-        raise ValueError(f"bounds must be finite and increasing, got {bounds.tolist()}")
-    if n_tasks < 1 or n_points < 1:
-        raise ValueError(f"need a task and a point, got {n_tasks} and {n_points}")
-
-
-def _on_unit_box(predict: Predict, bounds: FloatArray, n_tasks: int) -> Predict:
-    def predict_unit(U: FloatArray) -> FloatArray:
-        check_interrupt()
-        Y = predict(from_unit(U, bounds))
-        if Y.shape != (len(U), n_tasks):
-            raise ValueError(f"predict must return {(len(U), n_tasks)}, got {Y.shape}")
-        if not np.isfinite(Y).all():
-            raise ValueError("predict must return finite values everywhere in the box")
-        return Y
-
-    return predict_unit
 
 
 def _sobol(d: int) -> FloatArray:
@@ -229,8 +207,6 @@ def _distinct(points: FloatArray, scores: FloatArray) -> FloatArray:
             kept.append(index)
     return points[kept]
 
-
-# (k, d) -> (k, m)
 
 _N_SAMPLES = 1024
 _STEPS = (0.1, 0.03, 0.01)  # of the box: how far points are moved, round after round

@@ -16,7 +16,6 @@ from typing import Literal
 
 import numpy as np
 
-from mergekit_map.errors import DesignError
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.types import SIGNIFICANT
 
@@ -43,16 +42,11 @@ def select_by_preference(
 
     Args:
         Y: (n, m) finite metrics of at least one point.
-        weights: (m,) the preference, any scale: only the ratios count.
+        weights: (m,) the preference, 0 or more and not all 0; only ratios count.
         allowed: (n,) which rows may be chosen, at least one.
-
-    Raises:
-        DesignError: a weight is negative or not finite, or all are 0.
-        ValueError: Y is empty, not finite, or of another width than the weights; or no
-            row is allowed.
     """
     scaled = _scale(Y)
-    return _best(scaled @ _shares(weights, Y.shape[1]), scaled, allowed)
+    return _best(scaled @ _shares(weights), scaled, allowed)
 
 
 def select_by_achievement(
@@ -63,11 +57,11 @@ def select_by_achievement(
     Wierzbicki's achievement function with the ideal point as its reference, also known
     as the augmented weighted Chebyshev distance: the largest ``weight * (1 - scaled)``
     over the tasks, plus a small share of their sum. For some weights any point of a
-    front is the choice, in its hollows too. Arguments, ties and errors as for
+    front is the choice, in its hollows too. Arguments and ties as for
     ``select_by_preference``.
     """
     scaled = _scale(Y)
-    missing = _shares(weights, Y.shape[1]) * (1 - scaled)
+    missing = _shares(weights) * (1 - scaled)
     worst = missing.max(axis=1) + _AUGMENTATION * missing.sum(axis=1)
     return _best(-worst, scaled, allowed)
 
@@ -97,12 +91,7 @@ def spread(Y: FloatArray, k: int) -> IntArray:
     Args:
         Y: (n, m) finite metrics of at least one point.
         k: How many rows at most, at least 0.
-
-    Raises:
-        ValueError: Y is empty or not finite, or k is negative.
     """
-    if k < 0:
-        raise ValueError(f"cannot choose {k} points")
     scaled = _scale(Y)
     total = scaled.sum(axis=1)
     chosen: list[int] = []
@@ -124,24 +113,14 @@ def spread(Y: FloatArray, k: int) -> IntArray:
 def _best(score: FloatArray, scaled: FloatArray, allowed: BoolArray | None) -> int:
     """Find the allowed row of the largest score; of ties the nearest to the ideal."""
     if allowed is not None:
-        if not allowed.any():
-            raise ValueError("no point may be chosen")
         score = np.where(allowed, score, -np.inf)
     tied = np.flatnonzero(score >= score.max() - TIE)
     distance = np.linalg.norm(1 - scaled[tied], axis=1)
     return int(tied[np.argmax(distance <= distance.min() + TIE)])
 
 
-def _shares(weights: FloatArray, m: int) -> FloatArray:
-    """Check a preference and divide it by its sum."""
-    if weights.shape != (m,):
-        raise ValueError(f"{m} tasks need as many weights, got {weights}")
-    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
-        raise DesignError(
-            "a preference needs weights that are finite and not negative, with at "
-            f"least one above 0, got {weights.tolist()}; give a task you do not care "
-            "for the weight 0 and the others a positive one"
-        )
+def _shares(weights: FloatArray) -> FloatArray:
+    """Divide a preference by its sum."""
     # Divided by the largest first, as the sum of huge weights may overflow.
     relative: FloatArray = weights / weights.max()
     shares: FloatArray = relative / relative.sum()
@@ -150,10 +129,6 @@ def _shares(weights: FloatArray, m: int) -> FloatArray:
 
 def _scale(Y: FloatArray) -> FloatArray:
     """Map each task's nadir to 0 and its ideal to 1; a constant task to 1."""
-    if Y.ndim != 2 or 0 in Y.shape:
-        raise ValueError(f"metrics must be (n, m) of at least one point, got {Y.shape}")
-    if not np.isfinite(Y).all():
-        raise ValueError("metrics must be finite")
     nadir, ideal = Y.min(axis=0), Y.max(axis=0)
     width = ideal - nadir
     constant = width <= TIE * np.abs(Y).max(axis=0)
@@ -187,14 +162,9 @@ def detect_tradeoff(Y: FloatArray, stderr: FloatArray) -> TradeOff:
     Args:
         Y: (k, m) finite metrics of at least one point.
         stderr: (k, m) standard errors, 0 or more; NaN where unknown.
-
-    Raises:
-        ValueError: Y is empty or not finite, or stderr is of another shape.
     """
-    if stderr.shape != Y.shape:
-        raise ValueError(f"standard errors are {stderr.shape}, metrics {Y.shape}")
     equal = np.ones(Y.shape[1])
-    balanced = select_by_preference(Y, equal)  # refuses what is no front
+    balanced = select_by_preference(Y, equal)
     best, worst, task = Y.argmax(axis=0), Y.argmin(axis=0), np.arange(Y.shape[1])
     behind = Y[best, task] - Y
     noise = SIGNIFICANT * stderr_of_difference(stderr[best, task], stderr)

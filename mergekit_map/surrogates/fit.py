@@ -24,7 +24,7 @@ import functools
 import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import scipy.linalg  # noqa: F401 - brings a BLAS of its own, which is to be found
@@ -101,8 +101,8 @@ def fit_surrogate(
     as they are.
 
     Args:
-        X: (n, d) coefficients, inside the bounds or not.
-        y: (n,) metric values; the caller leaves out merges that failed.
+        X: (n, d) finite coefficients, inside the bounds or not.
+        y: (n,) finite metric values; the caller leaves out merges that failed.
         stderr: (n,) their standard errors, NaN where unknown; None if all are. If none
             is positive, all points count alike.
         link: The range of the metric.
@@ -118,11 +118,9 @@ def fit_surrogate(
 
     Raises:
         DesignError: X does not identify all t terms, with what is missing and why.
-        ValueError: NaN or infinite values, infinite or negative standard errors, wrong
-            shapes.
     """
     errors = known_errors(stderr)
-    observed = make_observations(X, y, stderr, bounds, slopes)
+    observed = make_observations(X, y, bounds, slopes)
     observed = weigh(observed, link, joined(errors, sampling))
     find = _find_terms if kind == "quadratic" else _find_shrunk_terms
     fit = find(X, observed, link)
@@ -294,7 +292,7 @@ def fit_process_behind(
     """
     errors = joined(stderr, sampling)
     start = invert(_off_the_bounds(observed, link, errors), link)
-    noise = _Noise(stderr, sampling)
+    noise = stderr, sampling
     process = _fit(observed, noise, start.y, link.derivative(start.y), start.slopes)
     if not link.is_identity:
         s = process.best_at_points()
@@ -307,29 +305,22 @@ def fit_process_behind(
     return averaged(process, known_noise=stderr is not None)
 
 
-class _Noise(NamedTuple):
-    """Standard errors (n,), as ``fit_process_behind`` takes them."""
-
-    stderr: FloatArray | None
-    sampling: FloatArray | None
-
-
 def _fit(
     observed: Observations,
-    measured: _Noise,
+    errors: tuple[FloatArray | None, FloatArray | None],
     z: FloatArray,
     slope: FloatArray,
     slopes: FloatArray,
     start: FloatArray | None = None,
 ) -> Process:
-    unit = float(observed.y.std()) or 1.0
-    known = measured.stderr is not None
-    noise = np.full(slope.shape, unit) if measured.stderr is None else measured.stderr
+    stderr, sampled = errors
+    noise = (float(observed.y.std()) or 1.0) if stderr is None else stderr
     variances = np.concatenate([(noise / slope) ** 2, np.ones(len(slopes))])
     sampling = np.zeros(len(variances))
-    if measured.sampling is not None:
-        sampling[: len(slope)] = (measured.sampling / slope) ** 2
+    if sampled is not None:
+        sampling[: len(slope)] = (sampled / slope) ** 2
     rows = Rows(observed.U, np.unique(observed.owners), variances, sampling)
+    known = stderr is not None
     return fit_process(rows, np.append(z, slopes), known_noise=known, start=start)
 
 

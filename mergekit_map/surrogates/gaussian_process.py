@@ -11,7 +11,6 @@ The mean is that of the most probable theta; standard errors are averaged over t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from statistics import NormalDist
@@ -68,7 +67,6 @@ class Process:
     weights: FloatArray  # (k,) of sum 1
     widening: float  # of all standard deviations
     rough: FloatArray  # (k,) how far the metric is off what is smooth, anywhere
-    posteriors: Sequence[Posterior] = ()  # of the draws, where they are made already
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean and standard deviation at U (k, d), a row per draw.
@@ -82,9 +80,8 @@ class Process:
         return self.offset + self.scale * mean, self.widening * deviation
 
     @cached_property
-    def _posteriors(self) -> Sequence[Posterior]:
-        made = self.posteriors
-        return made or [Posterior(self.rows, self.z, draw) for draw in self.draws]
+    def _posteriors(self) -> list[Posterior]:
+        return [Posterior(self.rows, self.z, draw) for draw in self.draws]
 
     def best_terms(self) -> FloatArray:
         """Return the most probable terms of the quadratic; (t,)."""
@@ -206,7 +203,6 @@ def averaged(process: Process, *, known_noise: bool) -> Process:
         weights=weights,
         widening=_widening(posteriors, weights, z),
         rough=_rough(rows, draws, known=known_noise),
-        posteriors=posteriors,
     )
 
 
@@ -250,10 +246,13 @@ class _Belief:
 
     def climb(self, starts: list[FloatArray]) -> FloatArray:
         """Find the most probable theta from the starts."""
-        from mergekit_map.surrogates.minimize import find_minimum  # not to predict
+        from scipy.optimize import minimize  # not to predict
 
         ends = _ends(len(self.belief))
-        found = [find_minimum(self.surprise, start, ends) for start in starts]
+        found = [
+            minimize(self.surprise, start, jac=True, method="L-BFGS-B", bounds=ends)
+            for start in starts
+        ]
         return np.asarray(min(found, key=lambda result: result.fun).x)
 
     def draw(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, list[Posterior]]:

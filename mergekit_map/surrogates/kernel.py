@@ -22,7 +22,7 @@ from functools import cache, cached_property
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 
-from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
+from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.surrogates.quadratic import quadratic_features, quadratic_slopes
 
 NOISE, SLOPES, HEIGHT, LENGTHS = 3, 4, 5, 6  # places in theta, after the three widths
@@ -50,11 +50,6 @@ class Rows:
         values = quadratic_features(self.U)
         slopes = quadratic_slopes(self.U[self.sloped])
         return np.vstack([values, slopes.reshape(-1, values.shape[1])])
-
-    @cached_property
-    def of_values(self) -> BoolArray:
-        """Return which rows are values; (r,)."""
-        return np.arange(len(self.noise)) < len(self.U)
 
     @cached_property
     def apart(self) -> FloatArray:
@@ -101,7 +96,8 @@ def noise_variances(rows: Rows, theta: FloatArray) -> FloatArray:
 
 
 def _scaled_noise(rows: Rows, theta: FloatArray) -> FloatArray:
-    of_rows = np.where(rows.of_values, theta[NOISE], theta[SLOPES])
+    of_values = np.arange(len(rows.noise)) < len(rows.U)
+    of_rows = np.where(of_values, theta[NOISE], theta[SLOPES])
     return np.asarray(np.exp(2 * of_rows) * rows.noise)
 
 
@@ -115,24 +111,17 @@ def covariance_to(
     n, d = rows.U.shape
     features = quadratic_features(U) if features is None else features
     found: FloatArray = (features * term_widths(d, theta) ** 2) @ rows.features.T
-    found[:, :n] += process_covariance(U, rows.U, theta)
+    lengths = np.exp(theta[LENGTHS:])
+    near = matern(distances(U / lengths, rows.U / lengths))
+    found[:, :n] += math.exp(2 * theta[HEIGHT]) * near
     return found
 
 
 def variance(theta: FloatArray, features: FloatArray) -> FloatArray:
-    """Return the prior variance of the metric at merges; (k,).
-
-    The merges are given by their features (k, t); returns (k,).
-    """
+    """Return the prior variance of the metric at merges with features (k, t); (k,)."""
     d = len(theta) - LENGTHS
     terms = (features * term_widths(d, theta)) ** 2
     return np.asarray(terms.sum(axis=1) + math.exp(2 * theta[HEIGHT]))
-
-
-def process_covariance(U: FloatArray, V: FloatArray, theta: FloatArray) -> FloatArray:
-    """Return the covariance of the process alone, between U (k, d) and V (n, d)."""
-    lengths = np.exp(theta[LENGTHS:])
-    return math.exp(2 * theta[HEIGHT]) * matern(distances(U / lengths, V / lengths))
 
 
 class Covariance:

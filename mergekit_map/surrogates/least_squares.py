@@ -28,13 +28,12 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import brentq, least_squares
+from scipy.optimize import brentq, least_squares, minimize
 from scipy.special import chdtri
 
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.surrogates.kernel import kinds_of_terms
 from mergekit_map.surrogates.links import Link
-from mergekit_map.surrogates.minimize import find_minimum
 from mergekit_map.surrogates.observations import RANK_TOLERANCE, Observations
 
 # Of fits that leave out a point: how many steps to try, how far behind the link one may
@@ -302,7 +301,9 @@ def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, fl
     rows = np.array([linear.n_rows, len(linear.slopes)])
     evidence = _Evidence(*_gram(linear, scale), kinds, rows)
     bounds = [(-14.0, 10.0)] * 4 + [(-3.0, 3.0)]
-    found = find_minimum(evidence.surprise, _START, bounds).x
+    found = minimize(
+        evidence.surprise, _START, jac=True, method="L-BFGS-B", bounds=bounds
+    ).x
     variance = math.exp(2 * found[3])
     shrinkage = np.where(kinds < 0, 0.0, variance * np.exp(-2 * found[kinds]))
     weight = math.exp(-2 * found[4])

@@ -62,20 +62,9 @@ class Observations:
 
 
 def make_observations(
-    X: FloatArray,
-    y: FloatArray,
-    stderr: FloatArray | None,
-    bounds: FloatArray,
-    slopes: FloatArray | None,
+    X: FloatArray, y: FloatArray, bounds: FloatArray, slopes: FloatArray | None
 ) -> Observations:
-    """Arrange measurements as rows of least squares, on scaled coefficients.
-
-    Takes what ``fit_surrogate`` takes.
-
-    Raises:
-        ValueError: NaN or infinite values, negative standard errors, wrong shapes.
-    """
-    _check_data(X, y, stderr, bounds, slopes)
+    """Arrange what ``fit_surrogate`` takes as rows, on scaled coefficients."""
     features = scaled_features(X, bounds)
     d, n_terms = X.shape[1], features.shape[1]
     owners: IntArray = np.empty(0, dtype=np.int_)
@@ -178,29 +167,3 @@ def check_identified(X: FloatArray, observed: Observations) -> float:
             "kind will not help; free the coefficient or leave it out of the search"
         )
     return float(singular[0] / singular[-1])
-
-
-def _check_data(
-    X: FloatArray,
-    y: FloatArray,
-    stderr: FloatArray | None,
-    bounds: FloatArray,
-    slopes: FloatArray | None,
-) -> None:
-    if X.ndim != 2 or y.shape != (len(X),) or bounds.shape != (X.shape[1], 2):
-        raise ValueError(
-            f"X (n, d), y (n,) and bounds (d, 2) do not fit together: {X.shape}, "
-            f"{y.shape}, {bounds.shape}"
-        )
-    if not (np.isfinite(bounds).all() and (bounds[:, 0] < bounds[:, 1]).all()):
-        raise ValueError(f"bounds must be finite and increasing, got {bounds.tolist()}")
-    if not (np.isfinite(X).all() and np.isfinite(y).all()):
-        raise ValueError("X and y must be finite: leave out the merges that failed")
-    if slopes is not None and slopes.shape != X.shape:
-        raise ValueError(f"slopes must be {X.shape} like X, got {slopes.shape}")
-    if stderr is None:
-        return
-    if stderr.shape != y.shape:
-        raise ValueError(f"stderr must be {y.shape} like y, got {stderr.shape}")
-    if np.isinf(stderr).any() or (stderr < 0).any():
-        raise ValueError("standard errors must be finite and not negative")

@@ -139,16 +139,3 @@ def test_too_few_evaluations_are_refused(n: int, n_anchors: int, message: str) -
 
     with pytest.raises(DesignError, match=message):
         make_design("sobol", n, unit(2), anchors, np.random.default_rng(0))
-
-
-def test_a_misspelt_kind_names_the_nearest() -> None:
-    with pytest.raises(DesignError, match="did you mean 'sobol'"):
-        make_design("sobel", 9, unit(2), np.empty((0, 2)), np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("ends", [[1.0, 1.0], [1.0, 0.0], [0.0, np.inf], [np.nan, 1]])
-def test_a_box_without_inside_is_refused(ends: list[float]) -> None:
-    bounds = np.array([[0.0, 1.0], ends])
-
-    with pytest.raises(DesignError, match="coefficient 2 must be searched between"):
-        make_design("sobol", 9, bounds, np.empty((0, 2)), np.random.default_rng(0))

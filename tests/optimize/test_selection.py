@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from mergekit_map.errors import DesignError
 from mergekit_map.optimize.selection import (
     detect_tradeoff,
     nearest_to_limits,
@@ -68,14 +67,6 @@ def test_ties_go_to_the_point_nearest_the_ideal_then_to_the_first() -> None:
     Y = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]])
 
     assert select_by_preference(Y, np.array([1.0, 1.0])) == 2
-
-
-@pytest.mark.parametrize(
-    "weights", [[0.0, 0.0], [1.0, -0.1], [np.nan, 1.0], [np.inf, 1.0]]
-)
-def test_a_preference_that_is_none_is_refused(weights: list[float]) -> None:
-    with pytest.raises(DesignError, match="finite and not negative, with at least one"):
-        select_by_preference(BALANCED, np.array(weights))
 
 
 def test_achievement_reaches_the_hollow_that_no_sum_reaches() -> None:

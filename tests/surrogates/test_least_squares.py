@@ -16,7 +16,7 @@ from mergekit_map.surrogates.quadratic import quadratic_features
 
 
 def observed(X: np.ndarray, y: np.ndarray) -> Observations:
-    return make_observations(X, y, None, unit(X.shape[1]), None)
+    return make_observations(X, y, unit(X.shape[1]), None)
 
 
 def weights_of(

@@ -16,7 +16,7 @@ def observed(slopes: bool) -> tuple[object, np.ndarray]:
     X = rng.uniform(size=(15, 3))
     y = X @ [1.0, -2.0, 0.5] + X[:, 0] * X[:, 1] + rng.normal(scale=0.2, size=15)
     found = rng.normal(size=(15, 3)) if slopes else None
-    return make_observations(X, y, None, UNIT, found), y
+    return make_observations(X, y, UNIT, found), y
 
 
 @pytest.mark.parametrize("slopes", [False, True])
