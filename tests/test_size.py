@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 36_975, "tests": 31_588, "benchmarks": 10_238}
-MOST_MODULES = 166
+MOST_LINES = {"mergekit_map": 36_742, "tests": 31_490, "benchmarks": 10_238}
+MOST_MODULES = 165
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)
