@@ -270,17 +270,6 @@ class Amount(Frozen):
     """Null where it is unknown."""
 
 
-class HoldoutMerge(Frozen):
-    """A merge measured on held-out documents."""
-
-    label: Line | None = None
-    """Name of a reference point."""
-    coefficients: Coefficients
-    """Coefficients of the merge."""
-    measured: Readings
-    """Measured values by task; only tasks that were measured."""
-
-
 Verdict: TypeAlias = Literal["better", "worse", "noise", "unknown"]
 
 
@@ -312,8 +301,8 @@ class HoldoutEvaluation(Frozen):
     """Number of held-out documents, by task."""
     choices: int = Field(ge=0)
     """Number of merges that were measured on them because they were chosen."""
-    merges: tuple[HoldoutMerge, ...]
-    """All merges measured on them."""
+    merges: tuple[Merge, ...]
+    """All merges measured on them, each with the tasks that were measured."""
     differences: dict[Line, Differences] = Field(default_factory=dict)
     """Standard errors of differences between these merges, by task."""
     gains: tuple[Gain, ...] = ()

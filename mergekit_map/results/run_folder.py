@@ -29,13 +29,12 @@ from mergekit_map.results.front import Front, LinearMerge, pairs, recipe_name
 from mergekit_map.results.records import (
     STATE,
     Coefficients,
-    Frozen,
     Identity,
     Line,
-    Number,
     Record,
     Text,
     lines_of_text,
+    one_line,
     read_record,
     unreadable,
 )
@@ -227,8 +226,7 @@ def open_run(path: Path) -> RunFolder:
     """Return the folder of a search, if nothing in it leads out of it.
 
     Raises:
-        ArtifactError: it holds a link, something that is neither file nor folder, or
-            the log of a shard.
+        ArtifactError: it holds a link, or something that is neither file nor folder.
     """
     for folder, folders, files in os.walk(path, onerror=_refuse_unreadable):
         for found in (Path(folder, name) for name in sorted([*folders, *files])):
@@ -239,12 +237,6 @@ def open_run(path: Path) -> RunFolder:
                     f"{found} is {kind}, and a run folder holds files and folders "
                     "alone; put the file itself there, or remove it"
                 )
-    if logs := [*path.glob("evaluations.*-of-*.jsonl")]:
-        raise ArtifactError(
-            f"{logs[0]} is the log of a shard, and shards (--shard I/N) are no longer "
-            "supported: search into a new folder, on many machines with --workers ray; "
-            "or remove the logs of shards"
-        )
     return RunFolder(path)
 
 
@@ -287,28 +279,6 @@ def _names_code(task: TaskSpec) -> bool:
     return not isinstance(task, PerplexityTask)
 
 
-class TaskInfo(Frozen):
-    """A task of an unfinished search."""
-
-    higher_is_better: bool
-    """Which values are better."""
-    range: tuple[Number | None, Number | None]
-    """Smallest and largest possible value, null where there is none."""
-    unit: Line
-    """Unit of its values."""
-    differentiable: bool
-    """Whether it has derivatives."""
-    documents: int | Literal["all"]
-    """Number of its documents that are measured."""
-
-    @property
-    def metric(self) -> Metric:
-        """Return what is known of the task as a metric."""
-        return Metric(
-            self.higher_is_better, *self.range, self.unit, self.differentiable
-        )
-
-
 class SearchPlan(Record):
     """The plan of an unfinished search; the file is removed at the end."""
 
@@ -326,8 +296,10 @@ class SearchPlan(Record):
     """Merges of one model, or of all with equal weights, that are none of these."""
     linear: dict[Line, LinearMerge] = Field(default_factory=dict)
     """The other reference points, as linear merges of the models."""
-    tasks: dict[Line, TaskInfo]
-    """The measured tasks."""
+    tasks: dict[Line, Metric]
+    """The metrics of the measured tasks."""
+    documents: dict[Line, int | Literal["all"]]
+    """Number of the documents of each task that are measured."""
     search: SearchSpec
     """Settings of the search."""
     select: SelectSpec
@@ -344,6 +316,8 @@ class SearchPlan(Record):
         for label, anchor in {**self.anchors, **self.corners}.items():
             if anchor.keys() != self.bounds.keys():
                 raise ValueError(f"anchors.{label}: the names are {[*self.bounds]}")
+        for metric in self.tasks.values():
+            one_line(metric.unit)
         for name, (lower, upper) in self.bounds.items():
             if not lower < upper:
                 raise ValueError(f"bounds.{name}: the ends do not rise")

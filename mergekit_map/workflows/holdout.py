@@ -15,7 +15,6 @@ from mergekit_map.results.front import (
     UNKNOWN,
     Front,
     HoldoutEvaluation,
-    HoldoutMerge,
     Merge,
     Reading,
 )
@@ -135,17 +134,15 @@ def with_confirmation(
     return judged(front.model_copy(update={"holdout": confirmation}))
 
 
-def _held_out_merge(found: Mapping[str, Evaluation], label: str | None) -> HoldoutMerge:
-    return HoldoutMerge(
+def _held_out_merge(found: Mapping[str, Evaluation], label: str | None) -> Merge:
+    return Merge(
         label=label,
         coefficients=dict(next(iter(found.values())).coefficients),
         measured={task: e.reading for task, e in found.items()},
     )
 
 
-def _read_merge(
-    records: AnswerStore, merge: HoldoutMerge, task: str
-) -> Itemised | None:
+def _read_merge(records: AnswerStore, merge: Merge, task: str) -> Itemised | None:
     answers = records.read(merge.coefficients, task)
     measured = merge.measured.get(task, UNKNOWN)
     return itemise(answers) if are_of(answers, measured) else None

@@ -69,12 +69,12 @@ def study_of(plan: SearchPlan) -> Study:
         bounds=plan.bounds,
         anchors=plan.anchors,
         corners=plan.corners,
-        tasks={name: task.metric for name, task in plan.tasks.items()},
+        tasks=plan.tasks,
         definitions=plan.manifest.definitions,
         merge=plan.manifest.merge,
         search=plan.search,
         select=plan.select,
-        documents={name: task.documents for name, task in plan.tasks.items()},
+        documents=plan.documents,
     )
     if not plan.linear:
         return study

@@ -19,7 +19,7 @@ from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.out_of_order_results import OutOfOrderResults
 from mergekit_map.results.records import write_record
-from mergekit_map.results.run_folder import Manifest, RunFolder, SearchPlan, TaskInfo
+from mergekit_map.results.run_folder import Manifest, RunFolder, SearchPlan
 from mergekit_map.results.selection import choose_measured
 from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.search.budget import forecast
@@ -217,16 +217,8 @@ def _underway(project: Project, study: Study, run: RunFolder) -> SearchPlan:
         anchors={label: dict(merge) for label, merge in study.anchors.items()},
         corners={label: dict(merge) for label, merge in study.corners.items()},
         linear=_linear(study),
-        tasks={
-            name: TaskInfo(
-                higher_is_better=metric.higher_is_better,
-                range=(metric.lower, metric.upper),
-                unit=metric.unit,
-                differentiable=metric.differentiable,
-                documents=study.documents.get(name, "all"),
-            )
-            for name, metric in study.tasks.items()
-        },
+        tasks=dict(study.tasks),
+        documents=dict(study.documents),
         search=study.search,
         select=study.select,
         recipe=recipe,

@@ -110,16 +110,6 @@ def test_a_log_of_another_version_is_refused(tmp_path: Path) -> None:
         list(read_log(path))
 
 
-def test_a_log_that_was_removed_is_written_again(tmp_path: Path) -> None:
-    path = tmp_path / "evaluations.jsonl"
-    with open_log(path) as log:
-        log.append(evaluation(0.1))
-        path.unlink()
-        log.append(evaluation(0.2))
-
-    assert list(read_log(path)) == [evaluation(0.1), evaluation(0.2)]
-
-
 def test_one_search_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "evaluations.jsonl"
     with (

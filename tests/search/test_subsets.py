@@ -265,18 +265,14 @@ def test_few_documents_are_all_measured(
     assert all(e.whole and e.n == size for e in lines_of(tmp_path))
 
 
-OLD = {"of": 96, "documents": list(range(12)), "stderr_of_all": 0.1}
-
-
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (OLD, r"jsonl:1: .*'documents' drew other documents for each merge"),
         ({"sampling": -1.0}, r"jsonl:1: .*sampling"),
         ({"sampling": "0.1"}, r"jsonl:1: .*sampling"),
     ],
 )
-def test_lines_of_the_documents_that_left_or_that_nobody_wrote_are_refused(
+def test_lines_that_nobody_wrote_are_refused(
     change: dict[str, Any], match: str, tmp_path: Path
 ) -> None:
     line = Evaluation(
