@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 36_742, "tests": 31_490, "benchmarks": 10_238}
+MOST_LINES = {"mergekit_map": 36_679, "tests": 31_476, "benchmarks": 10_238}
 MOST_MODULES = 165
 
 
