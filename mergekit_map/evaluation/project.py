@@ -29,7 +29,6 @@ from mergekit_map.config.yaml_file import (
     with_settings,
 )
 from mergekit_map.errors import ConfigError, MissingModels
-from mergekit_map.evaluation.engine_kinds import known_against
 from mergekit_map.merging.checkpoint import with_adapter_cache
 from mergekit_map.merging.devices import check_device, decided, left_open
 from mergekit_map.merging.gradients import check_gradients
@@ -335,7 +334,6 @@ class Project:
             self.spec,
             on_gpu=not str(self.options.device).startswith("cpu"),
             used=self.used,
-            against=lambda vllm: known_against(vllm, self.space, self.options),
         )
 
 

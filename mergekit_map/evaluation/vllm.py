@@ -21,18 +21,12 @@ import numpy as np
 import transformers
 
 from mergekit_map.errors import MergeError
-from mergekit_map.evaluation.engine_kinds import (
-    EngineCheck,
-    kind_of_checkpoint,
-    known_check,
-    remember,
-)
 from mergekit_map.evaluation.engines import by_engine
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.memory import engine_share
 from mergekit_map.merging.recipe import stock_config
-from mergekit_map.merging.recording import NoPlace, Recorded, open_recorded, record
+from mergekit_map.merging.recording import NoPlace, open_recorded, record
 from mergekit_map.merging.vllm_worker import NAME
 from mergekit_map.tasks.preparing import Generations, prepare_generating
 from mergekit_map.tasks.vllm_model import (
@@ -165,79 +159,57 @@ def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
         return None
     recorded = open_recorded(folder)
     args = engine_args(project, recorded.checkpoint)
-    kind = kind_of_checkpoint(require_vllm(), recorded.checkpoint, args)
-    verdict = known_check(kind)
-    if verdict is not None and not verdict.equal:
-        _say_why_not(verdict.why)
-        return None
-    engine = stack.enter_context(ExitStack())
-    if verdict is not None:
-        return _open_engine(project, engine, folder, recorded.checkpoint, args)
-    found, verdict = _check_in_place(project, engine, folder, recorded, args)
-    remember(kind, verdict)
-    if not verdict.equal:
-        engine.close()
-        _say_why_not(verdict.why)
-        return None
-    return found
-
-
-def _open_engine(
-    project: Project, stack: ExitStack, folder: Path, start: Path, args: dict[str, Any]
-) -> VllmInPlace:
-    """Start an engine from a checkpoint of a recorded merge, and open the recording."""
-    with stage("starting vLLM"):
-        lm = stack.enter_context(vllm_model(start, worker_extension_cls=NAME, **args))
-    names = open_merge(lm, folder)
-    generations = Generations()
-    return VllmInPlace(lm, names, _measures(project, lm, generations), generations)
-
-
-def _check_in_place(
-    project: Project,
-    stack: ExitStack,
-    folder: Path,
-    recorded: Recorded,
-    args: dict[str, Any],
-) -> tuple[VllmInPlace | None, EngineCheck]:
-    """Write the recorded merge into an engine, and compare it with its checkpoint.
-
-    Returns the engine, or None where it cannot take the merge, and the verdict.
-    """
     with (
         stage("asking vLLM what a checkpoint says"),
         vllm_model(recorded.checkpoint, **args) as lm,
     ):
         expected = (ask_probes(lm), ask_probes(lm))
+    with ExitStack() as starting:
+        try:
+            engine = _open_engine(project, starting, folder, args)
+            with stage("asking vLLM what a merge says that was written into it"):
+                why = _why_not(engine, recorded.coefficients, expected)
+        except MergeError as error:
+            why = str(error)
+        if why is None:
+            stack.enter_context(starting.pop_all())
+            return engine
+    _say_why_not(why)
+    return None
+
+
+def _open_engine(
+    project: Project, stack: ExitStack, folder: Path, args: dict[str, Any]
+) -> VllmInPlace:
+    """Start an engine from another merge than the recorded one."""
     with scratch_folder() as scratch:
         start = scratch / "model"
         with stage("merging to disk, for vLLM to start from"):
             _write(project, _other_point(project), start)
-        try:
-            found = _open_engine(project, stack, folder, start, args)
-            with stage("asking vLLM what a merge says that was written into it"):
-                return found, _compare(found, recorded.coefficients, expected)
-        except MergeError as error:
-            return None, EngineCheck(equal=False, why=str(error))
+        with stage("starting vLLM"):
+            model = vllm_model(start, worker_extension_cls=NAME, **args)
+            lm = stack.enter_context(model)
+    names = open_merge(lm, folder)
+    generations = Generations()
+    return VllmInPlace(lm, names, _measures(project, lm, generations), generations)
 
 
-def _compare(
+def _why_not(
     engine: VllmInPlace, merge: Mapping[str, float], expected: tuple[Replies, Replies]
-) -> EngineCheck:
-    """Write a merge into an engine, and compare its answers with those expected."""
+) -> str | None:
+    """Write a merge into an engine, and describe how its answers are not as expected.
+
+    None where they are as close as those of its checkpoint come to themselves.
+    """
     ask_probes(engine.lm)  # of another merge, so that it has something to forget
     engine.at(merge)
-    found = ask_probes(engine.lm)
     once, again = expected
-    allowed = once.difference(again)
-    gap = once.difference(found)
+    allowed, gap = once.difference(again), once.difference(ask_probes(engine.lm))
     if gap <= allowed:
-        return EngineCheck(equal=True, why="", gap=gap)
-    return EngineCheck(
-        equal=False,
-        why=f"what it says of a merge that was written into it is up to {gap:.2g} "
-        f"nats from what it says of the checkpoint, and {allowed:.2g} are its own",
-        gap=gap,
+        return None
+    return (
+        f"what it says of a merge that was written into it is up to {gap:.2g} nats "
+        f"from what it says of the checkpoint, and {allowed:.2g} are its own"
     )
 
 

@@ -6,7 +6,7 @@ vLLM runs a whole prompt again for each choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -121,13 +121,11 @@ def choose_engines(
     *,
     on_gpu: bool,
     used: Mapping[str, str],
-    against: Callable[[InstalledVllm], str | None] = lambda _: None,
 ) -> dict[str, EngineChoice]:
     """Choose an engine for each task that generates; all others are Hugging Face's.
 
     ``on_gpu``: where merges are measured. ``used``: the engine of earlier answers, by
-    task, as engines are not mixed. ``against``: known reasons against writing merges
-    into vLLM.
+    task, as engines are not mixed.
     """
     if spec.backend is not None:
         return {}
@@ -141,44 +139,30 @@ def choose_engines(
                     used[name], "it generated the answers before", open=True
                 )
             else:
-                place = _Place(on_gpu, spec.merge == "memory", against)
-                found[name] = _choose(task, asked, place)
+                in_memory = spec.merge == "memory"
+                found[name] = _choose(task, asked, in_memory=in_memory, on_gpu=on_gpu)
     return found
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The device on which merges are measured."""
-
-    on_gpu: bool
-    in_memory: bool  # and not loaded from disk
-    against: Callable[[InstalledVllm], str | None]
-
-
-def _choose(task: LoadedTask, asked: EngineSpec, place: _Place) -> EngineChoice:
+def _choose(
+    task: LoadedTask, asked: EngineSpec, *, in_memory: bool, on_gpu: bool
+) -> EngineChoice:
     if asked.name != "auto":
         if asked.name != HF and draws(task):
             return EngineChoice(HF, f"it {_DRAWS}")
         return EngineChoice(asked.name, "as asked for", asked.args)
-    name, why = _by_what_there_is(task, place)
-    return EngineChoice(name, why, open=True)
-
-
-def _by_what_there_is(task: LoadedTask, place: _Place) -> tuple[str, str]:
+    installed = installed_vllm()
     if draws(task):
-        return HF, f"it {_DRAWS}"
-    if not place.in_memory:
-        return HF, "merges are loaded from disk, one after the other"
-    found = installed_vllm()
-    if found is None:
-        without = "vLLM is not installed"
-    elif not (place.on_gpu or found.on_cpu):
-        without = f"{found} needs a GPU"
-    elif (known := place.against(found)) is not None:
-        without = f"{found} would be started anew for each merge ({known})"
+        why = f"it {_DRAWS}"
+    elif not in_memory:
+        why = "merges are loaded from disk, one after the other"
+    elif installed is None:
+        why = "vLLM is not installed"
+    elif not (on_gpu or installed.on_cpu):
+        why = f"{installed} needs a GPU"
     else:
-        return VLLM, f"{found} is installed"
-    return HF, without
+        return EngineChoice(VLLM, f"{installed} is installed", open=True)
+    return EngineChoice(HF, why, open=True)
 
 
 @dataclass(frozen=True)

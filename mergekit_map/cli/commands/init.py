@@ -73,10 +73,9 @@ def schema() -> None:
 
     Example: mergekit-map schema > mergekit-map.schema.json
     """
-    with starting():
-        from mergekit_map.workflows.init import config_schema, mergekit_is_known
+    with starting("loading mergekit"):
+        from mergekit_map.workflows.init import config_schema
 
-    with starting(None if mergekit_is_known() else "loading mergekit"):
         content = config_schema()
     click.echo(json.dumps(content, indent=2, ensure_ascii=False))
 
