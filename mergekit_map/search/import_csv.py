@@ -11,10 +11,9 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.results.log import Evaluation, EvaluationLog, Key, merge_key
@@ -26,27 +25,19 @@ from mergekit_map.utils.files import StrPath, read_whole
 
 _SHOWN = 20  # problems of a file; a wrong column can make one per row
 _MOST_BYTES = 1 << 26  # of a file: a million numbers
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-# Such that no square of a sum overflows, and no weight that anybody merges by.
-_LARGEST = {"coefficient": 1e9, "value": LARGEST, "stderr": LARGEST, "n": 1e15}
-
 _LONG = 60  # characters of a cell that are shown
-_COEFFICIENT = "coefficient"
+_PARTS = ("value", "stderr", "n")
 # What follows the name of a task in a header, and what the column then holds; "" is
 # for columns of front.csv that are not measurements.
-_PARTS = {
+_SUFFIXES = {
     "": "value",
-    " value": "value",
     " measured value": "value",
-    " stderr": "stderr",
     " measured stderr": "stderr",
-    " n": "n",
-    " predicted value": "",
-    " predicted stderr": "",
-    " foretold value": "",
-    " foretold stderr": "",
+    **{f" {part}": part for part in _PARTS},
+    **{f" {made} {part}": "" for made in ("predicted", "foretold") for part in _PARTS},
     " engine": "",
 }
+_Column: TypeAlias = tuple[str, str]  # part, and the name of the coefficient or task
 
 
 def read_imported(path: StrPath, study: Study) -> list[Evaluation]:
@@ -57,36 +48,21 @@ def read_imported(path: StrPath, study: Study) -> list[Evaluation]:
     """
     path = Path(path)
     (line, header), *rows = _rows(path)
-    columns, problems = _read_header(header, line, study)
-    _raise(path, problems)
+    problems = [f"{line}: {text}" for text in _header_problems(header, study)]
+    _refuse(path, problems)
     seen: dict[Key, tuple[int, Evaluation]] = {}
     for line, cells in rows:
-        found, wrong = _read_row(cells, line, columns, study)
-        problems += wrong
-        for evaluation in found:
-            first, known = seen.setdefault(evaluation.key, (line, evaluation))
-            if known != evaluation:
-                text = (
-                    f"line {first} has another result of the same merge, "
-                    f"{known.value:g}; remove one of the two"
+        numbers, wrong = _read_row(header, cells, study)
+        problems += [f"{line}: {text}" for text in wrong]
+        for e in () if wrong else _evaluations(numbers, study):
+            first, known = seen.setdefault(e.key, (line, e))
+            if known != e:
+                problems.append(
+                    f"{line}: {e.task}: line {first} has another result of the same "
+                    f"merge, {known.value:g}; remove one of the two"
                 )
-                problems.append(_Problem(line, evaluation.task, text))
-    _raise(path, problems)
+    _refuse(path, problems)
     return [evaluation for _, evaluation in seen.values()]
-
-
-@dataclass(frozen=True)
-class _Problem:
-    line: int
-    column: str
-    text: str
-
-
-@dataclass(frozen=True)
-class _Column:
-    header: str
-    part: str  # coefficient, value, stderr, n, or "" for what is not read
-    name: str  # of the coefficient or the task
 
 
 def _rows(path: Path) -> list[tuple[int, list[str]]]:
@@ -97,11 +73,7 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
         rows = [(reader.line_num, [c.strip() for c in row]) for row in reader]
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; check the path") from None
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be read: {error}; name a file of CSV in UTF-8"
-        ) from None
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(
             f"{path}: cannot be read as CSV in UTF-8: {error}; save it as such"
         ) from None
@@ -115,105 +87,84 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _known_columns(study: Study) -> dict[str, _Column]:
-    unread = ("point", "selected", "recommended")
-    columns = {name: _Column(name, "", name) for name in unread}
+    columns = {name: ("", name) for name in ("point", "selected", "recommended")}
     for task in study.tasks:
-        for suffix, part in _PARTS.items():
-            columns[task + suffix] = _Column(task + suffix, part, task)
+        columns |= {task + suffix: (part, task) for suffix, part in _SUFFIXES.items()}
     # Last, as a task may have the name of a coefficient; it is then "TASK value".
-    for name in study.bounds:
-        columns[name] = _Column(name, _COEFFICIENT, name)
-    return columns
+    return columns | {name: ("coefficient", name) for name in study.bounds}
 
 
-def _read_header(
-    header: Sequence[str], line: int, study: Study
-) -> tuple[list[_Column], list[_Problem]]:
+def _header_problems(header: Sequence[str], study: Study) -> Iterator[str]:
     known = _known_columns(study)
-    problems = []
-    columns: list[_Column] = []
+    found: dict[_Column, str] = {}
     for text in header:
-        column = known.get(text)
-        if column is None:
-            readable = [c.header for c in known.values() if c.part]
-            what = f"there is no such column; {nearest(text[:_LONG], readable)}"
-            problems.append(_Problem(line, _short(text), what))
-            continue
-        for other in columns:
-            if column.part and (other.part, other.name) == (column.part, column.name):
-                problems.append(_Problem(line, text, _twice(column, other, study)))
-        columns.append(column)
-    parts = {(column.part, column.name) for column in columns}
+        part, name = column = known.get(text, ("unknown", text))
+        if part == "unknown":
+            close = nearest(text[:_LONG], [name for name in known if known[name][0]])
+            yield f"{_short(text)}: there is no such column; {close}"
+        elif column in found and part == "coefficient" and name in study.tasks:
+            yield f"{text}: is the coefficient; name the task's column '{name} value'"
+        elif column in found and part:
+            other = found[column]
+            yield f"{text}: the column {other!r} says the same; remove one of them"
+        found[column] = text
     for name in study.bounds:
-        if (_COEFFICIENT, name) not in parts:
-            what = "a column for every coefficient is required, this one is missing"
-            problems.append(_Problem(line, name, what))
-    if not problems and not any(part == "value" for part, _ in parts):
-        tasks = ", ".join(repr(task) for task in study.tasks)
-        what = f"a column for at least one task is required; the tasks are {tasks}"
-        problems.append(_Problem(line, "", what))
-    return columns, problems
-
-
-def _twice(column: _Column, other: _Column, study: Study) -> str:
-    if column.part == _COEFFICIENT and column.name in study.tasks:
-        return f"is the coefficient; name the task's column '{column.name} value'"
-    return f"the column {other.header!r} says the same; remove one of them"
+        if ("coefficient", name) not in found:
+            yield (
+                f"{name}: a column for every coefficient is required, this one is "
+                "missing"
+            )
+    if not any(part in {"value", "unknown"} for part, _ in found):
+        tasks = ", ".join(map(repr, study.tasks))
+        yield f"a column for at least one task is required; the tasks are {tasks}"
 
 
 def _read_row(
-    cells: Sequence[str], line: int, columns: Sequence[_Column], study: Study
-) -> tuple[list[Evaluation], list[_Problem]]:
-    if len(cells) != len(columns):
-        what = f"{len(columns)} cells are required as in the first line, got "
-        return [], [_Problem(line, "", f"{what}{len(cells)}")]
-    numbers: dict[tuple[str, str], float] = {}
+    header: Sequence[str], cells: Sequence[str], study: Study
+) -> tuple[dict[_Column, float], list[str]]:
+    """Return the numbers of a row, and what is wrong with it."""
+    if len(cells) != len(header):
+        what = f"{len(header)} cells are required as in the first line, got "
+        return {}, [f"{what}{len(cells)}"]
+    known = _known_columns(study)
+    numbers: dict[_Column, float] = {}
     problems = []
-    for column, text in zip(columns, cells, strict=True):
-        if not column.part or (not text and column.part != _COEFFICIENT):
+    for text, cell in zip(header, cells, strict=True):
+        part, name = known[text]
+        if not part or (not cell and part != "coefficient"):
             continue
         try:
-            number = _read_cell(text, column, study.tasks)
-        except ValueError as error:
-            problems.append(_Problem(line, column.header, str(error)))
-        else:
-            numbers[column.part, column.name] = number
-    if problems:
-        return [], problems
+            numbers[part, name] = number = float(cell)
+        except ValueError:
+            number = math.nan
+        if wrong := _wrong_number(number, cell, part, study.tasks.get(name)):
+            problems.append(f"{text}: {wrong}")
     for part, name in numbers:
         if part in {"stderr", "n"} and ("value", name) not in numbers:
             what = f"there is no value that this is the {part} of; add it"
-            problems.append(_Problem(line, name, what))
-    return list(_evaluations(numbers, study)), problems
+            problems.append(f"{name}: {what}")
+    return numbers, problems
 
 
-def _read_cell(text: str, column: _Column, tasks: Mapping[str, Metric]) -> float:
-    """Read one number.
-
-    Raises:
-        ValueError: with what was required and got.
-    """
-    # More than JSON and spreadsheets write is no number: 1_000, or digits of others.
-    number = float(text) if _NUMBER.fullmatch(text) else math.nan
+def _wrong_number(
+    number: float, cell: str, part: str, metric: Metric | None
+) -> str | None:
     if not math.isfinite(number):
-        empty = "" if column.part == _COEFFICIENT else ", or an empty cell,"
-        raise ValueError(f"a finite number{empty} is required, got {_short(text)!r}")
-    if abs(number) > _LARGEST[column.part]:
-        raise ValueError(
-            f"a number of at most {_LARGEST[column.part]:g} is required, got {number:g}"
+        empty = "" if part == "coefficient" else ", or an empty cell,"
+        return f"a finite number{empty} is required, got {_short(cell)!r}"
+    if abs(number) > LARGEST:
+        return f"a number of at most {LARGEST:g} is required, got {number:g}"
+    if part == "stderr" and number < 0:
+        return f"a standard error is 0 or more, got {cell}"
+    if part == "n" and (number < 0 or number != int(number)):
+        return f"a whole number of items is required, got {cell}"
+    lower, upper = metric.bounds if metric and part == "value" else (number, number)
+    if not lower <= number <= upper:
+        return (
+            f"values of this task lie between {lower:g} and {upper:g}, got {cell}; "
+            "write it in the task's own units"
         )
-    if column.part == "stderr" and number < 0:
-        raise ValueError(f"a standard error is 0 or more, got {text}")
-    if column.part == "n" and (number < 0 or number != int(number)):
-        raise ValueError(f"a whole number of items is required, got {text}")
-    if column.part == "value":
-        lower, upper = tasks[column.name].bounds
-        if not lower <= number <= upper:
-            raise ValueError(
-                f"values of this task lie between {lower:g} and {upper:g}, got {text}; "
-                "write it in the task's own units"
-            )
-    return number
+    return None
 
 
 def _short(text: str) -> str:
@@ -221,12 +172,12 @@ def _short(text: str) -> str:
 
 
 def _evaluations(
-    numbers: Mapping[tuple[str, str], float], study: Study
+    numbers: Mapping[_Column, float], study: Study
 ) -> Iterator[Evaluation]:
     for task in study.tasks:
         if ("value", task) in numbers:
             yield Evaluation(
-                coefficients={n: numbers[_COEFFICIENT, n] for n in study.bounds},
+                coefficients={n: numbers["coefficient", n] for n in study.bounds},
                 task=task,
                 role="imported",
                 value=numbers["value", task],
@@ -238,17 +189,14 @@ def _evaluations(
             )
 
 
-def _raise(path: Path, problems: Sequence[_Problem]) -> None:
+def _refuse(path: Path, problems: Sequence[str]) -> None:
     if not problems:
         return
-    reports = [
-        ": ".join(filter(None, (f"{path}:{p.line}", p.column, p.text)))
-        for p in problems[:_SHOWN]
-    ]
+    shown = [f"{path}:{problem}" for problem in problems[:_SHOWN]]
     if len(problems) > _SHOWN:
-        reports.append(f"and {len(problems) - _SHOWN} more")
+        shown.append(f"and {len(problems) - _SHOWN} more")
     count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-    raise ConfigError("\n".join([f"{count} in {path}:", *reports]))
+    raise ConfigError("\n".join([f"{count} in {path}:", *shown]))
 
 
 def add_imported(
@@ -264,24 +212,26 @@ def add_imported(
     if not imported:
         return
     known = {e.key: e for e in matching(study, log) if not e.failed}
-    measured = {key: e for key, e in known.items() if e.role != "imported"}
-    fresh = [
-        e for e in imported if e.key not in measured and not _same(known.get(e.key), e)
-    ]
-    for evaluation in fresh:
-        log.append(evaluation)
+    fresh = []
+    for e in imported:
+        here = known.get(e.key)
+        if here is None or (
+            here.role == "imported"
+            and (here.value, here.stderr, here.n) != (e.value, e.stderr, e.n)
+        ):
+            fresh.append(e)
+            log.append(e)
     notice(_summary(fresh, len(imported), sum(e.key in known for e in fresh)))
-    for text in _contradictions(imported, measured):
-        notice(text)
+    for e in imported:
+        here = known.get(e.key, e)
+        if here.role != "imported" and here.value != e.value:
+            weights = ", ".join(f"{k}={v:g}" for k, v in e.coefficients.items())
+            notice(
+                f"{e.task} at {weights} was measured here, so its {here.value:g} is "
+                f"kept, and not the {e.value:g} of the import"
+            )
     for text in _remarks(study, fresh):
         notice(text)
-
-
-def _same(known: Evaluation | None, imported: Evaluation) -> bool:
-    if known is None:
-        return False
-    before, now = ((e.value, e.stderr, e.n) for e in (known, imported))
-    return before == now
 
 
 def _summary(fresh: Sequence[Evaluation], given: int, replaced: int) -> str:
@@ -289,28 +239,11 @@ def _summary(fresh: Sequence[Evaluation], given: int, replaced: int) -> str:
         return f"of the {given} measurements to import none is new"
     merges = len({e.key[0] for e in fresh})
     text = (
-        f"{len(fresh)} measurement{_s(len(fresh))} of {merges} merge{_s(merges)} "
-        "imported, taken for merges of this configuration: they count as evaluations "
-        "and are not measured again, but for points of the front"
+        f"{len(fresh)} measurements of {merges} merges imported, taken for merges of "
+        "this configuration: they count as evaluations and are not measured again, "
+        "but for points of the front"
     )
     return f"{text}; of an earlier import they replace {replaced}" if replaced else text
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
-
-
-def _contradictions(
-    imported: Iterable[Evaluation], measured: Mapping[Key, Evaluation]
-) -> Iterator[str]:
-    for e in imported:
-        here = measured.get(e.key)
-        if here is not None and here.value != e.value:
-            weights = ", ".join(f"{k}={v:g}" for k, v in e.coefficients.items())
-            yield (
-                f"{e.task} at {weights} was measured here, so its {here.value:g} is "
-                f"kept, and not the {e.value:g} of the import"
-            )
 
 
 def _remarks(study: Study, fresh: Sequence[Evaluation]) -> Iterator[str]:
