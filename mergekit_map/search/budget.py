@@ -7,7 +7,7 @@ stopped.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mergekit_map.results.front import Order, members, pairs
@@ -162,30 +162,6 @@ def price(
     # Points of the front are measured as far as the budget pays for them.
     least = whole * (anchors + 1 + beside) + subset * (first - anchors)
     return Price(merges, total(merges), least)
-
-
-def warn_of_budget(study: Study, evaluations: Iterable[Evaluation]) -> str | None:
-    """Return the warning that the budget is too small for what is always measured.
-
-    Args:
-        study: The study.
-        evaluations: Its measurements, with all documents of each task once.
-    """
-    whole = {e.task: e for e in evaluations if e.whole and not e.failed}
-    if study.search.hours is None or whole.keys() < study.tasks.keys():
-        return None
-    found = price(
-        study,
-        {task: whole[task].n for task in study.tasks},
-        {task: whole[task].seconds for task in study.tasks},
-    )
-    if not found.exceeds(study):
-        return None
-    return (
-        "the budget is less than what the anchors, the first design and the end of the "
-        f"search take, about {found.least / 3600:.2g} hours: these are measured all "
-        "the same, and hardly anything else; allow more hours"
-    )
 
 
 def _pays(study: Study, seconds: float) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import ASSESSING, Evaluation
 from mergekit_map.search.measure import matching
-from mergekit_map.search.reuse import n_saved
 from mergekit_map.search.study import Progress, Reporter, Study
 from mergekit_map.types import Metric
 from mergekit_map.utils.progress import notifying
@@ -86,7 +85,7 @@ class CallbackList:
         # What another search measured is no progress of this one: it makes it shorter.
         self._done |= {_counted(e) for e in known if e.taken is None}
         if self._total is None:
-            total = max(started.total - n_saved(study, known), len(self._done))
+            total = max(started.total, len(self._done))
             self._total = total
             started = replace(started, known=known, total=total)
             self._call(lambda one: one.on_start(started))

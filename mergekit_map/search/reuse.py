@@ -8,16 +8,14 @@ in the search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 from mergekit_map.results.log import Evaluation, EvaluationLog, Key, Role, merge_key
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import copy_samples
-from mergekit_map.search.measure import matching, on_disk_evaluations
-from mergekit_map.search.nested_groups import first_candidates
-from mergekit_map.search.planning import next_round
+from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
 
 # Whose measurements nobody misses in a search.
@@ -41,33 +39,11 @@ def reuse_measurements(
         merges = len({new.key[0] for _, new in found})
         notice(
             f"{len(found)} measurements of {merges} merges of an earlier search are "
-            f"fitted, too; this saves about {n_saved(study, log)} measurements"
+            "fitted, too, and not repeated"
         )
     known = (e for part in parts for e in matching(part, log))
     used = {id(e) for e in (*known, *(e for e, _ in found))}
     _report_unused(study, log, used, notice, changed)
-
-
-def n_saved(study: Study, known: Iterable[Evaluation]) -> int:
-    """Count the measurements of an earlier search that this one would make itself.
-
-    They are of reference points, of the first design, and of merges on which every task
-    was measured, which count as evaluations.
-    """
-    taken = [e for e in known if e.taken is not None and e.error is None]
-    planned = {merge_key(c) for _, c in first_candidates(study)}
-    if study.search.strategy == "map":
-        planned |= {merge_key(c) for _, c in next_round(study, [], [])}
-    own = matching(study, taken)
-    tasks: dict[object, set[str]] = {}
-    for e in own:
-        tasks.setdefault(e.key[0], set()).add(e.task)
-    keys = {
-        e.key
-        for e in own
-        if e.key[0] in planned or tasks[e.key[0]] >= study.tasks.keys()
-    }
-    return len(keys) + len({e.key for e in on_disk_evaluations(study, taken)})
 
 
 def _copied(

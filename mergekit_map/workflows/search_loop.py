@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -21,11 +21,10 @@ from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog
 from mergekit_map.results.run_folder import Manifest, RunFolder, read_search_plan
 from mergekit_map.results.selection import choose_measured
-from mergekit_map.search.budget import forecast, warn_of_budget
+from mergekit_map.search.budget import forecast
 from mergekit_map.search.callbacks import CallbackList, Started
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
-from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Progress, Reporter, Study, StudyResult
 from mergekit_map.surrogates.fit import one_thread
 from mergekit_map.utils.text import redact
@@ -99,9 +98,8 @@ def measured_front(
     evaluate: SplitEvaluator,
 ) -> tuple[StudyResult, Front]:
     """Measure all merges of a search, and return its result and front."""
-    report = _warning_of_budget(study, log, told)
     with one_thread():
-        result = run_study(study, evaluate, log, report)
+        result = run_study(study, evaluate, log, told.progress)
         records = Records.of(project, RunFolder(run))
         front = found_front(study, result, log)
         front = with_differences(front, records, log)
@@ -115,23 +113,6 @@ def measured_before(run: RunFolder) -> Manifest | None:
     if run.plan.exists():
         return read_search_plan(run).manifest
     return run.read_manifest() if run.manifest.exists() else None
-
-
-def _warning_of_budget(
-    study: Study, log: EvaluationLog, told: CallbackList
-) -> Callable[[Progress], None]:
-    """Report progress, and warn after the anchors if a budget is too small."""
-    warned = False
-
-    def report(progress: Progress) -> None:
-        nonlocal warned
-        if not warned and progress.role != "anchor":
-            warned = True
-            if text := warn_of_budget(study, matching(study, log)):
-                told.notice(text)
-        told.progress(progress)
-
-    return report
 
 
 def started(project: Project, study: Study, run: Path, log: EvaluationLog) -> Started:

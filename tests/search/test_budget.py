@@ -11,8 +11,8 @@ import pytest
 from fakes import LOSS, Recorder, run
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
-from mergekit_map.results.log import Evaluation, read_log
-from mergekit_map.search.budget import forecast, price, warn_of_budget
+from mergekit_map.results.log import read_log
+from mergekit_map.search.budget import forecast, price
 from mergekit_map.search.planning import default_evaluations
 from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement, Metric
@@ -71,33 +71,6 @@ def test_a_budget_pays_for_so_many_merges(budget: dict[str, Any], merges: int) -
 
     assert found.merges == merges
     assert not found.exceeds(study_of(**budget))
-
-
-def test_a_budget_that_is_too_small_is_told_once_sizes_are_known() -> None:
-    small, enough = study_of(hours=49 / 3600), study_of(hours=1)
-    measured = [
-        Evaluation(
-            coefficients={"x": 0.0},
-            task=task,
-            role="anchor",
-            value=0.5,
-            stderr=None,
-            n=SIZES[task],
-            seconds=SECONDS[task],
-            merge="m",
-            definition=task[0],
-        )
-        for task in small.tasks
-    ]
-
-    told = warn_of_budget(small, measured)
-
-    assert told is not None
-    # Four merges of the first design, and what is chosen.
-    assert "about 0.014 hours" in told
-    assert warn_of_budget(enough, measured) is None
-    assert warn_of_budget(small, measured[:1]) is None
-    assert warn_of_budget(study_of(), measured) is None
 
 
 def test_the_budget_and_not_the_default_ends_a_search(tmp_path: Path) -> None:

@@ -101,10 +101,7 @@ def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None
     said = search(family, "abc")
 
     count = f"{len(before)} measurements of {len(before) // 2} merges"
-    # All tasks are the same, so each merge counts as an evaluation.
-    saved = len([e for e in before if e["role"] != "front"])
-    assert f"{count} of an earlier search are fitted, too; this saves about" in said
-    assert saved <= int(said.split("saves about ")[1].split()[0]) <= len(before)
+    assert f"{count} of an earlier search are fitted, too" in said
     assert "kept but not used" not in said
     taken = [e for e in known() if "taken" in e]
     assert sorted((e["value"], *e["coefficients"].values()) for e in taken) == sorted(
