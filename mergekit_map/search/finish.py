@@ -7,9 +7,9 @@ to the values that its run folder stores.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from scipy.stats import qmc
@@ -58,18 +58,9 @@ from mergekit_map.surrogates.surrogate import Surrogate
 _SAME = 1e-6
 
 
-class MeasureAll(Protocol):
-    """Measure merges, with their predictions, and return what may be fitted."""
-
-    def __call__(
-        self,
-        planned: Sequence[Candidate],
-        surrogates: Mapping[str, Surrogate],
-        *,
-        always: bool = False,
-    ) -> list[Evaluation]:
-        """Measure what the budget allows, or ``always``."""
-        ...
+# Measure merges, with their predictions, as far as the budget allows or ``always``;
+# return what may be fitted.
+MeasureAll: TypeAlias = Callable[..., list[Evaluation]]
 
 
 def end_search(

@@ -6,6 +6,7 @@ It is the same whether the search was stopped, was killed or is still running.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,6 @@ from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ArtifactError, ConfigError, DesignError
 from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.results.front import Fit, Front, Merge, Task, recipe_name
-from mergekit_map.results.gains import Anchors
 from mergekit_map.results.log import ASSESSING, Evaluation, by_merge
 from mergekit_map.results.selection import choose, chosen_as
 from mergekit_map.results.surrogate_file import Surrogates
@@ -26,9 +26,7 @@ from mergekit_map.search.finish import (
     measured_at,
 )
 from mergekit_map.search.measure import matching, reference_values
-from mergekit_map.search.study import Candidate, Study
-from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.search.study import Study
 
 
 def complete_merges(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
@@ -53,13 +51,23 @@ def find_partial_front(
         ArtifactError: no merge is measured on every task.
     """
     known = complete_merges(study, log)
-    if _is_enough(study, known):
-        for wish in (*wishes, SelectSpec()):
-            try:
-                return _fitted_front(study, known, log, wish)
-            except (ConfigError, DesignError):
-                continue  # a limit of what is not measured yet, or a fit that fails
-    return _measured_front(study, known, log, wishes), None
+    latest = list({e.key: e for e in known}.values())
+    anchors = reference_values(study, latest, log)
+    for wish in (*wishes, SelectSpec()) if _is_enough(study, known) else ():
+        asked = replace(study, select=wish)
+        # A limit may be of what is not measured yet, and a fit may fail.
+        with suppress(ConfigError, DesignError):
+            result = end_search(asked, [], latest, anchors, lambda *_, **__: [])
+            front = found_front(asked, replace(result, ending=None), log)
+            return front, fitted_surrogates(asked, result)
+    front = _measured_front(study, known, log)
+    Y, choice = front.utilities(front.points, "measured"), SelectSpec()
+    for wish in wishes:
+        with suppress(ConfigError, DesignError):
+            choose(wish, study.tasks, Y, anchors)
+            choice = wish
+            break
+    return chosen_as(front, choose(choice, study.tasks, Y, anchors), choice), None
 
 
 def _is_enough(study: Study, known: Sequence[Evaluation]) -> bool:
@@ -71,48 +79,46 @@ def _is_enough(study: Study, known: Sequence[Evaluation]) -> bool:
     return int(inside.sum()) >= len(study.bounds) + 2
 
 
-def _fitted_front(
-    study: Study,
-    known: Sequence[Evaluation],
-    log: Sequence[Evaluation],
-    wish: SelectSpec,
-) -> tuple[Front, Surrogates]:
-    study = replace(study, select=wish)
-    latest = list({e.key: e for e in known}.values())
-    anchors = reference_values(study, latest, log)
-    result = end_search(study, [], latest, anchors, _measure_nothing)
-    result = replace(result, ending=None)
-    return found_front(study, result, log), fitted_surrogates(study, result)
-
-
-def _measure_nothing(
-    planned: Sequence[Candidate],  # noqa: ARG001
-    surrogates: Mapping[str, Surrogate],  # noqa: ARG001
-    *,
-    always: bool = False,  # noqa: ARG001
-) -> list[Evaluation]:
-    return []
-
-
 def _measured_front(
-    study: Study,
-    known: Sequence[Evaluation],
-    log: Sequence[Evaluation],
-    wishes: Sequence[SelectSpec],
+    study: Study, known: Sequence[Evaluation], log: Sequence[Evaluation]
 ) -> Front:
-    merges = {e.key[0]: e.coefficients for e in known}.values()
-    found = [_measured(study, merge, known) for merge in merges]
-    found = [merge for merge in found if merge.is_measured(*study.tasks)]
+    def measured(coefficients: Mapping[str, float], label: str | None = None) -> Merge:
+        readings = measured_at(study, coefficients, known)
+        return Merge(
+            label=label,
+            coefficients=dict(coefficients),
+            predicted=readings,
+            measured=readings,
+        )
+
+    merges = map(measured, {e.key[0]: e.coefficients for e in known}.values())
+    found = [merge for merge in merges if merge.is_measured(*study.tasks)]
     if not found:
         tasks = "every task" if len(study.tasks) > 1 else next(iter(study.tasks))
         raise ArtifactError(
             f"no merge is measured on {tasks} yet, so that there is nothing to look at"
         )
-    anchors = tuple(
-        _measured(study, merge, known).model_copy(update={"label": label})
-        for label, merge in study.anchors.items()
+    anchors = [measured(merge, label) for label, merge in study.anchors.items()]
+    engines = {e.task: e.engine for e in reversed(known)}
+    whole = Front(
+        coefficients=dict(study.bounds),
+        tasks={
+            task: Task(
+                direction="maximize" if metric.higher_is_better else "minimize",
+                range=(metric.lower, metric.upper),
+                unit=metric.unit,
+                fit=Fit(n=len(found), r2=None, loo_r2=None, kind="none"),
+                engine=engines.get(task),
+            )
+            for task, metric in study.tasks.items()
+        },
+        surrogate=study.search.surrogate,
+        selected=0,
+        points=tuple(found),
+        anchors=(*anchors, *anchors_on_disk(study, log)),
+        reason="",
     )
-    Y = _utilities(study, found)
+    Y = whole.utilities(found, "measured")
     order = np.flatnonzero(non_dominated(Y))
     order = order[np.argsort(Y[order, 0], kind="stable")]
     order = order[-1:] if len(study.tasks) == 1 else order
@@ -121,62 +127,12 @@ def _measured_front(
         for place, i in enumerate(order)
     )
     shown = [merge.coefficients for merge in (*points, *anchors)]
-    front = Front(
-        coefficients=dict(study.bounds),
-        tasks={task: _task(study, task, len(found), known) for task in study.tasks},
-        surrogate=study.search.surrogate,
-        selected=0,
-        recommended=tuple(range(len(points))),
-        points=points,
-        anchors=(*anchors, *anchors_on_disk(study, log)),
-        merges=tuple(
-            merge.model_copy(update={"predicted": None})
-            for merge in found
-            if merge.coefficients not in shown
-        ),
-        reason="",
+    others = tuple(
+        merge.model_copy(update={"predicted": None})
+        for merge in found
+        if merge.coefficients not in shown
     )
-    return _chosen(study, front, reference_values(study, known, log), wishes)
-
-
-def _chosen(
-    study: Study, front: Front, anchors: Anchors, wishes: Sequence[SelectSpec]
-) -> Front:
-    Y = front.utilities(front.points, "measured")
-    for wish in wishes:
-        try:
-            index = choose(wish, study.tasks, Y, anchors)
-            return chosen_as(front, index, wish)
-        except (ConfigError, DesignError):
-            continue
-    index = choose(SelectSpec(), study.tasks, Y, anchors)
-    return chosen_as(front, index, SelectSpec())
-
-
-def _measured(
-    study: Study, merge: Mapping[str, float], known: Sequence[Evaluation]
-) -> Merge:
-    readings = measured_at(study, merge, known)
-    return Merge(coefficients=dict(merge), predicted=readings, measured=readings)
-
-
-def _utilities(study: Study, merges: Sequence[Merge]) -> FloatArray:
-    rows = [
-        [
-            metric.utility(m.measured[t].value or 0.0)
-            for t, metric in study.tasks.items()
-        ]
-        for m in merges
-    ]
-    return np.array(rows, np.float64).reshape(len(rows), len(study.tasks))
-
-
-def _task(study: Study, task: str, count: int, known: Sequence[Evaluation]) -> Task:
-    metric = study.tasks[task]
-    return Task(
-        direction="maximize" if metric.higher_is_better else "minimize",
-        range=(metric.lower, metric.upper),
-        unit=metric.unit,
-        fit=Fit(n=count, r2=None, loo_r2=None, kind="none"),
-        engine=next((e.engine for e in known if e.task == task), None),
+    numbers = tuple(range(len(points)))
+    return whole.model_copy(
+        update={"points": points, "merges": others, "recommended": numbers}
     )
