@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 36_679, "tests": 31_476, "benchmarks": 10_238}
-MOST_MODULES = 165
+MOST_LINES = {"mergekit_map": 36_310, "tests": 31_371, "benchmarks": 10_238}
+MOST_MODULES = 164
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)
