@@ -60,17 +60,18 @@ def repaired_folder(run: Path) -> RunFolder:
     return folder
 
 
-def save_choice(front: Front, folder: RunFolder) -> str:
-    """Write a front and the files that follow from it; returns the chosen recipe.
+def save_choice(front: Front, folder: RunFolder, recipe: str) -> str:
+    """Write a front, the recipe of its chosen point, and the files that follow.
 
-    The recipe of the chosen point must be there.
+    Returns the chosen recipe, with the reason of the choice.
     """
     write_atomically(folder.choosing, "")
-    recipe = _chosen_recipe(front, folder)
+    write_atomically(folder.recipe(front.selected), recipe)
+    chosen = _chosen_recipe(front, folder)
     save_front(front, folder)
-    write_atomically(folder.chosen_recipe, recipe)
+    write_atomically(folder.chosen_recipe, chosen)
     folder.choosing.unlink()
-    return recipe
+    return chosen
 
 
 def _mend(folder: RunFolder) -> None:

@@ -136,11 +136,12 @@ def _merge(
         searched, written = _measure_checkpoint(part, folder, place, point, events)
         if difference := _difference(searched, written):
             events.notice(difference)
-        with selection_lock(RunFolder(run)):
+        chosen = RunFolder(run)
+        with selection_lock(chosen):
             front = _with_measured(project, selection, searched, run, place)
             if recipe != selection.recipe:
-                write_recipes(recipes, front, RunFolder(run))
-            save_choice(front, RunFolder(run))
+                write_recipes(recipes, front, chosen)
+            save_choice(front, chosen, chosen.read_recipe(front.selected))
         shown = front.with_point(selection.index, written)
         command = recipes.command(Path("mergekit_config.yml"), "OUT")
         tasks = project.spec.tasks

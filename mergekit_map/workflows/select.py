@@ -20,7 +20,7 @@ from mergekit_map.results.recipe_rendering import (
 )
 from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.results.selection import choose_point, judged
-from mergekit_map.utils.files import StrPath, write_atomically
+from mergekit_map.utils.files import StrPath
 from mergekit_map.workflows.atomic_selection import save_choice, selection_lock
 from mergekit_map.workflows.results import front_line
 from mergekit_map.workflows.unfinished import look_at
@@ -130,8 +130,8 @@ def select_point(
             select = before.select.without_limits()
         front = _chosen(folder, before, select)
         joined = len(front.points) > len(before.points)
-        _write_recipe(folder, front, joined=joined)
-        return Selection(front, save_choice(front, folder))
+        recipe = _named_recipe(folder, front, joined=joined)
+        return Selection(front, save_choice(front, folder, recipe))
 
 
 def _listed(names: str | Sequence[str] | None) -> str | list[str] | None:
@@ -145,12 +145,11 @@ def _chosen(folder: RunFolder, front: Front, select: SelectSpec) -> Front:
     return choose_point(front, select, known)
 
 
-def _write_recipe(folder: RunFolder, front: Front, *, joined: bool) -> None:
-    """Write the recipe of the chosen point."""
+def _named_recipe(folder: RunFolder, front: Front, *, joined: bool) -> str:
+    """Return the recipe of the chosen point."""
     text = further_recipe(folder, front) if joined else None
     text = text or recipe_of(folder, front, front.selected)
-    text = naming_its_place(text, folder, front.selected)
-    write_atomically(folder.recipe(front.selected), text)
+    return naming_its_place(text, folder, front.selected)
 
 
 def known_surrogates(folder: RunFolder, front: Front) -> Surrogates | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,28 @@ def test_a_further_point_is_last_and_has_all_that_points_have(run: Path) -> None
     written = RunFolder(run).read_recipe(after.selected)
     assert (run / "recipe.yml").read_text() == f"# {after.reason}\n{written}"
     assert len((run / "front.csv").read_text().splitlines()) == len(after.points) + 1
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_a_further_point_that_was_interrupted_leaves_nothing(
+    run: Path, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    before = contents(run)
+    replace, left = os.replace, iter(range(files))
+
+    def replace_some(*paths: Path) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt("killed")
+        replace(*paths)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", replace_some)
+        with pytest.raises(KeyboardInterrupt, match="killed"):
+            select_point(run, require={"greeting": 0.6})
+
+    select_point(run, index=read_front(run).selected)
+
+    assert contents(run).keys() == before.keys()
 
 
 def test_the_same_choice_again_adds_no_point(run: Path) -> None:
