@@ -146,7 +146,6 @@ def _chosen(folder: RunFolder, front: Front, select: SelectSpec) -> Front:
 
 
 def _named_recipe(folder: RunFolder, front: Front, *, joined: bool) -> str:
-    """Return the recipe of the chosen point."""
     text = further_recipe(folder, front) if joined else None
     text = text or recipe_of(folder, front, front.selected)
     return naming_its_place(text, folder, front.selected)
