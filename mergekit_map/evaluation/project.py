@@ -59,7 +59,6 @@ from mergekit_map.models.references import (
     map_references,
     referenced_models,
 )
-from mergekit_map.models.tokenizers import source_problems
 from mergekit_map.results.records import Identity, device_of
 from mergekit_map.results.run_folder import Manifest, refuse_code
 from mergekit_map.search.checks import part_problems, search_problems, select_problems
@@ -403,7 +402,7 @@ def finish_draft(
     if space is None:
         return None, problems
     if plan:
-        problems += [*source_problems(draft.merge), *check_plan(space, options)]
+        problems += check_plan(space, options)
     if problems:
         return None, problems
     project = Project(

@@ -7,15 +7,12 @@ What else mergekit refuses, it refuses when it merges. The JSON Schema is as str
 
 from __future__ import annotations
 
-import importlib.resources
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from jinja2 import TemplateError
 from mergekit import merge_methods
-from mergekit._data import chat_templates
 from mergekit.common import ModelReference
 from mergekit.config import (
     ConditionalParameter,
@@ -28,7 +25,6 @@ from mergekit.config import (
 from mergekit.merge_methods.base import BasePolicy, MergeMethodSpec, ParameterSpec
 from mergekit.tokenizer.config import TokenizerConfig
 from pydantic import BaseModel, ValidationError
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from mergekit_map.config.problems import Problem, in_words, mistakes, shown
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
@@ -38,7 +34,6 @@ from mergekit_map.types import DTYPES
 
 # Shares of the entries of a task vector, which mergekit asserts when it merges.
 _SHARES = {"density", "gamma", "select_topk"}
-_SHORTEST_TEMPLATE = 20  # characters that mergekit takes as a chat template
 
 
 @dataclass(frozen=True)
@@ -90,7 +85,6 @@ def check_merge(merge: MergeConfig) -> list[Problem]:
         return [*problems, *_unknown_keys(merge, MergeConfiguration, (), None)]
     problems = _unknown_keys(merge, MergeConfiguration, (), method_spec(merge))
     problems += _bad_dtypes(merge)
-    problems += _bad_template(merge)
     problems += _bad_references(merge)
     problems += _invalid(merge) if not problems else []
     return problems or [*_bad_layers(merge), *_bad_base(merge)]
@@ -192,32 +186,6 @@ def _bad_dtypes(merge: MergeConfig) -> Iterator[Problem]:
         name = merge.get(key)
         if isinstance(name, str) and name.removeprefix("torch.") not in DTYPES:
             text = f"there is no dtype {shown(name)} of merges; {nearest(name, DTYPES)}"
-            yield Problem((key,), text)
-
-
-def _bad_template(merge: MergeConfig) -> Iterator[Problem]:
-    """Check the chat template, which mergekit reads only after merging."""
-    key, text = "chat_template", merge.get("chat_template")
-    if not isinstance(text, str) or text in {"", "auto"}:
-        return
-    files = importlib.resources.files(chat_templates).iterdir()
-    known = [f.name.removesuffix(".jinja") for f in files if f.name.endswith(".jinja")]
-    if "{" not in text:
-        if text not in known:
-            near = nearest(text, known)
-            yield Problem((key,), f"mergekit has no chat template {text!r}; {near}")
-    elif len(text) < _SHORTEST_TEMPLATE:
-        yield Problem(
-            (key,),
-            f"mergekit takes no chat template of fewer than {_SHORTEST_TEMPLATE} "
-            f"characters, got {shown(text)}; write one in Jinja, or name one of "
-            f"mergekit's: {', '.join(sorted(known))}, auto",
-        )
-    else:
-        try:
-            render_jinja_template(conversations=[], chat_template=text)
-        except TemplateError as error:
-            text = f"it is no Jinja template: {error}; correct it, or remove the key"
             yield Problem((key,), text)
 
 

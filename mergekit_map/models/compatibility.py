@@ -90,15 +90,6 @@ def compare_layouts(
     yield from _compare_shapes(mine, base, sorted(tensors & others), free_rows)
 
 
-def compare_dtypes(mine: ModelFacts, base: ModelFacts) -> Iterator[Finding]:
-    """Yield a finding where two models are stored in different types."""
-    one, other = (main_dtype(model) for model in (mine, base))
-    if one != other and "headers" not in mine.unread | base.unread:
-        cause = f"its weights are stored as {one}, those of {base.name} as {other}"
-        advice = "set 'dtype:' to choose the one that the merge is computed in"
-        yield Finding("dtype", "note", cause, advice)
-
-
 def main_dtype(model: ModelFacts) -> str | None:
     """Return the type of most bytes of a model."""
     sizes: Counter[str] = Counter()
@@ -179,7 +170,6 @@ def compare_models(
     codes = {finding.code for finding in found}
     if not layered and "size" not in codes:
         found += compare_layouts(mine, base, codes, aligned=_is_aligned(merge))
-        found += compare_dtypes(mine, base) if "dtype" not in merge else []
     if options.allow_crimes:
         found = [
             replace(finding, severity="warning") if finding.code in _CRIMES else finding

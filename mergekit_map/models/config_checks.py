@@ -58,24 +58,6 @@ _RULES = {
         "its layers do not have the same biases",
         "the merge has those of the base model alone; merge models that agree",
     ),
-    r"rms_norm_eps|layer_norm_eps|layer_norm_epsilon|norm_eps": Finding(
-        "norm-epsilon",
-        "warning",
-        "its norms add another epsilon",
-        "the merge adds that of the base model; check that both are of one family",
-    ),
-    r"(use_)?sliding_window|max_window_layers|layer_types": Finding(
-        "sliding-window",
-        "warning",
-        "its attention reaches back another distance",
-        "the merge has the window of the base model; measure texts as long as yours",
-    ),
-    r"max_position_embeddings|n_positions|seq_length": Finding(
-        "context-length",
-        "warning",
-        "it was made for texts of another length",
-        "the merge says what the base model says; measure texts as long as yours",
-    ),
 }
 # Entries without a rule: those in a part of one of these names, and all others.
 _SCALING = r"rope_parameters|rope_scaling|partial_rotary_factor|rotary_dim|rotary_pct"
@@ -99,7 +81,7 @@ _IGNORED = (
     r"|output_(attentions|hidden_states|router_logits)|chunk_size_feed_forward"
     r"|(bos|eos|pad|unk|sep|decoder_start)_token_id|vocab_size|tie_word_embeddings"
     r"|quantization_config|auto_map|router_(aux_loss_coef|jitter_noise)"
-    r"|gradient_checkpointing|is_encoder_decoder|original_max_position_embeddings"
+    r"|gradient_checkpointing|max_window_layers|is_encoder_decoder|original_max_position_embeddings"
     r"|id2label|label2id|task_specific_params|\w*(dropout|drop|pdrop|unsloth)\w*"
 )
 _LAYERS = r"num_(hidden_)?layers|n_layer|layer_types"
@@ -131,18 +113,12 @@ def compare_settings(
         if not (layered and re.fullmatch(_LAYERS, last)):
             text = f"{last} is {_written(mine[key])} here and {_written(base[key])}"
             differences.setdefault(rule, []).append(text)
-    every = [*mine.items(), *base.items()]
-    windows = [value for key, value in every if key.endswith("sliding_window")]
-    # How far each layer looks back follows from how many there are, and is without
-    # meaning where none looks back less than to the beginning.
-    looks_back = any(window not in (None, False) for window in windows)
-    one_size = not any(rule.code == "size" for rule in differences)
-    findings = []
-    for rule, texts in differences.items():
-        if rule.code != "sliding-window" or (looks_back and one_size):
-            cause = f"{rule.cause}: {', '.join(dict.fromkeys(texts))} in {name}"
-            findings.append(replace(rule, cause=cause))
-    return findings
+    return [
+        replace(
+            rule, cause=f"{rule.cause}: {', '.join(dict.fromkeys(texts))} in {name}"
+        )
+        for rule, texts in differences.items()
+    ]
 
 
 def _rule(key: str) -> Finding | None:

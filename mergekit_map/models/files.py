@@ -72,17 +72,6 @@ def damaged(path: Path, error: ValidationError) -> MergeError:
     )
 
 
-def _refuse_endless(folder: Path) -> None:
-    """Refuse pipes and devices, which have no end to read to, and links to nothing."""
-    for path in folder.iterdir():
-        # mergekit opens a folder that is called as a file is.
-        if not path.is_file() and (path.suffix == ".json" or not path.is_dir()):
-            raise MergeError(
-                f"{path} is no file, but a folder, a pipe, a device or a link to "
-                "nothing; remove it, or download the model again"
-            )
-
-
 _LARGE = 1 << 24  # bytes; smaller files are read in no time
 
 # A file may be written again within a tick of its clock: it is remembered later.
@@ -134,7 +123,6 @@ _NOT_READ = {
 _NEVER_READ = {"__pycache__", "mergekit_config.yml"}
 _WEIGHTS = {".safetensors", ".bin"}
 _DEEPEST = 3  # folders in each other; a link may lead in a circle
-_MOST_FILES = 1000  # the largest models have some hundred files of weights
 _INDEX = "model.safetensors.index.json"
 _WEIGHT_FILE = re.compile(r"[\w+ .=,-]{1,200}\.safetensors")
 
@@ -243,7 +231,6 @@ def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
 
 
 def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
-    _refuse_endless(folder)
     for name, is_adapter in (("config.json", False), ("adapter_config.json", True)):
         if (folder / name).is_file():
             return ModelFiles(part, folder, read_json_file(folder / name), is_adapter)
@@ -345,9 +332,6 @@ def fingerprinted(folder: Path) -> list[Path]:
     """List the files in a model's fingerprint: those that a loader may read.
 
     Weights in subfolders are left out; they belong to another model.
-
-    Raises:
-        MergeError: there are too many files for the folder of a model.
     """
     found: list[Path] = []
     for parent, folders, files in os.walk(folder, followlinks=True):
@@ -357,11 +341,6 @@ def fingerprinted(folder: Path) -> list[Path]:
         folders[:] = [n for n in folders if depth < _DEEPEST and not _is_ignored(n)]
         read = (place / n for n in files if not _is_ignored(n))
         found += [p for p in read if p.suffix not in passed and p.is_file()]
-        if len(found) > _MOST_FILES:
-            raise MergeError(
-                f"{folder} holds more than {_MOST_FILES} files beside its weights; "
-                "name a folder that holds the model alone"
-            )
     return sorted(found)
 
 

@@ -38,7 +38,7 @@ from mergekit_map.models.task_vectors import (
     measure_vectors,
     weight_findings,
 )
-from mergekit_map.models.tokenizers import check_tokenizer, same_rows
+from mergekit_map.models.tokenizers import same_rows
 
 # Findings about models whose tensors are others than those of the base model, and
 # about adapters that cannot be merged.
@@ -130,7 +130,7 @@ def inspect_models(
         for reference, key in places.items()
     )
     models = [
-        _check_base(base, options),
+        _check_base(base),
         *(_compare(m, base, merge, options) for m in others),
     ]
     models = [_check_layers(model, merge) for model in models]
@@ -177,7 +177,7 @@ def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> InspectedM
     return _with(model, check_adapter(adapter, front, model.facts.headers))
 
 
-def _check_base(base: InspectedModel, options: MergeOptions) -> InspectedModel:
+def _check_base(base: InspectedModel) -> InspectedModel:
     if base.facts is None:
         return base
     facts = base.facts
@@ -187,14 +187,6 @@ def _check_base(base: InspectedModel, options: MergeOptions) -> InspectedModel:
         cause = "it holds no tokenizer, and the merge gets that of this model"
         advice = "copy the files of its tokenizer into its folder"
         found.append(Finding("tokenizer-missing", "error", cause, advice))
-    # Of a repository not all files are here that a tokenizer may be made of.
-    if (
-        has_words
-        and facts.tokenizer
-        and Reference.parse(base.reference).model.is_folder
-    ):
-        trusted = options.trust_remote_code
-        found += check_tokenizer(facts.files.folder, trust_code=trusted)
     return _with(base, found)
 
 

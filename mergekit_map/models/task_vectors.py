@@ -54,7 +54,6 @@ class VectorFigures:
     estranged: tuple[str, ...]
     estranged_share: float
     not_finite: tuple[str, ...]  # tensors with NaN or infinity
-    zeroed: tuple[str, ...]  # tensors of zeros that are not zero in the base model
     n_read: int
     n_parameters: int  # that can be compared with the base model's
 
@@ -146,7 +145,7 @@ def _rows(
         yield start, start + piece
 
 
-_OF_MODELS = ("l1", "square", "changed", "filled", "bad")
+_OF_MODELS = ("l1", "square", "changed", "bad")
 _OF_PAIRS = ("products", "agreeing", "shared", "different")
 
 
@@ -190,8 +189,6 @@ class _TensorSums:
             self.sums["bad"] += wrong.sum(dim=1).numpy()
             vectors.masked_fill_(wrong if bad is None else wrong | bad, 0.0)
             lengths = vectors.abs().sum(dim=1)
-        if not self.sums["filled"].all():
-            self.sums["filled"] += weights.count_nonzero(dim=1).numpy()
         signs = vectors.sign()
         filled = signs.abs()
         new = {
@@ -226,14 +223,12 @@ def _of_model(
         sum(t.header.n_elements for t in group if t.name not in vocabulary)
         for group in ([t for t, _ in matrices], far)
     )
-    zeroed = [t for t, i in own if t.base["l1"] and not t.sums["filled"][i]]
     return VectorFigures(
         norm_ratio=l1 / base if base else None,
         changed=changed / elements if elements else None,
         estranged=tuple(t.name for t in far),
         estranged_share=distant / compared if compared else 0.0,
         not_finite=tuple(t.name for t, i in own if t.sums["bad"][i]),
-        zeroed=tuple(t.name for t in zeroed),
         n_read=sum(t.n_read for t, _ in own),
         n_parameters=elements,
     )
@@ -293,7 +288,6 @@ def weight_findings(
         if figure.changed == 0:
             found[model].append(equal(base, model))
             continue
-        found[model] += _zeroed(figure, names[base])
         if figure.estranged_share > _MOST:
             found[model].append(_unrelated(figure, names[base]))
         elif has_base:
@@ -315,14 +309,6 @@ def _not_finite(tensors: Sequence[str]) -> Iterator[Finding]:
         cause += f"({some(tensors)}), and so would every merge"
         advice = "download the model again, or take an earlier checkpoint of it"
         yield Finding("weights-not-finite", "error", cause, advice)
-
-
-def _zeroed(figure: VectorFigures, base: str) -> Iterator[Finding]:
-    if figure.zeroed:
-        cause = f"{len(figure.zeroed)} of its tensors are zero, while those of {base} "
-        advice = "check that it was saved whole"
-        text = f"{cause}are not ({some(figure.zeroed)})"
-        yield Finding("weights-zero", "warning", text, advice)
 
 
 def _equal(other: str, counts: tuple[int, int], *, sure: bool) -> Finding:

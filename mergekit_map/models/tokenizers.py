@@ -1,7 +1,4 @@
-"""Tokenizers of models, and their comparison with the base model.
-
-A merge may also take only the tokenizer, or the embedding of a token, of a model.
-"""
+"""Tokenizers of models, and their comparison with the base model."""
 
 from __future__ import annotations
 
@@ -12,19 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from transformers import AutoTokenizer
 
-from mergekit_map.config.problems import Problem
-from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.models.config_checks import Finding, Settings, some
-from mergekit_map.models.files import LARGEST_JSON, find_model, read_json_file
-from mergekit_map.models.references import (
-    NO_MODELS,
-    Reference,
-    referenced_models,
-    references_in,
-)
+from mergekit_map.models.files import LARGEST_JSON, read_json_file
 from mergekit_map.utils.files import read_whole, sha256_of_file
 
 # Any of them is enough for transformers to load a tokenizer.
@@ -48,7 +36,6 @@ class Tokenizer:
 
     ids: Mapping[str, int] | None  # of every token; None without a tokenizer.json
     added: frozenset[str]  # tokens that stand beside the vocabulary
-    sections: Settings = field(default_factory=dict)  # of tokenizer.json
     special: Settings = field(default_factory=dict)  # by name; None if unset
     chat_template: str | None = None
     model_digest: str | None = None  # of a tokenizer.model
@@ -72,7 +59,6 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
     return Tokenizer(
         ids=file.get_vocab() if file else None,
         added=frozenset(t["content"] for t in content.get("added_tokens", ())),
-        sections={**content, **content.get("model", {})},
         special=special | {key: settings.get(key) for key in _SWITCHES},
         chat_template=_chat_template(folder, settings),
         model_digest=sha256_of_file(model) if model.is_file() else None,
@@ -90,22 +76,6 @@ def _read_tokenizer_file(path: Path) -> tokenizers.Tokenizer | None:
         raise MergeError(
             f"{path} cannot be loaded: {reason!r:.300}; save the tokenizer again"
         ) from None
-
-
-def check_tokenizer(folder: Path, *, trust_code: bool) -> Iterator[Finding]:
-    """Yield a finding where transformers cannot use the tokenizer of a folder."""
-    advice = "save the tokenizer again"
-    try:
-        made = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_code)
-    except Exception as error:  # noqa: BLE001 - of Rust, or whatever its code raises
-        reason = " ".join(str(error).split())[:300]
-        cause = f"its tokenizer in {folder} cannot be loaded: {reason}"
-        yield Finding("tokenizer", "error", cause, advice)
-    else:
-        # From no file at all some are made, with special tokens alone.
-        if not made.get_vocab().keys() - made.get_added_vocab().keys():
-            cause = f"its tokenizer in {folder} knows no tokens of texts"
-            yield Finding("tokenizer", "error", cause, advice)
 
 
 def _optional(path: Path) -> Settings:
@@ -137,35 +107,7 @@ def _chat_template(folder: Path, settings: Settings) -> str | None:
     return None if template is None else str(template)
 
 
-def source_problems(merge: MergeConfig) -> list[Problem]:
-    """List missing sources of tokenizers, which mergekit reads last.
-
-    Sources that are also merged are checked with their weights.
-    """
-    known, problems = NO_MODELS | referenced_models(merge).keys(), []
-    for key in ("tokenizer_source", "tokenizer"):
-        for source in references_in({key: merge.get(key)}):
-            if source in known:
-                continue
-            try:
-                find_model(str(Reference.parse(source).model), weights=False)
-            except MergeError as error:
-                problems.append(Problem((key,), str(error)))
-    return problems
-
-
 _ALIGN = "align them with 'tokenizer: {source: union}' or '{source: base}'"
-
-# Parts of tokenizer.json that decide how text is cut, and what they do.
-_SECTIONS = {
-    "normalizer": "normalizes text",
-    "pre_tokenizer": "cuts text into words",
-    "merges": "joins the parts of words",
-}
-
-# Aligned by their text, tokens that only one of two models knows are made up from the
-# base model's, or left out. Below this share that is most of them.
-_LITTLE_IN_COMMON = 0.5
 
 
 def compare_tokenizers(
@@ -192,7 +134,6 @@ def compare_tokenizers(
     findings = list(_compare_tokens(mine, base, name, rows, aligned=aligned))
     if any(finding.code == "vocabulary" for finding in findings):
         return findings  # other differences follow from this one
-    findings += _compare_sections(mine, base, name)
     if mine.chat_template != base.chat_template:
         cause = f"its chat template is not that of {name}, which the merge gets"
         advice = "choose another with 'chat_template:'"
@@ -219,16 +160,9 @@ def _compare_tokens(
     there = {index: token for token, index in base.ids.items()}
     other = sorted(i for i in there.keys() & here.keys() if here[i] != there[i])
     grave = [i for i in other if there[i] not in base.added or here[i] in base.ids]
-    if other and aligned:
-        common = len(mine.ids.keys() & base.ids.keys()) / len(base.ids)
-        if common < _LITTLE_IN_COMMON:
-            cause = (
-                f"its tokenizer shares only {common:.0%} of the tokens of {name}, so "
-                "most rows of the aligned embeddings come from one model alone"
-            )
-            advice = "merge models of one family"
-            yield Finding("vocabulary-overlap", "warning", cause, advice)
-    elif grave:
+    if aligned:
+        return
+    if grave:
         index = grave[0]
         cause = (
             f"its tokenizer has other tokens or ids than that of {name} ({len(other)} "
@@ -243,7 +177,7 @@ def _compare_tokens(
             "the embeddings mean different things"
         )
         yield Finding("special-tokens-renamed", "warning", cause, _ALIGN)
-    elif not aligned:
+    else:
         yield from _compare_counts(mine.ids, base.ids, name, rows)
 
 
@@ -288,17 +222,3 @@ def _compare_models(mine: Tokenizer, base: Tokenizer, name: str) -> list[Finding
         return []
     cause = f"its tokenizer.model is not that of {name}, so its tokens may be others"
     return [Finding("vocabulary", "error", cause, _ALIGN)]
-
-
-def _compare_sections(mine: Tokenizer, base: Tokenizer, name: str) -> Iterator[Finding]:
-    for section in sorted(
-        _SECTIONS.keys() & mine.sections.keys() & base.sections.keys()
-    ):
-        if mine.sections[section] != base.sections[section]:
-            cause = (
-                f"its tokenizer {_SECTIONS[section]} otherwise than that of {name} "
-                f"({section}), which the merge gets: the model will see its text in "
-                "other tokens than it was trained on"
-            )
-            advice = "check which tokenizer it was trained with"
-            yield Finding(f"tokenizer-{section}", "warning", cause, advice)

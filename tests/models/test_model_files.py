@@ -81,19 +81,6 @@ def test_what_no_loader_reads_is_no_part_of_the_fingerprint(
     assert fingerprint(str(tmp_path / "copy")) == fingerprint(str(family["a"]))
 
 
-def test_a_folder_of_thousands_of_files_is_refused(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
-    copy = shutil.copytree(family["a"], tmp_path / "copy")
-    (copy / "data").mkdir()
-    for number in range(1001):
-        (copy / "data" / f"{number}.txt").touch()
-    (copy / "data" / "loop").symlink_to(copy)
-
-    with pytest.raises(MergeError, match="more than 1000 files beside its weights"):
-        fingerprint(str(copy))
-
-
 def test_a_link_is_read_whatever_it_is_called(
     family: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -189,8 +189,6 @@ def test_equal_models_and_zeros_are_seen(store: Store) -> None:
     assert figures.pairs["x", "again"].equal
     assert not figures.pairs["x", "zeroed"].equal
     assert figures.pairs["same", "x"].cosine is None
-    assert figures.models["zeroed"].zeroed == ("experts",)
-    assert figures.models["x"].zeroed == ()
 
 
 def test_matrices_that_have_nothing_in_common_are_named(store: Store) -> None:

@@ -99,10 +99,6 @@ def make_nan(tensors: dict[str, torch.Tensor]) -> None:
     tensors[UP][3, 4] = float("nan")
 
 
-def make_zero(tensors: dict[str, torch.Tensor]) -> None:
-    tensors[UP].zero_()
-
-
 def start_anew(*parts: str) -> Callable[[dict[str, torch.Tensor]], None]:
     def change(tensors: dict[str, torch.Tensor]) -> None:
         generator = torch.Generator().manual_seed(99)
@@ -143,11 +139,6 @@ def tie_embeddings(model: Path) -> None:
     edit_tensors(lambda tensors: tensors.__delitem__("lm_head.weight"))(model)
 
 
-def as_bfloat16(tensors: dict[str, torch.Tensor]) -> None:
-    for name, tensor in tensors.items():
-        tensors[name] = tensor.to(torch.bfloat16)
-
-
 # What is wrong with a copy of a good fine-tune, and what is said of it: code, severity
 # and words of the cause.
 SEEDS: dict[str, tuple[Edit, str, str, str]] = {
@@ -179,7 +170,7 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
     "tied embeddings": (tie_embeddings, "tied-embeddings", "error", "its head is its"),
     "context": (
         edit_config(max_position_embeddings=4096),
-        "context-length",
+        "configuration-differs",
         "warning",
         "max_position_embeddings is 4096 here and 128 in base",
     ),
@@ -201,12 +192,6 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
         "special-tokens-renamed",
         "warning",
         "'<|im_start|>' for 'three'",
-    ),
-    "normalizer": (
-        edit_tokenizer(lambda t: t.update(normalizer={"type": "Lowercase"})),
-        "tokenizer-normalizer",
-        "warning",
-        "its tokenizer normalizes text otherwise than that of base",
     ),
     "end of text": (
         edit_json("tokenizer_config.json", eos_token="<pad>"),
@@ -245,7 +230,6 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
         "'score.weight'",
     ),
     "shape": (edit_tensors(fewer_columns), "tensor-shapes", "error", "and [64, 32] in"),
-    "dtype": (edit_tensors(as_bfloat16), "dtype", "note", "BF16, those of base as F32"),
     "cut short": (cut_short, "weights", "error", "its download may have been cut"),
     "pickled": (pickle, "weights", "error", "has pickled weights"),
     "not a number": (
@@ -253,12 +237,6 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
         "weights-not-finite",
         "error",
         f"hold NaN or infinity ('{UP}')",
-    ),
-    "zeros": (
-        edit_tensors(make_zero),
-        "weights-zero",
-        "warning",
-        f"are zero, while those of base are not ('{UP}')",
     ),
     "another family": (
         edit_tensors(start_anew("")),

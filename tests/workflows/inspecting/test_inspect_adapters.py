@@ -89,14 +89,8 @@ ADAPTERS: dict[str, tuple[Edit, str, str, str]] = {
         "error",
         "has shape [32, 16], and",
     ),
-    "other rank": (
-        edit_json("adapter_config.json", r=8),
-        "adapter-rank",
-        "error",
-        "its adapter says rank 8",
-    ),
     "pattern that is none": (
-        edit_json("adapter_config.json", rank_pattern={"[": 3}),
+        edit_json("adapter_config.json", alpha_pattern={"[": 3}),
         "adapter",
         "error",
         "is no regular expression",
