@@ -129,7 +129,7 @@ def test_the_table_fits_the_terminal(
     text = " ".join(result.stdout.split())
     for part in (
         "Models, against base",
-        "warning: its norms add another epsilon",
+        "warning: its configuration differs in what may matter: rms_norm_eps",
         "error: ",
         "cut short",
         "Plan: strategy map, 3 coefficients, 1 task",
