@@ -79,12 +79,16 @@ def as_searched(
     return measures if apart is None else apart.parts(measures, project.tasks)
 
 
-class PartEvaluator:
+class MergeEvaluator:
     """Evaluates merges, on the documents of the search or on the held-out ones.
+
+    A context for the models, which are opened at the first measurement, so that a
+    finished search can be fitted and selected from again without loading a model.
 
     Args:
         workers: The worker or workers that merge and measure.
-        records: The store of document scores, if they are kept.
+        samples: The folder of document scores, if they are kept.
+        definitions: The digests of the tasks.
         early: The store of measurements that finish before the search requests them.
         held_out: Whether to measure the held-out documents.
     """
@@ -92,14 +96,26 @@ class PartEvaluator:
     def __init__(
         self,
         workers: Workers,
-        records: AnswerStore | None,
+        samples: Path | None,
+        definitions: Mapping[str, str] = MappingProxyType({}),
         early: Waiting | None = None,
         *,
         held_out: bool = False,
     ):
-        self._workers, self._records, self._early = workers, records, early
-        self._held_out = held_out
+        self._workers, self._early, self._held_out = workers, early, held_out
+        self._records = None if samples is None else AnswerStore(samples, definitions)
         self._took: dict[Key, float] = {}  # seconds, of what is only on record yet
+
+    def __enter__(self) -> MergeEvaluator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._workers.close()
+
+    def held_out(self, samples: Path, definitions: Mapping[str, str]) -> MergeEvaluator:
+        """Return an evaluator of the same merges on the held-out documents."""
+        early = None if self._early is None else self._early.of(definitions)
+        return MergeEvaluator(self._workers, samples, definitions, early, held_out=True)
 
     def __call__(
         self,
@@ -167,37 +183,6 @@ class PartEvaluator:
     def _work(self, wanted: MeasurementRequest) -> Work:
         merge = tuple(wanted.coefficients.items())
         return Work(merge, wanted.task, wanted.documents, self._held_out)
-
-
-class MergeEvaluator(PartEvaluator):
-    """Evaluates merges on the documents of the search; a context for the models.
-
-    The models are opened at the first measurement, so that a finished search can be
-    fitted and selected from again without loading a model. ``samples`` is the folder of
-    document scores, if they are kept.
-    """
-
-    def __init__(
-        self,
-        workers: Workers,
-        samples: Path | None,
-        definitions: Mapping[str, str] = MappingProxyType({}),
-        early: Waiting | None = None,
-    ):
-        records = None if samples is None else AnswerStore(samples, definitions)
-        super().__init__(workers, records, early)
-
-    def __enter__(self) -> MergeEvaluator:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._workers.close()
-
-    def held_out(self, samples: Path, definitions: Mapping[str, str]) -> PartEvaluator:
-        """Return an evaluator of the same merges on the held-out documents."""
-        records = AnswerStore(samples, definitions)
-        early = None if self._early is None else self._early.of(definitions)
-        return PartEvaluator(self._workers, records, early, held_out=True)
 
 
 def open_merges(project: Project) -> AbstractContextManager[Merges]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -88,25 +88,15 @@ class Worker:
 
     def measure(self, work: Work) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task."""
-        measure = self._measures_of(work, self.at(work.coefficients))
-        with self._remerge_after_failure():
-            return measure() if work.documents is None else measure(work.documents)
-
-    @contextmanager
-    def _remerge_after_failure(self) -> Iterator[None]:
-        """Discard the merge if its measurement fails: code may have changed it."""
-        try:
-            yield
-        except BaseException:
-            self._coefficients = None
-            raise
-
-    def _measures_of(self, work: Work, measures: Mapping[str, Measure]) -> Measure:
-        measure = measures[work.task]
+        measure = self.at(work.coefficients)[work.task]
         if work.held_out:
             assert isinstance(measure, HoldoutSplit)
-            return measure.held_out
-        return measure
+            measure = measure.held_out
+        try:
+            return measure() if work.documents is None else measure(work.documents)
+        except BaseException:
+            self._coefficients = None  # code may have changed the merge
+            raise
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Merge, unless these coefficients are merged already."""

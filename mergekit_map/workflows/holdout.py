@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from mergekit_map.evaluation.evaluator import MergeEvaluator
 from mergekit_map.evaluation.project import Project
 from mergekit_map.results.front import (
     UNKNOWN,
@@ -38,7 +39,7 @@ from mergekit_map.results.samples import (
 from mergekit_map.results.selection import judged
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.nested import of_tasks
-from mergekit_map.search.study import Candidate, Evaluator, Progress, Study
+from mergekit_map.search.study import Candidate, Progress, Study
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import BASE, SOUP, Answers
 from mergekit_map.utils.files import digest
@@ -47,14 +48,6 @@ from mergekit_map.utils.files import digest
 Place: TypeAlias = tuple[Path, Mapping[str, float]]
 # What rivals of a search measured is no part of it.
 _RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
-
-
-class SplitEvaluator(Evaluator, Protocol):
-    """An evaluator that can also measure held-out documents."""
-
-    def held_out(self, samples: Path, definitions: Mapping[str, str]) -> Evaluator:
-        """Return the evaluator of the same merges on held-out documents."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +60,7 @@ class Confirming:
     project: Project
     run: RunFolder
     log: EvaluationLog
-    evaluate: SplitEvaluator
+    evaluate: MergeEvaluator
     report: Callable[[Progress], None]
 
     def front(self, front: Front) -> Front:

@@ -13,7 +13,7 @@ from typing import TextIO
 from transformers.utils import logging as logging_of_models
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.evaluation.evaluator import open_merges
+from mergekit_map.evaluation.evaluator import MergeEvaluator, open_merges
 from mergekit_map.evaluation.project import Project
 from mergekit_map.evaluation.worker import Worker, Workers
 from mergekit_map.merging.devices import best_device, choice_in_words
@@ -34,7 +34,6 @@ from mergekit_map.workers.worker_main import packed
 from mergekit_map.workflows.holdout import (
     Confirming,
     Records,
-    SplitEvaluator,
     with_differences,
 )
 
@@ -95,7 +94,7 @@ def measured_front(
     told: CallbackList,
     study: Study,
     log: EvaluationLog,
-    evaluate: SplitEvaluator,
+    evaluate: MergeEvaluator,
 ) -> tuple[StudyResult, Front]:
     """Measure all merges of a search, and return its result and front."""
     with one_thread():
