@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 import transformers
@@ -18,13 +18,12 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluation.finished_project import finished_project
-from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import (
     load_checkpoint,
     write_checkpoint,
     write_staged_checkpoint,
 )
-from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
+from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.utils.files import scratch_folder
@@ -102,12 +101,8 @@ class _Streamer(transformers.TextStreamer):
         self._emit(text)
 
 
-class ChatModels(Protocol):
-    """The merges of a search, one at a time."""
-
-    def at(self, coefficients: Mapping[str, float]) -> ChatModel:
-        """Merge at coefficients; the model of the previous merge becomes invalid."""
-        ...
+# Merges at coefficients; the model of the merge before becomes invalid.
+ChatModels: TypeAlias = Callable[[Mapping[str, float]], ChatModel]
 
 
 @contextmanager
@@ -121,48 +116,32 @@ def open_chat(
         MergeError: its models have changed since.
     """
     project = finished_project(run, options, trust_run=trust_run)
+    recipes = Recipes(project.space, project.options)
     if project.nests_checkpoints:
-        part, recipes, _ = finished_pairs(project, RunFolder(run))
-        yield _OnDisk(part, recipes)
-    elif project.spec.merge == "disk":
-        yield _OnDisk(project, Recipes(project.space, project.options))
-    else:
+        project, recipes, _ = finished_pairs(project, RunFolder(run))
+    elif project.spec.merge == "memory":
         place = project.spec.task_vectors
         with resident_merge(project.space, project.options, place) as merge:
-            yield _InMemory(merge)
 
+            def in_memory(coefficients: Mapping[str, float]) -> ChatModel:
+                merge.write(coefficients)
+                return _chat_model(merge.model, merge.tokenizer)
 
-@dataclass(frozen=True, eq=False)
-class _InMemory:
-    """Keeps one model and overwrites its weights."""
+            yield in_memory
+        return
 
-    merge: ResidentMerge
-
-    def at(self, coefficients: Mapping[str, float]) -> ChatModel:
-        """Write the weights."""
-        self.merge.write(coefficients)
-        return _chat_model(self.merge.model, self.merge.tokenizer)
-
-
-@dataclass(frozen=True, eq=False)
-class _OnDisk:
-    """Writes a checkpoint, and drops it when it is loaded."""
-
-    project: Project
-    recipes: Recipes
-
-    def at(self, coefficients: Mapping[str, float]) -> ChatModel:
-        """Merge into a temporary folder and load that."""
-        options = self.project.options
+    def on_disk(coefficients: Mapping[str, float]) -> ChatModel:
         with scratch_folder() as scratch:
             folder = scratch / "model"
-            if self.recipes.folder is not None:
-                text = self.recipes.text(coefficients, ())
-                write_staged_checkpoint(text, self.recipes.folder, folder, options)
+            if recipes.folder is not None:
+                text = recipes.text(coefficients, ())
+                write_staged_checkpoint(text, recipes.folder, folder, project.options)
             else:
-                config = stock_config(self.project.space, coefficients)
-                write_checkpoint(config, folder, options)
-            return _chat_model(*load_checkpoint(folder, options))
+                config = stock_config(project.space, coefficients)
+                write_checkpoint(config, folder, project.options)
+            return _chat_model(*load_checkpoint(folder, project.options))
+
+    yield on_disk
 
 
 def _chat_model(model: transformers.PreTrainedModel, tokenizer: Any) -> ChatModel:

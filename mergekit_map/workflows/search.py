@@ -23,7 +23,12 @@ from mergekit_map.results.run_folder import Manifest, RunFolder, SearchPlan
 from mergekit_map.results.selection import choose_measured
 from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.search.budget import forecast
-from mergekit_map.search.callbacks import Callback, CallbackList, with_callbacks
+from mergekit_map.search.callbacks import (
+    Callback,
+    CallbackList,
+    Started,
+    with_callbacks,
+)
 from mergekit_map.search.finish import fitted_surrogates, found_front
 from mergekit_map.search.import_csv import add_imported
 from mergekit_map.search.measure import matching, measure, reference_values
@@ -42,7 +47,6 @@ from mergekit_map.workflows.search_loop import (
     measured_front,
     project_for,
     reporting,
-    started,
     started_pool,
     workers_for,
 )
@@ -150,7 +154,16 @@ def _opened_run(
         write_atomically(folder.config, project.file.text)
         reuse_measurements(study, log, folder, told.notice, changed)
         add_imported(study, log, imported, told.notice)
-        told.start(started(project, study, run, log), study)
+        ahead = forecast(study, checkpoints=project.nests_checkpoints)
+        start = Started(
+            run=run,
+            config=project.file.content,
+            coefficients=study.bounds,
+            tasks=study.tasks,
+            total=ahead.measurements,
+            known=list(log),
+        )
+        told.start(start, study)
         log.listener = told.measured
         if few := warn_of_few(study, matching(study, log)):
             told.notice(few)

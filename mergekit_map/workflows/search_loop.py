@@ -21,8 +21,7 @@ from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog
 from mergekit_map.results.run_folder import Manifest, RunFolder, read_search_plan
 from mergekit_map.results.selection import choose_measured
-from mergekit_map.search.budget import forecast
-from mergekit_map.search.callbacks import CallbackList, Started
+from mergekit_map.search.callbacks import CallbackList
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Progress, Reporter, Study, StudyResult
@@ -112,19 +111,6 @@ def measured_before(run: RunFolder) -> Manifest | None:
     if run.plan.exists():
         return read_search_plan(run).manifest
     return run.read_manifest() if run.manifest.exists() else None
-
-
-def started(project: Project, study: Study, run: Path, log: EvaluationLog) -> Started:
-    """Return the start of a search for callbacks."""
-    ahead = forecast(study, checkpoints=project.nests_checkpoints)
-    return Started(
-        run=run,
-        config=project.file.content,
-        coefficients=study.bounds,
-        tasks=study.tasks,
-        total=ahead.measurements,
-        known=list(log),
-    )
 
 
 _logger = logging.getLogger(__name__)

@@ -162,7 +162,7 @@ def test_what_one_talks_with_is_the_merge_of_the_recipe(
     front = RunFolder(run).read_front()
     points = [front.points[0], front.points[-1]]
     with open_chat(run, MergeOptions(quiet=True), trust_run=True) as merges:
-        spoken = [tensors(merges.at(point.coefficients).model) for point in points]
+        spoken = [tensors(merges(point.coefficients).model) for point in points]
 
     for index, (point, found) in enumerate(zip(points, spoken, strict=True)):
         recipe = yaml.safe_load((run / (point.recipe or "")).read_text())

@@ -175,5 +175,5 @@ class _Outside:
             self.chat_models = self.models.enter_context(
                 open_chat(self.folder.path, options, trust_run=self.trust_run)
             )
-        model = self.chat_models.at(view.point.coefficients)
+        model = self.chat_models(view.point.coefficients)
         _talk(model, f"point {view.at}: {view.point.weights}")
