@@ -60,7 +60,7 @@ PLACES = {
         "mergekit_map.evaluation.evaluator:prepare_tasks",
     ],
     "measuring, the rest": ["mergekit_map.search.loop:measure"],
-    PLANNING: ["mergekit_map.workflows.search_loop:run_study"],
+    PLANNING: ["mergekit_map.workflows.search:run_study"],
     IMPORTS: ["_frozen_importlib:_find_and_load"],
 }
 Found = Mapping[str, Any]  # what a search took

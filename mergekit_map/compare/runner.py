@@ -62,7 +62,7 @@ from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Reporter, Study
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.utils.files import StrPath, write_json
-from mergekit_map.workflows.search_loop import reporting
+from mergekit_map.workflows.reporting import reporting
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,8 +42,8 @@ from mergekit_map.workflows.holdout import (
 )
 from mergekit_map.workflows.nested_checkpoints import finished_pairs
 from mergekit_map.workflows.recipes import present_recipe, write_recipes
+from mergekit_map.workflows.reporting import reporting
 from mergekit_map.workflows.results import front_line
-from mergekit_map.workflows.search_loop import reporting
 from mergekit_map.workflows.select import Selection, select_point
 from mergekit_map.workflows.unfinished import look_at
 

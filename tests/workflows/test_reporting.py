@@ -7,7 +7,7 @@ import logging
 import pytest
 import transformers
 
-from mergekit_map.workflows.search_loop import reporting
+from mergekit_map.workflows.reporting import reporting
 
 
 def test_a_notice_is_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> None:

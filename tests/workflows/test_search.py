@@ -45,7 +45,7 @@ def test_a_search_goes_on_on_its_device_where_another_is_there(
     write_plain(family, ["one"], remeasure=0)
     invoke("search", "config.yml", "run")
     log = Path("run/evaluations.jsonl").read_bytes()
-    for module in ("merging.devices", "workflows.search_loop", "workflows.inspect"):
+    for module in ("merging.devices", "workflows.search", "workflows.inspect"):
         monkeypatch.setattr(f"mergekit_map.{module}.best_device", lambda: "meta")
 
     again = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])

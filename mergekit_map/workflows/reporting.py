@@ -1,0 +1,74 @@
+"""Progress for callers in Python who bring no reporter."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from transformers.utils import logging as logging_of_models
+
+from mergekit_map.search.study import Progress, Reporter
+from mergekit_map.utils.text import redact
+
+_logger = logging.getLogger(__name__)
+_WIDTH = 78
+_SECONDS_BETWEEN = 0.2
+
+
+class ProgressLine:
+    """A progress line on standard error, in a notebook, too.
+
+    A file as standard error gets no line. Notices are warnings of ``logging``.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        # A notebook's is no terminal, and obeys a carriage return like one.
+        notebook = type(self._stream).__module__.startswith("ipykernel")
+        self._seen = notebook or self._stream.isatty()
+        self._started = time.monotonic()
+        self._last = -_SECONDS_BETWEEN
+
+    def progress(self, progress: Progress) -> None:
+        """Show which merge is being measured on which task."""
+        now = time.monotonic()
+        if now - self._last < _SECONDS_BETWEEN:
+            return
+        self._last, seconds = now, round(now - self._started)
+        clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        count = f"{progress.done}/{progress.total} {clock}"
+        self._write(f"{count} {progress.role}, {progress.task}")
+
+    def notice(self, text: str) -> None:
+        """Log a notice for the user."""
+        self.clear()
+        _logger.warning("%s", redact(text))
+
+    def clear(self) -> None:
+        """Remove the line."""
+        self._write("")
+
+    def _write(self, text: str) -> None:
+        if self._seen:
+            self._stream.write(f"\r{text[:_WIDTH]:<{_WIDTH}}\r")
+            self._stream.flush()
+
+
+@contextmanager
+def reporting(reporter: Reporter | None) -> Iterator[Reporter]:
+    """Yield the reporter, or a progress line; other progress bars are off."""
+    if reporter is not None:
+        yield reporter
+        return
+    line, bars = ProgressLine(), logging_of_models.is_progress_bar_enabled()
+    logging_of_models.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield line
+    finally:
+        line.clear()
+        if bars:
+            logging_of_models.enable_progress_bar()  # type: ignore[no-untyped-call]
