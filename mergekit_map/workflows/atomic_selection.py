@@ -20,31 +20,38 @@ from mergekit_map.results.front_table import front_table
 from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.utils.files import unwritable, write_atomically
 
-_PATIENCE = 60  # seconds, for somebody else who is choosing
+_PATIENCE = 60  # seconds, for another process
+
+
+@contextmanager
+def locked(lock: Path, folder: Path) -> Iterator[None]:
+    """Lock what a lock file is for, which is in a folder, for one process.
+
+    Raises:
+        ArtifactError: another process has it for long, or it cannot be written.
+    """
+    held = FileLock(lock)
+    try:
+        held.acquire(timeout=_PATIENCE)
+    except Timeout:
+        raise ArtifactError(
+            f"another command has been writing {folder} for {_PATIENCE} seconds; wait "
+            "for it, and try again"
+        ) from None
+    except OSError as error:
+        raise unwritable(folder, error) from None
+    try:
+        yield
+    finally:
+        held.release()
 
 
 @contextmanager
 def selection_lock(folder: RunFolder) -> Iterator[None]:
-    """Lock the choice for one process, and first repair an interrupted change.
-
-    Raises:
-        ArtifactError: somebody else has been at it for long, or it cannot be written.
-    """
-    lock = FileLock(folder.choosing_lock)
-    try:
-        lock.acquire(timeout=_PATIENCE)
-    except Timeout:
-        raise ArtifactError(
-            f"another command has been choosing a point of {folder.path} for "
-            f"{_PATIENCE} seconds; wait for it, and try again"
-        ) from None
-    except OSError as error:
-        raise unwritable(folder.path, error) from None
-    try:
+    """Lock the choice for one process, and first repair an interrupted change."""
+    with locked(folder.choosing_lock, folder.path):
         _mend(folder)
         yield
-    finally:
-        lock.release()
 
 
 def repaired_folder(run: Path) -> RunFolder:

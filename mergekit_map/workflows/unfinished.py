@@ -7,18 +7,11 @@ search never reads it, and removes it when it is finished.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from mergekit_map.errors import ArtifactError
 from mergekit_map.results.run_folder import RunFolder, open_run
-from mergekit_map.utils.files import StrPath, unwritable
-from mergekit_map.workflows.atomic_selection import repaired_folder
-
-_PATIENCE = 60  # seconds, for somebody else who is looking
+from mergekit_map.utils.files import StrPath
+from mergekit_map.workflows.atomic_selection import locked, repaired_folder
 
 
 def look_at(run: StrPath) -> Path:
@@ -40,7 +33,7 @@ def look_at(run: StrPath) -> Path:
     from mergekit_map.workflows.partial_front import write_partial_front
 
     open_run(run)
-    with _alone(folder):
+    with locked(folder.so_far_lock, folder.so_far.path):
         write_partial_front(folder)
     return folder.so_far.path
 
@@ -49,21 +42,6 @@ def remove_partial_front(folder: RunFolder) -> None:
     """Remove the partial front and the plan of a search that is finished."""
     folder.plan.unlink(missing_ok=True)
     if folder.so_far.path.exists():
-        with _alone(folder):
+        with locked(folder.so_far_lock, folder.so_far.path):
             shutil.rmtree(folder.so_far.path, ignore_errors=True)
     folder.so_far_lock.unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone(folder: RunFolder) -> Iterator[None]:
-    """Lock the partial front for one process."""
-    try:
-        with FileLock(folder.so_far_lock, timeout=_PATIENCE):
-            yield
-    except Timeout:
-        raise ArtifactError(
-            f"somebody else has been writing {folder.so_far.path} for {_PATIENCE} "
-            "seconds; try again"
-        ) from None
-    except PermissionError as error:
-        raise unwritable(folder.path, error) from None
