@@ -27,7 +27,7 @@ from mergekit_map.results.front import (
     recipe_name,
 )
 from mergekit_map.results.gains import Anchors
-from mergekit_map.results.log import Evaluation, Key, MergeKey, by_merge, merge_key
+from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key
 from mergekit_map.results.selection import chosen_as, wished
 from mergekit_map.results.surrogate_file import (
     SurrogateRecord,
@@ -124,14 +124,15 @@ class _End:
         study = self._study
         lower = wished(study.select, study.tasks, self._anchors).lower
         for _ in range(1 + more_choices(study)):
-            rows, selected = self._chosen_of(front)
+            rows, selected = chosen_of(study, self.surrogates, front, self._anchors)
             self._measure(rows[[selected]], always=True)
             # A merge just within its limits may be outside them once it is fitted.
             utilities = predict_utilities(study, self.surrogates, rows[[selected]])
             if (utilities >= lower).all():
                 break
         if len(study.tasks) == 1:
-            rows, selected = _best_measured(study, self.known), 0
+            X, Y = _measured(study, self.known)
+            rows, selected = X[[np.nanargmax(Y[:, 0])]], 0
             self._measure(rows, always=True)
         return rows, selected
 
@@ -147,32 +148,18 @@ class _End:
         worst, width = Y.min(axis=0), ranges(Y)
         return int(gains((Y - worst) / width, (there - worst) / width).argmax())
 
-    def _chosen_of(self, front: FloatArray) -> tuple[FloatArray, int]:
-        return chosen_of(self._study, self.surrogates, front, self._anchors)
-
     def _measure(self, points: FloatArray, *, always: bool = False) -> None:
         """Measure points, and fit again if any is new."""
         named = map(self._study.named, points)
         planned: list[Candidate] = [("front", merge) for merge in named]
         before = {e.key: e for e in self.known}
         measured = self._measure_all(planned, self.surrogates, always=always)
-        after = before | _usable(before, measured)
+        # A failure never replaces a value.
+        usable = [e for e in measured if not (e.failed and e.key in before)]
+        after = before | {e.key: e for e in usable}
         if any(before.get(key) is not e for key, e in after.items()):
             self.known = list(after.values())
             self.surrogates = fit_surrogates(self._study, self.known)
-
-
-def _usable(
-    before: Mapping[Key, Evaluation], measured: Iterable[Evaluation]
-) -> dict[Key, Evaluation]:
-    """Take the latest measurement of each; a failure never replaces a value."""
-    return {e.key: e for e in measured if not (e.failed and e.key in before)}
-
-
-def _best_measured(study: Study, known: Sequence[Evaluation]) -> FloatArray:
-    """Return the best measured merge for a single task; (1, d)."""
-    X, Y = _measured(study, known)
-    return np.asarray(X[[np.nanargmax(Y[:, 0])]])
 
 
 def _with_measured(
@@ -229,7 +216,11 @@ def found_front(
     seen = _latest(study, log)
     whole = {key: _on_all_documents(found) for key, found in seen.items()}
     points = _merges(study, result, result.front, seen)
-    anchors = _labelled(study, _merges(study, result, study.anchors.values(), seen))
+    unlabelled = _merges(study, result, study.anchors.values(), seen)
+    anchors = [
+        anchor.model_copy(update={"label": label})
+        for anchor, label in zip(unlabelled, study.anchors, strict=True)
+    ]
     corners = {merge_key(c): label for label, c in study.corners.items()}
     shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
     front = Front(
@@ -262,13 +253,6 @@ def found_front(
         verdicts=(),
     )
     return chosen_as(front, result.selected, study.select)
-
-
-def _labelled(study: Study, anchors: Sequence[Merge]) -> list[Merge]:
-    return [
-        anchor.model_copy(update={"label": label})
-        for anchor, label in zip(anchors, study.anchors, strict=True)
-    ]
 
 
 def anchors_on_disk(study: Study, log: Iterable[Evaluation]) -> tuple[Merge, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from mergekit_map.errors import DesignError
@@ -56,12 +57,13 @@ def run_study(
         seen = _visible_after(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
         paid = [*on_disk_evaluations(study, log), *seen]
+        surrogates = {}
         spent = bool(rounds) and not can_go_on(study, paid)
         if spent:
-            surrogates = {}
             break
-        refined = bool(rounds) and study.search.refines
-        surrogates = _fitted(study, known) if refined else {}
+        if rounds and study.search.refines:
+            with suppress(DesignError):  # too many failed
+                surrogates = fit_surrogates(study, known)
         planned = next_round(study, rounds, known, surrogates)
         if not planned:
             break
@@ -117,27 +119,17 @@ class _Measuring:
             self._before, self._most + self._front, _predict(study, surrogates, planned)
         )
         if ending and not always and missing_of(study, planned, log):
+            # Not what was measured of them before a search was stopped.
             others = [
-                e for e in _own_evaluations(study, log) if not _is_of_front(e, keys)
+                e
+                for e in _own_evaluations(study, log)
+                if e.role != "front" or e.key[0] not in keys
             ]
             if not can_remeasure(study, [*on_disk_evaluations(study, log), *others]):
                 return []
         measure(study, planned, self._evaluate, log, self._report, plan)
         self._before += len(planned)
         return [e for e in _own_evaluations(study, log) if e.key[0] in keys]
-
-
-def _is_of_front(e: Evaluation, keys: Container[MergeKey]) -> bool:
-    """Whether it measured these merges at the end of a search that was stopped."""
-    return e.role == "front" and e.key[0] in keys
-
-
-def _fitted(study: Study, known: Sequence[Evaluation]) -> Mapping[str, Surrogate]:
-    """Fit the measurements; None where too many failed."""
-    try:
-        return fit_surrogates(study, known)
-    except DesignError:
-        return {}
 
 
 def _predict(

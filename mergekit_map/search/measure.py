@@ -169,21 +169,14 @@ def _is_enough(study: Study, role: Role, e: Evaluation) -> bool:
     """Whether a measurement suffices for a candidate of a purpose."""
     if role == "checkpoint":
         return False
-    if not e.whole and (_asks_all(study, role, e.task) or not _is_as_asked(study, e)):
+    as_asked = e.n == study.documents.get(e.task)
+    if not e.whole and (_asks_all(study, role, e.task) or not as_asked):
         return False
     if role == "front":
         return e.role != "imported"
     # Only what is fitted has a use for derivatives.
-    return role in ASSESSING or not _lacks_gradient(study, e)
-
-
-def _is_as_asked(study: Study, evaluation: Evaluation) -> bool:
-    return evaluation.n == study.documents.get(evaluation.task)
-
-
-def _lacks_gradient(study: Study, evaluation: Evaluation) -> bool:
-    wanted = study.search.gradients and study.tasks[evaluation.task].differentiable
-    return wanted and evaluation.gradient is None
+    wanted = study.search.gradients and study.tasks[e.task].differentiable
+    return role in ASSESSING or not wanted or e.gradient is not None
 
 
 def _refuse_hopeless(task: str, evaluation: Evaluation, attempts: int) -> None:
@@ -220,7 +213,8 @@ def _evaluate(
         trace = redact(traceback.format_exc())
         LOG.debug("%s at %s failed: %s", task, dict(coefficients), trace)
         measured = Measurement(math.nan, None, 0)
-        error = _in_a_line(failure)
+        text = str(failure).strip() or type(failure).__name__
+        error = printable(text.splitlines()[0])[:_LONGEST]
     if measured.seconds is None:
         measured = replace(measured, seconds=time.perf_counter() - started)
     return Evaluation.of(
@@ -233,12 +227,6 @@ def _evaluate(
         error=error,
         engine=study.engines.get(task),
     )
-
-
-def _in_a_line(failure: Exception) -> str:
-    """Return an error as the log stores it: one line that any terminal may show."""
-    text = str(failure).strip() or type(failure).__name__
-    return printable(text.splitlines()[0])[:_LONGEST]
 
 
 def matching(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
