@@ -14,8 +14,7 @@ from pathlib import Path
 import tokenizers
 import torch
 import transformers
-
-from mergekit_map.demo.corpus import write_choice_task
+from choice_task import write_choice_task
 
 
 @dataclass(frozen=True)

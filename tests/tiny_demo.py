@@ -19,6 +19,5 @@ TINY = FamilySizes(
     code=FEW_STEPS,
     math=FEW_STEPS,
     tokenizer_documents=10,
-    questions=12,
     held_out_characters=4_000,
 )

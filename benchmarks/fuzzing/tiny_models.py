@@ -16,10 +16,9 @@ from typing import Any
 import torch
 import transformers
 from attack import Limits, command, held, refused
+from choice_task import write_choice_task
 from peft import LoraConfig, get_peft_model
 from tiny_tokenizer import make_tokenizer
-
-from mergekit_map.demo.corpus import write_choice_task
 
 TEXT = "one plus two return three hello world def " * 40
 

@@ -1,7 +1,7 @@
 """The demo's family: a base model and two fine-tunes for opposing tasks.
 
 It is trained once, from text that comes with Python, and kept in a cache folder with
-the texts and tasks for its evaluation. Its configuration is what the demo runs.
+the texts for its evaluation. Its configuration is what the demo runs.
 """
 
 from __future__ import annotations
@@ -26,15 +26,10 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
 from mergekit_map.demo.corpus import (
-    Corpus,
     CorpusSizes,
-    code_questions,
     interleaved_passages,
-    math_questions,
     read_corpus,
-    write_choice_task,
     write_documents,
-    write_questions,
 )
 from mergekit_map.demo.training import (
     ModelSizes,
@@ -52,6 +47,7 @@ from mergekit_map.utils.files import cache_home, partial_folder, sha256
 
 _RECIPE_VERSION = 1  # raise it when a change of code changes what is trained
 _SEED = 0
+_FINE_TUNES = ("code", "math")
 _BASE = Schedule(steps=650, learning_rate=8e-3, matrix_learning_rate=0.03)
 _CODE = Schedule(steps=430, learning_rate=2e-3, matrix_learning_rate=0.01)
 _MATH = Schedule(steps=220, learning_rate=2e-3, matrix_learning_rate=0.01)
@@ -68,7 +64,6 @@ class FamilySizes:
     math: Schedule = _MATH
     base_shares: tuple[float, float, float] = (0.68, 0.12, 0.2)  # english, code, math
     tokenizer_documents: int = 1_000  # of each domain
-    questions: int = 180  # of each choice task
     held_out_characters: int = 60_000  # of each text to measure on
 
     @property
@@ -92,36 +87,13 @@ def build_family(folder: Path, sizes: FamilySizes, progress: Progress) -> None:
             name: join_documents(tokenizer, part.train)
             for name, part in domains.items()
         }
-        frequencies = np.bincount(streams["code"], minlength=len(tokenizer))
-        _write_evaluation(folder, corpus, tokenizer, frequencies, sizes)
+        for name in _FINE_TUNES:
+            held_out = domains[name].held_out
+            passages = interleaved_passages(held_out, sizes.held_out_characters)
+            write_documents(folder / f"{name}.jsonl", passages)
         progress("text", 1.0)
         _train_models(folder, tokenizer, streams, sizes, progress)
     _write_manifest(folder, sizes, time.monotonic() - started)
-
-
-def _write_evaluation(
-    folder: Path,
-    corpus: Corpus,
-    tokenizer: PreTrainedTokenizerFast,
-    frequencies: TokenArray,
-    sizes: FamilySizes,
-) -> None:
-    nats = -np.log((frequencies + 1) / (frequencies + 1).sum())
-
-    def surprise(text: str) -> float:
-        return float(nats[tokenizer(text)["input_ids"]].sum())
-
-    code = code_questions(
-        _generator("code questions"), corpus.code.held_out, surprise, sizes.questions
-    )
-    math = math_questions(
-        _generator("math questions"), corpus.held_out_problems, sizes.questions
-    )
-    write_questions(folder / "code_choice.jsonl", code)
-    write_questions(folder / "math_choice.jsonl", math)
-    for name, domain in (("code", corpus.code), ("math", corpus.math)):
-        passages = interleaved_passages(domain.held_out, sizes.held_out_characters)
-        write_documents(folder / f"{name}.jsonl", passages)
 
 
 def _train_models(
@@ -178,15 +150,6 @@ def _write_manifest(folder: Path, sizes: FamilySizes, seconds: float) -> None:
     path.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-_MODELS = ("base", "code", "math")
-_CHOICE_TASKS = ("code_choice", "math_choice")
-_FILES = (
-    *("code.jsonl", "code_choice.jsonl", "code_choice.yaml"),
-    *("math.jsonl", "math_choice.jsonl", "math_choice.yaml"),
-    "manifest.json",
-)
-
-
 @dataclass(frozen=True)
 class Family:
     """A trained family; its paths are those of a folder with a manifest."""
@@ -201,15 +164,10 @@ class Family:
         """Locate the held-out text ``code`` or ``math``."""
         return self.folder / f"{name}.jsonl"
 
-    def choice_task(self, name: str) -> Path:
-        """Locate the lm-eval task ``code_choice`` or ``math_choice``."""
-        return self.folder / f"{name}.yaml"
 
-
-def family_folder(sizes: FamilySizes | None = None) -> Path:
-    """Return the folder of a family; another recipe has another folder."""
-    recipe = (sizes or FamilySizes()).recipe
-    return cache_home() / f"demo-family-{recipe}"
+def family_folder() -> Path:
+    """Return the folder of the demo's family; another recipe has another folder."""
+    return cache_home() / f"demo-family-{FamilySizes().recipe}"
 
 
 def train_family(
@@ -221,23 +179,17 @@ def train_family(
     once a second.
 
     Raises:
-        ArtifactError: ``folder`` holds something that is no family, or cannot be
-            written for lack of space, or Python came without the source of its library.
+        ArtifactError: ``folder`` cannot be written, or Python came without the source
+            of its library.
     """
     sizes = sizes or FamilySizes()
     folder = folder.expanduser().resolve()
     if not _is_complete(folder, sizes):
-        _refuse_foreign(folder)
         try:
             _build_beside(folder, sizes, progress)
         except (OSError, SafetensorError) as error:
             raise ArtifactError(f"{folder} cannot be written: {error}") from None
-    family = Family(folder)
-    # After the rename, and on every use: the tasks name their data by full path, and
-    # a cache may have been moved since.
-    for name in _CHOICE_TASKS:
-        write_choice_task(family.choice_task(name), folder / f"{name}.jsonl")
-    return family
+    return Family(folder)
 
 
 def _build_beside(folder: Path, sizes: FamilySizes, progress: Progress) -> None:
@@ -259,23 +211,6 @@ def _is_complete(folder: Path, sizes: FamilySizes) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(manifest, dict) and manifest.get("recipe") == sizes.recipe
-
-
-def _refuse_foreign(folder: Path) -> None:
-    """Refuse a folder that holds other files than those of a family."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise ArtifactError(
-            f"the demo needs a folder for its models, but {folder} is a file; "
-            "name another place"
-        )
-    foreign = sorted({path.name for path in folder.iterdir()} - {*_MODELS, *_FILES})
-    if foreign:
-        raise ArtifactError(
-            f"the demo would replace {folder} by its models, but the folder holds "
-            f"{foreign[0]!r}, which is not the demo's; name a new or empty folder"
-        )
 
 
 _TEMPLATE = """\
@@ -301,8 +236,8 @@ map:
 def demo_config(family: Family) -> str:
     """Return the configuration for a family, with absolute paths."""
     paths = {
-        **{name: family.model(name) for name in ("base", "code", "math")},
-        **{f"{name}_text": family.text(name) for name in ("code", "math")},
+        **{name: family.model(name) for name in ("base", *_FINE_TUNES)},
+        **{f"{name}_text": family.text(name) for name in _FINE_TUNES},
     }
     # JSON quotes whatever a path may hold, and YAML reads JSON.
     return _TEMPLATE.format(

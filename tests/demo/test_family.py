@@ -9,7 +9,6 @@ from tiny_demo import TINY
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mergekit_map.demo.family import Family, demo_config, train_family
-from mergekit_map.errors import ArtifactError
 
 
 class Stages:
@@ -30,13 +29,13 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Hash what a family holds, but for what names its place or its seconds."""
+    """Hash what a family holds, but for its seconds."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(
             path.read_bytes()
         ).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.suffix != ".yaml" and path.name != "manifest.json"
+        if path.is_file() and path.name != "manifest.json"
     }
 
 
@@ -103,31 +102,6 @@ def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt, match="stop"):
         train_family(tmp_path / "family", interrupt, TINY)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_with_anything_else_in_it_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work")
-
-    with pytest.raises(ArtifactError, match=r"'thesis.txt', which is not the demo's"):
-        train_family(tmp_path, Stages(), TINY)
-    assert (tmp_path / "thesis.txt").read_text() == "years of work"
-
-    with pytest.raises(ArtifactError, match=r"thesis.txt is a file"):
-        train_family(tmp_path / "thesis.txt", Stages(), TINY)
-
-
-def test_tasks_of_a_moved_family_name_their_new_place(
-    family: Family, tmp_path: Path
-) -> None:
-    moved = tmp_path / "moved"
-    family.folder.rename(moved)
-    try:
-        task = train_family(moved, Stages(), TINY).choice_task("code_choice")
-        data = yaml.safe_load(task.read_text())["dataset_kwargs"]["data_files"]
-        assert data == {"test": str(moved / "code_choice.jsonl")}
-    finally:
-        moved.rename(family.folder)
-        train_family(family.folder, Stages(), TINY)
 
 
 def test_the_configuration_names_files_that_exist(family: Family) -> None:
