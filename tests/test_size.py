@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 35_929, "tests": 31_267, "benchmarks": 10_238}
+MOST_LINES = {"mergekit_map": 35_687, "tests": 31_195, "benchmarks": 10_236}
 MOST_MODULES = 164
 
 
