@@ -233,24 +233,6 @@ def test_a_value_that_cannot_be_is_one_sentence(
     refused(REPORT, name)
 
 
-def test_a_torn_line_within_a_log_is_named(run: Path) -> None:
-    lines = (run / "evaluations.jsonl").read_text().splitlines()
-    lines[3] = lines[3][:30]
-    (run / "evaluations.jsonl").write_text("\n".join(lines) + "\n")
-
-    refused(REPORT, "evaluations.jsonl:4: not an evaluation")
-
-
-def test_a_number_that_is_none_is_named_with_its_line(run: Path) -> None:
-    lines = (run / "evaluations.jsonl").read_text().splitlines()
-    entry = json.loads(lines[3])
-    entry["coefficients"]["code-model"] = 1e999
-    lines[3] = json.dumps(entry)
-    (run / "evaluations.jsonl").write_text("\n".join(lines) + "\n")
-
-    refused(REPORT, "evaluations.jsonl:4: not an evaluation")
-
-
 # --- models of strangers --------------------------------------------------------------
 
 

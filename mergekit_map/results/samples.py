@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, TypeGuard
+from typing import Any, TypeGuard
 
-from pydantic import Field, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from mergekit_map.results.front import Reading
 from mergekit_map.results.log import Key, evaluation_key
-from mergekit_map.results.records import Frozen
+from mergekit_map.results.records import LARGEST
 from mergekit_map.types import Answers, Measurement, Metric
 from mergekit_map.utils.files import digest, json_line, write_atomically
 
@@ -71,23 +71,9 @@ def _path(folder: Path, coefficients: Mapping[str, float]) -> Path:
     return folder / f"{digest(coefficients)}.json"
 
 
-_Index = Annotated[int, Field(ge=0)]
-# Such that no square of a sum overflows.
-_Size = Annotated[float, Field(ge=-1e50, le=1e50)]
-_Weight = Annotated[float, Field(ge=1e-50, le=1e50)]
-
-
+_SCORES = TypeAdapter(Answers)
 _ROUNDING = 1e-9  # between sums of the same numbers
 _NAMED = 3  # items won, and items lost
-
-
-class _Answers(Frozen):
-    """The format of a file of scores."""
-
-    ids: tuple[_Index, ...]
-    values: tuple[_Size, ...]
-    weights: tuple[_Weight, ...]
-    exponential: bool = False
 
 
 class AnswerStore:
@@ -132,12 +118,15 @@ def mean_of(answers: Answers) -> float:
 def answers_of(content: Mapping[str, Any]) -> Answers | None:
     """Return the scores in a file; None where it holds none, or no possible ones."""
     try:
-        found = _Answers.model_validate_json(json.dumps(content.get("answers")))
+        found = _SCORES.validate_json(json.dumps(content.get("answers")), strict=True)
     except (ValidationError, ValueError):
         return None
-    rising = all(a < b for a, b in pairwise(found.ids))
+    rising = all(a < b for a, b in pairwise((-1, *found.ids)))
     paired = len(found.ids) == len(found.values) == len(found.weights)
-    return Answers(**dict(found)) if rising and paired else None
+    # Such that no square of a sum overflows.
+    sized = all(abs(value) <= LARGEST for value in found.values)
+    weighted = all(1 / LARGEST <= weight <= LARGEST for weight in found.weights)
+    return found if rising and paired and sized and weighted else None
 
 
 def are_of(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
