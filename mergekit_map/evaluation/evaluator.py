@@ -20,6 +20,7 @@ from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.memory import check_room
 from mergekit_map.merging.recipe import stock_config
+from mergekit_map.models.files import refuse_replaced
 from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.results.out_of_order_results import Waiting
 from mergekit_map.results.samples import AnswerStore, mean_of
@@ -45,6 +46,20 @@ class OnDisk:
             with stage("merging to disk"):
                 write_checkpoint(config, folder, self.project.options)
             return OneCheckpoint(self.project, folder).at(coefficients)
+
+
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """Merges of models that are compared with their fingerprints after each merge."""
+
+    merges: Merges
+    fingerprints: Mapping[str, str]
+
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Merge, and refuse it where a model was replaced meanwhile."""
+        measures = self.merges.at(coefficients)
+        refuse_replaced(self.fingerprints)
+        return measures
 
 
 @dataclass(eq=False)
@@ -185,7 +200,8 @@ class MergeEvaluator:
         return Work(merge, wanted.task, wanted.documents, self._held_out)
 
 
-def open_merges(project: Project) -> AbstractContextManager[Merges]:
+@contextmanager
+def open_merges(project: Project) -> Iterator[Merges]:
     """Open the merges in Hugging Face's model, vLLM, or both side by side."""
     here, in_vllm = by_engine(project)
     by_us = (
@@ -193,7 +209,9 @@ def open_merges(project: Project) -> AbstractContextManager[Merges]:
         if project.spec.merge == "disk"
         else merges_in_memory(here)
     )
-    return _join_engines(here, by_us, in_vllm, merges_in_vllm)
+    refuse_replaced(project.fingerprints)
+    with _join_engines(here, by_us, in_vllm, merges_in_vllm) as merges:
+        yield Watched(merges, project.fingerprints)
 
 
 def merges_of_checkpoint(

@@ -196,6 +196,13 @@ class Project:
         return merge_identity(self.space, self.options, self.names)
 
     @property
+    def fingerprints(self) -> dict[str, str]:
+        """The fingerprint of each model, by its reference."""
+        found: Any = self.identity["models"]
+        models = referenced_models(self.space.template)
+        return dict(zip(models, found.values(), strict=True))
+
+    @property
     def merge(self) -> str:
         """The fingerprint of the merges, as their search named it."""
         if self.known_as is not None and self.known_as[0] is self.space:

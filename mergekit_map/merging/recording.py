@@ -53,6 +53,7 @@ from mergekit_map.models.references import (
 )
 from mergekit_map.utils.files import (
     digest,
+    read_json_or_nothing,
     scratch_folder,
     sha256_of_file,
     whole_folder,
@@ -125,8 +126,20 @@ def _record_anew(folder: Path, space: MergeSpace, options: MergeOptions) -> None
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether there is a recording."""
-    return (folder / CONTENTS).is_file()
+    """Whether there is a recording, with all files as they were written."""
+    found = read_json_or_nothing(folder / CONTENTS).get("files")
+    return found is not None and found == _written_files(folder)
+
+
+def _written_files(folder: Path) -> dict[str, str | int]:
+    """Return what tells files apart: the digest of JSON, of large files the size."""
+    paths = (p for p in folder.rglob("*") if p.is_file() and p.name != CONTENTS)
+    return {
+        path.relative_to(folder).as_posix(): (
+            sha256_of_file(path) if path.suffix == ".json" else path.stat().st_size
+        )
+        for path in paths
+    }
 
 
 def open_recorded(folder: Path) -> Recorded:
@@ -184,6 +197,7 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
     contents = {
         "method": builtin_method(space.template["merge_method"]),
         "models": list(referenced_models(space.template)),
+        "files": _written_files(folder),
     }
     write_json(folder / CONTENTS, contents)
     sync(folder)

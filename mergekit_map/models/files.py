@@ -307,6 +307,20 @@ def fingerprint(reference: str) -> str:
     return sha256("".join(map(_fingerprint_folder, folders)))[:16]
 
 
+def refuse_replaced(fingerprints: Mapping[str, str]) -> None:
+    """Compare models with their fingerprints; only files that changed are read again.
+
+    Raises:
+        MergeError: a model is another one.
+    """
+    if replaced := [m for m, found in fingerprints.items() if fingerprint(m) != found]:
+        raise MergeError(
+            f"{' and '.join(replaced)} changed while merges of it were measured, so "
+            "that others would stand beside them under the same name; put back what "
+            "changed, or search again, which measures the new model apart"
+        )
+
+
 def former_fingerprint(reference: str) -> str:
     """Return a digest of the files that earlier versions fingerprinted."""
     kinds = {*_WEIGHTS, ".json", ".model"}

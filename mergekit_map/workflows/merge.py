@@ -19,6 +19,7 @@ from mergekit_map.hub.card import MergeRecord, write_card
 from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
 from mergekit_map.merging.devices import check_device
 from mergekit_map.merging.recipe import Recipes, stock_config
+from mergekit_map.models.files import refuse_replaced
 from mergekit_map.report.notebook import folded, front_html
 from mergekit_map.report.plots import front_figure
 from mergekit_map.results.front import Front, Merge
@@ -121,6 +122,7 @@ def _merge(
     if project.nests_checkpoints:
         part, recipes, place = finished_pairs(project, place)
     recipe = present_recipe(recipes, selection, RunFolder(run))
+    refuse_replaced(project.fingerprints)
     with whole_folder(out) as folder:
         with stage(f"writing {out}"):
             if recipes.folder is not None:
@@ -131,6 +133,7 @@ def _merge(
             else:
                 config = stock_config(part.space, selection.point.coefficients)
                 write_checkpoint(config, folder, project.options)
+        refuse_replaced(project.fingerprints)
         (folder / "mergekit_config.yml").write_text(recipe, encoding="utf-8")
         point = selection.point
         searched, written = _measure_checkpoint(part, folder, place, point, events)

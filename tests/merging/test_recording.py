@@ -110,10 +110,16 @@ def test_the_seed_is_part_of_what_draws_alone(family: dict[str, Path]) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_what_is_not_whole_is_not_opened_but_recorded_anew(space: MergeSpace) -> None:
+@pytest.mark.parametrize(
+    "file", ["replays*", "index.json", "model/tokenizer.json", "contents.json"]
+)
+def test_what_is_not_whole_is_not_opened_but_recorded_anew(
+    space: MergeSpace, file: str
+) -> None:
     folder = record(space, OPTIONS)
     wanted = merged(open_recorded(folder))
-    (folder / "contents.json").unlink()
+    path = next(folder.glob(file))
+    path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(MergeError, match="holds no recorded merge"):
         open_recorded(folder)
 
