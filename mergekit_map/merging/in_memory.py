@@ -50,15 +50,23 @@ class ResidentMerge:
     place: Place = "device"  # where tensors of replays are
     mapped: Recorded | None = None  # what is in use as long as this is
 
+    def __post_init__(self) -> None:
+        targets = self.model.state_dict()
+        self._layouts = {
+            name: _layout(targets[name]) for name in self.replays if name in targets
+        }
+
     @torch.no_grad()
     def write(self, coefficients: Mapping[str, float]) -> None:
         """Write the merge with these coefficients into the model, bit for bit.
 
         Raises:
-            MergeError: tensors of the model are not in memory.
+            MergeError: tensors of the model are not in memory, or are not those of the
+                merge.
         """
         # Read the tensors anew each time: whoever evaluates may tie or wrap them.
         targets = self.model.state_dict(keep_vars=True)
+        _refuse_changed(targets, self._layouts)
         _refuse_offloaded({name: targets[name] for name in self.replays})
         side_by_side: list[Callable[[], None]] = []
         for name, replay in self.replays.items():
@@ -70,6 +78,32 @@ class ResidentMerge:
                 side_by_side.append(partial(write, weights, targets[name]))
         _run_side_by_side(side_by_side)
         self.coefficients = dict(coefficients)
+
+
+def _layout(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
+    return tensor.dtype, tensor.shape
+
+
+def _refuse_changed(
+    targets: Mapping[str, Tensor], layouts: Mapping[str, tuple[torch.dtype, torch.Size]]
+) -> None:
+    """Refuse a model whose layout differs from that of its checkpoint.
+
+    Writing would convert the merges, and the evaluated model would differ from the
+    recipe's.
+    """
+    changed = [
+        name
+        for name, layout in layouts.items()
+        if name not in targets or _layout(targets[name]) != layout
+    ]
+    if changed:
+        raise MergeError(
+            f"{len(changed)} tensors of the model, {changed[0]} among them, were "
+            "removed or changed in dtype or shape since it was loaded, by a python "
+            "task for example: change a copy there (copy.deepcopy(model)), then start "
+            "again"
+        )
 
 
 def _refuse_offloaded(targets: Mapping[str, torch.Tensor]) -> None:

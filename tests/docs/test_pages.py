@@ -43,7 +43,7 @@ def schema() -> dict[str, Any]:
     """Run the command that the pages say prints it."""
     result = click.testing.CliRunner().invoke(main, ["schema"])
     assert result.exit_code == 0, result.output
-    content: dict[str, Any] = json.loads(result.output)
+    content: dict[str, Any] = json.loads(result.stdout)
     return content
 
 

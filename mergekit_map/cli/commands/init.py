@@ -1,4 +1,4 @@
-"""``mergekit-map init``, ``schema`` and ``cache``: import nothing heavy."""
+"""``mergekit-map init``, ``schema`` and ``cache``: only ``schema`` imports mergekit."""
 
 from __future__ import annotations
 
