@@ -44,6 +44,7 @@ from mergekit_map.hub.sanitize import (
 )
 from mergekit_map.results.recipe_rendering import DAMAGES, documents
 from mergekit_map.results.run_folder import RunFolder, open_run
+from mergekit_map.utils.files import read_whole
 
 # Files that loaders read: left by another checkpoint they would be taken for the new.
 _LOADED = (
@@ -67,6 +68,7 @@ _ADVICE = {
     "a token that may write to it",
     404: "there is no such repository; check the name, and that your login may see it",
 }
+_LARGEST_RECIPE = 1 << 24  # bytes; of hundreds of models it has some thousand
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ def upload(api: HfApi, plan: Plan, message: str) -> str | None:
 
 def _documents(path: Path) -> Configs:
     try:
-        found = documents(path.read_text(encoding="utf-8"))
+        found = documents(read_whole(path, _LARGEST_RECIPE).decode("utf-8"))
         models_of(found)
     except (OSError, *DAMAGES) as error:
         raise _unreadable(path, error) from None
