@@ -352,6 +352,7 @@ MODELS: dict[str, tuple[Damage, str]] = {
         "models[0].model",
     ),
     "sizes": (settings(hidden_size=10**9), "hidden_size is 1000000000 here"),
+    "layers": (settings(num_hidden_layers=10**400), "num_hidden_layers is 1000"),
     "no heads": (settings(num_attention_heads=0), "transformers cannot"),
     "no number": (settings(hidden_size="wide"), "transformers cannot use"),
     "digits": (settings(num_key_value_heads=10**400), "models[0].model"),

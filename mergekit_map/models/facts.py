@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from mergekit.architecture import WeightInfo, arch_info_for_config
@@ -20,6 +21,8 @@ from mergekit_map.models.tokenizers import Tokenizer, read_tokenizer
 
 T = TypeVar("T")
 
+_LAYERS = re.compile(r"num_\w*(layers|blocks|experts)|n_layers?|n_\w*experts")
+_MOST_LAYERS = 10_000  # where the tensors cannot be read
 # Tensors of numbers that are counted, not learned.
 _COUNTS = re.compile(r"(position_ids|num_batches_tracked|relative_position_index)$")
 
@@ -95,7 +98,7 @@ def read_facts(
             return None
 
     headers = attempt("weights", files.headers)
-    config = attempt("configuration", lambda: _read_config(files, options))
+    config = attempt("configuration", lambda: _read_config(files, options, headers))
     tokenizer = attempt("tokenizer", lambda: read_tokenizer(files.folder))
     if config is None:
         return None, findings
@@ -106,8 +109,11 @@ def read_facts(
     return facts, findings
 
 
-def _read_config(files: ModelFiles, options: MergeOptions) -> PretrainedConfig:
+def _read_config(
+    files: ModelFiles, options: MergeOptions, headers: Mapping[str, TensorHeader] | None
+) -> PretrainedConfig:
     path = files.folder / "config.json"
+    _refuse_layers(files.config, len(headers or ()) or _MOST_LAYERS, path)
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(
             files.folder, trust_remote_code=options.trust_remote_code
@@ -125,6 +131,17 @@ def _read_config(files: ModelFiles, options: MergeOptions) -> PretrainedConfig:
             raise MergeError(
                 f"{path} must name one architecture, got {named!r:.100}; add for "
                 "example 'architectures: [LlamaForCausalLM]'"
+            )
+
+
+def _refuse_layers(config: Settings, most: int, path: Path) -> None:
+    """Refuse more layers or experts than tensors, before anything is made of each."""
+    for key, count in _flat(config):
+        known = _LAYERS.fullmatch(key.rpartition(".")[2])
+        if known and isinstance(count, int | float) and not count <= most:
+            raise MergeError(
+                f"{path} cannot be that of a model: {key} is {count!r:.20}, and there "
+                f"are {most} tensors at most; download the model again"
             )
 
 
