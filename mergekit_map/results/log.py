@@ -24,6 +24,7 @@ from pydantic import (
     PlainSerializer,
     TypeAdapter,
     ValidationError,
+    model_validator,
 )
 from pydantic.dataclasses import dataclass
 
@@ -149,6 +150,17 @@ class Evaluation:
     engine: Line | None = None
     """Engine that generated the answers: `vllm`; left out for transformers' `generate`
     and for tasks without generated answers."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drawn_merge_by_merge(cls, line: Any) -> Any:
+        """Refuse the lines of documents that 'documents: auto' drew."""
+        if isinstance(line, dict) and line.get("of") is not None:
+            raise ValueError(
+                "'documents' drew other documents for each merge when this was "
+                "measured, which is no longer there"
+            )
+        return line
 
     @classmethod
     def of(cls, measured: Measurement, **about: Any) -> Evaluation:
@@ -290,7 +302,10 @@ class EvaluationLog:
         Raises:
             ArtifactError: it cannot be written.
         """
-        append_line(self.path, evaluation)
+        # Somebody may remove it meanwhile: then what was measured is written again.
+        lost = [] if self.path.exists() else self._evaluations
+        for one in (*lost, evaluation):
+            append_line(self.path, one)
         self._evaluations.append(evaluation)
         if self.listener is not None:
             self.listener(evaluation)

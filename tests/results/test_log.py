@@ -176,3 +176,13 @@ def test_a_line_that_a_kill_cut_short_is_dropped(tmp_path: Path) -> None:
     path.write_bytes(whole + whole[:40])
     assert opened(tmp_path).of("m", TASKS).take(MERGE, "one") == MEASURED
     assert path.read_bytes() == whole
+
+
+def test_a_log_that_was_removed_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "evaluations.jsonl"
+    with open_log(path) as log:
+        log.append(evaluation(0.1))
+        path.unlink()
+        log.append(evaluation(0.2))
+
+    assert list(read_log(path)) == [evaluation(0.1), evaluation(0.2)]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from parted import METRICS, SIZE, Models, lines_of, scores, search, study_of
 
-from mergekit_map.errors import EvaluationError
+from mergekit_map.errors import ArtifactError, EvaluationError
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog, merge_key
 from mergekit_map.search.loop import _last_requested
@@ -285,3 +285,37 @@ def test_a_merge_that_the_front_measured_ends_what_rounds_ask_of_it() -> None:
     assert _last_requested(lines, asked) == 1
     # A merge that the front measured first is one that a later round need not.
     assert _last_requested(lines[1:], asked) == 1
+
+
+OLD = {"of": 96, "documents": list(range(12)), "stderr_of_all": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (OLD, r"jsonl:1: .*'documents' drew other documents for each merge"),
+        ({"sampling": -1.0}, r"jsonl:1: .*sampling"),
+        ({"sampling": "0.1"}, r"jsonl:1: .*sampling"),
+    ],
+)
+def test_lines_of_the_documents_that_left_or_that_nobody_wrote_are_refused(
+    change: dict[str, Any], match: str, tmp_path: Path
+) -> None:
+    line = Evaluation(
+        coefficients={"x": 0.5},
+        task="loss",
+        role="design",
+        value=1.0,
+        stderr=0.1,
+        n=12,
+        seconds=1.0,
+        merge="m",
+        definition="d",
+        sampling=0.05,
+    )
+    content = json.loads(json.dumps(vars(line) | change))
+    (tmp_path / "evaluations.jsonl").write_text(json.dumps(content) + "\n")
+
+    with pytest.raises(ArtifactError, match=match) as caught:
+        lines_of(tmp_path)
+    assert "\n" not in str(caught.value)
