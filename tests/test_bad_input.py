@@ -311,6 +311,14 @@ CASES: dict[str, tuple[Change, str]] = {
         put("models", 0, "model", "./nowhere"),
         r"models\[0\]\.model: there is no folder './nowhere'",
     ),
+    "model of endless letters": (
+        put("models", 0, "model", "x" * 5000),
+        r"models\[0\]\.model: a path of at most 4096 letters was expected",
+    ),
+    "tokenizer of nobody": (
+        put("tokenizer", {"source": "./nowhere"}),
+        r"tokenizer: there is no folder './nowhere'",
+    ),
     "model of the Hub, offline": (
         put("models", 0, "model", "nobody/nothing"),
         r"there is no folder 'nobody/nothing', and the Hub",

@@ -52,7 +52,7 @@ from mergekit_map.models.model_paths import (
     written_names,
     written_parts,
 )
-from mergekit_map.models.preflight import check_models
+from mergekit_map.models.preflight import check_models, check_tokenizer_sources
 from mergekit_map.models.references import (
     Reference,
     absolute_references,
@@ -130,6 +130,7 @@ def read_draft(
         moved = written_parts(merge, written)
         merge, said = with_adapter_bases(merge, directory)
         names = written_names(merge, moved)
+        problems += check_tokenizer_sources(merge)
     spec, specs, more = parse_map_block(file)
     backend, engine = (spec.backend, spec.engine) if spec else (None, None)
     if not trust_run:

@@ -41,9 +41,9 @@ def best_device() -> str:
 
 
 def is_there(device: str) -> bool:
-    """Return whether torch can use a device on this machine."""
+    """Return whether torch can compute on a device of this machine."""
     try:
-        torch.empty(1, device=device)
+        torch.zeros(1, device=device).item()  # ``meta`` has shapes and no values
     except (RuntimeError, AssertionError):  # the latter where it was built without
         return False
     return True

@@ -34,6 +34,7 @@ from mergekit_map.types import DTYPES
 
 # Shares of the entries of a task vector, which mergekit asserts when it merges.
 _SHARES = {"density", "gamma", "select_topk"}
+_LONGEST = 4096  # letters of a path, as Linux has it
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,8 @@ def _wrong_model(model: Any) -> str | None:
     if not isinstance(model, str) or not model.strip():
         text = "a model is written as text (path, path@revision or path+lora), got "
         return f"{text}{shown(model)}"
+    if len(model) > _LONGEST:
+        return f"a path of at most {_LONGEST} letters was expected, got {shown(model)}"
     if model.count("+") > 1 or any(p.count("@") > 1 for p in model.split("+")):
         return (
             f"mergekit reads '+' as base+lora and '@' as a revision, so {shown(model)} "

@@ -6,7 +6,7 @@ shows warnings and figures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,7 +30,13 @@ from mergekit_map.models.compatibility import (
 from mergekit_map.models.config_checks import Finding
 from mergekit_map.models.facts import ModelFacts, read_facts
 from mergekit_map.models.files import find_model, weights_fingerprint
-from mergekit_map.models.references import Reference, referenced_models, walk_entries
+from mergekit_map.models.references import (
+    NO_MODELS,
+    Reference,
+    referenced_models,
+    references_in,
+    walk_entries,
+)
 from mergekit_map.models.task_vectors import (
     Figures,
     StoredWeights,
@@ -95,6 +101,18 @@ def check_models(
         if finding.severity == "error"
     ]
     return problems, _warn_of_ratios(family)
+
+
+def check_tokenizer_sources(merge: MergeConfig) -> Iterator[Problem]:
+    """Yield the models that only the tokenizer names and that cannot be found."""
+    key = "tokenizer" if "tokenizer" in merge else "tokenizer_source"
+    known = referenced_models(merge).keys() | NO_MODELS
+    for reference in dict.fromkeys(references_in(merge)):
+        if reference not in known:
+            try:
+                find_model(reference, weights=False)
+            except MergeError as error:
+                yield Problem((key,), str(error))
 
 
 def _warn_of_ratios(family: Family) -> list[str]:

@@ -331,7 +331,8 @@ def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLo
     except OSError as error:
         raise unwritable(lock_file, error) from None
     try:
+        evaluations = list(read_log(path))  # refused before anything of it is changed
         drop_torn_line(path)
-        yield EvaluationLog(path, list(read_log(path)))
+        yield EvaluationLog(path, evaluations)
     finally:
         lock.release()

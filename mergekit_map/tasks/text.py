@@ -114,7 +114,9 @@ def _problem(record: Mapping[str, Any], field: str) -> str | None:
     if field not in record:
         return f"there is no field {field!r}; {nearest(field, record)}"
     if isinstance(record[field], str):
-        return None
+        if record[field].encode(errors="replace").decode() == record[field]:
+            return None
+        return f"field {field!r} has half of a character (a lone surrogate); remove it"
     return (
         f"field {field!r} must be a string, got {type(record[field]).__name__}; name a "
         "field that holds text with 'field:'"

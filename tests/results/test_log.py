@@ -99,14 +99,16 @@ def test_a_line_cut_short_by_a_kill_is_dropped(tmp_path: Path, cut: int) -> None
     assert [e.coefficients["a"] for e in read_log(path)] == [0.1, 0.3]
 
 
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+def test_a_damaged_line_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
     path = tmp_path / "evaluations.jsonl"
-    with open_log(path) as log:
-        log.append(evaluation(0.1))
-    path.write_text("{}\n" + path.read_text())
+    path.write_text('{}\n{"torn')
 
-    with pytest.raises(ArtifactError, match=r"jsonl:1: not an evaluation.*remove this"):
-        list(read_log(path))
+    with (
+        pytest.raises(ArtifactError, match=r"jsonl:1: not an evaluation.*remove this"),
+        open_log(path),
+    ):
+        pass
+    assert path.read_text() == '{}\n{"torn'
 
 
 def test_a_log_of_another_version_is_refused(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def test_the_only_field_that_is_text_need_not_be_named(folder: Path) -> None:
         ),
         ("a.jsonl", b'{"n": 1}\n{"q": "b"}', {}, "no field holds .* there are: n, q"),
         ("a.jsonl", b'{"text": 3}', {}, "'text' must be a string, got int"),
+        ("a.jsonl", b'{"text": "\\ud800"}', {}, "'text' has half of a character"),
     ],
 )
 def test_says_what_is_wrong_with_a_file(
