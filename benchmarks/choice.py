@@ -36,7 +36,7 @@ from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.optimize.selection import spread
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.gains import anchor_values, measured_anchors
+from mergekit_map.results.gains import Anchors, anchor_values, measured_anchors
 from mergekit_map.results.log import Evaluation, by_merge
 from mergekit_map.results.multiple_testing import PairedMerges
 from mergekit_map.results.selection import MERGE, advice, choose, choose_measured
@@ -206,9 +206,10 @@ def simulate(seed: int) -> Iterator[dict[str, Any]]:
     """Judge the former choice, by predictions, and the present one on a front."""
     simulation = Simulation(seed, kind := KINDS[seed % len(KINDS)])
     front = simulation.front()
-    spec = SelectSpec(not_worse_than=BASE, margin=0)
+    spec = SelectSpec(not_worse_than=BASE)
     Y = front.utilities(front.points, "predicted")
-    index = choose(spec, front.metrics, Y, anchor_values(front))
+    exact = Anchors(anchor_values(front).values)  # nothing allowed for noise
+    index = choose(spec, front.metrics, Y, exact)
     former = front.model_copy(update={"selected": index})
     front = choose_measured(front)
     for rule, one in zip(RULES, (former, front), strict=True):

@@ -311,6 +311,14 @@ CASES: dict[str, tuple[Change, str]] = {
         put("models", 0, "model", "./nowhere"),
         r"models\[0\]\.model: there is no folder './nowhere'",
     ),
+    "margin that left": (
+        put("map", "select", {"not_worse_than": "base", "margin": 1}),
+        r"map\.select\.margin: 'margin' left",
+    ),
+    "a density that is a switch": (
+        put("models", 0, "parameters", {"density": True}),
+        r"parameters\.density: a number was expected, got true",
+    ),
     "model of endless letters": (
         put("models", 0, "model", "x" * 5000),
         r"models\[0\]\.model: a path of at most 4096 letters was expected",

@@ -72,7 +72,6 @@ SELECT: dict[str, list[Any]] = {
         *({"text": True}, {"text": []}, {"text": "95 percent"}),
     ],
     "not_worse_than": [3, True, [], {}, "", "nobody", ["base", 3], ["nobody"], "\0"],
-    "margin": [*NO_NUMBERS, 1.0],  # the last without something to be over
     "index": [*NO_COUNTS, 10**9],
 }
 TASK: dict[str, dict[str, list[Any]]] = {

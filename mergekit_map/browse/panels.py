@@ -82,16 +82,15 @@ def weights_text(point: Merge) -> Text:
 def gains_text(view: View) -> RenderableType:
     """Return the table of gains of the current point."""
     parts: list[RenderableType] = []
-    tasks, found = list(view.front.tasks), gains(view.here)
+    found, number = gains(view.here), 0
     for task, name, *texts in gain_table(view.here, found).rows:
         if task:
-            better = view.front.tasks[task].metric.better
-            heading = f"{tasks.index(task) + 1} {task} ({better} is better)"
+            number += 1
             grid = Table.grid(padding=(0, 1))
-            parts += [Text(heading, "bold"), grid]
+            parts += [Text(f"{number} {task}", "bold"), grid]
         colour = next((_COLOURS[text] for text in texts if text in _COLOURS), "")
         cells = [Text(text, overflow="fold") for text in texts]
-        for cell in cells[1:3]:
+        for cell in cells[2:]:
             cell.stylize(colour)
         label = f"point {view.at}" if task else name
         grid.add_row(Text(label, overflow="fold"), *cells)

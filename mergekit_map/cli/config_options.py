@@ -92,7 +92,7 @@ def new_config_text(
 
     tasks = template.new_tasks(given["text"], given["task"])
     base = given["base"] or template.base_of_adapters(given["model"])
-    method = given["method"] or _METHOD
+    method = _METHOD if given["method"] is None else given["method"]
     if base is None and method == _METHOD:
         raise click.UsageError(
             "Missing option '--base': the model that the others were fine-tuned from."

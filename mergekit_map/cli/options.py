@@ -174,7 +174,6 @@ SELECTION_OPTIONS = key_options(
         "metavar": "base|soup|NAME,...",
         "type": lambda text: [name.strip() for name in text.split(",")],
     },
-    margin={"metavar": "N", "type": float},
     index={"type": click.IntRange(min=0)},
 )
 SELECTION_OPTIONS["limits"] = click.option(

@@ -93,37 +93,26 @@ def _gain_lines(gains: GainTable, width: int) -> Iterator[Text]:
 
     Names and verdicts are folded where there is little room, numbers never.
     """
-    _, model, value, gain, _, kept = gains.headings
-    compared = [row for row in gains.rows if row[3]]
-    values = max(len(cell) for cell in (value, *(row[2] for row in compared)))
-    amounts = max(len(cell) for cell in (gain, *(row[3] for row in compared)))
-    verdicts = max((len(row[4]) for row in compared), default=0)
-    names = max(len(row[1]) for row in gains.rows)
-    room = width - 2 - len(kept) - values - amounts - 4 * len(_GAP)
+    # The heading of the amounts may reach over the verdicts.
+    headings = (*gains.headings[:4], "", "")
+    _, *columns = zip(headings, *gains.rows, strict=True)
+    names, values, shares, amounts, verdicts = (max(map(len, c)) for c in columns)
+    room = width - values - shares - amounts - 2 - 4 * len(_GAP)
     if names + verdicts > room:
         verdicts = min(verdicts, _VERDICT)
     names = max(_NAME, min(names, room - verdicts))
-    place = 2 + names + values + amounts + 3 * len(_GAP)  # where verdicts begin
-    readings = 2 + names + max(len(row[2]) for row in gains.rows) + len(_GAP)
-    end = max(place + verdicts, min(readings, width - len(kept))) + len(_GAP)
-    end = min(width, end + len(kept))
-    heads = f"  {model:<{names}}{_GAP}{value:>{values}}{_GAP}{gain:>{amounts}}"
-    yield Text(f"{heads:<{end - len(kept)}}{kept}", style="dim")
-    for task, name, reading, amount, verdict, share in gains.rows:
-        if task:
+    for task, name, value, share, amount, verdict in (gains.headings, *gains.rows):
+        is_head, style = task == gains.headings[0], _STYLES.get(verdict, "")
+        if task and not is_head:
             yield Text(task, style="bold")
-        number, space, unit = reading.partition(" ")
-        if number[-1:].isdigit():
-            reading = f"{number:>{values}}{space}{unit}"
         first, *more = folded(name, names)
         word, *words = wrap(verdict, verdicts or 1) or [""]
-        line = f"  {first:<{names}}{_GAP}{reading:<{values}}{_GAP}{amount:>{amounts}}"
-        line = f"{line.rstrip():<{place}}"
-        text = Text(f"{line}{word}", style=_STYLES.get(verdict, ""))
-        text.append(f"{share:>{max(0, end - len(text.plain))}}")
-        yield text
+        cells = (f"{value:>{values}}", f"{share:>{shares}}", f"{amount:>{amounts}}")
+        line = _GAP.join((f"  {first:<{names}}", *cells, word)).rstrip()
+        yield Text(line, style="dim" if is_head else style)
+        place = 2 + names + values + shares + amounts + 4 * len(_GAP)
         for one, other in zip_longest(more, words, fillvalue=""):
-            yield Text(f"{f'  {one}':<{place}}{other}", style=_STYLES.get(verdict, ""))
+            yield Text(f"{f'  {one}':<{place}}{other}".rstrip(), style=style)
 
 
 def new_table(

@@ -34,7 +34,6 @@ from mergekit_map.config.tasks import (
     TaskSpec,
     rising,
 )
-from mergekit_map.types import SIGNIFICANT
 
 Bounds = tuple[Float, Float]
 _FARTHEST = 1000  # of weights: task vectors are long before noise
@@ -170,7 +169,7 @@ class SearchSpec(Strict):
         return self
 
 
-_LIMITS = ("require", "not_worse_than", "margin")
+_LIMITS = ("require", "not_worse_than")
 
 
 _LARGEST_WEIGHT = 1e9  # only ratios count, and sums of more are not finite
@@ -192,9 +191,6 @@ class SelectSpec(Strict):
     not_worse_than: Named | Annotated[list[Named], Field(min_length=1)] | None = None
     """No task may be significantly worse than with `base`, `soup`, a parent by its
     name, or a list of these."""
-    margin: Float | None = None
-    """Replaces the significance test: at least so many standard errors better;
-    negative: at most so many worse."""
     index: Annotated[Int, Field(ge=0, le=10_000)] | None = None
     """Number of the point in front.csv."""
 
@@ -203,23 +199,12 @@ class SelectSpec(Strict):
         off = {name for name, value in self if value is None or value is False}
         given = self.model_fields_set - off
         for way, others in {
-            "index": (
-                "prefer",
-                "scalarization",
-                "knee",
-                "require",
-                "not_worse_than",
-                "margin",
-            ),
+            "index": ("prefer", "scalarization", "knee", *_LIMITS),
             "knee": ("prefer", "scalarization"),
         }.items():
             for other in others:
                 if {way, other} <= given:
                     raise ValueError(f"give {other!r} or {way!r}, not both")
-        if self.margin and self.not_worse_than is None:
-            raise ValueError("a margin is over something; add 'not_worse_than'")
-        if not math.isfinite(self.margin or 0.0):
-            raise ValueError(f"a margin is a finite number, got {self.margin}")
         weights = list((self.prefer or {"": 1.0}).values())
         if any(not 0 <= w <= _LARGEST_WEIGHT for w in weights) or not any(weights):
             raise ValueError(
@@ -233,11 +218,6 @@ class SelectSpec(Strict):
         """Return the references that a choice must not be worse than."""
         names = self.not_worse_than or ()
         return (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
-
-    @property
-    def least(self) -> float:
-        """Return the standard errors by which a choice must be better at least."""
-        return -SIGNIFICANT if self.margin is None else self.margin
 
     @property
     def limited(self) -> bool:

@@ -51,7 +51,7 @@ _WORDS = {
     "The chosen merge": "This model",
     "chosen merge": "this model",
     "the this model": "this model",
-    "the merge's gain": "gain of this model",
+    "the merge's gain over it": "this model's gain over it",
     "this merge was": "this model was",
 }
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end

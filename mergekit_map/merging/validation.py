@@ -175,6 +175,8 @@ def _wrong_value(value: Any, parameter: ParameterSpec) -> str | None:
         number = parameter.validate(value)
     except ValidationError as error:
         return in_words(error.errors()[0])
+    if isinstance(value, bool) and isinstance(number, float):
+        return f"a number was expected, got {shown(value)}"
     if isinstance(number, float) and not math.isfinite(number):
         return f"a finite number was expected, got {shown(value)}"
     if parameter.name in _SHARES and not 0 <= number <= 1:

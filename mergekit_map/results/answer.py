@@ -77,26 +77,25 @@ def answer(front: Front) -> Answer:
 def gain_table(front: Front, found: Gains) -> GainTable:
     """Compare the chosen merge with base, soup and best parent, task by task."""
     rows: list[tuple[str, ...]] = []
-    for task in front.tasks:
-        own = value(found.readings[task], front.tasks[task].unit)
+    for task, about in front.tasks.items():
+        own = value(found.readings[task])
         if found.sources[task] == "predicted":
             own = f"predicted {own}"
-        rows.append(
-            (task, "chosen merge", own, "", "", share_in_words(found.kept[task]))
-        )
+        name, kept = f"{task} ({', '.join(about.facts)})", found.kept[task]
+        rows.append((name, "chosen merge", own, share_in_words(kept), "", ""))
         rows += [
             _rival_row(found, task, tasks[task])
             for tasks in found.rivals.values()
             if task in tasks
         ]
-    headings = ("task", "model", "value", "the merge's gain", "", "gain kept")
+    headings = ("task", "model", "value", "gain kept", "the merge's gain over it", "")
     return GainTable(headings, tuple(rows))
 
 
 def _rival_row(found: Gains, task: str, one: Improvement) -> tuple[str, ...]:
     gained, word = difference(one.amount, one.stderr), VERDICTS[one.verdict]
     kept = share_in_words(found.share(task, one.reading.value))
-    return ("", one.other, value(one.reading), gained, word, kept)
+    return ("", one.other, value(one.reading), kept, gained, word)
 
 
 def _in_search(front: Front, found: Gains) -> Iterator[str]:
@@ -235,7 +234,7 @@ def share_in_words(share: float | None) -> str:
     return "-" if share is None else f"{round(100 * share) + 0} %"
 
 
-def value(reading: Reading, unit: str = "") -> str:
+def value(reading: Reading) -> str:
     """Write a value without its own standard error: differences have others.
 
     Those of measurements are smaller, as merges answer the same documents.
@@ -244,7 +243,7 @@ def value(reading: Reading, unit: str = "") -> str:
         return "-"
     some = reading.documents
     on = "" if some is None else f" ({some} documents)"
-    return f"{reading.value:.4g} {unit}".rstrip() + on
+    return f"{reading.value:.4g}{on}"
 
 
 def perplexities(front: Front, found: Gains) -> Iterator[str]:

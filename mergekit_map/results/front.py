@@ -22,6 +22,7 @@ from mergekit_map.config.schema import SelectSpec
 from mergekit_map.config.tasks import CALLED
 from mergekit_map.results.paired import Differences
 from mergekit_map.results.records import (
+    LARGEST,
     Coefficients,
     Finite,
     Frozen,
@@ -191,8 +192,9 @@ class Reading(Frozen):
     def of(
         cls, value: float | None, stderr: float | None, documents: int | None = None
     ) -> Reading:
-        """Build from numbers; NaN and infinity stand for unknown."""
-        return cls(value=finite(value), stderr=finite(stderr), documents=documents)
+        """Build from numbers; NaN and what no file may hold stand for unknown."""
+        known = [x if abs(x or 0.0) <= LARGEST else None for x in (value, stderr)]
+        return cls(value=known[0], stderr=known[1], documents=documents)
 
     def __str__(self) -> str:
         """Write ``0.67 ± 0.01``, or ``0.67 ± 0.01 (24 documents)``."""

@@ -295,20 +295,15 @@ def most_apart(front: Front, rival: Merge, task: str) -> float:
     return math.sqrt(2) * (math.nan if stderr is None else stderr)
 
 
-# Of a measurement and of a prediction, NaN where it is not known.
-Errors: TypeAlias = tuple[float, float]
-
-
 @dataclass(frozen=True)
 class Anchors:
     """Measured values of the reference points by label and task, in the tasks' units.
 
-    ``errors`` are of another merge minus the value: the first of a measured merge, the
-    second of a predicted one. Margins below 0 use the first, others the second.
+    ``errors`` are of a measured merge minus the value, NaN where unknown.
     """
 
     values: Mapping[str, Mapping[str, float]]
-    errors: Mapping[str, Mapping[str, Errors]] = field(default_factory=dict)
+    errors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     noise: Mapping[str, float] = field(default_factory=dict)  # of the best minus base
 
     def reliability(self, task: str, metric: Metric) -> float:
@@ -344,36 +339,26 @@ def measured_anchors(
 ) -> Anchors:
     """Read the measurements of the reference points (label to coefficients).
 
-    How the merges differ document by document is not known here: errors range from 0 to
-    those of independent measurements. The noise is as if documents explained half of
-    the variance.
+    How the merges differ document by document is not known here: errors are left out.
+    The noise is as if documents explained half of the variance.
     """
     seen = by_merge(e for e in evaluations if not e.failed)
     found = {label: seen.get(merge_key(c), {}) for label, c in anchors.items()}
-    return Anchors(
-        {label: {t: e.value for t, e in of.items()} for label, of in found.items()},
-        {
-            label: {task: _unknown_to(e.stderr) for task, e in of.items()}
-            for label, of in found.items()
-        },
-        {task: e.stderr or math.nan for task, e in found.get(BASE, {}).items()},
-    )
+    values = {label: {t: e.value for t, e in of.items()} for label, of in found.items()}
+    noise = {task: e.stderr or math.nan for task, e in found.get(BASE, {}).items()}
+    return Anchors(values, noise=noise)
 
 
 def anchor_values(front: Front) -> Anchors:
     """Read the reference values of a front, with the errors of points minus them."""
-    points = front.stderrs(front.points, "predicted")
-    typical = np.median(np.nan_to_num(points), axis=0)
-    predicted = dict(zip(front.tasks, typical.tolist(), strict=True))
     values: dict[str, dict[str, float]] = {}
-    errors: dict[str, dict[str, Errors]] = {}
+    errors: dict[str, dict[str, float]] = {}
     for anchor in front.anchors:
         values[label := anchor.label or ""], errors[label] = {}, {}
         for task, reading in anchor.measured.items():
             if reading.value is not None:
-                apart = most_apart(front, anchor, task)
                 values[label][task] = reading.value
-                errors[label][task] = apart, math.hypot(apart, predicted[task])
+                errors[label][task] = most_apart(front, anchor, task)
     return Anchors(values, errors, {task: _noise(front, task) for task in front.tasks})
 
 
@@ -386,7 +371,3 @@ def _noise(front: Front, task: str) -> float:
     ends = np.array([[np.nanargmax(Y)], [labels.index(BASE)]]) + len(front.points)
     paired = PairedMerges.of(front, *ends)
     return float(paired.stderr[0, [*front.tasks].index(task)])
-
-
-def _unknown_to(stderr: float | None) -> Errors:
-    return (math.nan, math.nan) if stderr is None else (0.0, math.sqrt(2) * stderr)

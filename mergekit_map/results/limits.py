@@ -112,8 +112,8 @@ def excess(front: Front, rows: IntArray) -> FloatArray:
     """Return by how much measured merges miss what the selection requires; (r, m).
 
     In standard errors beyond those that noise explains: 0 or less where it is kept. A
-    requirement may be missed by one, paired with the base. Without a ``margin`` no task
-    may be significantly worse than with a rival: the base, if nothing was selected.
+    requirement may be missed by one, paired with the base. No task may be significantly
+    worse than with a rival: the base, if nothing was selected.
 
     Args:
         front: The front with its selection.
@@ -127,7 +127,7 @@ def excess(front: Front, rows: IntArray) -> FloatArray:
         if merge.label in {BASE, *rivals} and merge.is_measured(*tasks):
             paired = PairedMerges.of(front, rows, place)
             if merge.label in rivals:
-                np.fmax(found, select.least - paired.tested().scores, out=found)
+                np.fmax(found, -SIGNIFICANT - paired.tested().scores, out=found)
             if merge.label == BASE:
                 noise = np.nan_to_num(paired.stderr)
     required = required_limits(select, front.metrics, anchor_values(front))
@@ -192,30 +192,11 @@ def _limits_of_rivals(
                     f"not_worse_than: {rival} was not measured on {task}; give limits "
                     "as numbers"
                 )
-            value, source = anchors.values[rival][task], f"what {rival} has"
-            if select.margin is None:
-                known = np.nan_to_num(
-                    anchors.errors.get(rival, {}).get(task, (0.0, 0.0))[0]
-                )
-                if metric.bounds == (0, 1):  # of losses, documents explain nearly all
-                    known = max(known, np.nan_to_num(anchors.noise.get(task, 0.0)))
-                value -= metric.sign * SIGNIFICANT * known
-                source += ", within noise"
-            elif margin := select.margin:
-                value += metric.sign * margin * _error(rival, task, anchors, margin)
-                source += f", {margin:+g} standard errors"
-            yield task, Limit(value, source)
-
-
-def _error(rival: str, task: str, anchors: Anchors, margin: float) -> float:
-    """Return the standard error that a margin multiplies."""
-    measured, predicted = anchors.errors[rival][task]
-    if math.isnan(measured):
-        raise ConfigError(
-            f"margin: the standard error on {task} is not known, so that nothing can "
-            "be counted in it; leave the margin out"
-        )
-    return predicted if margin > 0 else measured
+            known = np.nan_to_num(anchors.errors.get(rival, {}).get(task, 0.0))
+            if metric.bounds == (0, 1):  # of losses, documents explain nearly all
+                known = max(known, np.nan_to_num(anchors.noise.get(task, 0.0)))
+            value = anchors.values[rival][task] - metric.sign * SIGNIFICANT * known
+            yield task, Limit(value, f"what {rival} has, within noise")
 
 
 def _gain(task: str, metric: Metric, anchors: Anchors) -> tuple[float, float]:

@@ -175,7 +175,7 @@ def _small_study(
         limits = find_limits(select, study.tasks, readings)
         require = {task: limit.value for task, limit in limits.items()}
         select = SelectSpec.model_validate(
-            select.model_dump(exclude_unset=True, exclude={"not_worse_than", "margin"})
+            select.model_dump(exclude_unset=True, exclude={"not_worse_than"})
             | {"require": require}
         )
     return pair_study(study, pair, select, last=last)

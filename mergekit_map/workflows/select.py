@@ -74,7 +74,6 @@ def select_point(
     knee: bool = False,
     require: Mapping[str, float | str] | None = None,
     not_worse_than: str | Sequence[str] | None = None,
-    margin: float | None = None,
     index: int | None = None,
     limits: bool = True,
 ) -> Selection:
@@ -96,8 +95,6 @@ def select_point(
             such as ``"95%"``.
         not_worse_than: ``base``, ``soup``, a model by its name, or several of these:
             on no task may the point be significantly worse than they measured.
-        margin: Instead of significance: by how many standard errors at least it must
-            be better than these; less than 0 lets it be worse by as many.
         index: The number of the point.
         limits: Whether the limits of the last choice hold where none is given; False
             alone makes that choice again without them.
@@ -116,7 +113,6 @@ def select_point(
         "knee": knee or None,
         "require": require,
         "not_worse_than": _listed(not_worse_than),
-        "margin": margin,
         "index": index,
     }
     select = parse_select({k: v for k, v in asked.items() if v is not None})

@@ -49,7 +49,7 @@ _OF_TASKS = (
     "documents"
 )
 _OF_SEARCH = "evaluations hours bounds holdout seed"
-_OF_SELECT = "prefer require not_worse_than margin knee"
+_OF_SELECT = "prefer require not_worse_than knee"
 COMMON = [
     *(f"{_TASK}{key}" for key in _OF_TASKS.split()),
     *(f"search.{key}" for key in _OF_SEARCH.split()),

@@ -108,7 +108,7 @@ def test_index_and_table_have_the_values_of_the_held_out_documents(
     card = written(tmp_path, record(holdout=holdout))
 
     assert [r.metric_value for r in card.data.eval_results] == [0.68, 2.81]
-    assert "| math | this model | 0.68 |" in card.text
+    assert " | this model | 0.68 |" in card.text
 
 
 def test_a_stranger_learns_the_words_of_the_table(tmp_path: Path) -> None:
@@ -140,8 +140,8 @@ def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
     assert headline.startswith("**This model ")
     assert found.headline.split(" of the gain ")[1] in headline
     lines = first.splitlines()
-    assert lines[0].startswith("| task | model | value | gain of this model |")
-    assert lines[2].startswith("| math | this model | 0.71 | ")
+    assert lines[0].endswith("| value | gain kept | this model's gain over it |  |")
+    assert lines[2].startswith("| math (higher is better) | this model | 0.71 |")
     assert len(lines) == 2 + len(found.table.rows)
     shown, details = card.text.split("<details>")[:2]
     assert found.sample.split(":")[0].replace("this merge", "this model") in shown

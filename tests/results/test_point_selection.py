@@ -121,46 +121,27 @@ def test_a_share_of_no_gain_is_refused(task: str, best: float) -> None:
         ),
         (VALUES_OF, {"not_worse_than": "bas"}, "no 'bas' .*did you mean 'base'"),
         (VALUES_OF, {"not_worse_than": "coder"}, "coder was not measured on text; gi"),
-        (
-            VALUES_OF,
-            {"not_worse_than": "base", "margin": 1},
-            "standard error on math is not known",
-        ),
     ],
 )
 def test_a_limit_of_what_nobody_knows_is_refused(
     values: dict[str, dict[str, float]], options: dict[str, Any], message: str
 ) -> None:
-    unknown = {"base": dict.fromkeys(TASKS, (np.nan, np.nan))}
-
     with pytest.raises(ConfigError, match=message):
-        limits_of(Anchors(values, unknown), **options)
+        limits_of(Anchors(values), **options)
 
 
 def test_not_worse_than_a_rival_is_what_it_measured_on_every_task() -> None:
-    assert limits_of(not_worse_than="base", margin=0) == VALUES_OF["base"]
+    assert limits_of(not_worse_than="base") == VALUES_OF["base"]
     # The last point has 0.4 of text, as the base has: that is not worse.
     assert chosen(not_worse_than="base", prefer={"code": 1}) == 3
     assert chosen(not_worse_than=["base"], prefer={"math": 1}) == 1
 
 
-@pytest.mark.parametrize(
-    ("margin", "limits"),
-    [
-        (2.0, {"math": 0.22 + 2 * 0.05, "code": 4.9 - 2 * 0.5, "text": 0.4 + 2 * 0.05}),
-        (-1.0, {"math": 0.22 - 0.01, "code": 4.9 + 0.1, "text": 0.4 - 0.01}),
-        (None, {"math": 0.22 - 0.02, "code": 4.9 + 0.2, "text": 0.4 - 0.02}),
-    ],
-)
-def test_a_margin_counts_the_errors_that_allow_the_least(
-    margin: float | None, limits: dict[str, float]
-) -> None:
-    errors = {"math": (0.01, 0.05), "code": (0.1, 0.5), "text": (0.01, 0.05)}
-    anchors = Anchors(VALUES_OF, {"base": errors})
+def test_a_limit_of_a_rival_allows_for_two_standard_errors_of_the_difference() -> None:
+    anchors = Anchors(VALUES_OF, {"base": {"math": 0.01, "code": 0.1, "text": np.nan}})
 
-    found = limits_of(anchors, not_worse_than="base", margin=margin)
-
-    assert found == pytest.approx(limits)
+    wanted = {"math": 0.22 - 0.02, "code": 4.9 + 0.2, "text": 0.4}
+    assert limits_of(anchors, not_worse_than="base") == pytest.approx(wanted)
 
 
 def test_limits_that_nothing_keeps_are_come_near_to() -> None:

@@ -147,7 +147,6 @@ def test_a_preference_keeps_the_limits_unless_they_are_dropped(run: Path) -> Non
         ("--index 0 --prefer math=1", "give 'prefer' or 'index', not both"),
         ("--not-worse-than bas", "there is no 'bas' to compare with; did you mean 'ba"),
         ("--not-worse-than coder", "what coder has, within noise (predicted "),
-        ("--margin 1", "a margin is over something; add 'not_worse_than'"),
         ("--index 0 --not-worse-than base", "give 'not_worse_than' or 'index', not bo"),
         ("--knee --prefer math=1", "give 'prefer' or 'knee', not both"),
         ("--scalarization max", "'max' is not one of 'sum', 'achievement'"),

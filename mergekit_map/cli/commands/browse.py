@@ -134,8 +134,6 @@ class _Outside:
 
         rivals = answer["not_worse_than"].replace(",", " ").split()
         choice: dict[str, Any] = {"not_worse_than": rivals} if rivals else {}
-        if rivals and (margin := view.front.select.margin) is not None:
-            choice["margin"] = margin
         try:
             for name in ("require", "prefer"):
                 if answer[name]:
