@@ -84,7 +84,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     options = sorted(set(known))
     if words := alike(name, options):
         return words
-    shown = ", ".join(options[:20]) + (", ..." if len(options) > 20 else "")
+    shown = ", ".join(options[:12]) + (", ..." if len(options) > 12 else "")
     return f"known: {shown}"
 
 

@@ -311,10 +311,6 @@ CASES: dict[str, tuple[Change, str]] = {
         put("models", 0, "model", "./nowhere"),
         r"models\[0\]\.model: there is no folder './nowhere'",
     ),
-    "margin that left": (
-        put("map", "select", {"not_worse_than": "base", "margin": 1}),
-        r"map\.select\.margin: 'margin' left",
-    ),
     "a density that is a switch": (
         put("models", 0, "parameters", {"density": True}),
         r"parameters\.density: a number was expected, got true",
@@ -322,6 +318,10 @@ CASES: dict[str, tuple[Change, str]] = {
     "model of endless letters": (
         put("models", 0, "model", "x" * 5000),
         r"models\[0\]\.model: a path of at most 4096 letters was expected",
+    ),
+    "template that is none": (
+        put("chat_template", "{{ nope"),
+        r"chat_template: there is no chat template '\{\{ nope'; .*auto",
     ),
     "tokenizer of nobody": (
         put("tokenizer", {"source": "./nowhere"}),

@@ -18,6 +18,7 @@ from quick_fronts import fronts_of_few_points
 
 import mergekit_map
 from mergekit_map.cli.main import main
+from mergekit_map.errors import ArtifactError
 
 DATA = Path(__file__).parent / "data" / "run_v1"
 REPO = "me/merged"
@@ -101,6 +102,15 @@ def test_another_point_can_be_selected(choice: tuple[str, ...], index: int) -> N
     recipe = yaml.safe_load(Path("run/recipe.yml").read_text())
     weights = [model["parameters"]["weight"] for model in recipe["models"]]
     assert weights == list(points[index]["coefficients"].values())
+
+
+def test_a_choice_by_a_margin_which_left_is_refused_in_words() -> None:
+    front = read("run/front.json")
+    front["select"] = {"not_worse_than": "base", "margin": 1.0}
+    Path("run/front.json").write_text(json.dumps(front))
+
+    with pytest.raises(ArtifactError, match=r"'margin' left; .* search again"):
+        mergekit_map.select_point(Path("run"))
 
 
 def test_the_report_has_all_that_was_measured() -> None:

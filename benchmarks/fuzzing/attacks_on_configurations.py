@@ -44,7 +44,7 @@ def attacks(_: int) -> Iterator[Attack]:
         name = f"option {number}: {' '.join(map(shown, words))}"
         # What a base is wrong for is as well said of the base.
         wrong = "--base" if words[-1] == "--method=passthrough" else words[-1]
-        yield _attack(name, lambda _: None, words, wrong.partition("=")[0])
+        yield _attack(name, lambda _: None, words, wrong.partition("=")[0].strip("-"))
 
 
 def _attack(name: str, change: Change, words: Sequence[str], *said: str) -> Attack:

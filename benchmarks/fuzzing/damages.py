@@ -83,7 +83,7 @@ BYTES: dict[str, Change] = {
     "a pickle": put(pickle.dumps({"a": 1})),
 }
 # What a kill may leave of a log: its first lines, and the beginning of one.
-TORN = {"empty", "cut in the middle", "without its end"}
+TORN = {"empty", "cut in the middle", "without its end", "spaces", "zeros alone"}
 # What commands may do without, or take as it is.
 NOT_WRONG = {"with a byte order mark", "twice", "not there"}
 

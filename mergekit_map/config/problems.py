@@ -84,9 +84,6 @@ REMOVED: Mapping[tuple[str, ...] | tuple[tuple[str, ...], object], str] = {
         "'documents: auto' left; give a number such as 64, of documents that are the "
         "same for every merge, or remove it to measure all"
     ),
-    ("select", "margin"): (
-        "'margin' left; 'not_worse_than' allows for noise: remove the key"
-    ),
     ("search", "documents"): (
         "the budget in documents left; give one in 'hours', or limit the 'evaluations'"
     ),

@@ -194,6 +194,14 @@ class SelectSpec(Strict):
     index: Annotated[Int, Field(ge=0, le=10_000)] | None = None
     """Number of the point in front.csv."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_margin(cls, given: Any) -> Any:
+        """Refuse a key that left, in a configuration and in a finished front."""
+        if isinstance(given, dict) and given.get("margin") is not None:
+            raise ValueError("'margin' left; 'not_worse_than' allows for noise")
+        return given
+
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         off = {name for name, value in self if value is None or value is False}

@@ -7,12 +7,14 @@ What else mergekit refuses, it refuses when it merges. The JSON Schema is as str
 
 from __future__ import annotations
 
+import importlib.resources
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from mergekit import merge_methods
+from mergekit._data import chat_templates
 from mergekit.common import ModelReference
 from mergekit.config import (
     ConditionalParameter,
@@ -35,6 +37,7 @@ from mergekit_map.types import DTYPES
 # Shares of the entries of a task vector, which mergekit asserts when it merges.
 _SHARES = {"density", "gamma", "select_topk"}
 _LONGEST = 4096  # letters of a path, as Linux has it
+_SHORTEST_TEMPLATE = 20  # letters, as mergekit has it
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ def check_merge(merge: MergeConfig) -> list[Problem]:
         return [*problems, *_unknown_keys(merge, MergeConfiguration, (), None)]
     problems = _unknown_keys(merge, MergeConfiguration, (), method_spec(merge))
     problems += _bad_dtypes(merge)
+    problems += _bad_chat_template(merge)
     problems += _bad_references(merge)
     problems += _invalid(merge) if not problems else []
     return problems or [*_bad_layers(merge), *_bad_base(merge)]
@@ -190,6 +194,17 @@ def _bad_dtypes(merge: MergeConfig) -> Iterator[Problem]:
         if isinstance(name, str) and name.removeprefix("torch.") not in DTYPES:
             text = f"there is no dtype {shown(name)} of merges; {nearest(name, DTYPES)}"
             yield Problem((key,), text)
+
+
+def _bad_chat_template(merge: MergeConfig) -> Iterator[Problem]:
+    """Refuse what mergekit takes for no template, and then writes no tokenizer."""
+    names = [f.name for f in importlib.resources.files(chat_templates).iterdir()]
+    known = ["auto", *(n[:-6] for n in names if n.endswith(".jinja"))]
+    template = str(merge.get("chat_template") or "auto")
+    is_short = "{" not in template or len(template) < _SHORTEST_TEMPLATE
+    if is_short and template not in known:
+        text = f"there is no chat template {shown(template)}"
+        yield Problem(("chat_template",), f"{text}; {nearest(template, known)}")
 
 
 def _wrong_model(model: Any) -> str | None:

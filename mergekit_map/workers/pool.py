@@ -308,13 +308,20 @@ def start_forkserver() -> None:
         return
     get_context("forkserver").set_forkserver_preload([_IMPORTS])
     temporary.add(_folder_of_sockets())
-    # It removes semaphores of a program that was killed, and need not say so. Started
-    # by the forkserver, it would unblock signals.
-    sys.warnoptions.append("ignore:resource_tracker")
-    resource_tracker.ensure_running()
-    sys.warnoptions.remove("ignore:resource_tracker")
-    with _signals_blocked():
-        forkserver.ensure_running()
+    # Both import modules of their working directory first, and nobody named these.
+    # Workers go back to where this process began.
+    here = Path.cwd()
+    os.chdir(os.sep)
+    try:
+        # It removes semaphores of a program that was killed, and need not say so.
+        # Started by the forkserver, it would unblock signals.
+        sys.warnoptions.append("ignore:resource_tracker")
+        resource_tracker.ensure_running()
+        sys.warnoptions.remove("ignore:resource_tracker")
+        with _signals_blocked():
+            forkserver.ensure_running()
+    finally:
+        os.chdir(here)
 
 
 def _folder_of_sockets() -> Path:

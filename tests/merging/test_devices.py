@@ -48,14 +48,18 @@ def test_the_command_line_leaves_the_device_open_unless_it_names_one(
     assert found[0].device == device
 
 
-def test_an_open_device_is_the_one_of_before_if_that_is_there() -> None:
+def test_an_open_device_is_the_one_of_before_if_that_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     options = left_open(MergeOptions())
 
     assert decided(options).device == best_device()
     assert decided(options, "cpu").device == "cpu"
-    assert decided(options, "meta").device == "meta"
+    assert decided(options, "meta").device == best_device()  # it holds no values
     assert decided(options, "no-such-device").device == best_device()
     assert decided(MergeOptions(device="mps"), "cpu").device == "mps"
+    monkeypatch.setattr("mergekit_map.merging.devices.is_there", "other".__eq__)
+    assert decided(options, "other").device == "other"
 
 
 @NO_GPU
