@@ -98,6 +98,10 @@ def _gain_lines(gains: GainTable, width: int) -> Iterator[Text]:
     _, *columns = zip(headings, *gains.rows, strict=True)
     names, values, shares, amounts, verdicts = (max(map(len, c)) for c in columns)
     room = width - values - shares - amounts - 2 - 4 * len(_GAP)
+    if room < _NAME + min(verdicts, _VERDICT):  # the merge's own value may be long
+        rows = (gains.headings, *gains.rows)
+        compared = max(len(row[2]) for row in rows if row[4])
+        room, values = room + values - compared, compared
     if names + verdicts > room:
         verdicts = min(verdicts, _VERDICT)
     names = max(_NAME, min(names, room - verdicts))
