@@ -231,6 +231,9 @@ def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
 
 
 def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
+    for path in folder.iterdir():
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise MergeError(f"{path} is a pipe or a device; a model has files alone")
     for name, is_adapter in (("config.json", False), ("adapter_config.json", True)):
         if (folder / name).is_file():
             return ModelFiles(part, folder, read_json_file(folder / name), is_adapter)

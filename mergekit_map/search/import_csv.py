@@ -25,6 +25,7 @@ from mergekit_map.utils.files import StrPath, read_whole
 
 _SHOWN = 20  # problems of a file; a wrong column can make one per row
 _MOST_BYTES = 1 << 26  # of a file: a million numbers
+_MOST_ITEMS = 2**53  # that a float holds exactly
 _LONG = 60  # characters of a cell that are shown
 _PARTS = ("value", "stderr", "n")
 # What follows the name of a task in a header, and what the column then holds; "" is
@@ -156,7 +157,7 @@ def _wrong_number(
         return f"a number of at most {LARGEST:g} is required, got {number:g}"
     if part == "stderr" and number < 0:
         return f"a standard error is 0 or more, got {cell}"
-    if part == "n" and (number < 0 or number != int(number)):
+    if part == "n" and not (0 <= number <= _MOST_ITEMS and number.is_integer()):
         return f"a whole number of items is required, got {cell}"
     lower, upper = metric.bounds if metric and part == "value" else (number, number)
     if not lower <= number <= upper:

@@ -222,10 +222,10 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
             ],
         ),
         (
-            "x,y,near,near stderr,near n\n0,0,1,-1,\n0,0,1,,1.5\n0,0,,1,\n",
+            "x,y,near,near stderr,near n\n0,0,1,-1,\n0,0,1,,1e30\n0,0,,1,\n",
             [
                 r":2: near stderr: a standard error is 0 or more, got -1",
-                r":3: near n: a whole number of items is required, got 1.5",
+                r":3: near n: a whole number of items is required, got 1e30",
                 r":4: near: there is no value that this is the stderr of; add it",
             ],
         ),
