@@ -97,9 +97,6 @@ def merge_and_show(
         merged = merge_point(run, out, selection, options, reporter, **where)
     found = show_front(run, merged.front, out)
     answer(model=str(out), command=merged.command)
-    place = f"point {merged.front.selected} of the front"
-    click.echo(
-        f"\n{out} holds this merge, {place}; mergekit alone writes the same with:"
-    )
-    click.echo(f"  {merged.command}")
+    held = f"{out} holds this merge, point {merged.front.selected} of the front"
+    click.echo(f"\n{held}; mergekit alone writes the same with:\n  {merged.command}")
     show_steps(next_steps(run, found, out))
