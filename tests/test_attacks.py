@@ -357,7 +357,7 @@ MODELS: dict[str, tuple[Damage, str]] = {
     "no number": (settings(hidden_size="wide"), "transformers cannot use"),
     "digits": (settings(num_key_value_heads=10**400), "models[0].model"),
     "link to nowhere": (linked, "model.safetensors"),
-    "a pipe": (lambda m: os.mkfifo(m / "vocab.txt"), "is a pipe or a device"),
+    "a pipe": (lambda m: os.mkfifo(m / "vocab.txt"), "is no ordinary file"),
     "no tokenizer": (lambda m: (m / "tokenizer.json").write_text("{"), "tokenizer"),
 }
 

@@ -232,8 +232,9 @@ def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
 
 def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
     for path in folder.iterdir():
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise MergeError(f"{path} is a pipe or a device; a model has files alone")
+        is_file = path.is_file() or (path.is_dir() and path.suffix != ".json")
+        if path.exists() and not is_file:
+            raise MergeError(f"{path} is no ordinary file; copy the model again")
     for name, is_adapter in (("config.json", False), ("adapter_config.json", True)):
         if (folder / name).is_file():
             return ModelFiles(part, folder, read_json_file(folder / name), is_adapter)
