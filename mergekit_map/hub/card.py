@@ -124,7 +124,7 @@ def _answer(front: Front, record: MergeRecord) -> str:
     parts = [
         f"**{own(found.headline)}**",
         "\n".join(f"| {' | '.join(row)} |" for row in rows),
-        _words(front, record.tasks),
+        _words(record.tasks),
         own(found.sample),
         _bullets(map(own, filter(None, (*found.findings, record.difference)))),
         "![Merges of the search, task against task](front.png)",
@@ -133,13 +133,12 @@ def _answer(front: Front, record: MergeRecord) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _words(front: Front, tasks: Mapping[str, TaskSpec]) -> str:
+def _words(tasks: Mapping[str, TaskSpec]) -> str:
     """Explain the table to whoever has not seen the search."""
     known = []
     for task, spec in tasks.items():
         data, metric = metadata.data_and_metric(spec)
-        facts = ", ".join(front.tasks[task].facts)
-        known.append(f"{task}: {metric} on {data} ({facts})")
+        known.append(f"{task}: {metric} on {data}")
     return _filled("words", tasks=escaped("; ".join(known))).rstrip()
 
 

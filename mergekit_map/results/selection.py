@@ -82,17 +82,19 @@ def choose_measured(front: Front) -> Front:
 def advice(front: Front) -> str:
     """Return ``MERGE``, or the label of the reference point to use instead.
 
-    That is a reference point which the chosen point is not significantly better than:
-    on no task that counts, and not by the weighted sum. All comparisons are adjusted
-    together. Of several it is the base, unless others are significantly better than
-    the base; of these the one with the largest sum.
+    That is a reference point that keeps the limits and that the chosen point is not
+    significantly better than: on no task that counts, and not by the weighted sum, all
+    tested together; or any, if it is worse than models it must not be worse than. Of
+    several it is the base, or of those significantly better than the base the one with
+    the largest sum.
     """
     if front.unfinished is not None or front.selected not in front.complete:
         return MERGE
     anchors = np.intersect1d(front.complete, front.anchor_places)
-    keeps = keep_limits(front, np.append(front.selected, anchors))
-    beaten = _beats(front, front.selected, anchors) & keeps[0]
-    instead = anchors[keeps[1:] & ~beaten]
+    beaten = _beats(front, front.selected, anchors)
+    if not front.select.require:  # a limit that it misses is named, not advised by
+        beaten &= keep_limits(front, np.array([front.selected]))
+    instead = anchors[keep_limits(front, anchors) & ~beaten]
     base = [i for i in instead if front.known[i].label == BASE]
     if base:
         better = instead[_beats(front, instead, base[0])]

@@ -115,8 +115,8 @@ def test_a_stranger_learns_the_words_of_the_table(tmp_path: Path) -> None:
     _, words = written(tmp_path, record()).text.split("|\n\n", 1)
 
     line = " ".join(words.split("\n\n")[0].split())
-    assert line.startswith("math: acc on gsm8k (higher is better); ")
-    assert "code: loss on code.txt (loss in nats/token, lower is better). " in line
+    assert line.startswith("math: acc on gsm8k; ")
+    assert "code: loss on code.txt. " in line
     assert "Soup: the plain average of the parents." in line
     assert "Gain kept: " in line
 

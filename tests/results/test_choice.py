@@ -108,6 +108,13 @@ def test_preferences_and_limits_hold_for_measured_values() -> None:
     assert selected(index=0) == 0
 
 
+def test_a_merge_that_misses_a_limit_is_not_said_to_be_no_better() -> None:
+    one = {"one": row(0.70, 2.90)}
+    front = chosen([row(0.60, 2.30)], parents=one, select={"require": {"math": 0.65}})
+
+    assert advice(front) == MERGE  # which is far better on code
+
+
 @pytest.mark.parametrize(
     ("measured", "soup", "label"),
     [
