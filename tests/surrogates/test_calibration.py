@@ -171,14 +171,16 @@ def test_auto_takes_the_quadratic_where_the_shape_is_right(link: Link) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("link", LINKS)
-def test_a_constant_metric_is_certain(kind: Kind, link: Link) -> None:
+@pytest.mark.parametrize("value", [0.0, 0.7])
+def test_a_constant_metric_is_certain(kind: Kind, link: Link, value: float) -> None:
     X = np.random.default_rng(0).uniform(size=(12, 2))
 
-    found = fit(X, np.full(12, 0.7), Link(link.lower - 2, link.upper), kind)
+    found = fit(X, np.full(12, value), Link(link.lower - 3, link.upper), kind)
 
-    np.testing.assert_allclose(found.predict(X), 0.7, atol=1e-6)
+    np.testing.assert_allclose(found.predict(X), value, atol=1e-6)
     assert np.isfinite(found.stderr(X)).all()
     assert found.quality.error == 0  # a share of no range at all
+    assert kind == "residual_gp" or found.quality.r2 == found.quality.loo_r2 == 1.0
 
 
 @pytest.mark.parametrize("kind", ["regularized", "residual_gp", "auto"])

@@ -12,7 +12,6 @@ import pytest
 from scipy.optimize import least_squares
 from surrogate_data import (
     BOUNDED,
-    HALF,
     IDENTITY,
     LINKS,
     fit,
@@ -107,18 +106,6 @@ def test_the_unit_of_a_coefficient_does_not_matter(link: Link) -> None:
     np.testing.assert_allclose(moved.predict(there), plain.predict(Z), atol=1e-6)
     np.testing.assert_allclose(moved.stderr(there), plain.stderr(Z), atol=1e-6)
     assert moved.quality.condition == pytest.approx(plain.quality.condition)
-
-
-@pytest.mark.parametrize(
-    ("link", "value"), [(IDENTITY, 0.7), (IDENTITY, 0.0), (BOUNDED, 0.3), (HALF, 2.5)]
-)
-def test_a_constant_metric_is_fitted(link: Link, value: float) -> None:
-    X = np.random.default_rng(0).uniform(size=(12, 2))
-
-    fitted = fit(X, np.full(12, value), link)
-
-    np.testing.assert_allclose(fitted.predict(X), value, atol=1e-9)
-    assert fitted.quality.r2 == fitted.quality.loo_r2 == 1.0
 
 
 @pytest.mark.parametrize("seed", range(5))
