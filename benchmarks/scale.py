@@ -1,15 +1,14 @@
-"""What a search takes against parameters, models, tasks and workers: tables, a picture.
+"""What a search takes against parameters, models and tasks: tables, a picture.
 
     OMP_NUM_THREADS=1 python benchmarks/scale.py [--sizes 10m,30m,100m]
-        [--only parameters models tasks workers side] [--keep]
+        [--only parameters models tasks side] [--keep]
 
 Models are random Llamas in bfloat16 and fine-tunes of them, texts of 2048 tokens; every
 point is a search of 8 evaluations and 6 of its front in a process of its own, of one
 thread. Prints Markdown; ``--keep`` writes it to ``results/scale.md``, from which
-``tests/docs/reference.py`` takes the tables of docs/scale.md, and docs/scale.png. About
+``tests/docs/figures.py`` takes the tables of docs/scale.md, and docs/scale.png. About
 15 minutes on two cores with the sizes by default. Seconds are those of the processor,
-which other programs on the machine change little, but for workers, where they are those
-of the clock and the best of three.
+which other programs on the machine change little.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import functools
 import importlib
 import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -109,7 +107,6 @@ def main() -> None:
         "parameters": by_parameters,
         "models": by_models,
         "tasks": by_tasks,
-        "workers": by_workers,
         "side": side_by_side,
     }
     parser = argparse.ArgumentParser(description=__doc__)
@@ -151,28 +148,6 @@ def by_models(_: argparse.Namespace) -> str:
 def by_tasks(_: argparse.Namespace) -> str:
     columns = ["tasks", "a search s", "forward passes s", "all else s"]
     return table(columns, (measured(Point(tasks=count)) for count in (1, 2, 4)))
-
-
-def by_workers(_: argparse.Namespace) -> str:
-    rows, alone = [], 0.0
-    with tempfile.TemporaryDirectory() as scratch:
-        config = prepare(Path(scratch), Point(size="30m", evaluations=16))
-        for count in (1, 2):
-            taken = []
-            for again in range(3):
-                run = Path(scratch) / f"run-{count}-{again}"
-                command = [sys.executable, "-m", "mergekit_map", "search", config, run]
-                more = ["--workers", str(count)] if count > 1 else []
-                started = time.perf_counter()
-                subprocess.run([*command, *more], check=True, capture_output=True)
-                taken.append(time.perf_counter() - started)
-            alone = alone or min(taken)
-            same = Path(scratch) / "run-1-0" / "front.json"
-            equal = same.read_bytes() == (run / "front.json").read_bytes()
-            share = f"{min(taken) / alone:.2f}"
-            rows.append([str(count), f"{min(taken):.0f}", share, str(equal).lower()])
-    columns = ["workers", "by the clock s", "of one worker", "same front"]
-    return "\n".join(markdown(columns, rows))
 
 
 def side_by_side(_: argparse.Namespace) -> str:

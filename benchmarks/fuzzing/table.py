@@ -57,7 +57,7 @@ def apart(home: str) -> None:
     # Read by the libraries when they are imported.
     os.environ.update(dict.fromkeys(offline, "1"), OMP_NUM_THREADS="1")
     os.environ["MERGEKIT_MAP_HOME"] = home
-    sys.path.insert(0, str(HERE.parents[1] / "tests"))  # shared with them
+    sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "tests")]
     warm()
 
 

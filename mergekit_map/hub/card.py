@@ -48,10 +48,10 @@ _ARXIV = {  # by words of the method's name
 }
 # The answer speaks of a merge and of files of the run folder.
 _WORDS = {
+    "chosen merge vs this model": "this model vs the row's",
     "The chosen merge": "This model",
     "chosen merge": "this model",
     "the this model": "this model",
-    "the merge's gain over it": "this model's gain over it",
     "this merge was": "this model was",
 }
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end

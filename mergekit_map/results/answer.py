@@ -16,7 +16,7 @@ from mergekit_map.results.findings import (
     merge_name,
 )
 from mergekit_map.results.front import Front, Reading, Verdict
-from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, gains
+from mergekit_map.results.gains import BEST_PARENT, Gains, gains
 from mergekit_map.results.limits import MISSED, limits_in_words
 from mergekit_map.results.selection import MERGE as MERGE
 from mergekit_map.results.selection import advice
@@ -78,24 +78,20 @@ def gain_table(front: Front, found: Gains) -> GainTable:
     """Compare the chosen merge with base, soup and best parent, task by task."""
     rows: list[tuple[str, ...]] = []
     for task, about in front.tasks.items():
-        own = value(found.readings[task])
+        rivals = [tasks[task] for tasks in found.rivals.values() if task in tasks]
+        readings = [found.readings[task], *(rival.reading for rival in rivals)]
+        own, *others = values_in_words(readings)
         if found.sources[task] == "predicted":
             own = f"predicted {own}"
-        name, kept = f"{task} ({', '.join(about.facts)})", found.kept[task]
-        rows.append((name, "chosen merge", own, share_in_words(kept), "", ""))
-        rows += [
-            _rival_row(found, task, tasks[task])
-            for tasks in found.rivals.values()
-            if task in tasks
-        ]
-    headings = ("task", "model", "value", "gain kept", "the merge's gain over it", "")
+        name = f"{task} ({', '.join(about.facts)})"
+        kept = share_in_words(found.kept[task])
+        rows.append((name, "chosen merge", own, kept, "", ""))
+        for rival, value in zip(rivals, others, strict=True):
+            kept = share_in_words(found.share(task, rival.reading.value))
+            gained = difference(rival.amount, rival.stderr)
+            rows.append(("", rival.other, value, kept, gained, VERDICTS[rival.verdict]))
+    headings = ("task", "model", "value", "gain kept", "chosen merge vs this model", "")
     return GainTable(headings, tuple(rows))
-
-
-def _rival_row(found: Gains, task: str, one: Improvement) -> tuple[str, ...]:
-    gained, word = difference(one.amount, one.stderr), VERDICTS[one.verdict]
-    kept = share_in_words(found.share(task, one.reading.value))
-    return ("", one.other, value(one.reading), kept, gained, word)
 
 
 def _in_search(front: Front, found: Gains) -> Iterator[str]:
@@ -185,13 +181,17 @@ def _against(found: Gains, label: str) -> str:
     better, worse, same, unknown = (
         f"{word} on {_tasks(there)}" if there else "" for word, there in tasks.items()
     )
+    predicted = "predicted" in found.sources.values()
     if not (better or worse or unknown):
+        if predicted:
+            return f"is not predicted to differ significantly from the {label}"
         return f"shows {VERDICTS['noise']} from the {label}"
     sure, rest = (
         " and ".join(filter(None, texts))
         for texts in ((better, worse), (same, unknown))
     )
-    text = f"is {sure}".replace(" on ", f" than the {label} on ", 1)
+    text = f"is {'predicted to be ' if predicted else ''}{sure}"
+    text = text.replace(" on ", f" than the {label} on ", 1)
     text = text if sure else f"differs from the {label}"
     return f"{text}, with {rest}" if rest else text
 
@@ -208,7 +208,8 @@ def sample(front: Front, found: Gains) -> str:
     searched = "Measured on the documents by which this merge was chosen"
     if holdout is None:
         better = "gains may look better than they are"
-        return f"{searched}: {better}. `--holdout 0.3` checks them on others."
+        check = "To check them on other documents, search with `--holdout 0.3`."
+        return f"{searched}: {better}. {check}"
     tasks = [task for task, source in sources.items() if source == "held-out"]
     if not tasks:
         return f"{searched}; merging it measures the held-out ones."
@@ -234,16 +235,18 @@ def share_in_words(share: float | None) -> str:
     return "-" if share is None else f"{round(100 * share) + 0} %"
 
 
-def value(reading: Reading) -> str:
-    """Write a value without its own standard error: differences have others.
+def values_in_words(readings: Sequence[Reading]) -> Iterator[str]:
+    """Write values of a task with as many decimals, without their standard errors.
 
-    Those of measurements are smaller, as merges answer the same documents.
+    Differences have others, as merges answer the same documents.
     """
-    if reading.value is None:
-        return "-"
-    some = reading.documents
-    on = "" if some is None else f" ({some} documents)"
-    return f"{reading.value:.4g}{on}"
+    short = ["-" if r.value is None else f"{r.value:.4g}" for r in readings]
+    decimals = max(len(text.partition(".")[2]) for text in short)
+    for text, reading in zip(short, readings, strict=True):
+        if reading.value is not None and not any("e" in other for other in short):
+            text = f"{reading.value:.{decimals}f}"
+        some = reading.documents
+        yield text if some is None else f"{text} ({some} documents)"
 
 
 def perplexities(front: Front, found: Gains) -> Iterator[str]:

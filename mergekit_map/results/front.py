@@ -32,7 +32,7 @@ from mergekit_map.results.records import (
     Stderr,
 )
 from mergekit_map.surrogates.arrays import FloatArray, IntArray, finite
-from mergekit_map.types import Metric
+from mergekit_map.types import NATS, Metric
 
 
 class Fit(Frozen):
@@ -162,7 +162,8 @@ class Task(Frozen):
     def facts(self) -> tuple[str, ...]:
         """Describe a task: its unit, which values are better, and its engine."""
         by = "" if self.engine is None else f"by {CALLED.get(self.engine, self.engine)}"
-        found = (self.unit, f"{self.metric.better} is better", by)
+        unit = f"loss in {self.unit}" if self.unit == NATS else self.unit
+        found = (unit, f"{self.metric.better} is better", by)
         return tuple(filter(None, found))
 
     @property

@@ -182,7 +182,6 @@ FIGURES: dict[str, Callable[[], str]] = {
     "scale-parameters": lambda: scale("parameters"),
     "scale-tasks": lambda: scale("tasks"),
     "scale-models": lambda: scale("models"),
-    "scale-workers": lambda: scale("workers"),
     "workers": workers,
     "documents-cost": documents_cost,
     "documents-covered": documents_covered,

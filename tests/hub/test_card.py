@@ -116,7 +116,7 @@ def test_a_stranger_learns_the_words_of_the_table(tmp_path: Path) -> None:
 
     line = " ".join(words.split("\n\n")[0].split())
     assert line.startswith("math: acc on gsm8k (higher is better); ")
-    assert "code: loss on code.txt (nats/token, lower is better). " in line
+    assert "code: loss on code.txt (loss in nats/token, lower is better). " in line
     assert "Soup: the plain average of the parents." in line
     assert "Gain kept: " in line
 
@@ -140,7 +140,7 @@ def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
     assert headline.startswith("**This model ")
     assert found.headline.split(" of the gain ")[1] in headline
     lines = first.splitlines()
-    assert lines[0].endswith("| value | gain kept | this model's gain over it |  |")
+    assert lines[0].endswith("| value | gain kept | this model vs the row's |  |")
     assert lines[2].startswith("| math (higher is better) | this model | 0.71 |")
     assert len(lines) == 2 + len(found.table.rows)
     shown, details = card.text.split("<details>")[:2]

@@ -41,7 +41,14 @@ def test_the_table_has_positive_gains_with_paired_errors_and_one_word() -> None:
     table = answer(front()).table
 
     assert table.rows[4:] == (
-        ("code (nats/token, lower is better)", "chosen merge", "2", "83 %", "", ""),
+        (
+            "code (loss in nats/token, lower is better)",
+            "chosen merge",
+            "2.0",
+            "83 %",
+            "",
+            "",
+        ),
         ("", "base", "2.5", "0 %", "+0.500 ± 0.010", "better"),
         ("", "soup", "2.2", "50 %", "+0.200 ± 0.040", "better"),
         ("", "other", "1.9", "100 %", "-0.100 ± 0.030", "worse"),
@@ -57,7 +64,7 @@ def test_a_difference_of_unknown_error_is_neither_better_nor_worse() -> None:
 
     found = answer(make_front([(row, row)], anchors))
 
-    assert found.table.rows[1] == ("", "base", "0.5", "-", "+0.2", "unknown error")
+    assert found.table.rows[1] == ("", "base", "0.50", "-", "+0.2", "unknown error")
     assert found.headline == (
         "The merge a=0, b=0.5 keeps 83 % of the gain of other on code; it is better "
         "than the soup on code, with no significant difference on math."
@@ -82,7 +89,14 @@ def test_what_is_worse_than_the_base_comes_first() -> None:
 def test_a_prediction_is_named_as_one() -> None:
     found = answer(front(NOT_MEASURED))
 
-    assert found.headline.startswith("The merge a=0, b=0.5 is predicted to keep 84 %")
+    assert found.headline == (
+        "The merge a=0, b=0.5 is predicted to keep 84 % of the gain of one on math and "
+        "80 % of the gain of other on code; it is predicted to be better than the soup "
+        "on code, with no significant difference on math."
+    )
+    alike = {**ANCHORS, "soup": [(0.69, 0.04), (2.0, 0.05)]}
+    other = answer(make_front([(CHOSEN, NOT_MEASURED)], alike))
+    assert "is not predicted to differ significantly from the soup" in other.headline
     assert found.table.rows[0][2] == "predicted 0.71"
     assert found.sample.startswith("The values of this merge are predicted")
 
@@ -90,7 +104,8 @@ def test_a_prediction_is_named_as_one() -> None:
 def test_measurements_of_the_search_are_said_to_be_its_own() -> None:
     assert answer(front()).sample == (
         "Measured on the documents by which this merge was chosen: gains may look "
-        "better than they are. `--holdout 0.3` checks them on others."
+        "better than they are. To check them on other documents, search with "
+        "`--holdout 0.3`."
     )
 
 

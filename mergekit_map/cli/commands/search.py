@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +75,10 @@ def run(
     """
     options = make_options(f"reading {config}")
     folder = run_folder or out.parent / f"{out.name}.run"
-    _search_and_merge(config, folder, out, options, **how)
+    _find_front(config, folder, options, **how)
+    # The search has just written this folder, so its code is the user's own.
+    where = {"model_paths": how["model_paths"], "trust_run": True}
+    merge_and_show(folder, out, options, {}, **where)
 
 
 @click.command(cls=MergeCommand)
@@ -116,22 +118,8 @@ def demo(
         family = train_family(family_folder(), reporter.stage)
     config = folder / "demo.yml"
     write_atomically(config, demo_config(family))
-    merged = folder / "merged"
-    _search_and_merge(config, folder / "run", merged, options, {}, workers=workers)
-
-
-def _search_and_merge(
-    config: Path,
-    run: Path,
-    out: Path,
-    options: MergeOptions,
-    model_paths: Mapping[str, str],
-    **how: Any,
-) -> None:
-    _find_front(config, run, options, model_paths=model_paths, **how)
-    # The search has just written this folder, so its code is the user's own.
-    where = {"model_paths": model_paths, "trust_run": True}
-    merge_and_show(run, out, options, {}, **where)
+    _find_front(config, folder / "run", options, workers=workers)
+    merge_and_show(folder / "run", folder / "merged", options, {})
 
 
 def _find_front(

@@ -97,6 +97,8 @@ def merge_and_show(
         merged = merge_point(run, out, selection, options, reporter, **where)
     found = show_front(run, merged.front, out)
     answer(model=str(out), command=merged.command)
-    held = f"{out} holds this merge, point {merged.front.selected} of the front"
-    click.echo(f"\n{held}; mergekit alone writes the same with:\n  {merged.command}")
+    click.echo(
+        f"\n{out} holds this merge; mergekit alone writes the same tensors with:"
+    )
+    click.echo(f"  {merged.command}")
     show_steps(next_steps(run, found, out))

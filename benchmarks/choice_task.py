@@ -20,8 +20,6 @@ def write_choice_task(path: Path, questions: Path) -> None:
         "doc_to_choice": "{{choices}}",
         "doc_to_target": "{{answer}}",
         "target_delimiter": "",
-        "metric_list": [
-            {"metric": "acc", "aggregation": "mean", "higher_is_better": True}
-        ],
+        "metric_list": [{"metric": "acc"}],  # lm-eval knows its mean and direction
     }
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
