@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -49,6 +50,12 @@ class Watched:
         """Wait until the charts that follow a choice are drawn."""
         self.page.wait_for_timeout(300)
 
+    def unfold(self) -> None:
+        """Open all that is folded."""
+        opened = "document.querySelectorAll('details').forEach((d) => (d.open = true))"
+        self.page.evaluate(opened)
+        self.settle()
+
 
 @contextmanager
 def watched_page(
@@ -84,3 +91,9 @@ def watched_page(
     watched.settle()
     yield watched
     context.close()
+
+
+needs_browser = pytest.mark.skipif(
+    find_chromium() is None,
+    reason="no Chromium is installed; on Debian: apt-get install chromium",
+)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import pytest
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
-from mergekit_map.results.log import Evaluation, open_log
-from mergekit_map.results.records import write_record
+from mergekit_map.results.front import Front
+from mergekit_map.results.log import Evaluation, open_log, read_log
+from mergekit_map.results.records import read_record, write_record
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Evaluator, Progress, Study, StudyResult
 from mergekit_map.types import Measurement, Metric
 
 Call: TypeAlias = tuple[tuple[float, ...], str]  # coefficients, task
+Found = TypeVar("Found")
 
 LOSS = Metric(higher_is_better=False, lower=None, upper=None)
 IDEAL = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
@@ -24,13 +27,14 @@ IDEAL = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
 
 def make_study(
     names: Sequence[str],
-    tasks: Sequence[str],
+    tasks: Collection[str] | Mapping[str, Metric],
     anchors: Sequence[str] | None = None,
     metric: Metric = LOSS,
     select: SelectSpec | None = None,
+    documents: Mapping[str, Any] | None = None,
     **search: Any,
 ) -> Study:
-    """Search coefficients from 0 to 1 for tasks that are alike.
+    """Search coefficients from 0 to 1 for tasks that are alike, or have own metrics.
 
     ``anchors`` are the base, models by their names, and the soup; all by default.
     """
@@ -42,11 +46,12 @@ def make_study(
     return Study(
         bounds=dict.fromkeys(names, (0.0, 1.0)),
         anchors={label: places[label] for label in anchors or places},
-        tasks=dict.fromkeys(tasks, metric),
+        tasks=tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks, metric),
         definitions={task: task for task in tasks},
         merge="m",
         search=SearchSpec(**search),
         select=select or SelectSpec(),
+        documents=documents or {},
     )
 
 
@@ -91,3 +96,31 @@ def run(study: Study, path: Path, evaluate: Evaluator) -> StudyResult:
         result = run_study(study, evaluate, log, ignore)
         write_record(path / "front.json", found_front(study, result, log))
     return result
+
+
+def stopped_and_resumed(
+    search: Callable[[Evaluator], Found], evaluate: Recorder, stop: int
+) -> Found:
+    """Interrupt a search after ``stop`` measurements, and start it once more.
+
+    Returns what it finds in the end; ``evaluate`` has seen the measurements of both.
+    """
+
+    def stopping(coefficients: Mapping[str, float], task: str) -> Measurement:
+        if len(evaluate.calls) == stop:
+            raise KeyboardInterrupt("stopped")
+        return evaluate(coefficients, task)
+
+    with pytest.raises(KeyboardInterrupt, match="stopped"):
+        search(stopping)
+    return search(evaluate)
+
+
+def logged(folder: Path) -> list[Evaluation]:
+    """Read the log of a search."""
+    return list(read_log(folder / "evaluations.jsonl"))
+
+
+def front_of(folder: Path) -> Front:
+    """Read the front that a search wrote."""
+    return read_record(folder / "front.json", Front, "front")

@@ -111,18 +111,6 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         pass
 
-    def do_GET(self) -> None:
-        self._handle()
-
-    def do_HEAD(self) -> None:
-        self._handle()
-
-    def do_POST(self) -> None:
-        self._handle()
-
-    def do_PUT(self) -> None:
-        self._handle()
-
     def _handle(self) -> None:
         path = unquote(urlparse(self.path).path)
         self.state.requests.append((self.command, path))
@@ -145,6 +133,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(json.dumps(content).encode(), refused.status, headers)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
+
+    do_GET = do_HEAD = do_POST = do_PUT = _handle
 
     def _fail_if_told(self, path: str) -> None:
         for (method, pattern), status in self.state.failures.items():

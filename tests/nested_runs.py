@@ -93,17 +93,18 @@ def write(config: dict[str, Any], name: str = "config.yml") -> None:
     Path(name).write_text(yaml.safe_dump(config, sort_keys=False))
 
 
-def invoke(*arguments: str) -> click.testing.Result:
-    result = click.testing.CliRunner().invoke(main, list(arguments))
-    assert result.exit_code == 0, result.output
+def invoke(*arguments: str | Path, code: int = 0) -> click.testing.Result:
+    """Run a command, which ends with ``code``, in this process."""
+    result = click.testing.CliRunner().invoke(main, [*map(str, arguments)])
+    assert result.exit_code == code, result.output
     return result
 
 
-def read(path: str) -> Any:
+def read(path: str | Path) -> Any:
     return json.loads(Path(path).read_text())
 
 
-def lines(path: str) -> list[dict[str, Any]]:
+def lines(path: str | Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 

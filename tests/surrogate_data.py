@@ -1,5 +1,7 @@
 """Metrics of known shape, for the tests of surrogates."""
 
+from typing import Any
+
 import numpy as np
 
 from mergekit_map.surrogates.fit import fit_surrogate
@@ -15,14 +17,25 @@ def unit(d: int) -> np.ndarray:
     return np.tile([0.0, 1.0], (d, 1))
 
 
+def fit(
+    X: np.ndarray,
+    y: np.ndarray,
+    link: Link = IDENTITY,
+    kind: Any = "quadratic",
+    **more: Any,
+) -> Surrogate:
+    """Fit values in the unit box, whose errors are unknown, unless told otherwise."""
+    more = {"stderr": None, "bounds": unit(X.shape[1]), **more}
+    return fit_surrogate(X, y, link=link, kind=kind, **more)
+
+
 def random_quadratic(rng: np.random.Generator, d: int) -> Quadratic:
     A = rng.normal(size=(d, d)) / d
     return Quadratic(float(rng.normal()), rng.normal(size=d) / d, A + A.T)
 
 
 def noisy_fit(link: Link, *, n: int = 14, d: int = 2, seed: int = 0) -> Surrogate:
-    X, y = noisy_data(link, n=n, d=d, seed=seed)
-    return fit_surrogate(X, y, stderr=None, link=link, bounds=unit(d))
+    return fit(*noisy_data(link, n=n, d=d, seed=seed), link)
 
 
 def noisy_data(

@@ -9,14 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
 import torch
 import transformers
 import yaml
-from safetensors.torch import load_file
+from mergekit.config import MergeConfiguration
+from mergekit.merge import run_merge
+from mergekit.options import MergeOptions
+from nested_runs import assert_same_weights, invoke, read
+from nested_runs import lines as read_lines
+from nested_runs import write as write_config
 
-from mergekit_map.cli.main import main
 from mergekit_map.results.log import open_log
 from mergekit_map.results.run_folder import RunFolder
 
@@ -30,7 +33,7 @@ def config(
     Path("greeting.txt").write_text("hello world, one plus two\n" * 30)
     Path("code.jsonl").write_text('{"body": "def return x"}\n' * 30)
     questions = [
-        {"q": f"hello {n}", "choices": ["one", "two", "three"], "gold": n % 3}
+        {"prompt": f"hello {n}", "choices": ["one", "two", "three"], "answer": n % 3}
         for n in range(12)
     ]
     Path("q.jsonl").write_text("\n".join(map(json.dumps, questions)))
@@ -40,12 +43,12 @@ def config(
         "dataset_kwargs": {"data_files": {"test": str(tmp_path / "q.jsonl")}},
         "test_split": "test",
         "output_type": "multiple_choice",
-        "doc_to_text": "{{q}}",
+        "doc_to_text": "{{prompt}}",
         "doc_to_choice": "{{choices}}",
-        "doc_to_target": "{{gold}}",
+        "doc_to_target": "{{answer}}",
         "metric_list": [{"metric": "acc"}],
     }
-    Path("q.yaml").write_text(yaml.safe_dump(described))
+    Path("questions.yaml").write_text(yaml.safe_dump(described))
     Path("mine.py").write_text(
         "def spread(model, tokenizer):\n    return model.lm_head.weight.std().item()\n"
     )
@@ -61,7 +64,7 @@ def config(
             "tasks": {
                 "greeting": {"perplexity": {"file": "greeting.txt"}, "block": 32},
                 "code": code,
-                "questions": {"lm_eval": "q.yaml", "metric": "acc"},
+                "questions": {"lm_eval": "questions.yaml", "metric": "acc"},
                 "spread": {"python": "mine:spread", "direction": "maximize"},
             },
             "search": {"evaluations": 7, "remeasure": 2, "seed": 3},
@@ -71,13 +74,7 @@ def config(
 
 def write(config: dict[str, Any], **search: Any) -> None:
     config["map"]["search"].update(search)
-    Path("config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
-
-
-def invoke(*arguments: str) -> click.testing.Result:
-    result = click.testing.CliRunner().invoke(main, list(arguments))
-    assert result.exit_code == 0, result.output
-    return result
+    write_config(config)
 
 
 def keep(config: dict[str, Any], *tasks: str) -> None:
@@ -85,8 +82,8 @@ def keep(config: dict[str, Any], *tasks: str) -> None:
     config["map"]["tasks"] = {name: config["map"]["tasks"][name] for name in tasks}
 
 
-def lines(path: str = "out.run/evaluations.jsonl") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+def lines(run: str = "out.run") -> list[dict[str, Any]]:
+    return read_lines(f"{run}/evaluations.jsonl")
 
 
 @pytest.mark.slow
@@ -98,8 +95,8 @@ def test_one_yaml_in_checkpoint_out(config: dict[str, Any]) -> None:
     result = invoke("run", "config.yml", "out")
 
     assert "gain kept" in result.stdout
-    manifest = json.loads(Path("out.run/.state/manifest.json").read_text())
-    front = json.loads(Path("out.run/front.json").read_text())
+    manifest = read("out.run/.state/manifest.json")
+    front = read("out.run/front.json")
     chosen = front["points"][front["selected"]]
     recipe = Path("out.run/recipe.yml").read_text()
     assert all(m["value"] is not None for m in chosen["measured"].values())
@@ -109,18 +106,10 @@ def test_one_yaml_in_checkpoint_out(config: dict[str, Any]) -> None:
     assert "--random-seed 3" in recipe
     assert manifest["random_seed"] == 3
     assert yaml.safe_load(recipe)["merge_method"] == "dare_ties"
-    merged_with_mergekit = stock_merge("out.run/recipe.yml", "stock", 3)
-    ours = load_file("out/model.safetensors")
-    assert ours.keys() == merged_with_mergekit.keys()
-    for name, tensor in merged_with_mergekit.items():
-        assert torch.equal(ours[name], tensor), name
-
-
-def stock_merge(recipe: str, out: str, seed: int) -> dict[str, torch.Tensor]:
     command = [sys.executable, "-W", "ignore", "-m", "mergekit.scripts.run_yaml"]
-    options = ["--random-seed", str(seed), "--quiet"]
-    subprocess.run([*command, recipe, out, *options], check=True, capture_output=True)
-    return load_file(f"{out}/model.safetensors")
+    words = ["out.run/recipe.yml", "stock", "--random-seed", "3", "--quiet"]
+    subprocess.run([*command, *words], check=True, capture_output=True)
+    assert_same_weights("out", "stock")
 
 
 @pytest.mark.slow
@@ -128,7 +117,7 @@ def test_what_was_logged_is_what_others_measure(config: dict[str, Any]) -> None:
     del config["map"]["tasks"]["spread"]
     write(config)
     invoke("run", "config.yml", "out")
-    front = json.loads(Path("out.run/front.json").read_text())
+    front = read("out.run/front.json")
     measured = front["points"][front["selected"]]["measured"]
 
     model = transformers.AutoModelForCausalLM.from_pretrained("out")
@@ -172,11 +161,11 @@ def test_selecting_costs_nothing(config: dict[str, Any]) -> None:
     write(config)
     invoke("search", "config.yml", "out.run")
     before = lines()
-    front = json.loads(Path("out.run/front.json").read_text())
+    front = read("out.run/front.json")
     best = {}
     for task in front["tasks"]:
         invoke("select", "out.run", "--prefer", f"{task}=1")
-        front = json.loads(Path("out.run/front.json").read_text())
+        front = read("out.run/front.json")
         best[task] = front["points"][front["selected"]]["predicted"][task]["value"]
         values = [p["predicted"][task]["value"] for p in front["points"]]
         higher = front["tasks"][task]["direction"] == "maximize"
@@ -185,9 +174,7 @@ def test_selecting_costs_nothing(config: dict[str, Any]) -> None:
 
     assert lines() == before
     assert "chosen by its index" in shown.stdout
-    chosen, first = (
-        Path("out.run", name) for name in ("recipe.yml", "recipes/000.yml")
-    )
+    chosen, first = Path("out.run/recipe.yml"), Path("out.run/recipes/000.yml")
     assert yaml.safe_load(chosen.read_text()) == yaml.safe_load(first.read_text())
     assert chosen.read_text() in shown.stdout
 
@@ -270,24 +257,9 @@ def test_parameters_shared_by_an_anchor_get_weights_of_their_own(
     by_weights = {tuple(v["coefficients"].values()): v["value"] for v in lines()}
     assert len({by_weights[c] for c in [(0, 0), (0, 1), (1, 0), (0.5, 0.5)]}) == 4
     recipe = yaml.safe_load(Path("out.run/recipes/000.yml").read_text())
-    front = json.loads(Path("out.run/front.json").read_text())
+    front = read("out.run/front.json")
     weights = [m["parameters"]["weight"] for m in recipe["models"]]
     assert weights == list(front["points"][0]["coefficients"].values())
-
-
-@pytest.mark.slow
-def test_a_task_that_changed_is_named_by_merge(config: dict[str, Any]) -> None:
-    keep(config, "greeting", "spread")
-    write(config)
-    invoke("search", "config.yml", "out.run")
-    Path("greeting.txt").write_text("something else, altogether\n" * 30)
-
-    result = click.testing.CliRunner().invoke(
-        main, ["merge", "out.run", "out", "--trust-run"]
-    )
-
-    assert result.exit_code == 2
-    assert "task 'greeting' changed since the search" in " ".join(result.stderr.split())
 
 
 def test_a_refused_search_leaves_the_running_one_alone(config: dict[str, Any]) -> None:
@@ -298,9 +270,7 @@ def test_a_refused_search_leaves_the_running_one_alone(config: dict[str, Any]) -
     config["map"]["search"]["evaluations"] = 9
     write(config)
     with open_log(Path("out.run/evaluations.jsonl"), RunFolder(Path("out.run")).lock):
-        result = click.testing.CliRunner().invoke(
-            main, ["search", "config.yml", "out.run"]
-        )
+        result = invoke("search", "config.yml", "out.run", code=2)
 
     assert "another search is writing" in result.stderr
     assert {p: p.read_bytes() for p in before} == before
@@ -314,7 +284,7 @@ def test_merging_by_disk_measures_the_same(config: dict[str, Any]) -> None:
     write(config)
     invoke("search", "config.yml", "disk")
 
-    memory, disk = lines("memory/evaluations.jsonl"), lines("disk/evaluations.jsonl")
+    memory, disk = lines("memory"), lines("disk")
     for line in [*memory, *disk]:
         del line["seconds"]
     assert memory == disk
@@ -333,7 +303,7 @@ def test_another_backend_of_lm_eval_measures_the_same(config: dict[str, Any]) ->
     result = invoke("search", "config.yml", "ours")
     assert "the task definition changed" in " ".join(result.stderr.split())
 
-    ours, theirs = lines("ours/evaluations.jsonl"), lines("theirs/evaluations.jsonl")
+    ours, theirs = lines("ours"), lines("theirs")
     values = [line["value"] for line in theirs]
     assert [line["value"] for line in ours] == [*values, *values]
 
@@ -360,34 +330,64 @@ def test_a_failing_measurement_is_recorded_and_the_search_goes_on(
     assert "1 measurements failed" in result.stderr
 
 
-def test_a_model_that_changed_is_not_merged_by_an_old_search(
+def test_a_model_or_task_that_changed_is_named_by_merge(
     config: dict[str, Any], family: dict[str, Path]
 ) -> None:
     copy = shutil.copytree(family["a"], "moving")
     config["models"][0]["model"] = str(copy)
-    keep(config, "spread")
+    keep(config, "greeting", "spread")
     write(config)
     invoke("search", "config.yml", "out.run")
-    shutil.copy(family["c"] / "model.safetensors", copy)
+    greeting, weights = Path("greeting.txt"), copy / "model.safetensors"
+    other = (family["c"] / weights.name).read_bytes()
+    changes = [
+        ("task 'greeting'", greeting, b"something else\n" * 30),
+        ("models (moving)", weights, other),
+    ]
+    for changed, path, content in changes:
+        before = path.read_bytes()
+        path.write_bytes(content)
 
-    result = click.testing.CliRunner().invoke(
-        main, ["merge", "out.run", "out", "--trust-run"]
-    )
+        result = invoke("merge", "out.run", "out", "--trust-run", code=2)
 
-    assert result.exit_code == 2
-    assert "models (moving) changed since the search" in " ".join(result.stderr.split())
-    assert not Path("out").exists()
+        assert f"{changed} changed since the search" in " ".join(result.stderr.split())
+        assert not Path("out").exists()
+        path.write_bytes(before)
 
 
 def test_a_misspelt_command_is_suggested() -> None:
-    result = click.testing.CliRunner().invoke(main, ["serach", "a.yml", "b"])
+    result = invoke("serach", "a.yml", "b", code=2)
 
-    assert result.exit_code == 2
     assert "There is no command 'serach'; did you mean 'search'?" in result.stderr
 
 
 def test_names_that_are_no_unicode_are_refused() -> None:
-    result = click.testing.CliRunner().invoke(main, ["select", "run-\udcff"])
+    result = invoke("select", "run-\udcff", code=2)
 
-    assert result.exit_code == 2
     assert "is no Unicode; rename the file" in result.output
+
+
+@pytest.mark.parametrize(
+    "method", ["task_arithmetic", pytest.param("ties", marks=pytest.mark.slow)]
+)
+def test_layer_groups_and_filters_are_searched_in_the_same_fit(
+    config: dict[str, Any], method: str
+) -> None:
+    keep(config, "greeting", "code")
+    part = [{"filter": "mlp", "value": "b_mlp"}, {"value": 0.25}]
+    for model, weight in zip(config["models"], (["early", "late"], part), strict=True):
+        model["parameters"] = {"weight": weight}
+    config["merge_method"] = method
+    write(config, evaluations=6, surrogate="regularized", gradients=True, remeasure=0)
+
+    invoke("run", "config.yml", "out")
+
+    front = read("out.run/front.json")
+    assert list(front["coefficients"]) == ["early", "late", "b_mlp"]
+    recipe = yaml.safe_load(Path("out.run/recipe.yml").read_text())
+    chosen = front["points"][front["selected"]]["coefficients"]
+    weights = [m["parameters"]["weight"] for m in recipe["models"]]
+    assert weights[0] == [chosen["early"], chosen["late"]]
+    assert weights[1] == [{"filter": "mlp", "value": chosen["b_mlp"]}, {"value": 0.25}]
+    run_merge(MergeConfiguration.model_validate(recipe), "stock", MergeOptions())
+    assert_same_weights("out", "stock")

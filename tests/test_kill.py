@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
+from nested_runs import lines, write
+from plain_runs import write_plain
 
 # Imports once what a search imports, then runs each search in a child of its own. Each
 # but the first and last is killed at a random moment, some of them before they measured
@@ -75,22 +76,19 @@ def test_killed_six_times_a_search_ends_as_if_undisturbed(
     Path("one.txt").write_text("hello world, one plus two\n" * 400)
     Path("two.txt").write_text("def return three\n" * 400)
     other = make_model("killed", 70, family["base"])
-    config = {
-        "merge_method": "dare_ties",
-        "base_model": str(family["base"]),
-        "models": [
-            {"model": str(path), "parameters": {"density": 0.5}}
-            for path in (family["a"], family["b"], other)
-        ],
-        "map": {
-            "tasks": {
-                "one": {"perplexity": {"file": "one.txt"}, "block": 64},
-                "two": {"perplexity": {"file": "two.txt"}, "block": 64},
-            },
-            "search": {"evaluations": 20, "remeasure": 5},
-        },
+    tasks = {
+        name: {"perplexity": {"file": f"{name}.txt"}, "block": 64}
+        for name in ("one", "two")
     }
-    Path("config.yml").write_text(yaml.safe_dump(config))
+    config = write_plain(family, evaluations=20, remeasure=5)
+    config["map"]["tasks"] = tasks
+    del config["dtype"]
+    config["merge_method"] = "dare_ties"
+    config["models"] = [
+        {"model": str(path), "parameters": {"density": 0.5}}
+        for path in (family["a"], family["b"], other)
+    ]
+    write(config)
 
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT, "6", "1"]
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
@@ -115,9 +113,5 @@ def test_killed_six_times_a_search_ends_as_if_undisturbed(
 
 def evaluations(run: str) -> list[str]:
     """Read a log without its timings."""
-    lines = []
-    for text in Path(run, "evaluations.jsonl").read_text().splitlines():
-        line = json.loads(text)
-        del line["seconds"]
-        lines.append(json.dumps(line))
-    return lines
+    log = lines(f"{run}/evaluations.jsonl")
+    return [json.dumps({**line, "seconds": None}) for line in log]

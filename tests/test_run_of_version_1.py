@@ -4,50 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import huggingface_hub
 import pytest
 import yaml
 from hub_server import go_online, serve
+from nested_runs import invoke, read
 from quick_fronts import fronts_of_few_points
 
 import mergekit_map
-from mergekit_map.cli.main import main
 from mergekit_map.errors import ArtifactError
 
-DATA = Path(__file__).parent / "data" / "run_v1"
 REPO = "me/merged"
 
 
-@pytest.fixture(autouse=True)
-def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a copy of the folder that holds the run, ``run``, and all it needs."""
-    folder = shutil.copytree(DATA, tmp_path / "moved")
-    monkeypatch.chdir(folder)
-    cache = str(folder / "hub")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", cache)
-    # mergekit asks the Hub for a list of files even where the cache has them all.
-    monkeypatch.setattr(huggingface_hub, "list_repo_files", _files_of_a_model)
-    return folder
-
-
-def _files_of_a_model(*_: object, **__: object) -> list[str]:
-    return ["model.safetensors"]
-
-
-def invoke(*arguments: str) -> str:
-    result = click.testing.CliRunner().invoke(main, list(arguments))
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def read(path: str) -> Any:
-    return json.loads(Path(path).read_text())
+pytestmark = pytest.mark.usefixtures("moved")
 
 
 def numbers(content: Any) -> Iterator[float]:
@@ -147,7 +121,7 @@ def test_a_search_goes_on_and_measures_nothing_again(
     Path("config.yml").write_text(config.replace("evaluations: 7,", asked))
 
     with fronts_of_few_points():
-        said = invoke("search", "config.yml", "run")
+        said = invoke("search", "config.yml", "run").output
 
     after = log()
     assert after[: len(before)] == before
@@ -169,48 +143,37 @@ def test_a_search_goes_on_and_measures_nothing_again(
     assert allowed <= fitted <= len(lines) / 2
 
 
-def test_a_recipe_that_is_not_of_its_point_is_not_merged(moved: Path) -> None:
-    manifest = read("run/manifest.json")
-    manifest["directory"] = str(moved)
-    Path("run/manifest.json").write_text(json.dumps(manifest))
+@pytest.mark.usefixtures("at_home")
+def test_a_recipe_that_is_not_of_its_point_is_not_merged() -> None:
     recipe = Path("run/recipes/003.yml")
     text = recipe.read_text()
     recipe.write_text(text.replace("density: 0.7", "density: 0.1"))
     assert recipe.read_text() != text
 
-    result = click.testing.CliRunner().invoke(
-        main, ["merge", "run", "out", "--index", "3"]
-    )
+    result = invoke("merge", "run", "out", "--index", "3", code=2)
 
-    assert result.exit_code == 2
     assert "recipes/003.yml is not the recipe of point 3" in result.output
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize("name", ["chat_template.jinja", "model.txt.json"])
+@pytest.mark.usefixtures("at_home")
+@pytest.mark.parametrize(
+    ("name", "code"), [("chat_template.jinja", 0), ("model.txt.json", 2)]
+)
 def test_a_model_counts_by_the_files_that_version_1_looked_at(
-    name: str, moved: Path
+    name: str, code: int
 ) -> None:
-    manifest = read("run/manifest.json")
-    manifest["directory"] = str(moved)
-    Path("run/manifest.json").write_text(json.dumps(manifest))
     for config in Path("hub").rglob("config.json"):
         config.with_name(name).write_text("{}")
 
-    result = click.testing.CliRunner().invoke(main, ["merge", "run", "out"])
+    result = invoke("merge", "run", "out", code=code)
 
-    if name.endswith(".json"):
-        assert "changed since the search" in result.output
-    else:
-        assert result.exit_code == 0, result.output
+    assert ("changed since the search" in result.output) == (code == 2)
 
 
 def test_a_point_can_be_merged_and_published(
-    moved: Path, monkeypatch: pytest.MonkeyPatch
+    moved: Path, at_home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest = read("run/manifest.json")
-    former, manifest["directory"] = manifest["directory"], str(moved)
-    Path("run/manifest.json").write_text(json.dumps(manifest))
     invoke("merge", "run", "out", "--index", "3")
 
     with serve() as hub:
@@ -227,4 +190,4 @@ def test_a_point_can_be_merged_and_published(
     assert card.data.base_model == parents
     for path, content in files.items():
         assert str(moved).encode() not in content, path
-        assert former.encode() not in content, path
+        assert at_home.encode() not in content, path

@@ -12,11 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
-import yaml
+from nested_runs import invoke
+from plain_runs import write_plain
 
-from mergekit_map.cli.main import main
 from mergekit_map.utils.shutdown import Interrupted, check_interrupt, deferred
 
 PROGRAM = [sys.executable, "-W", "ignore", "-m", "mergekit_map"]
@@ -45,20 +44,9 @@ def test_ctrl_c_between_measurements_says_how_to_go_on(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(
-        "import time\n"
-        "def one(model, tokenizer):\n"
-        "    time.sleep(1)\n"
-        "    return model.lm_head.weight.std().item()\n"
-    )
-    tasks = {"one": {"python": "mine:one", "direction": "maximize"}}
-    config = {
-        "merge_method": "task_arithmetic",
-        "base_model": str(family["base"]),
-        "models": [{"model": str(family[name])} for name in "ab"],
-        "map": {"tasks": tasks, "search": {"evaluations": 7}},
-    }
-    Path("config.yml").write_text(yaml.safe_dump(config))
+    slow = "import time\ndef one(model, tokenizer):\n    time.sleep(1)\n"
+    slow += "    return model.lm_head.weight.std().item()\n"
+    write_plain(family, ["one"], slow, evaluations=7)
     process = start(*PROGRAM, "search", "config.yml", "my run")
     log = Path("my run/evaluations.jsonl")
     while not (log.exists() and log.read_text().count("\n") >= 2):
@@ -164,8 +152,7 @@ def test_an_error_of_the_system_is_one_line_that_names_the_file(
 
     monkeypatch.setattr("mergekit_map.workflows.init.config_schema", fail)
 
-    result = click.testing.CliRunner().invoke(main, ["schema"])
+    result = invoke("schema", code=2)
 
     words = "error: [Errno 28] No space left on device: 'run/front.json'"
-    assert result.exit_code == 2
     assert result.stderr.splitlines() == ["loading mergekit ...", words]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 35_791, "tests": 31_233, "benchmarks": 10_235}
+MOST_LINES = {"mergekit_map": 35_791, "tests": 30_082, "benchmarks": 10_235}
 MOST_MODULES = 164
 
 

@@ -1,8 +1,14 @@
-"""What a command imports, and that it says what it does before that takes long."""
+"""What a command or module imports, and what is said before that takes long.
+
+Which package may import which, and who may name mergekit, lm_eval and torch, is held by
+import-linter (pyproject.toml); here is what other packages import in turn.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import pkgutil
 import subprocess
 import sys
 import warnings
@@ -13,10 +19,12 @@ from typing import Any
 import click
 import click.testing
 import pytest
-import yaml
 from mergekit.options import MergeOptions, add_merge_options
+from nested_runs import invoke, write
+from plain_runs import write_plain
 from quick_fronts import fronts_of_few_points
 
+import mergekit_map
 from mergekit_map.cli.main import main
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
 
@@ -55,9 +63,31 @@ for words in json.loads(sys.argv[1]):
 """
 
 
-def run_script(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+# Completes a line, and prints what is loaded then.
+COMPLETED = """
+import atexit, sys
+from mergekit_map.cli.main import main
+atexit.register(lambda: print("loaded", *sys.modules))
+main(prog_name="mergekit-map")
+"""
+
+# Imports one module after the other, and prints what is loaded after each.
+IMPORTED = """
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+    print(*sys.modules)
+"""
+
+
+def run_script(
+    script: str, *arguments: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "ignore", "-c", script, *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True)
+    environment = {**os.environ, **variables}
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, env=environment
+    )
 
 
 def loaded_by(*commands: Sequence[str | Path]) -> list[set[str]]:
@@ -81,23 +111,41 @@ def packages(modules: set[str]) -> set[str]:
     return {name.split(".")[0] for name in modules}
 
 
+READERS = ("push", "report", "select")
+PACKAGES = ("config", "hub", "optimize", "report", "results", "search", "surrogates")
+LIGHT = (
+    "mergekit_map",
+    "mergekit_map.cli.main",
+    *(f"mergekit_map.cli.commands.{name}" for name in READERS),
+    *(
+        module.name
+        for package in PACKAGES
+        for module in pkgutil.iter_modules(
+            [str(Path(mergekit_map.__file__).parent / package)],
+            f"mergekit_map.{package}.",
+        )
+    ),
+)
+
+
+def imported_by(*modules: str) -> dict[str, set[str]]:
+    """List the packages of models that are there after each import, in one process."""
+    found = run_script(IMPORTED, *modules)
+    assert found.returncode == 0, found.stderr
+    rows = [packages({*line.split()}) for line in found.stdout.splitlines()]
+    return {module: MODELS & row for module, row in zip(modules, rows, strict=True)}
+
+
 @pytest.fixture(scope="module")
 def run(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("startup")
-    (folder / "text.txt").write_text("hello world, one plus two\n" * 30)
-    config = {
-        "merge_method": "task_arithmetic",
-        "base_model": str(family["base"]),
-        "models": [{"model": str(family[name])} for name in "ab"],
-        "dtype": "float32",
-        "map": {"tasks": {"text": {"perplexity": {"file": "text.txt"}, "block": 32}}},
-    }
-    (folder / "config.yml").write_text(yaml.safe_dump(config))
     with pytest.MonkeyPatch.context() as patch, fronts_of_few_points():
         patch.chdir(folder)
-        command = ["search", "config.yml", "run"]
-        result = click.testing.CliRunner().invoke(main, command)
-    assert result.exit_code == 0, result.output
+        config = write_plain(family)
+        Path("text.txt").write_text("hello world, one plus two\n" * 30)
+        text = {"perplexity": {"file": "text.txt"}, "block": 32}
+        write({**config, "map": {"tasks": {"text": text}}})
+        invoke("search", "config.yml", "run")
     return folder / "run"
 
 
@@ -119,6 +167,16 @@ def test_help_and_init_import_nothing_heavy(tmp_path: Path) -> None:
     assert len(others) == len(ALL) + 2
     for loaded in others:
         assert not packages(loaded) & (HEAVY | {"numpy"})
+
+
+def test_tab_loads_nothing_heavy() -> None:
+    line = {"COMP_WORDS": "mergekit-map search --imp", "COMP_CWORD": "2"}
+
+    found = run_script(COMPLETED, _MERGEKIT_MAP_COMPLETE="bash_complete", **line)
+
+    offered, loaded = found.stdout.splitlines()
+    assert offered == "plain,--import"
+    assert not packages({*loaded.split()}) & (HEAVY | {"numpy"})
 
 
 def test_choosing_needs_numpy_and_a_report_nothing_that_fits(run: Path) -> None:
@@ -245,3 +303,28 @@ def test_deprecations_among_libraries_are_not_shown() -> None:
 
     # An error here, unless the command has silenced it.
     warnings.warn("renamed in a library", FutureWarning, stacklevel=2)
+
+
+@pytest.mark.slow  # a process of its own
+def test_most_modules_import_nothing_heavy() -> None:
+    # The first of those with something beside it is the one to blame.
+    assert imported_by(*LIGHT) == {module: set() for module in LIGHT}
+
+
+@pytest.mark.slow  # imports lm-eval anew
+def test_tasks_are_measured_without_mergekit() -> None:
+    assert "mergekit" not in imported_by("mergekit_map.tasks.preparing").popitem()[1]
+
+
+@pytest.mark.slow  # imports mergekit anew
+def test_models_are_merged_without_lm_eval() -> None:
+    found = imported_by("mergekit_map.merging.in_memory").popitem()[1]
+
+    assert "lm_eval" not in found
+    assert found >= {"torch", "mergekit"}  # the check can fail
+
+
+@pytest.mark.parametrize("name", mergekit_map.__all__)
+def test_public_names_resolve(name: str) -> None:
+    # Whatever was imported before: a module of that name must not hide the function.
+    assert callable(getattr(mergekit_map, name))

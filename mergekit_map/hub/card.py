@@ -135,10 +135,8 @@ def _answer(front: Front, record: MergeRecord) -> str:
 
 def _words(tasks: Mapping[str, TaskSpec]) -> str:
     """Explain the table to whoever has not seen the search."""
-    known = []
-    for task, spec in tasks.items():
-        data, metric = metadata.data_and_metric(spec)
-        known.append(f"{task}: {metric} on {data}")
+    found = {task: metadata.data_and_metric(spec) for task, spec in tasks.items()}
+    known = (f"{task}: {metric} on {data}" for task, (data, metric) in found.items())
     return _filled("words", tasks=escaped("; ".join(known))).rstrip()
 
 

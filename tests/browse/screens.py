@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,8 +78,3 @@ def press(
 
     with ThreadPoolExecutor(1) as thread:  # Playwright has a loop in the main one
         return thread.submit(asyncio.run, look()).result()
-
-
-def wished(**answer: str) -> Mapping[str, str]:
-    """Give the answers of the page for limits."""
-    return {"require": "", "prefer": "", **answer}

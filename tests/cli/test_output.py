@@ -8,16 +8,11 @@ import shutil
 from datetime import datetime
 from pathlib import Path
 
-import click.testing
 import pytest
 import yaml
-from nested_runs import write
+from fakes import front_of, logged
+from nested_runs import invoke, write
 from plain_runs import write_plain
-
-from mergekit_map.cli.main import main
-from mergekit_map.results.front import Front
-from mergekit_map.results.log import read_log
-from mergekit_map.results.records import read_record
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +22,7 @@ def searched(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         write_plain(family)
-        assert run("search", "config.yml", "run").exit_code == 0
+        invoke("search", "config.yml", "run")
     return folder
 
 
@@ -39,10 +34,6 @@ def place(searched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     shutil.copytree("run", "other.run")
 
 
-def run(*arguments: str) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(main, list(arguments))
-
-
 def test_quiet_commands_print_the_path_of_what_they_made_and_nothing_else() -> None:
     said = {
         ("search", "config.yml", "run"): "run",
@@ -52,9 +43,8 @@ def test_quiet_commands_print_the_path_of_what_they_made_and_nothing_else() -> N
         ("run", "config.yml", "other"): "other",
     }
     for command, path in said.items():
-        result = run(*command, "--quiet")
+        result = invoke(*command, "--quiet")
 
-        assert result.exit_code == 0, result.output
         assert result.output == f"{path}\n", command
         assert Path(path).exists()
 
@@ -64,9 +54,8 @@ def test_errors_are_said_to_whoever_asked_for_quiet() -> None:
     config["models"][0]["model"] = "nowhere"
     write(config)
 
-    result = run("search", "config.yml", "run", "--quiet")
+    result = invoke("search", "config.yml", "run", "--quiet", code=2)
 
-    assert result.exit_code == 2
     assert not result.stdout
     assert result.stderr.startswith("error: ")
     assert "nowhere" in result.stderr
@@ -78,10 +67,9 @@ def test_more_says_stages_and_each_measurement_with_its_value_and_seconds(
     monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))  # not recorded yet
     shutil.rmtree("run")
 
-    result = run("search", "config.yml", "run", "-v", "--log-file", "all.log")
+    result = invoke("search", "config.yml", "run", "-v", "--log-file", "all.log")
 
-    assert result.exit_code == 0, result.output
-    log = list(read_log(Path("run/evaluations.jsonl")))
+    log = logged(Path("run"))
     for e in log:
         weights = " ".join(f"{n}={v:.4g}" for n, v in e.coefficients.items())
         said = f"{e.role} {weights}: {e.task} {e.reading} in {e.seconds:.1f} s"
@@ -98,12 +86,12 @@ def test_more_says_stages_and_each_measurement_with_its_value_and_seconds(
 
 
 def test_a_program_gets_one_object_and_people_nothing_less() -> None:
-    plain = run("search", "config.yml", "run")
+    plain = invoke("search", "config.yml", "run")
 
-    result = run("search", "config.yml", "run", "--json")
+    result = invoke("search", "config.yml", "run", "--json")
 
     content = json.loads(result.stdout)
-    front = read_record(Path("run/front.json"), Front, "front")
+    front = front_of(Path("run"))
     assert content["version"] == 1
     assert content["run"] == "run"
     assert content["finished"] is True

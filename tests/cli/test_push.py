@@ -13,21 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import huggingface_hub
 import pytest
 import torch
 import yaml
 from hub_server import TOKEN, Hub, Repository, go_online, serve
+from nested_runs import invoke
+from plain_runs import write_plain
 from safetensors.torch import load_file
-
-from mergekit_map.cli.main import main
 
 REPO = "me/merged"
 
 READ_BACK = """
 import json, sys
 import huggingface_hub, transformers
+from nested_runs import invoke
+from plain_runs import write_plain
 from safetensors.torch import save_file
 
 repo, out = sys.argv[1:]
@@ -73,22 +74,12 @@ def write_config(folder: Path, family: dict[str, Path]) -> None:
         (folder / f"{name}.txt").write_text(text * 6)
         tasks[name] = {"perplexity": {"file": f"{name}.txt"}, "block": 16}
     tasks["code"]["perplexity"]["file"] = str(folder / "code.txt")
-    config = {
-        "merge_method": "dare_linear",
-        "base_model": str(family["base"]),
-        "models": [
-            {"model": str(family["a"]), "parameters": {"density": 0.6}},
-            {
-                "model": os.path.relpath(family["b"], folder),
-                "parameters": {"density": 0.6},
-            },
-        ],
-        "dtype": "float32",
-        "map": {
-            "tasks": tasks,
-            "search": {"evaluations": 7, "remeasure": 1, "seed": 3},
-        },
-    }
+    config = write_plain(family, evaluations=7, seed=3)
+    config["map"]["tasks"] = tasks
+    config["merge_method"] = "dare_linear"
+    config["models"][1]["model"] = os.path.relpath(family["b"], folder)
+    for model in config["models"]:
+        model["parameters"] = {"density": 0.6}
     text = yaml.safe_dump(config, sort_keys=False)
     (folder / "config.yml").write_text(f"# texts of {folder}\n{text}")
 
@@ -103,28 +94,12 @@ def record_a_failure(run: Path, family: dict[str, Path]) -> None:
         file.write(json.dumps(failed) + "\n")
 
 
-def invoke(*arguments: str, code: int = 0) -> str:
-    result = click.testing.CliRunner().invoke(main, list(arguments))
-    assert result.exit_code == code, result.output
-    return result.output
-
-
 @pytest.fixture(scope="module")
 def pushed(merged: Merged) -> Iterator[Hub]:
     """A server that the merge and its search were pushed to by the command."""
     with serve() as hub:
-        command(
-            hub,
-            merged,
-            "push",
-            "out",
-            REPO,
-            "--run",
-            "run",
-            "--license",
-            "mit",
-            "--yes",
-        )
+        more = ("--run", "run", "--license", "mit", "--yes")
+        command(hub, merged, "push", "out", REPO, *more)
         yield hub
 
 
@@ -213,7 +188,7 @@ def hub(merged: Merged, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def test_without_a_terminal_nothing_is_uploaded(hub: Hub) -> None:
-    output = invoke("push", "out", "merged", "--license", "mit", code=2)
+    output = invoke("push", "out", "merged", "--license", "mit", code=2).output
 
     assert "model-00001-of-" in output
     assert "The repository is new and will be private" in output
@@ -229,7 +204,7 @@ def test_a_dry_run_shows_files_and_card_and_uploads_nothing(
         monkeypatch.setenv("HF_TOKEN", "")
         monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", "no-file")
 
-    output = invoke("push", "out", REPO, "--run", "run", "--dry-run")
+    output = invoke("push", "out", REPO, "--run", "run", "--dry-run").output
 
     assert "mergekit-map/front.json" in output
     assert "model-00001-of-" in output
@@ -239,26 +214,18 @@ def test_a_dry_run_shows_files_and_card_and_uploads_nothing(
     assert ("no login to the Hub was found" in output) == (not login)
     assert ("If the repository is new, it will be private" in output) == (not login)
     assert not hub.repositories
-
-
-def test_without_a_login_files_and_card_are_shown_before_the_error(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", "")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", "no-file")
-
-    output = invoke("push", "out", REPO, "--yes", code=2)
-
-    table, card = output.split("\n# merged\n\n**")
-    assert "mergekit_config.yml" in table
-    assert "log in with: hf auth login" in card
-    assert not hub.requests
+    if not login:
+        output = invoke("push", "out", REPO, "--yes", code=2).output
+        table, card = output.split("\n# merged\n\n**")
+        assert "mergekit_config.yml" in table
+        assert "log in with: hf auth login" in card
+        assert not hub.requests
 
 
 def test_a_script_does_not_push_to_a_public_repository_by_accident(hub: Hub) -> None:
     hub.repositories[REPO] = Repository(private=False)
 
-    output = invoke("push", "out", REPO, "--license", "mit", "--yes", code=2)
+    output = invoke("push", "out", REPO, "--license", "mit", "--yes", code=2).output
 
     assert "there already and stays PUBLIC: everybody sees it" in output
     assert "add --public too" in output
@@ -271,7 +238,7 @@ def test_a_script_does_not_push_to_a_public_repository_by_accident(hub: Hub) -> 
     "options", [["--parent", "a"], ["--parent", "=me/a"], ["--license", "Apache 2"]]
 )
 def test_options_that_cannot_be_read_are_refused(hub: Hub, options: list[str]) -> None:
-    assert "write " in invoke("push", "out", REPO, *options, code=2)
+    assert "write " in invoke("push", "out", REPO, *options, code=2).output
     assert not hub.requests
 
 

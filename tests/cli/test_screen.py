@@ -1,4 +1,4 @@
-"""The answer on the terminal: short, and whole at every width."""
+"""The answer on the terminal, short and whole at every width, and what TAB offers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import get_completion_class
 from fronts import CODE, MATH, NOT_MEASURED, Row, make_front
 
 from mergekit_map.cli.main import main
@@ -109,3 +110,32 @@ def test_a_soup_that_no_merge_beats_is_what_comes_next() -> None:
 
     assert first == ("merge the soup", "mergekit-yaml run/recipes/soup.yml OUT")
     assert next_steps(Path("run"), found, Path("out"))[-1] == first
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["se"], {"search": "plain", "select": "plain"}),
+        (["search", "--imp"], {"--import": "plain"}),
+        (
+            ["search", "--evaluations", "3", "--lora-merge-d"],
+            {"--lora-merge-dtype": "plain"},
+        ),
+        (["select", "r", "--scalarization", "a"], {"achievement": "plain"}),
+        (["inspect", "me"], {"me": "file"}),
+        (["select", "my"], {"my": "dir"}),
+        (["report", "my"], {"my": "dir"}),
+        (["compare", "one", "my"], {"my": "dir"}),
+        (["merge", "run", "my"], {"my": "dir"}),
+    ],
+)
+def test_tab_offers_what_may_stand_there(
+    words: list[str], expected: dict[str, str]
+) -> None:
+    shell = get_completion_class("bash")
+    assert shell is not None
+    *before, last = words
+
+    offered = shell(main, {}, "mergekit-map", "").get_completions(before, last)
+
+    assert {item.value: item.type for item in offered} == expected

@@ -43,6 +43,7 @@ def searched(
         "dtype": "float32",
         **more,
     }
+    config = {key: value for key, value in config.items() if value is not None}
     space, problems = build_space(config, SearchSpec())
     assert problems == []
     assert space is not None
@@ -172,12 +173,7 @@ def test_every_baseline_has_the_tokenizer_of_the_merge(
 def test_a_merge_without_a_base_has_whole_models_alone(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
-    config = {
-        "merge_method": "linear",
-        "models": [{"model": str(family[n])} for n in "ab"],
-    }
-    space, _ = build_space(config, SearchSpec())
-    assert space is not None
+    space = searched(family, method="linear", base_model=None)
 
     assert not has_base(space)
     assert fine_tuned_models(space) == [str(family[n]) for n in "ab"]
@@ -188,13 +184,7 @@ def test_a_merge_without_a_base_has_whole_models_alone(
 
 def test_baselines_take_whole_models(family: dict[str, Path]) -> None:
     layers = [{"model": str(family[n]), "layer_range": [0, 2]} for n in "ab"]
-    config = {
-        "merge_method": "ties",
-        "base_model": str(family["base"]),
-        "slices": [{"sources": layers}],
-    }
-    space, _ = build_space(config, SearchSpec())
-    assert space is not None
+    space = searched(family, method="ties", models=None, slices=[{"sources": layers}])
 
     assert check_merge(fixed_merges(space)[NAMES.soup].template) == []
     assert "slices" not in task_arithmetic(space).template

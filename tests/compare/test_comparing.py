@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
-import yaml
+from nested_runs import invoke, read, write
+from nested_runs import lines as read_lines
+from plain_runs import write_plain
 from quick_fronts import fronts_of_few_points
 
-from mergekit_map.cli.main import main
 from mergekit_map.compare import contest
 from mergekit_map.compare.baselines import NAMES, count_baselines
 from mergekit_map.compare.contest import Bench, ComparisonSpec
@@ -53,8 +52,8 @@ def compared(
     with pytest.MonkeyPatch.context() as patch, fronts_of_few_points(24):
         few = partial(ComparisonSpec, points=POINTS, scalars=SCALARS, scales=SCALES)
         patch.setattr(contest, "ComparisonSpec", few)  # what the command asks for
-        invoke("search", str(write_config(folder, family)), str(run))
-        front = json.loads((run / "front.json").read_text())
+        invoke("search", write_config(folder, family), run)
+        front = read(run / "front.json")
         searched = len(lines(run))
         # Within MOEA/D, after random merges on both tasks, then within a scan.
         for stop, kind in ((2 * BUDGET + 6, "opponent"), (3, "baseline")):
@@ -78,37 +77,20 @@ def write_config(
         file = folder / f"{name}.txt"
         file.write_text(text)
         tasks[name] = {"perplexity": {"file": str(file)}, "block": 16}
-    config = {
-        "merge_method": "task_arithmetic",
-        "base_model": str(family["base"]),
-        "models": [{"model": str(family[n])} for n in "ab"],
-        "dtype": "float32",
-        "map": {
-            "tasks": tasks,
-            # Whose front has points to measure, where these models hardly differ.
-            "search": {
-                "evaluations": evaluations,
-                "remeasure": 0,
-                "surrogate": "quadratic",
-                "refine": False,
-            },
-        },
-        **changes,
-    }
-    path = folder / "config.yml"
-    path.write_text(yaml.safe_dump(config, sort_keys=False))
-    return path
-
-
-def invoke(*arguments: str, code: int = 0) -> str:
-    result = click.testing.CliRunner().invoke(main, list(arguments))
-    assert result.exit_code == code, result.output
-    return result.output
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        # Whose front has points to measure, where these models hardly differ.
+        plain = {"remeasure": 0, "surrogate": "quadratic", "refine": False}
+        config = write_plain(family, evaluations=evaluations, **plain) | changes
+        config["map"]["tasks"] = tasks
+        write(config)
+    return folder / "config.yml"
 
 
 def compare(*runs: Path, more: tuple[str, ...] = (), code: int = 0) -> str:
     numbers = ("--budget", str(BUDGET), "--preferences", str(PREFERENCES))
-    return invoke("compare", *map(str, runs), *numbers, *more, "--trust-run", code=code)
+    words = (*runs, *numbers, *more, "--trust-run")
+    return invoke("compare", *words, code=code).output
 
 
 def stop_after(patch: pytest.MonkeyPatch, count: int, kind: str = "") -> None:
@@ -133,8 +115,7 @@ def measured_itself(line: dict[str, Any]) -> bool:
 
 
 def lines(run: Path) -> list[dict[str, Any]]:
-    log = (run / "evaluations.jsonl").read_text()
-    return [json.loads(line) for line in log.splitlines()]
+    return read_lines(run / "evaluations.jsonl")
 
 
 def rows(folder: Path, name: str) -> list[dict[str, str]]:
@@ -190,10 +171,10 @@ def test_all_is_there_in_files_and_on_the_terminal(compared: Compared) -> None:
 
 
 def test_sums_are_those_of_what_was_measured(compared: Compared) -> None:
-    content = json.loads((compared.run / "compare" / "comparison.json").read_text())
+    content = read(compared.run / "compare" / "comparison.json")
     (run,) = content["runs"]
     sums = {name: found["sums"] for name, found in run["methods"].items()}
-    merge = json.loads((compared.run / ".state/manifest.json").read_text())["merge"]
+    merge = read(compared.run / ".state/manifest.json")["merge"]
     measured: dict[str, dict[str, float]] = {}
     for line in lines(compared.run):
         if line["merge"] == merge and line["task"] in run["tasks"]:
@@ -214,7 +195,7 @@ def test_sums_are_those_of_what_was_measured(compared: Compared) -> None:
 
 
 def test_task_arithmetic_has_the_best_of_its_scalars(compared: Compared) -> None:
-    content = json.loads((compared.run / "compare" / "comparison.json").read_text())
+    content = read(compared.run / "compare" / "comparison.json")
     (run,) = content["runs"]
     alike = {"preference_vectors": [[0.5, 0.5]], **{k: run[k] for k in KEPT}}
     measured: dict[float, dict[str, float]] = {}
@@ -261,10 +242,10 @@ def test_a_later_search_finds_the_same_front(
 ) -> None:
     run = copied(compared, tmp_path)
 
-    invoke("search", str(run / "config.yml"), str(run))
+    invoke("search", run / "config.yml", run)
 
     assert len(lines(run)) == len(lines(compared.run))
-    later = json.loads((run / "front.json").read_text())
+    later = read(run / "front.json")
     for old, new in zip(compared.front["points"], later["points"], strict=True):
         assert new["coefficients"] == old["coefficients"]
         assert new["predicted"] == old["predicted"]
@@ -315,9 +296,7 @@ def test_counts_the_baselines_that_the_models_allow(
     changes: dict[str, Any] = {"models": [{"model": str(family[n])} for n in names]}
     if method == "linear":
         changes["base_model"] = None
-    config = write_config(
-        tmp_path, family, merge_method=method, evaluations=10, **changes
-    )
+    config = write_config(tmp_path, family, 10, merge_method=method, **changes)
 
     merges = count_baselines(load_project(config), ComparisonSpec(preferences=20))
 

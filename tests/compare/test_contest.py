@@ -11,8 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import IDEAL, LOSS, Recorder, bowls, ignore
-from stopping import stopped_and_resumed
+from fakes import (
+    IDEAL,
+    Recorder,
+    bowls,
+    ignore,
+    logged,
+    make_study,
+    stopped_and_resumed,
+)
 
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.contest import (
@@ -33,9 +40,8 @@ from mergekit_map.compare.contest import (
     run_contest,
 )
 from mergekit_map.compare.opponents import OPPONENTS
-from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.errors import ConfigError, EvaluationError
-from mergekit_map.results.log import EvaluationLog, Role, open_log, read_log
+from mergekit_map.results.log import EvaluationLog, Role, open_log
 from mergekit_map.search.fitting import fit_surrogates
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import measure
@@ -49,17 +55,8 @@ SPEC = ComparisonSpec(budget=12, opponents=("nsga2",))
 
 @pytest.fixture
 def study() -> Study:
-    return Study(
-        bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)},
-        anchors={"base": {"a": 0.0, "b": 0.0}},
-        tasks=dict.fromkeys(IDEAL, LOSS),
-        definitions={"near_a": "da", "near_b": "db"},
-        merge="m",
-        search=SearchSpec(
-            evaluations=10, remeasure=3, surrogate="quadratic", refine=False
-        ),
-        select=SelectSpec(),
-    )
+    plain = {"remeasure": 3, "surrogate": "quadratic", "refine": False}
+    return make_study("ab", list(IDEAL), ("base",), evaluations=10, **plain)
 
 
 def measuring(study: Study, log: EvaluationLog, evaluate: Evaluator) -> MeasureMerges:
@@ -90,8 +87,8 @@ def contested(
 
 
 def fitted(study: Study, path: Path) -> dict[str, Surrogate]:
-    log = read_log(path / "evaluations.jsonl")
-    return fit_surrogates(study, [e for e in log if e.role in {"anchor", "design"}])
+    fitted = [e for e in logged(path) if e.role in {"anchor", "design"}]
+    return fit_surrogates(study, fitted)
 
 
 def test_a_front_ties_with_itself(
@@ -115,7 +112,9 @@ def test_a_front_ties_with_itself(
             assert getattr(scores[name], distance) == pytest.approx(0, abs=1e-12)
 
 
-def test_the_true_front_and_exact_surrogates(study: Study, tmp_path: Path) -> None:
+def test_the_true_front_and_exact_surrogates_and_what_they_cost(
+    study: Study, tmp_path: Path
+) -> None:
     contest = contested(study, tmp_path, bowls)
 
     scores = front_scores(contest, SPEC)
@@ -134,14 +133,8 @@ def test_the_true_front_and_exact_surrogates(study: Study, tmp_path: Path) -> No
     assert scores[OURS].documents == 2 * 10 * 10
     assert scores["nsga2"].documents == 2 * 10 * 12
     assert scores[OURS].points == 60
-
-
-def test_what_is_shown_of_our_front_is_charged(study: Study, tmp_path: Path) -> None:
-    contest = contested(study, tmp_path, bowls)
-
-    scores = front_scores(contest, SPEC)
-
-    # The anchors are 4 of the 10 merges; the two single models are on the front.
+    # What is shown of our front is charged. The anchors are 4 of the 10 merges; the
+    # two single models are on the front.
     shown = {tuple(y) for y in contest.points.tolist()}
     free = shown & {tuple(y) for y in contest.own.Y.tolist()}
     assert scores[OURS].charged == 10 + 60 - len(free)
@@ -220,16 +213,21 @@ def test_a_later_search_does_not_fit_what_opponents_measured(
     assert after.surrogates["near_a"].quality.n == n_own
 
 
-def test_what_fails_counts_for_nothing(study: Study, tmp_path: Path) -> None:
+def failing(count: int, above: float) -> Evaluator:
+    """Fail after some measurements, where the first coefficient is large."""
     asked = Recorder(bowls)
 
-    def failing(coefficients: Mapping[str, float], task: str) -> Measurement:
+    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
         value = asked(coefficients, task)
-        if coefficients["a"] > 0.8 and len(asked.calls) > 20:
+        if len(asked.calls) > count and coefficients["a"] > above:
             raise RuntimeError("out of memory")
         return value
 
-    contest = contested(study, tmp_path, failing)
+    return evaluate
+
+
+def test_what_fails_counts_for_nothing(study: Study, tmp_path: Path) -> None:
+    contest = contested(study, tmp_path, failing(20, 0.8))
     scores = front_scores(contest, SPEC)
 
     assert np.isnan(contest.points).any()
@@ -240,15 +238,8 @@ def test_what_fails_counts_for_nothing(study: Study, tmp_path: Path) -> None:
 
 
 def test_says_so_where_no_point_can_be_measured(study: Study, tmp_path: Path) -> None:
-    asked = Recorder(bowls)
-
-    def failing(coefficients: Mapping[str, float], task: str) -> Measurement:
-        if len(asked.calls) >= 20:
-            raise RuntimeError("out of memory")
-        return asked(coefficients, task)
-
     with pytest.raises(EvaluationError, match=r"none of the \d+ points of the front"):
-        contested(study, tmp_path, failing)
+        contested(study, tmp_path, failing(20, -1))
 
 
 def test_an_unknown_opponent_is_named() -> None:

@@ -197,11 +197,6 @@ def test_the_method_is_named_with_its_papers(
     assert f"a merge by {escaped(method)}" in card.text
 
 
-def test_the_front_is_a_picture(tmp_path: Path) -> None:
-    assert "](front.png)" in written(tmp_path, record()).text
-    assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize("chat", [True, False])
 def test_the_example_has_no_prompt_of_another_kind_of_text(
     tmp_path: Path, chat: bool
@@ -215,11 +210,15 @@ def test_the_example_has_no_prompt_of_another_kind_of_text(
     assert text.count("YOUR PROMPT") == 1
 
 
-def test_models_have_links_and_the_command_makes_them_again(tmp_path: Path) -> None:
+def test_models_have_links_and_the_front_a_picture_and_a_command_makes_them_again(
+    tmp_path: Path,
+) -> None:
     card = written(tmp_path, record())
 
     models = part(card, "Models")
     assert "- [x/base](https://huggingface.co/x/base), the base model" in models
+    assert "](front.png)" in card.text
+    assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
     adapter = "[y/two](https://huggingface.co/y/two) + [z/adapter](https://"
     assert adapter in models
     commands = part(card, "Recipe")
@@ -237,9 +236,8 @@ def test_no_local_path_reaches_the_card(tmp_path: Path) -> None:
     made = record(config, reason=f"Point 0, better than {secret}.")
     cache = tmp_path / "adapters" / "1234"
     command = f"mergekit-yaml {secret} OUT --lora-merge-cache {cache}"
-    made = MergeRecord(made.name, made.recipe, command, made.front, made.tasks)
 
-    card = written(tmp_path, made)
+    card = written(tmp_path, replace(made, command=command))
 
     assert str(tmp_path) not in card.content
     assert "x/one+tuned" in card.content

@@ -103,10 +103,6 @@ def planned(
     return plan_push(folder, run, PushOptions(**wishes), api, ask)
 
 
-def push(plan: Plan, api: HfApi) -> str | None:
-    return upload(api, plan, "merged")
-
-
 def there(hub: Hub, *files: str, private: bool = True, card: str = "") -> Repository:
     """Put a repository on the server."""
     content = {**dict.fromkeys(files, b"old"), "README.md": card.encode()}
@@ -115,23 +111,20 @@ def there(hub: Hub, *files: str, private: bool = True, card: str = "") -> Reposi
     return repository
 
 
-def test_planning_changes_nothing(folder: Path, hub: Hub, api: HfApi) -> None:
-    plan = planned(folder, api)
-
+@pytest.mark.parametrize("private", [True, False])
+def test_what_was_planned_is_what_is_there(
+    folder: Path, hub: Hub, api: HfApi, private: bool
+) -> None:
+    plan = planned(folder, api, private=None if private else False)
     assert not hub.repositories
     assert not hub.count("POST", "")
-    assert plan.target.repo_id == REPO
-    assert plan.private
+    assert (plan.target.repo_id, plan.private) == (REPO, private)
     assert rewritten(plan) == {"README.md", "mergekit_config.yml"}
 
-
-def test_what_was_planned_is_what_is_there(folder: Path, hub: Hub, api: HfApi) -> None:
-    plan = planned(folder, api)
-
-    url = push(plan, api)
+    url = upload(api, plan, "merged")
 
     repository = hub.repositories[REPO]
-    assert repository.private
+    assert repository.private == private
     assert repository.commits == ["merged"]
     assert url == f"{hub.url}/{REPO}/commit/{repository.sha}"
     assert list(repository.files) == [file.path for file in plan.files]
@@ -139,22 +132,22 @@ def test_what_was_planned_is_what_is_there(folder: Path, hub: Hub, api: HfApi) -
         assert repository.files[name] == (folder / name).read_bytes()
 
 
-@pytest.mark.parametrize("repo", ["merged", "team/merged"])
+@pytest.mark.parametrize(
+    ("repo", "repo_id"), [("merged", REPO), ("team/merged", "team/merged")]
+)
 def test_a_repository_without_an_owner_is_ones_own(
-    folder: Path, api: HfApi, repo: str
+    folder: Path, api: HfApi, repo: str, repo_id: str
 ) -> None:
-    expected = repo if "/" in repo else f"me/{repo}"
-
-    assert planned(folder, api, repo=repo).target.repo_id == expected
+    assert planned(folder, api, repo=repo).target.repo_id == repo_id
 
 
 def test_pushing_twice_uploads_nothing_again(
     folder: Path, hub: Hub, api: HfApi
 ) -> None:
-    push(planned(folder, api), api)
+    upload(api, planned(folder, api), "merged")
     puts, sha = hub.count("PUT", "large"), hub.repositories[REPO].sha
 
-    assert push(planned(folder, api), api) is None
+    assert upload(api, planned(folder, api), "merged") is None
     assert hub.repositories[REPO].sha == sha
     assert hub.count("PUT", "large") == puts
 
@@ -165,21 +158,17 @@ def test_an_upload_that_failed_goes_on_where_it_was(
     plan = planned(folder, api)
     (large,) = [f.content for f in plan.files if "00002-of" in f.path]
     assert isinstance(large, Path)
-    hub.failures["PUT", sha256(large)] = 403
+    hub.failures["PUT", hashlib.sha256(large.read_bytes()).hexdigest()] = 403
 
     with pytest.raises(HubError, match=r"may write to it \(HTTP 403: "):
-        push(plan, api)
+        upload(api, plan, "merged")
 
     assert not hub.repositories[REPO].commits
     before = hub.count("PUT", "large")
     hub.failures.clear()
-    push(planned(folder, api), api)
+    upload(api, planned(folder, api), "merged")
     assert hub.count("PUT", "large") == before + 1
     assert hub.repositories[REPO].commits == ["merged"]
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_weights_and_search_of_another_merge_are_removed(
@@ -208,28 +197,25 @@ def test_weights_and_search_of_another_merge_are_removed(
     there(hub, *stale, *kept)
 
     plan = planned(folder, api)
-    push(plan, api)
+    upload(api, plan, "merged")
 
     assert plan.removed == sorted(stale)
     assert set(hub.repositories[REPO].files) == {*kept, *(f.path for f in plan.files)}
 
 
-def test_a_private_repository_is_not_taken_for_a_public_one(
-    folder: Path, hub: Hub, api: HfApi
-) -> None:
-    there(hub, private=True)
-
-    with pytest.raises(ConfigError, match="already and private, not public"):
-        planned(folder, api, private=False)
-
-
-@pytest.mark.parametrize("wish", [None, False])
+@pytest.mark.parametrize(
+    ("private", "words"),
+    [(True, "private, not public"), (False, "public, not private")],
+)
 def test_a_repository_stays_as_visible_as_it_is(
-    folder: Path, hub: Hub, api: HfApi, wish: bool | None
+    folder: Path, hub: Hub, api: HfApi, private: bool, words: str
 ) -> None:
-    for private in (True, False) if wish is None else (wish,):
-        there(hub, private=private)
+    there(hub, private=private)
+
+    for wish in (None, private):
         assert planned(folder, api, private=wish).private is private
+    with pytest.raises(ConfigError, match=f"already and {words}"):
+        planned(folder, api, private=not private)
 
 
 def test_the_licence_is_that_of_the_parents_if_they_agree(
@@ -275,7 +261,7 @@ def test_the_search_goes_along_by_public_names(
     folder: Path, hub: Hub, api: HfApi, run: Path, merged: Path
 ) -> None:
     plan = planned(folder, api, run, parents={"one": "me/one"})
-    push(plan, api)
+    upload(api, plan, "merged")
 
     files = hub.repositories[REPO].files
     config = yaml.safe_load(files["mergekit-map/config.yml"])
@@ -375,7 +361,7 @@ def test_only_names_of_models_change_in_the_files_of_a_checkpoint(
     assert rewritten(plan) == {*own, "config.json", "tokenizer_config.json"}
     public = texts(plan)
     assert json.loads(public["tokenizer_config.json"]) == {
-        "chat_template": template,
+        **tokenizer,
         "name_or_path": "one",
     }
     assert json.loads(public["config.json"]) == {
@@ -505,7 +491,7 @@ def test_a_licence_that_the_hub_does_not_know_is_refused_before_large_files(
     folder: Path, hub: Hub, api: HfApi
 ) -> None:
     with pytest.raises(ArtifactError, match=r'"license" must be one of .* --license'):
-        push(planned(folder, api, licence="my-own"), api)
+        upload(api, planned(folder, api, licence="my-own"), "merged")
     assert not hub.count("PUT", "large")
 
 
@@ -524,20 +510,3 @@ def test_a_name_that_no_repository_can_have_is_refused(
     with pytest.raises(ConfigError, match="write it as owner/name"):
         planned(folder, api, repo=repo)
     assert not hub.requests
-
-
-def test_a_new_repository_is_public_only_if_asked_for(
-    folder: Path, hub: Hub, api: HfApi
-) -> None:
-    push(planned(folder, api, private=False), api)
-
-    assert not hub.repositories[REPO].private
-
-
-def test_a_public_repository_is_not_taken_for_a_private_one(
-    folder: Path, hub: Hub, api: HfApi
-) -> None:
-    there(hub, private=False)
-
-    with pytest.raises(ConfigError, match="already and public, not private"):
-        planned(folder, api, private=True)

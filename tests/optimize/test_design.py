@@ -1,7 +1,10 @@
 """Designs: anchors first, nothing twice, inside the box, nested where promised."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from surrogate_data import unit
 
 from mergekit_map.errors import DesignError
 from mergekit_map.optimize.design import DESIGNS, make_design
@@ -10,8 +13,12 @@ from mergekit_map.surrogates.quadratic import n_quadratic_terms, quadratic_featu
 NESTED = ["uniform", "sobol", "d_optimal"]
 
 
-def unit(d: int) -> np.ndarray:
-    return np.tile([0.0, 1.0], (d, 1))
+def design_of(
+    kind: str, n: int, d: int, anchors: Any = (), seed: int = 0
+) -> np.ndarray:
+    """Make a design of ``d`` coefficients between 0 and 1."""
+    anchors = np.reshape(anchors, (-1, d))
+    return make_design(kind, n, unit(d), anchors, np.random.default_rng(seed))
 
 
 def soup_anchors(d: int) -> np.ndarray:
@@ -46,9 +53,7 @@ def test_a_larger_design_starts_with_the_smaller_one(kind: str, d: int) -> None:
     anchors = soup_anchors(d)
     sizes = [n_quadratic_terms(d) + 1, n_quadratic_terms(d) + 2, 75, 130]
 
-    small, next_one, middle, large = (
-        make_design(kind, n, unit(d), anchors, np.random.default_rng(5)) for n in sizes
-    )
+    small, next_one, middle, large = (design_of(kind, n, d, anchors, 5) for n in sizes)
 
     np.testing.assert_array_equal(next_one[: len(small)], small)
     np.testing.assert_array_equal(middle[: len(next_one)], next_one)
@@ -58,8 +63,7 @@ def test_a_larger_design_starts_with_the_smaller_one(kind: str, d: int) -> None:
 @pytest.mark.parametrize("kind", sorted(DESIGNS))
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(kind: str) -> None:
     first, again, other = (
-        make_design(kind, 16, unit(2), soup_anchors(2), np.random.default_rng(seed))
-        for seed in (3, 3, 4)
+        design_of(kind, 16, 2, soup_anchors(2), seed) for seed in (3, 3, 4)
     )
 
     assert first.tobytes() == again.tobytes()
@@ -69,9 +73,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(kind: str) -> N
 
 
 def test_a_latin_hypercube_has_one_point_in_every_slice() -> None:
-    design = make_design(
-        "latin_hypercube", 20, unit(3), np.empty((0, 3)), np.random.default_rng(0)
-    )
+    design = design_of("latin_hypercube", 20, 3)
 
     for column in design.T:
         assert sorted(np.floor(column * 20)) == list(range(20))
@@ -80,7 +82,7 @@ def test_a_latin_hypercube_has_one_point_in_every_slice() -> None:
 def test_anchors_differing_by_rounding_or_the_sign_of_zero_are_one() -> None:
     anchors = np.array([[0.0, 0.3], [-0.0, 0.1 + 0.2], [0.0, 0.3]])
 
-    design = make_design("grid", 10, unit(2), anchors, np.random.default_rng(0))
+    design = design_of("grid", 10, 2, anchors)
 
     assert (design[1:] != design[0]).any(axis=1).all()
     assert len(design) == 10
@@ -92,7 +94,7 @@ def test_anchors_differing_by_rounding_or_the_sign_of_zero_are_one() -> None:
 def test_the_grid_has_the_most_levels_that_fit(n: int, levels: int) -> None:
     anchors = np.array([[0.0, 0.0], [1.0, 1.0]])  # on every grid
 
-    design = make_design("grid", n, unit(2), anchors, np.random.default_rng(0))
+    design = design_of("grid", n, 2, anchors)
 
     axis = np.linspace(0, 1, levels)
     expected = np.array([[a, b] for a in axis for b in axis])
@@ -102,40 +104,33 @@ def test_the_grid_has_the_most_levels_that_fit(n: int, levels: int) -> None:
 def test_the_grid_counts_anchors_between_its_points() -> None:
     anchors = np.array([[0.5, 0.5], [0.1, 0.1]])  # on the 3-level grid; on none
 
-    exact = make_design("grid", 10, unit(2), anchors, np.random.default_rng(0))
+    exact = design_of("grid", 10, 2, anchors)
 
     assert len(exact) == 10
     with pytest.raises(DesignError, match=r"needs 10 evaluations .*allow 1 more"):
-        make_design("grid", 9, unit(2), anchors, np.random.default_rng(0))
+        design_of("grid", 9, 2, anchors)
 
 
 @pytest.mark.parametrize("d", [1, 2, 4, 7])
 def test_just_identified_d_optimal_designs_beat_random_ones(d: int) -> None:
     n = n_quadratic_terms(d)
 
-    def design(kind: str, seed: int) -> np.ndarray:
-        anchors = np.empty((0, d))
-        return make_design(kind, n, unit(d), anchors, np.random.default_rng(seed))
-
-    ours = condition(design("d_optimal", 0))
+    ours = condition(design_of("d_optimal", n, d))
 
     assert ours < 1000
-    assert ours < min(condition(design("uniform", seed)) for seed in range(20))
+    assert ours < min(
+        condition(design_of("uniform", n, d, seed=seed)) for seed in range(20)
+    )
 
 
 def test_d_optimal_in_one_coefficient_is_the_textbook_design() -> None:
-    design = make_design(
-        "d_optimal", 3, unit(1), np.empty((0, 1)), np.random.default_rng(0)
-    )
+    design = design_of("d_optimal", 3, 1)
 
     np.testing.assert_array_equal(np.sort(design[:, 0]), [0.0, 0.5, 1.0])
 
 
-@pytest.mark.parametrize(
-    ("n", "n_anchors", "message"), [(8, 11, r"11 anchors .*only 8 .*at least 3 more$")]
-)
-def test_too_few_evaluations_are_refused(n: int, n_anchors: int, message: str) -> None:
-    anchors = np.random.default_rng(0).uniform(size=(n_anchors, 2))
+def test_too_few_evaluations_are_refused() -> None:
+    anchors = np.random.default_rng(0).uniform(size=(11, 2))
 
-    with pytest.raises(DesignError, match=message):
-        make_design("sobol", n, unit(2), anchors, np.random.default_rng(0))
+    with pytest.raises(DesignError, match=r"11 anchors .*only 8 .*at least 3 more$"):
+        design_of("sobol", 8, 2, anchors)

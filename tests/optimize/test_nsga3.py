@@ -1,4 +1,6 @@
-"""Fronts that are known: one point, a segment, a triangle, a sphere."""
+"""Fronts that are known: a point, a segment, a triangle, a sphere; and sketches."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
@@ -7,19 +9,18 @@ import numpy as np
 import pytest
 from pymoo.problems import get_problem
 from pymoo.util.ref_dirs import get_reference_directions
+from surrogate_data import unit
 
+from mergekit_map.compare.indicators import hypervolume
 from mergekit_map.optimize.front_refinement import non_dominated
-from mergekit_map.optimize.nsga3 import compute_front
+from mergekit_map.optimize.nsga3 import compute_front, sketch_front
+from mergekit_map.surrogates.arrays import inside
 
 Predict = Callable[[np.ndarray], np.ndarray]
 
 
 def slow(*arguments: int) -> Any:
     return pytest.param(*arguments, marks=pytest.mark.slow)
-
-
-def unit(d: int) -> np.ndarray:
-    return np.tile([0.0, 1.0], (d, 1))
 
 
 def bowls(centres: np.ndarray) -> Predict:
@@ -180,11 +181,7 @@ def test_a_constant_task_does_not_widen_the_front(rounding: float) -> None:
 
 def test_units_and_the_box_do_not_matter() -> None:
     tasks = bowls(np.array([[0.2, 0.3], [0.7, 0.9]]))
-    scale, lower, width = (
-        np.array([1e-6, 1e6]),
-        np.array([-5, 100]),
-        np.array([10, 0.1]),
-    )
+    scale, lower, width = np.array([[1e-6, 1e6], [-5, 100], [10, 0.1]])
 
     plain = compute_front(tasks, unit(2), 2, seed=0, n_points=30)
     moved = compute_front(
@@ -232,3 +229,120 @@ def test_nan_is_dominated_and_dominates_nothing() -> None:
 
     assert non_dominated(Y).tolist() == [False, True, False, True]
     assert non_dominated(Y[:1]).tolist() == [False]
+
+
+N_EXHAUSTIVE = 3000
+
+
+def random_bowls(d: int, m: int, seed: int) -> Predict:
+    """Losses like those of models that are each at its best near its own weight 1."""
+    rng = np.random.default_rng([seed, d, m])
+    centres = np.eye(m, d) + rng.normal(scale=0.15, size=(m, d))
+    A = rng.normal(scale=0.5, size=(m, d, d))
+    A = A @ A.transpose(0, 2, 1) + np.eye(d) * rng.uniform(0.3, 1.5, size=(m, 1, 1))
+
+    def predict(X: np.ndarray) -> np.ndarray:
+        apart = X[:, None] - centres
+        return -np.einsum("kmi,mij,kmj->km", apart, A, apart)
+
+    return predict
+
+
+def waves(d: int, m: int, seed: int) -> Predict:
+    """Bowls with waves, behind sigmoids: not quadratic, nor of one hill."""
+    rng = np.random.default_rng([seed, d, m])
+    across, phases = rng.normal(scale=4, size=(d, m)), rng.uniform(0, 6, size=m)
+    tasks = random_bowls(d, m, seed)
+    return lambda X: np.tanh(tasks(X) / 2 + 0.05 * np.sin(X @ across + phases))
+
+
+def exhaustive(tasks: Predict, d: int) -> np.ndarray:
+    """Find N_EXHAUSTIVE metrics of a front by random steps that grow ever shorter."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(100_000, d))
+    Y = tasks(X)
+    for length in np.geomspace(0.1, 1e-4, 30):
+        keep = non_dominated(Y)
+        X, Y = X[keep], Y[keep]
+        some = rng.permutation(len(X))[: 4 * N_EXHAUSTIVE]
+        some = np.union1d(some, Y.argmax(axis=0))
+        X, Y = X[some], Y[some]
+        parents = X[rng.integers(len(X), size=15_000)]
+        steps = rng.normal(scale=length, size=parents.shape)
+        steps *= rng.uniform(size=parents.shape) < 0.7
+        children = np.clip(parents + steps, 0, 1)
+        X, Y = np.vstack([X, children]), np.vstack([Y, tasks(children)])
+    Y = Y[non_dominated(Y)]
+    few = np.union1d(rng.permutation(len(Y))[:N_EXHAUSTIVE], Y.argmax(axis=0))
+    return Y[few]
+
+
+@pytest.mark.whole_front
+@pytest.mark.parametrize("family", [random_bowls, waves])
+@pytest.mark.parametrize(
+    ("d", "m"), [(2, 2), slow(4, 2), slow(2, 3), (3, 3), slow(3, 4), slow(4, 4)]
+)
+def test_a_front_is_dense_exact_and_whole(
+    family: Callable[[int, int, int], Predict], d: int, m: int
+) -> None:
+    tasks = family(d, m, 0)
+    dense = exhaustive(tasks, d)
+    asked = []
+
+    def predict(X: np.ndarray) -> np.ndarray:
+        asked.append(len(X))
+        return tasks(X)
+
+    front = tasks(compute_front(predict, unit(d), m, seed=0))
+
+    assert hypervolume(front, dense) > 0.99
+    width = np.ptp(dense, axis=0)
+    assert ((dense.max(axis=0) - front.max(axis=0)) / width).max() < 1e-7
+    behind = ((dense[:, None] - front) / width).min(axis=2).max(axis=0)
+    assert (behind > 1e-6).mean() < 0.02  # waves leave some on local fronts
+    assert len(front) < 500  # a recipe is written for each
+    # What makes a search fast: few calls, of many points.
+    assert len(asked) < 300
+    assert sum(asked) < 300_000
+
+
+# The best place of each task; by symmetry the front is what lies between them.
+BEST = np.array([[0.8, 0.3, 0.5], [0.2, 0.7, 0.4], [0.5, 0.1, 0.9]])
+
+
+@pytest.mark.parametrize(("m", "d"), [(1, 1), (1, 2), (2, 2), (3, 2), (2, 3), (3, 3)])
+def test_no_point_of_a_sketch_dominates_another_and_the_best_are_there(
+    m: int, d: int
+) -> None:
+    tasks, box = bowls(BEST[:m, :d]), np.array([[0.1, 0.7]] * d)
+
+    front, inner = sketch_front(tasks, unit(d)), sketch_front(tasks, box)
+
+    for found in (front, inner):
+        assert non_dominated(tasks(found)).all()
+    assert inside(inner, box).all()
+    # A percent or two off: a loss of less than a thousandth of its range.
+    assert tasks(front).max(axis=0) == pytest.approx(0, abs=1e-3)
+    assert len(front) == 1 or m > 1
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_a_sketch_is_near_the_front_and_all_along_it(d: int) -> None:
+    front = sketch_front(bowls(BEST[:2, :d]), unit(d))
+
+    start, end = BEST[:2, :d]
+    line = end - start
+    along = (front - start) @ line / (line @ line)
+    apart = np.linalg.norm(front - start - along[:, None] * line, axis=1)
+    assert apart.max() < 0.06
+    assert np.median(apart) < 0.02
+    places = np.sort(along)
+    assert places[0] < 0.02
+    assert places[-1] > 0.98
+    assert np.diff(places).max() < 0.1
+
+
+def test_a_sketch_of_what_all_merges_share_has_no_more_points_than_are_asked() -> None:
+    front = sketch_front(lambda X: np.zeros((len(X), 2)), unit(2))
+
+    assert 0 < len(front) <= 256 + 2

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from surrogate_data import unit
 
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarized_optimum import Wish, best_merge
 
 CENTRES = np.array([[0.2, 0.3], [0.8, 0.4], [0.4, 0.9]])
-BOX = np.array([[0.0, 1.0], [0.0, 1.0]])
-# The corners of the triangle that is the front, and nothing of what is between.
+BOX = unit(2)
+# As a front: the corners of the triangle, and nothing of what is between.
 CORNERS = CENTRES
 FREE = np.full(3, -np.inf)
 
@@ -31,7 +32,7 @@ def random_bowls(m: int, seed: int) -> tuple[object, np.ndarray]:
         apart = X[:, None] - centres
         return -np.einsum("kmi,mij,kmj->km", apart, A, apart)
 
-    return predict, np.tile([0.0, 1.0], (m, 1))
+    return predict, unit(m)
 
 
 def test_a_preference_finds_the_weighted_centre() -> None:

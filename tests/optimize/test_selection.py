@@ -23,8 +23,8 @@ FRONT = np.array([[1.0, 0.0], [0.9, 0.08], [0.0, 0.1]])
 NAN = np.nan
 
 
-def select_knee(Y: np.ndarray, allowed: np.ndarray | None = None) -> int:
-    return select_by_preference(Y, np.ones(Y.shape[1]), allowed)
+def select_knee(Y: np.ndarray) -> int:
+    return select_by_preference(Y, np.ones(Y.shape[1]))
 
 
 def random_front(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
@@ -33,40 +33,29 @@ def random_front(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
     return directions / np.linalg.norm(directions, axis=1, keepdims=True)
 
 
+CONSTANT = np.column_stack([BALANCED, [7.0, 7.0, 7.0]])
+# Sum 1 everywhere: (0.5, 0.5) is nearest to (1, 1), twice.
+TIES = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]])
+
+
 @pytest.mark.parametrize(
-    ("weights", "index"), [([1, 0], 0), ([1, 1], 1), ([0, 1], 2), ([9, 1], 0)]
+    ("Y", "weights", "index"),
+    [
+        (BALANCED, [1, 0], 0),
+        (BALANCED, [1, 1], 1),
+        (BALANCED, [0, 1], 2),
+        (BALANCED, [9, 1], 0),
+        # A constant task has no say; alone it leaves a tie, which the nearest point to
+        # the ideal wins, and of equals the first.
+        (CONSTANT, [0, 1, 99], 2),
+        (CONSTANT, [0, 0, 1], 1),
+        (TIES, [1, 1], 2),
+    ],
 )
-def test_the_preference_decides(weights: list[float], index: int) -> None:
-    assert select_by_preference(BALANCED, np.array(weights, dtype=float)) == index
-
-
-def test_units_and_the_scale_of_the_weights_do_not_matter() -> None:
-    rng = np.random.default_rng(0)
-    Y = rng.normal(size=(30, 3))
-    weights = rng.uniform(size=3)
-
-    index = select_by_preference(Y, weights)
-
-    moved = Y * [1e-6, 1.0, 1e6] + [5.0, -3.0, 0.0]
-    assert select_by_preference(moved, weights) == index
-    assert select_by_preference(Y, weights * 1e300) == index
-    assert select_by_preference(Y[:, ::-1], weights[::-1]) == index
-    assert select_by_preference(Y[::-1], weights) == len(Y) - 1 - index
-
-
-def test_a_constant_task_has_no_say() -> None:
-    constant = np.column_stack([BALANCED, [7.0, 7.0, 7.0]])
-
-    assert select_by_preference(constant, np.array([0.0, 1.0, 99.0])) == 2
-    # Alone it leaves a tie, which the nearest point to the ideal wins.
-    assert select_by_preference(constant, np.array([0.0, 0.0, 1.0])) == 1
-
-
-def test_ties_go_to_the_point_nearest_the_ideal_then_to_the_first() -> None:
-    # Sum 1 everywhere: (0.5, 0.5) is nearest to (1, 1), twice.
-    Y = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]])
-
-    assert select_by_preference(Y, np.array([1.0, 1.0])) == 2
+def test_the_preference_decides(
+    Y: np.ndarray, weights: list[float], index: int
+) -> None:
+    assert select_by_preference(Y, np.array(weights, dtype=float)) == index
 
 
 def test_achievement_reaches_the_hollow_that_no_sum_reaches() -> None:
@@ -95,41 +84,22 @@ def test_achievement_leaves_a_point_that_is_no_better_on_its_worst_task() -> Non
     assert select_by_achievement(Y, np.ones(3)) == 2
 
 
-@pytest.mark.parametrize(
-    "select",
-    [
-        lambda Y: select_by_preference(Y, np.arange(1.0, Y.shape[1] + 1)),
-        lambda Y: select_by_achievement(Y, np.arange(1.0, Y.shape[1] + 1)),
-        select_knee,
-    ],
-)
+@pytest.mark.parametrize("select", [select_by_preference, select_by_achievement])
 @pytest.mark.parametrize("m", [2, 3, 5])
-def test_units_and_the_order_of_points_do_not_matter(
-    select: Callable[[np.ndarray], int], m: int
+def test_units_and_the_order_of_points_and_tasks_do_not_matter(
+    select: Callable[[np.ndarray, np.ndarray], int], m: int
 ) -> None:
     rng = np.random.default_rng(m)
     Y = random_front(rng, 40, m)
     order = rng.permutation(len(Y))
+    for weights in (np.ones(m), np.arange(1.0, m + 1)):
+        index = select(Y, weights)
 
-    index = select(Y)
-
-    assert select(Y * 10.0 ** np.arange(m) - 7) == index
-    assert order[select(Y[order])] == index
-    assert select(np.vstack([Y, Y])) == index
-
-
-def test_the_knee_is_where_a_bent_line_bends() -> None:
-    # From (0, 1) gently down to the bend at (0.9, 0.7), then steeply to (1, 0).
-    gentle = np.column_stack([np.linspace(0, 0.9, 10), np.linspace(1, 0.7, 10)])
-    steep = np.column_stack([np.linspace(0.91, 1, 10), np.linspace(0.63, 0, 10)])
-
-    assert select_knee(np.vstack([gentle, steep])) == 9
-
-
-def test_the_knee_of_a_quarter_circle_is_its_middle() -> None:
-    angles = np.linspace(0, np.pi / 2, 91)
-
-    assert select_knee(np.column_stack([np.cos(angles), np.sin(angles)])) == 45
+        assert select(Y * 10.0 ** np.arange(m) - 7, weights) == index
+        assert order[select(Y[order], weights)] == index
+        assert select(np.vstack([Y, Y]), weights) == index
+        assert select(Y[:, ::-1], weights[::-1]) == index
+        assert select(Y, weights * 1e300) == index
 
 
 def test_of_two_tasks_the_knee_is_farthest_from_the_chord_between_the_ends() -> None:
@@ -161,17 +131,8 @@ def test_a_limit_that_the_choice_keeps_anyway_changes_nothing() -> None:
     for _ in range(50):
         Y, weights = random_front(rng, 25, 3), rng.uniform(size=3)
         allowed = rng.uniform(size=25) < 0.5
-        for free, limited in (
-            (
-                select_by_preference(Y, weights),
-                select_by_preference(Y, weights, allowed),
-            ),
-            (
-                select_by_achievement(Y, weights),
-                select_by_achievement(Y, weights, allowed),
-            ),
-            (select_knee(Y), select_knee(Y, allowed)),
-        ):
+        for select in (select_by_preference, select_by_achievement):
+            free, limited = select(Y, weights), select(Y, weights, allowed)
             assert limited == free if allowed[free] else allowed[limited]
 
 
@@ -217,51 +178,40 @@ def test_spread_returns_fewer_where_points_repeat() -> None:
     assert spread(np.ones((5, 2)), 3).tolist() == [0]
 
 
-def errors(first: float, second: float) -> np.ndarray:
-    """Standard errors that are the same at every point of ``FRONT``."""
-    return np.tile([first, second], (len(FRONT), 1))
-
-
-def test_a_front_of_exact_values_trades_off() -> None:
-    found = detect_tradeoff(FRONT, errors(0.0, 0.0))
-
-    assert found.kind == "trade-off"
-    assert found.best is None
-    np.testing.assert_allclose(found.spread, [1.0, 0.1])
-    assert found.trades.all()
-
-
-def test_noise_is_two_standard_errors_of_the_difference() -> None:
+def test_spread_and_noise_are_two_standard_errors_of_the_difference() -> None:
     found = detect_tradeoff(FRONT, np.array([[3.0, 4.0], [9.0, 9.0], [4.0, 3.0]]))
 
+    np.testing.assert_allclose(found.spread, [1.0, 0.1])
     np.testing.assert_allclose(found.noise, [10.0, 10.0])
 
 
 @pytest.mark.parametrize(
     ("stderr", "kind", "best", "trades"),
     [
+        ((0.0, 0.0), "trade-off", None, [True, True]),
         # 2 * sqrt(2) * 0.03 = 0.085 < 0.1, and 2 * sqrt(2) * 0.04 = 0.113 > 0.1
         ((0.03, 0.03), "trade-off", None, [True, True]),
         ((0.03, 0.04), "one best", 0, [True, False]),
         ((0.40, 0.04), "within noise", 1, [False, False]),
         # 0.1 behind on the first task and 0.02 on the second: point 1 will do.
         ((0.04, 0.01), "one best", 1, [True, True]),
+        # Unknown noise excuses no difference.
+        ((NAN, NAN), "trade-off", None, [True, True]),
+        ((NAN, 0.04), "one best", 0, [True, False]),
+        # A constant task has no part in a trade-off.
+        ((NAN, NAN, NAN), "trade-off", None, [True, True, False]),
     ],
 )
 def test_noise_decides_whether_there_is_a_trade_off(
-    stderr: tuple[float, float], kind: str, best: int | None, trades: list[bool]
+    stderr: tuple[float, ...], kind: str, best: int | None, trades: list[bool]
 ) -> None:
-    found = detect_tradeoff(FRONT, errors(*stderr))
+    Y = np.column_stack([FRONT, np.full(3, 7.0)])[:, : len(stderr)]
+
+    found = detect_tradeoff(Y, np.tile(stderr, (3, 1)))
 
     assert (found.kind, found.best) == (kind, best)
     assert found.trades.tolist() == trades
-
-
-def test_unknown_noise_excuses_no_difference() -> None:
-    assert detect_tradeoff(FRONT, errors(NAN, NAN)).kind == "trade-off"
-    found = detect_tradeoff(FRONT, errors(NAN, 0.04))
-    assert (found.kind, found.best) == ("one best", 0)
-    assert np.isnan(found.noise[0])
+    np.testing.assert_array_equal(np.isnan(found.noise), np.isnan(stderr))
 
 
 @pytest.mark.parametrize("stderr", [0.0, 1.0, NAN])
@@ -273,15 +223,6 @@ def test_one_point_is_no_trade_off(Y: list[list[float]], stderr: float) -> None:
 
     assert (found.kind, found.best) == ("one point", 0)
     assert not found.trades.any()
-
-
-def test_a_constant_task_has_no_part_in_a_trade_off() -> None:
-    constant = np.column_stack([FRONT, [7.0, 7.0, 7.0]])
-
-    found = detect_tradeoff(constant, np.full_like(constant, NAN))
-
-    assert found.kind == "trade-off"
-    assert found.trades.tolist() == [True, True, False]
 
 
 def test_units_and_order_do_not_matter() -> None:

@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
 import torch
 import yaml
 from browser import Watched, open_browser, watched_page
+from nested_runs import invoke
 from playwright.sync_api import Browser
 from quick_fronts import fronts_of_few_points
 from safetensors.torch import load_file
 
-from mergekit_map.cli.main import main
 from mergekit_map.report.page import write_report
 
 # Tasks measure how far the output layer is from that of a model.
@@ -70,19 +69,10 @@ SEARCHES: dict[str, tuple[str, list[str], dict[str, Any], dict[str, Any]]] = {
         {"surrogate": "residual_gp", "evaluations": 14},
         {},
     ),
-    "nested": (
-        "abc",
-        ["math", "code_loss", "chat"],
-        {"strategy": "nested", "order": [["a", "b"], "c"], "evaluations": 8},
-        {},
-    ),
-    "nested_ties": (
-        "abc",
-        ["math", "code_loss", "chat"],
-        {"strategy": "nested", "order": [["a", "b"], "c"], "evaluations": 8},
-        {},
-    ),
 }
+NESTED = {"strategy": "nested", "order": [["a", "b"], "c"], "evaluations": 8}
+for name in ("nested", "nested_ties"):
+    SEARCHES[name] = ("abc", ["math", "code_loss", "chat"], NESTED, {})
 
 
 @pytest.fixture(scope="session")
@@ -124,10 +114,8 @@ def _search(name: str, family: Mapping[str, Path], folder: Path) -> Path:
     (folder / "config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        command = ["search", "config.yml", "run"]
-        result = click.testing.CliRunner().invoke(main, command)
-    assert result.exit_code == 0, result.output
-    return folder / "run"
+        invoke("search", "config.yml", "run")
+        return folder / "run"
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import numpy as np
 import pytest
+from nested_runs import invoke, lines
 
-from mergekit_map.cli.main import main
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.overlay import draw_items, fronts_content, joint_box
 from mergekit_map.results.finished import read_finished
@@ -26,8 +25,15 @@ def items(values: Any) -> Answers:
     return Answers(tuple(range(len(values))), tuple(values), (1.0,) * len(values))
 
 
-def copied(run: Path, folder: Path) -> Path:
-    return Path(shutil.copytree(run, folder))
+@pytest.fixture
+def two(finished_run: Make) -> Path:
+    return finished_run("two")
+
+
+@pytest.fixture
+def other(two: Path, tmp_path: Path) -> Path:
+    """A copy of the search of two tasks, to be changed."""
+    return Path(shutil.copytree(two, tmp_path / "other"))
 
 
 def changed(path: Path, change: Callable[[Any], None]) -> None:
@@ -58,7 +64,7 @@ def test_the_box_of_volumes_is_that_of_the_joint_front() -> None:
 def test_values_drawn_from_items_err_as_their_mean_does() -> None:
     rng = np.random.default_rng(2)
     values = rng.normal(size=(2, 60))
-    found = draw_items([[items(values[0])], [items(values[1])]], -1.0, rng)
+    found = draw_items([[items(one)] for one in values], -1.0, rng)
 
     assert found is not None
     drawn = np.hstack(found)
@@ -74,18 +80,15 @@ def test_values_drawn_from_items_err_as_their_mean_does() -> None:
 # --- pages ---------------------------------------------------------------------------
 
 
-def test_a_search_is_as_large_as_itself(finished_run: Make, tmp_path: Path) -> None:
-    run = finished_run("two")
-    twin = copied(run, tmp_path / "twin")
+def test_a_search_is_as_large_as_itself(two: Path, other: Path) -> None:
+    content = content_of(two, other)
 
-    content = content_of(run, twin)
-
-    assert [r["name"] for r in content["runs"]] == ["run", "twin"]
-    one, other = content["volumes"]
-    assert one["value"] == other["value"] > 0
-    assert other["ahead"] == 0
+    assert [r["name"] for r in content["runs"]] == ["run", "other"]
+    one, twin = content["volumes"]
+    assert one["value"] == twin["value"] > 0
+    assert twin["ahead"] == 0
     assert content["notes"] == []
-    chosen = [*read_finished(run).front.chosen.coefficients.values()]
+    chosen = [*read_finished(two).front.chosen.coefficients.values()]
     assert [r["chosen"]["coefficients"] for r in content["runs"]] == [chosen] * 2
     # Their models are the same, so that each is drawn once.
     assert [r["label"] for r in content["references"]] == ["base", "a", "b", "soup"]
@@ -94,7 +97,7 @@ def test_a_search_is_as_large_as_itself(finished_run: Make, tmp_path: Path) -> N
 def test_corners_of_a_method_are_named_and_no_reference_points(
     finished_run: Make, tmp_path: Path
 ) -> None:
-    run = copied(finished_run("three"), tmp_path / "ties")
+    run = shutil.copytree(finished_run("three"), tmp_path / "ties")
     label = "a alone, TIES"
     changed(run / "front.json", lambda f: f["merges"][0].update(label=label))
 
@@ -107,77 +110,62 @@ def test_corners_of_a_method_are_named_and_no_reference_points(
 
 
 def test_a_reference_point_that_measured_something_else_is_drawn_by_itself(
-    finished_run: Make, tmp_path: Path
+    two: Path, other: Path
 ) -> None:
-    run = finished_run("two")
-    other = copied(run, tmp_path / "other")
-
     def move(front: dict[str, Any]) -> None:
         front["anchors"][1]["measured"]["math"]["value"] += 0.1
 
     changed(other / "front.json", move)
 
-    labels = [r["label"] for r in content_of(run, other)["references"]]
+    labels = [r["label"] for r in content_of(two, other)["references"]]
 
     assert labels == ["base", "a", "b", "soup", "a (other)"]
 
 
-def test_tasks_that_measure_something_else_are_left_out(
-    finished_run: Make, tmp_path: Path
-) -> None:
-    run = finished_run("two")
-    other = copied(run, tmp_path / "other")
-
+def test_tasks_that_measure_something_else_are_left_out(two: Path, other: Path) -> None:
     def redefine(content: dict[str, Any]) -> None:
         content["definitions"]["math"] = "of-another-task"
 
     log = other / "evaluations.jsonl"
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    for line in lines:
+    found = lines(log)
+    for line in found:
         if line["task"] == "math":
             line["definition"] = "of-another-task"
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log.write_text("".join(json.dumps(line) + "\n" for line in found))
     changed(other / ".state/manifest.json", redefine)
 
-    content = content_of(run, other)
+    content = content_of(two, other)
 
     assert [task["name"] for task in content["tasks"]] == ["code_loss"]
     (said,) = content["notes"]
     assert said.startswith("math is not compared: not every search")
 
 
-def test_searches_that_share_no_task_are_refused(
-    finished_run: Make, tmp_path: Path
-) -> None:
-    run = finished_run("two")
-    other = copied(run, tmp_path / "other")
+def test_searches_that_share_no_task_are_refused(two: Path, other: Path) -> None:
     changed(
         other / ".state/manifest.json",
         lambda m: m["definitions"].update(math="another", code_loss="another"),
     )
 
     with pytest.raises(ArtifactError, match=r"share no task: .*same documents"):
-        content_of(run, other)
+        content_of(two, other)
 
 
 def test_the_command_writes_one_page_and_touches_no_search(
-    finished_run: Make, tmp_path: Path
+    two: Path, tmp_path: Path
 ) -> None:
-    runs = [copied(finished_run("two"), tmp_path / name) for name in ("a", "b")]
+    runs = [shutil.copytree(two, tmp_path / name) for name in ("a", "b")]
     before = [contents(run) for run in runs]
-    command = ["report", *map(str, runs)]
     page = tmp_path / "both.html"
 
-    result = click.testing.CliRunner().invoke(main, [*command, "--out", str(page)])
+    result = invoke("report", *runs, "--out", page)
 
-    assert result.exit_code == 0, result.output
     assert f"{page} (" in result.output
     assert [contents(run) for run in runs] == before
     (data,) = re.findall(r'id="content">(.*?)</script>', page.read_text(), re.DOTALL)
     assert json.loads(data)["name"] == "a and b"
 
-    result = click.testing.CliRunner().invoke(main, command)
-    assert result.exit_code == 0, result.output
+    invoke("report", *runs)
     assert (runs[0] / "fronts.html").exists()
 
 

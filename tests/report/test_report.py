@@ -13,41 +13,43 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import numpy as np
 import pytest
+from nested_runs import invoke, lines, read
 
 from mergekit_map import select_point
-from mergekit_map.cli.main import main
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.data import predict_surfaces, report_content
 from mergekit_map.report.overlay import write_fronts_report
 from mergekit_map.report.page import report_page, write_report
-from mergekit_map.results.finished import read_finished
-from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.answer import answer
+from mergekit_map.results.finished import FinishedSearch, read_finished
+from mergekit_map.results.front import Merge
+from mergekit_map.results.samples import write_samples
+from mergekit_map.types import Answers, Measurement
 
 Make = Callable[[str], Path]
 
 
-def content_of(run: Path | RunFolder) -> dict[str, Any]:
+def content_of(run: Path | FinishedSearch) -> dict[str, Any]:
+    """What the page gets, through JSON."""
     read = read_finished(run) if isinstance(run, Path) else run
-    return report_content(read)
+    return json.loads(json.dumps(report_content(read)))
 
 
-def copied(run: Path, folder: Path) -> Path:
-    return Path(shutil.copytree(run, folder / "run"))
+@pytest.fixture
+def two(finished_run: Make, tmp_path: Path) -> Path:
+    """A copy of a search of two tasks, to be changed."""
+    return Path(shutil.copytree(finished_run("two"), tmp_path / "run"))
 
 
 @pytest.mark.slow
-def test_writes_a_page_and_leaves_nothing_else(
-    finished_run: Make, tmp_path: Path
-) -> None:
-    run = copied(finished_run("two"), tmp_path)
+def test_writes_a_page_and_leaves_nothing_else(two: Path) -> None:
+    run = two
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
 
-    result = click.testing.CliRunner().invoke(main, ["report", str(run)])
+    result = invoke("report", run)
 
-    assert result.exit_code == 0, result.output
     assert f"{run}/report.html (" in result.output
     new = {path.name for path in run.iterdir() if path.is_file()} - before.keys()
     assert new == {"report.html"}
@@ -56,16 +58,16 @@ def test_writes_a_page_and_leaves_nothing_else(
 
 
 def test_a_page_takes_the_place_of_a_page_and_of_nothing_else(
-    finished_run: Make, tmp_path: Path
+    two: Path, tmp_path: Path
 ) -> None:
-    run = copied(finished_run("two"), tmp_path)
+    run = two
     log, page = run / "evaluations.jsonl", tmp_path / "page.html"
     before = log.read_bytes()
     os.mkfifo(tmp_path / "pipe")
     page.touch()  # such as a temporary file that somebody made for it
 
-    write_report(run, page)
-    write_report(run, page)
+    pages = [write_report(run, page).page.read_bytes() for _ in range(2)]
+    assert pages[0] == pages[1]
 
     for place in (log, tmp_path / "pipe", tmp_path):
         with pytest.raises(ArtifactError, match="no page of mergekit-map"):
@@ -76,8 +78,8 @@ def test_a_page_takes_the_place_of_a_page_and_of_nothing_else(
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
-def test_says_which_recipe_is_missing(finished_run: Make, tmp_path: Path) -> None:
-    run = copied(finished_run("two"), tmp_path)
+def test_says_which_recipe_is_missing(two: Path) -> None:
+    run = two
     (run / "recipes/003.yml").unlink()
 
     with pytest.raises(ArtifactError, match=r"recipes/003\.yml cannot be read.*again"):
@@ -110,9 +112,9 @@ def test_numbers_that_choose_are_exact_and_recipes_are_those_of_the_files(
     finished_run: Make,
 ) -> None:
     run = finished_run("three")
-    front = json.loads((run / "front.json").read_text())
+    front = read(run / "front.json")
 
-    content = json.loads(json.dumps(content_of(run)))
+    content = content_of(run)
 
     parents = [anchor["coefficients"] for anchor in front["anchors"]]
     for index, (point, shown) in enumerate(
@@ -164,8 +166,7 @@ def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
     finished_run: Make,
 ) -> None:
     run = finished_run("failing")
-    lines = (run / "evaluations.jsonl").read_text().splitlines()
-    log = [json.loads(line) for line in lines]
+    log = lines(run / "evaluations.jsonl")
 
     content = content_of(run)
 
@@ -191,15 +192,14 @@ def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
 
 
 def test_the_sliders_start_where_the_point_was_chosen(
-    finished_run: Make, tmp_path: Path
+    finished_run: Make, two: Path
 ) -> None:
-    two, three = (content_of(finished_run(name)) for name in ("two", "three"))
-    assert two["start"] == {"weights": [2.0, 1.0], "limits": ["", ""]}
+    run, content, three = two, content_of(two), content_of(finished_run("three"))
+    assert content["start"] == {"weights": [2.0, 1.0], "limits": ["", ""]}
     assert three["start"]["weights"] == pytest.approx([0, 1, 1], abs=0.02)
     assert three["start"]["limits"] == ["70%", "", ""]
 
-    run = copied(finished_run("two"), tmp_path)
-    first, second = two["tasks"][0]["name"], two["tasks"][1]["name"]
+    first, second = (task["name"] for task in content["tasks"])
     select_point(run, prefer={first: 1, second: 3})
     assert content_of(run)["start"] == {"weights": [1.0, 3.0], "limits": ["", ""]}
 
@@ -230,26 +230,71 @@ def test_nested_checkpoints_are_measured_in_the_last_pair(finished_run: Make) ->
     assert content["points"][0]["recipe"].count("merge_method") == 2
 
 
-def test_the_same_run_gives_the_same_page(finished_run: Make, tmp_path: Path) -> None:
-    run = copied(finished_run("two"), tmp_path)
-
-    pages = [write_report(run).page.read_bytes() for _ in range(2)]
-
-    assert pages[0] == pages[1]
-
-
-def test_a_merge_measured_on_some_documents_has_their_number(
-    finished_run: Make, tmp_path: Path
-) -> None:
-    run = copied(finished_run("two"), tmp_path)
-    log = run / "evaluations.jsonl"
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    one = next(line for line in lines if line["role"] in {"design", "refinement"})
+def test_a_merge_measured_on_some_documents_has_their_number(two: Path) -> None:
+    log = lines(two / "evaluations.jsonl")
+    one = next(line for line in log if line["role"] in {"design", "refinement"})
     one |= {"n": 2, "stderr": 0.25, "sampling": 0.2}
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = "".join(json.dumps(line) + "\n" for line in log)
+    (two / "evaluations.jsonl").write_text(text)
 
-    content = content_of(run)
+    content = content_of(two)
 
     t = [task["name"] for task in content["tasks"]].index(one["task"])
     found = [merge["measured"][t] for merge in content["merges"]]
     assert [r for r in found if r and len(r) > 2] == [[one["value"], 0.25, 2]]
+
+
+@pytest.fixture(params=["two", pytest.param("three", marks=pytest.mark.slow)])
+def run(request: pytest.FixtureRequest, finished_run: Make) -> FinishedSearch:
+    return read_finished(finished_run(request.param))
+
+
+def test_gains_of_a_point_are_those_of_the_answer_if_it_were_chosen(
+    run: FinishedSearch,
+) -> None:
+    content = content_of(run)
+
+    for index, point in enumerate(content["points"]):
+        front = run.front.model_copy(update={"selected": index})
+        found = answer(front)
+        assert point["gains"] == [[*row] for row in found.table.rows]
+        assert point["sample"] == found.sample
+
+
+def test_items_are_counted_against_every_anchor_and_say_no_text(
+    run: FinishedSearch, tmp_path: Path
+) -> None:
+    measured = next(
+        i for i, p in enumerate(run.front.points) if p.is_measured(*run.front.tasks)
+    )
+    point = run.front.points[measured]
+    copied = Path(shutil.copytree(run.folder.path, tmp_path / "run"))
+    again = read_finished(copied)
+    task, metric = next(iter(run.front.metrics.items()))
+    folder = again.folder.samples(again.manifest.merge) / task
+    for merge in (point, *run.front.anchors):
+        write_records(folder, merge, task, again.manifest.definitions[task])
+
+    content = content_of(again)
+
+    (found,) = [one for one in content["items"] if one["point"] == measured]
+    for anchor, row in zip(run.front.anchors, found["against"], strict=True):
+        won, lost, level, most = row[0]
+        ahead = metric.sign * (point.measured[task].value - anchor.measured[task].value)
+        assert (won, lost, level) == (
+            (4, 0, 0) if ahead > 0 else (0, 4, 0) if ahead < 0 else (0, 0, 4)
+        )
+        assert all(value == pytest.approx(ahead, rel=0.01) for _, value in most)
+        assert row[1:] == [None] * (len(run.front.tasks) - 1)
+    assert "a secret" not in json.dumps(content)
+
+
+def write_records(folder: Path, merge: Merge, task: str, definition: str) -> None:
+    """Write records of four documents that all say the same."""
+    value = merge.measured[task].value
+    assert value is not None
+    answers = Answers((0, 1, 2, 3), (value,) * 4, (1.0,) * 4)
+    measured = Measurement(
+        value, 0.0, 4, samples=({"text": "a secret"},), answers=answers
+    )
+    write_samples(folder, merge.coefficients, measured, definition)

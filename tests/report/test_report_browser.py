@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import Watched, find_chromium, watched_page
+from browser import Watched, needs_browser, watched_page
 from playwright.sync_api import Browser, Page, TimeoutError
 
 from mergekit_map.config.schema import SelectSpec
@@ -27,13 +27,7 @@ from mergekit_map.types import Metric
 
 Make = Callable[[str], Path]
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        find_chromium() is None,
-        reason="no Chromium is installed; on Debian: apt-get install chromium",
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_browser]
 
 
 def slide(page: Page, weights: Mapping[int, float]) -> None:
@@ -181,12 +175,10 @@ def test_the_page_chooses_as_the_package_does(
     assert 10 < sum(e["wrong"] for e in expected) < 400  # shares of no gain
 
 
-@pytest.mark.parametrize("name", ["two"])
 def test_sliders_and_limits_move_the_point_and_its_recipe(
-    open_report: Callable[..., Watched], reported: Callable[[str], Path], name: str
+    open_report: Callable[..., Watched], reported: Callable[[str], Path]
 ) -> None:
-    run = reported(name)
-    watched = open_report(name)
+    run, watched = reported("two"), open_report("two")
     page = watched.page
     front = json.loads((run / "front.json").read_text())
     tasks = list(front["tasks"])
@@ -222,9 +214,7 @@ def test_every_report_fits_two_widths_and_is_quiet(
     open_report: Callable[..., Watched], name: str
 ) -> None:
     watched = open_report(name)
-    opened = "document.querySelectorAll('details').forEach((d) => (d.open = true))"
-    watched.page.evaluate(opened)
-    watched.settle()
+    watched.unfold()
     assert_fits(watched.page, 1280)
 
     watched.page.set_viewport_size({"width": 400, "height": 900})
@@ -307,9 +297,7 @@ def evil_page(reported: Callable[[str], Path], tmp_path_factory: Any) -> Path:
 def test_names_with_markup_do_no_harm(browser: Browser, evil_page: Path) -> None:
     with watched_page(browser, evil_page) as watched:
         page = watched.page
-        opened = "document.querySelectorAll('details').forEach((d) => (d.open = true))"
-        page.evaluate(opened)
-        watched.settle()
+        watched.unfold()
         for box in page.evaluate(
             """[...document.querySelectorAll(".chart .nsewdrag")].map((e) => {
               const r = e.getBoundingClientRect();

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from browser import Watched, find_chromium, watched_page
+from browser import Watched, needs_browser, watched_page
+from nested_runs import lines
 from playwright.sync_api import Browser, Page
 
 from mergekit_map.report.overlay import write_fronts_report
@@ -19,13 +18,7 @@ from mergekit_map.results.front import Front
 Reported = Callable[[str], Path]
 Open = Callable[..., Watched]
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        find_chromium() is None,
-        reason="no Chromium is installed; on Debian: apt-get install chromium",
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_browser]
 
 
 # Whether a table of gains, with cells of a usual length, is behind a scroll bar.
@@ -52,12 +45,10 @@ def texts(page: Page, selector: str) -> list[str]:
 # --- nothing leaves the page ---------------------------------------------------------
 
 
-def use_every_control(page: Page) -> int:
+def use_every_control(watched: Watched) -> int:
     """Use all that can be clicked, filled or chosen; gives how many that were."""
-    used = 0
-    page.evaluate(
-        "document.querySelectorAll('details').forEach((d) => (d.open = true))"
-    )
+    page, used = watched.page, 0
+    watched.unfold()
     for select in page.locator("select:visible").all():
         for option in select.locator("option").all():
             select.select_option(option.get_attribute("value"))
@@ -85,7 +76,6 @@ def use_every_control(page: Page) -> int:
     return used
 
 
-UNFOLD = "document.querySelectorAll('details').forEach((d) => (d.open = true))"
 CLICK = """([name, i]) => {
   const found = document.querySelectorAll(name)[i];
   const how = {bubbles: true, cancelable: true};
@@ -103,7 +93,7 @@ def test_no_control_asks_for_anything_or_leads_away(
         page = watched.page
         gone = []
         page.on("framenavigated", lambda frame: gone.append(frame.url))
-        used = use_every_control(page)
+        used = use_every_control(watched)
 
         assert used > 25
         assert {url.partition("#")[0] for url in gone} <= {path.as_uri()}
@@ -179,12 +169,10 @@ def test_measurements_are_listed_and_sorted_by_a_click(
     open_report: Open, reported: Reported
 ) -> None:
     run = reported("failing")
-    page = open_report("failing").page
-    log = [json.loads(x) for x in (run / "evaluations.jsonl").read_text().splitlines()]
+    watched = open_report("failing")
+    page, log = watched.page, lines(run / "evaluations.jsonl")
     failed = [e["error"] for e in log if e["value"] is None]
-    page.evaluate(
-        "document.querySelectorAll('details').forEach((d) => (d.open = true))"
-    )
+    watched.unfold()
 
     assert texts(page, "#evaluations td.worse small") == failed
     page.click("#evaluations thead button >> text=code_loss")
@@ -201,9 +189,8 @@ CONTRAST = Path(__file__).with_name("contrast.js").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["failing"])
-def test_every_text_has_contrast(open_report: Open, name: str, scheme: str) -> None:
-    page = open_report(name, color_scheme=scheme).page
+def test_every_text_has_contrast(open_report: Open, scheme: str) -> None:
+    page = open_report("failing", color_scheme=scheme).page
     show_point(page, 1)
     page.fill("#limit-0", "half")
     page.wait_for_timeout(300)
@@ -217,34 +204,18 @@ def test_every_text_has_contrast(open_report: Open, name: str, scheme: str) -> N
 # --- several searches ----------------------------------------------------------------
 
 
-@pytest.fixture
-def fronts(
-    browser: Browser, reported: Reported, tmp_path: Path
-) -> Iterator[Callable[..., Watched]]:
-    opened = []
+@pytest.mark.parametrize("width", [400, 1280])
+def test_several_searches_fit_the_page_and_stay_on_it(
+    browser: Browser, reported: Reported, tmp_path: Path, width: int
+) -> None:
     path = tmp_path / "fronts.html"
     write_fronts_report([reported("three"), reported("nested")], path)
 
-    def open_one(**options: Any) -> Watched:
-        context = watched_page(browser, path, **options)
-        opened.append(context)
-        return context.__enter__()
+    with watched_page(browser, path, width=width) as watched:
+        used = use_every_control(watched)
 
-    yield open_one
-    for context in opened:
-        context.__exit__(None, None, None)
-
-
-@pytest.mark.parametrize("width", [400, 1280])
-def test_several_searches_fit_the_page_and_stay_on_it(
-    fronts: Callable[..., Watched], width: int
-) -> None:
-    watched = fronts(width=width)
-
-    used = use_every_control(watched.page)
-
-    assert used > 5
-    assert width < 1280 or not watched.page.evaluate(CUT_OFF)
-    assert watched.page.evaluate("document.documentElement.scrollWidth") == width
-    assert len(texts(watched.page, "#volumes tbody th")) == 2
-    assert watched.problems == watched.fetched == []
+        assert used > 5
+        assert width < 1280 or not watched.page.evaluate(CUT_OFF)
+        assert watched.page.evaluate("document.documentElement.scrollWidth") == width
+        assert len(texts(watched.page, "#volumes tbody th")) == 2
+        assert watched.problems == watched.fetched == []

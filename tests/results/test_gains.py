@@ -15,24 +15,20 @@ from mergekit_map.results.gains import BEST_PARENT, gains
 from mergekit_map.results.selection import judged
 
 
-def test_amounts_are_larger_where_the_chosen_merge_is_better() -> None:
+def test_gains_are_amounts_with_errors_of_the_same_documents_where_there_are() -> None:
+    rivals = gains(front()).rivals
     amounts = {
-        label: [one.amount for one in tasks.values()]
-        for label, tasks in gains(front()).rivals.items()
+        label: [one.amount for one in tasks.values()] for label, tasks in rivals.items()
     }
-    assert amounts == {
+
+    assert amounts == {  # larger where the chosen merge is better
         "base": pytest.approx([0.2, 0.5]),
         "soup": pytest.approx([0.01, 0.2]),
         BEST_PARENT: pytest.approx([-0.05, -0.1]),
     }
-
-
-def test_errors_are_of_the_same_documents_where_there_are_some() -> None:
-    rows = gains(front()).rivals
-
-    assert rows["soup"]["code"].stderr == 0.04
-    assert rows[BEST_PARENT]["code"].stderr == 0.03
-    assert rows["soup"]["math"].stderr == pytest.approx(math.hypot(0.04, 0.04))
+    assert rivals["soup"]["code"].stderr == 0.04
+    assert rivals[BEST_PARENT]["code"].stderr == 0.03
+    assert rivals["soup"]["math"].stderr == pytest.approx(math.hypot(0.04, 0.04))
 
 
 def test_shares_are_of_the_gain_over_the_base() -> None:
@@ -112,41 +108,29 @@ def measured(math_value: float, code: float) -> dict[str, Any]:
 
 
 def held_out_front(anchors: dict[str, Row] = HELD_OUT_ANCHORS, **changes: Any) -> Front:
+    def merge(a: float, b: float, measured: dict[str, Any], **label: str) -> Any:
+        return {"coefficients": {"a": a, "b": b}, "measured": measured, **label}
+
     merges = [
-        {"coefficients": {"a": 0.0, "b": 0.5}, "measured": measured(0.66, 2.1)},
-        {
-            "label": "base",
-            "coefficients": {"a": 1.0, "b": 0.0},
-            "measured": measured(0.51, 2.5),
-        },
-        {
-            "label": "soup",
-            "coefficients": {"a": 1.0, "b": 3.0},
-            "measured": measured(0.655, 2.05),
-        },
-        {
-            "label": "other",
-            "coefficients": {"a": 1.0, "b": 2.0},
-            "measured": {"code": {"value": 1.85, "stderr": 0.06}},
-        },
+        merge(0.0, 0.5, measured(0.66, 2.1)),
+        merge(1.0, 0.0, measured(0.51, 2.5), label="base"),
+        merge(1.0, 3.0, measured(0.655, 2.05), label="soup"),
+        merge(1.0, 2.0, {"code": {"value": 1.85, "stderr": 0.06}}, label="other"),
     ]
-    known = {"items": ITEMS, "merges": [0, 1, 2, 3]}
+    math_, code = [[0.02], [0.01, 0.02]], [[0.02], [0.03, 0.02], [0.04, 0.03, 0.02]]
     holdout = {
         "share": 0.3,
         "documents": {"math": ITEMS, "code": ITEMS},
         "choices": 1,
         "merges": merges,
         "differences": {
-            "math": {
-                **known,
-                "merges": [0, 1, 2],
-                "stderr": [[0.02], [0.01, 0.02]],
-                "answers": True,
-            },
-            "code": {**known, "stderr": [[0.02], [0.03, 0.02], [0.04, 0.03, 0.02]]},
+            "math": {"merges": [0, 1, 2], "stderr": math_, "answers": True},
+            "code": {"merges": [0, 1, 2, 3], "stderr": code},
         },
         **changes,
     }
+    for known in holdout["differences"].values():
+        known["items"] = ITEMS
     # Merges are counted through points and anchors.
     apart = {"items": 200, "merges": [0, 2], "stderr": [[0.01]]}
     made = make_front(POINTS, anchors, holdout=holdout, differences={"code": apart})

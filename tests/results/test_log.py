@@ -5,8 +5,10 @@ import math
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fakes import line
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.log import Evaluation, open_log, read_log
@@ -20,42 +22,38 @@ MEASURED = Measurement(
 )
 
 
-def evaluation(x: float, value: float = 1.5, **more: object) -> Evaluation:
-    given: dict[str, object] = {
-        "coefficients": {"a": x, "b": 0.1},
-        "task": "code",
-        "role": "design",
-        "value": value,
-        "stderr": 0.01,
-        "n": 3,
-        "seconds": 0.25,
-        "merge": "m",
-        "definition": "d",
-        **more,
-    }
-    return Evaluation(**given)  # type: ignore[arg-type]
+def evaluation(x: float, **more: Any) -> Evaluation:
+    known = {"value": 1.5, "stderr": 0.01, "n": 3, "seconds": 0.25, **more}
+    return line({"a": x, "b": 0.1}, "code", **known)
 
 
-def test_what_is_appended_is_read_again_exactly(tmp_path: Path) -> None:
-    path = tmp_path / "evaluations.jsonl"
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "evaluations.jsonl"
+
+
+def write(path: Path, *evaluations: Evaluation) -> None:
+    with open_log(path) as log:
+        for each in evaluations:
+            log.append(each)
+
+
+def test_what_is_appended_is_read_again_exactly(path: Path) -> None:
     written = [
         evaluation(0.1 + 0.2),
         evaluation(1 / 3, stderr=None),
         evaluation(0.5, details={"perplexity": 4.4}, error="RuntimeError: no"),
         evaluation(0.7, gradient={"a": -0.1 - 0.2, "b": 1e-300}),
     ]
-    with open_log(path) as log:
-        for item in written:
-            log.append(item)
+    write(path, *written)
 
     assert list(read_log(path)) == written
 
 
 def test_a_line_is_whole_when_it_is_forced_onto_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, synced = tmp_path / "evaluations.jsonl", []
-    sync = os.fsync
+    synced, sync = [], os.fsync
 
     def listening(file: int) -> None:
         if os.path.samestat(os.fstat(file), path.stat()):
@@ -70,11 +68,8 @@ def test_a_line_is_whole_when_it_is_forced_onto_the_disk(
         assert synced == [1, 2]
 
 
-def test_a_line_has_a_gradient_only_where_there_is_one(tmp_path: Path) -> None:
-    path = tmp_path / "evaluations.jsonl"
-    with open_log(path) as log:
-        log.append(evaluation(0.1))
-        log.append(evaluation(0.2, gradient={"a": math.nan, "b": 2.0}))
+def test_a_line_has_a_gradient_only_where_there_is_one(path: Path) -> None:
+    write(path, evaluation(0.1), evaluation(0.2, gradient={"a": math.nan, "b": 2.0}))
 
     plain, other = path.read_text().splitlines()
     assert "gradient" not in json.loads(plain)
@@ -85,11 +80,8 @@ def test_a_line_has_a_gradient_only_where_there_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 20, 150])
-def test_a_line_cut_short_by_a_kill_is_dropped(tmp_path: Path, cut: int) -> None:
-    path = tmp_path / "evaluations.jsonl"
-    with open_log(path) as log:
-        log.append(evaluation(0.1))
-        log.append(evaluation(0.2))
+def test_a_line_cut_short_by_a_kill_is_dropped(path: Path, cut: int) -> None:
+    write(path, evaluation(0.1), evaluation(0.2))
     path.write_bytes(path.read_bytes()[:-cut])
 
     with open_log(path) as log:
@@ -99,8 +91,7 @@ def test_a_line_cut_short_by_a_kill_is_dropped(tmp_path: Path, cut: int) -> None
     assert [e.coefficients["a"] for e in read_log(path)] == [0.1, 0.3]
 
 
-def test_a_damaged_line_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
-    path = tmp_path / "evaluations.jsonl"
+def test_a_damaged_line_is_named_and_nothing_is_changed(path: Path) -> None:
     path.write_text('{}\n{"torn')
 
     with (
@@ -111,18 +102,15 @@ def test_a_damaged_line_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
     assert path.read_text() == '{}\n{"torn'
 
 
-def test_a_log_of_another_version_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "evaluations.jsonl"
-    with open_log(path) as log:
-        log.append(evaluation(0.1))
+def test_a_log_of_another_version_is_refused(path: Path) -> None:
+    write(path, evaluation(0.1))
     path.write_text(path.read_text().replace('"version": 1', '"version": 9'))
 
     with pytest.raises(ArtifactError, match="version 9, this is version 1"):
         list(read_log(path))
 
 
-def test_one_search_at_a_time(tmp_path: Path) -> None:
-    path = tmp_path / "evaluations.jsonl"
+def test_one_search_at_a_time(path: Path) -> None:
     with (
         open_log(path),
         pytest.raises(ArtifactError, match="another search is writing"),
@@ -180,8 +168,7 @@ def test_a_line_that_a_kill_cut_short_is_dropped(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
-def test_a_log_that_was_removed_is_written_again(tmp_path: Path) -> None:
-    path = tmp_path / "evaluations.jsonl"
+def test_a_log_that_was_removed_is_written_again(path: Path) -> None:
     with open_log(path) as log:
         log.append(evaluation(0.1))
         path.unlink()

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from fakes import LOSS, Recorder, line, make_study, run
-from stopping import stopped_and_resumed
+from fakes import Recorder, line, logged, make_study, run
 
 from mergekit_map.errors import DesignError
-from mergekit_map.results.log import Evaluation, read_log
+from mergekit_map.results.log import Evaluation
 from mergekit_map.search.bayesian import (
     bayesian_round,
     bin_of,
@@ -28,38 +27,38 @@ from mergekit_map.search.checks import search_problems
 from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement
 
-UNIT = np.array([[0.0, 1.0]])
+
+def box(d: int, lower: float = 0.0, upper: float = 1.0) -> np.ndarray:
+    return np.array([[lower, upper]] * d)
 
 
-def losses(coefficients: Mapping[str, float], task: str) -> Measurement:
-    """Measure a quadratic, and the same with a step that none can follow.
+def at(degrees: float, radius: float = 0.5) -> list[float]:
+    angle = math.radians(degrees)
+    return [radius * math.cos(angle), radius * math.sin(angle)]
+
+
+def losses(coefficients: Mapping[str, float], _: str) -> Measurement:
+    """Measure a quadratic with a step that none can follow.
 
     The step is in the sector of the second coefficient.
     """
     x = np.array(list(coefficients.values()))
     value = float(((x - 0.7) ** 2).sum())
-    if task == "step" and len(x) > 1 and x[1] > 2 * x[0]:
+    if len(x) > 1 and x[1] > 2 * x[0]:
         value += 3 * np.sin(20 * x[1])
     return Measurement(float(value), None, 10)
 
 
-def study_of(d: int = 2, **search: object) -> Study:
+def study_of(d: int = 2, **search: Any) -> Study:
     """Search one task, of which the front is found at once."""
     names = "abcd"[:d]
     search = {"strategy": "bayesian", "remeasure": 2, **search}
     return make_study(names, ["step"], ("base", *names), **search)
 
 
-def two_tasks(study: Study) -> Study:
-    names = ("smooth", "step")
-    definitions = {name: name for name in names}
-    return replace(study, tasks=dict.fromkeys(names, LOSS), definitions=definitions)
-
-
 def merges(path: Path) -> list[tuple[float, ...]]:
     """List the merges that were not measured as points of the front."""
-    lines = read_log(path / "evaluations.jsonl")
-    designed = (e.coefficients for e in lines if e.role != "front")
+    designed = (e.coefficients for e in logged(path) if e.role != "front")
     return list(dict.fromkeys(tuple(c.values()) for c in designed))
 
 
@@ -83,26 +82,11 @@ def test_rounds_go_where_the_surrogate_errs(tmp_path: Path) -> None:
         folder = tmp_path / str(seed)
         run(study_of(evaluations=39, seed=seed), folder, losses)
         added = np.array(merges(folder)[9:])
-        bins = bin_of(added, np.array([[0.0, 1.0]] * 2))
+        bins = bin_of(added, box(2))
         shares.append(np.isin(bins, [4, 5]).mean())  # where x[1] > 2 * x[0], about
 
     # 2 of 6 sectors; 1/3 if the draws knew nothing.
     assert np.mean(shares) > 0.45
-
-
-@pytest.mark.slow
-def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    study = two_tasks(study_of(evaluations=15))
-    whole = Recorder(losses)
-    run(study, tmp_path / "whole", whole)
-    for stop in (3, 20, 25):  # in the first round, and in both that follow it
-        folder, evaluate = tmp_path / f"stop{stop}", Recorder(losses)
-
-        stopped_and_resumed(partial(run, study, folder), evaluate, stop)
-
-        assert evaluate.calls == whole.calls
-        front = (folder / "front.json").read_bytes()
-        assert front == (tmp_path / "whole" / "front.json").read_bytes()
 
 
 def test_a_round_depends_on_what_is_known_to_it_alone() -> None:
@@ -123,73 +107,68 @@ def test_a_round_depends_on_what_is_known_to_it_alone() -> None:
     assert bayesian_round(study, [start, one], known(values)) != one
 
 
-def test_too_few_evaluations_are_refused_before_anything_is_measured() -> None:
-    problems = search_problems(study_of(evaluations=8))
+@pytest.mark.parametrize(
+    ("d", "search", "key", "messages"),
+    [
+        (
+            2,
+            {"evaluations": 8},
+            "evaluations",
+            ["starts with 9 merges, anchors included", "at least 1 more, better 7"],
+        ),
+        (4, {}, "strategy", ["use map, or nested"]),
+    ],
+)
+def test_too_few_evaluations_and_too_many_coefficients_are_refused(
+    d: int, search: dict[str, Any], key: str, messages: list[str]
+) -> None:
+    (problem,) = search_problems(study_of(d, **search))
 
-    assert [p.key for p in problems] == [("map", "search", "evaluations")]
-    assert "starts with 9 merges, anchors included" in problems[0].message
-    assert "at least 1 more, better 7" in problems[0].message
+    assert problem.key == ("map", "search", key)
+    assert all(message in problem.message for message in messages)
+
+
+def test_a_round_of_too_few_evaluations_is_no_round() -> None:
     with pytest.raises(DesignError, match="only 8 evaluations"):
         bayesian_round(study_of(evaluations=8), [], [])
 
 
-def test_more_than_three_coefficients_are_refused() -> None:
-    problems = search_problems(study_of(4))
-
-    assert [p.key for p in problems] == [("map", "search", "strategy")]
-    assert "use map, or nested" in problems[0].message
-
-
-def box(d: int, lower: float = 0.0, upper: float = 1.0) -> np.ndarray:
-    return np.array([[lower, upper]] * d)
-
-
-def at(degrees: float, radius: float = 0.5) -> list[float]:
-    angle = math.radians(degrees)
-    return [radius * math.cos(angle), radius * math.sin(angle)]
-
-
-def test_two_coefficients_are_cut_into_six_sectors() -> None:
-    X = np.array([at(0), at(14), at(16), at(44), at(46), at(74), at(76), at(90)])
-
-    assert bin_of(X, box(2)).tolist() == [0, 0, 1, 2, 3, 4, 5, 5]
-
-
-def test_sectors_start_at_the_lower_corner_in_units_of_the_box() -> None:
-    bounds = np.array([[-1.0, 1.0], [2.0, 3.0]])
-    # The first halfway along both sides, at 45 degrees of the unit box; the second at
-    # atan(0.2 / 0.9) = 12.5 degrees.
-    X = np.array([[0.002, 2.5], [0.8, 2.2]])
-
-    assert bin_of(X, bounds).tolist() == [2, 0]
-
-
-def test_three_coefficients_have_two_angles() -> None:
-    # First angle from the first axis, second one from the second axis towards the
-    # third: three bins each, of 30 degrees.
-    X = np.array(
-        [
-            [0.5, 0.0, 0.0],  # 0 and undefined
-            [0.5, 0.1, 0.0],  # 11.3 and 0
-            [0.5, 0.0, 0.1],  # 11.3 and 90
-            [0.5, 0.5, 0.5],  # 54.7 and 45
-            [0.0, 0.5, 0.0],  # 90 and 0
-            [0.1, 0.1, 0.9],  # 83.7 and 83.7
-        ]
-    )
-
-    assert bin_of(X, box(3)).tolist() == [0, 0, 2, 4, 6, 8]
-
-
-def test_one_coefficient_has_one_bin() -> None:
-    assert bin_of(np.array([[0.1], [0.9]]), UNIT).tolist() == [0, 0]
-    assert n_bins(1) == 1
-
-
-def test_the_corner_and_what_lies_outside_belong_to_no_bin() -> None:
-    X = np.array([[0.0, 0.0], [1.1, 0.5], [-0.1, 0.5]])
-
-    assert bin_of(X, box(2)).tolist() == [-1, -1, -1]
+@pytest.mark.parametrize(
+    ("bounds", "X", "bins"),
+    [
+        (box(1), [[0.1], [0.9]], [0, 0]),
+        (
+            box(2),
+            [at(angle) for angle in (0, 14, 16, 44, 46, 74, 76, 90)],
+            [0, 0, 1, 2, 3, 4, 5, 5],
+        ),
+        # In units of the box, from its lower corner: halfway along both sides, at 45
+        # degrees of the unit box; and at atan(0.2 / 0.9) = 12.5 degrees.
+        ([[-1.0, 1.0], [2.0, 3.0]], [[0.002, 2.5], [0.8, 2.2]], [2, 0]),
+        # The corner itself, and what lies outside.
+        (box(2), [[0.0, 0.0], [1.1, 0.5], [-0.1, 0.5]], [-1, -1, -1]),
+        # First angle from the first axis, second one from the second axis towards the
+        # third: three bins each, of 30 degrees.
+        (
+            box(3),
+            [
+                [0.5, 0.0, 0.0],  # 0 and undefined
+                [0.5, 0.1, 0.0],  # 11.3 and 0
+                [0.5, 0.0, 0.1],  # 11.3 and 90
+                [0.5, 0.5, 0.5],  # 54.7 and 45
+                [0.0, 0.5, 0.0],  # 90 and 0
+                [0.1, 0.1, 0.9],  # 83.7 and 83.7
+            ],
+            [0, 0, 2, 4, 6, 8],
+        ),
+    ],
+    ids=["one", "two", "units", "outside", "three"],
+)
+def test_directions_from_the_lower_corner_are_cut_into_bins(
+    bounds: Any, X: list[list[float]], bins: list[int]
+) -> None:
+    assert bin_of(np.array(X), np.array(bounds)).tolist() == bins
+    assert max(bins) < n_bins(len(bounds))
 
 
 def test_scores_are_means_where_all_errors_of_a_bin_are_equal() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import LOSS, Recorder, run
+from fakes import LOSS, Recorder, logged, make_study, run
 
-from mergekit_map.config.schema import SearchSpec, SelectSpec
-from mergekit_map.results.log import read_log
 from mergekit_map.search.budget import forecast, price
 from mergekit_map.search.planning import default_evaluations
 from mergekit_map.search.study import Study
@@ -22,16 +21,9 @@ SECONDS = {"loss": 8.0, "right": 2.0}
 
 
 def study_of(asked: Mapping[str, Any] | None = None, **search: Any) -> Study:
-    return Study(
-        bounds={"x": (0.0, 1.0)},
-        anchors={"base": {"x": 0.0}, "a": {"x": 1.0}, "soup": {"x": 0.5}},
-        tasks={"loss": LOSS, "right": Metric(True, 0, 1)},
-        definitions={"loss": "l", "right": "r"},
-        merge="m",
-        search=SearchSpec(**{"remeasure": 2, **search}),
-        select=SelectSpec(),
-        documents=asked or {},
-    )
+    tasks = {"loss": LOSS, "right": Metric(True, 0, 1)}
+    study = make_study("x", tasks, documents=asked, **{"remeasure": 2, **search})
+    return replace(study, anchors={**study.anchors, "soup": {"x": 0.5}})
 
 
 def test_a_search_on_all_documents_costs_all_of_them_each_time() -> None:
@@ -85,7 +77,7 @@ def test_the_budget_and_not_the_default_ends_a_search(tmp_path: Path) -> None:
 
     found = run(study, tmp_path, Recorder(rippled))
 
-    lines = list(read_log(tmp_path / "evaluations.jsonl"))
+    lines = logged(tmp_path)
     assert sum(e.seconds for e in lines) <= 3600 * hours + 1e-6
     assert sum(e.role != "front" for e in lines) == 2 * merges
     assert found.ending is not None

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import logged
 from plain_runs import write_plain
 
 from mergekit_map import load_project, search_front
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import Evaluation, read_log
+from mergekit_map.results.log import Evaluation
 from mergekit_map.search.budget import forecast
 from mergekit_map.search.callbacks import Callback, Started
 from mergekit_map.search.study import Progress
@@ -57,12 +58,12 @@ class Heard(Callback):
         """Take what a reporter must."""
 
 
-@pytest.fixture
-def config(
+@pytest.fixture(autouse=True)
+def _config(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
+) -> None:
     monkeypatch.chdir(tmp_path)
-    return write_plain(family)
+    write_plain(family)
 
 
 def search(*callbacks: Callback) -> tuple[Front, Heard]:
@@ -72,7 +73,6 @@ def search(*callbacks: Callback) -> tuple[Front, Heard]:
     return run.front, reporter
 
 
-@pytest.mark.usefixtures("config")
 def test_a_callback_hears_start_every_measurement_and_the_end() -> None:
     heard = Heard()
 
@@ -81,7 +81,7 @@ def test_a_callback_hears_start_every_measurement_and_the_end() -> None:
     (started,) = heard.started
     assert started.run == Path("run")
     assert set(started.tasks) == {"one", "two"}
-    assert heard.evaluations == list(read_log(Path("run/evaluations.jsonl")))
+    assert heard.evaluations == logged(Path("run"))
     counts = [progress.done for progress in heard.progressed]
     assert counts == list(range(len(heard.evaluations)))
     study = load_project(Path("config.yml")).study()
@@ -101,7 +101,6 @@ class Failing(Heard):
             raise ConnectionError("no network")
 
 
-@pytest.mark.usefixtures("config")
 def test_a_callback_that_fails_is_left_out_and_the_search_goes_on() -> None:
     failing, other = Failing(), Heard()
 
@@ -114,7 +113,6 @@ def test_a_callback_that_fails_is_left_out_and_the_search_goes_on() -> None:
     assert "Failing failed (ConnectionError: no network)" in notice
 
 
-@pytest.mark.usefixtures("config")
 def test_a_callback_hears_that_a_search_stops() -> None:
     class Stopping(Heard):
         def on_measured(self, evaluation: Evaluation) -> None:
@@ -147,16 +145,11 @@ class Sink:
 
 
 def example(name: str) -> Any:
-    path = ROOT / "recipes" / "callbacks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "recipes" / "callbacks")
+        return importlib.import_module(name)
 
 
-@pytest.mark.usefixtures("config")
 def test_the_examples_log_every_measurement_and_what_was_chosen() -> None:
     assert not {"wandb", "mlflow"} & {*sys.modules}
     wandb, mlflow = Sink(), Sink()
@@ -167,9 +160,9 @@ def test_the_examples_log_every_measurement_and_what_was_chosen() -> None:
     )
 
     assert not [text for text in reporter.notices if "callback" in text]
-    log = list(read_log(Path("run/evaluations.jsonl")))
-    logged = zip(wandb.rows, log, strict=False)
-    assert [row[0][f"task/{e.task}"] for row, e in logged] == [e.value for e in log]
+    log = logged(Path("run"))
+    pairs = zip(wandb.rows, log, strict=False)
+    assert [row[0][f"task/{e.task}"] for row, e in pairs] == [e.value for e in log]
     for name, value in front.chosen.coefficients.items():
         assert wandb.summary[f"chosen/weight/{name}"] == value
     assert wandb.rows[-1] == ("finish", {})

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import numpy as np
 import pytest
-from fakes import Recorder, ignore, make_study
+from fakes import Recorder, ignore, logged, make_study
+from nested_runs import invoke, read
 from plain_runs import write_plain
 
-from mergekit_map.cli.main import main
 from mergekit_map.errors import ConfigError
 from mergekit_map.results.front_table import front_table
-from mergekit_map.results.log import Evaluation, merge_key, open_log, read_log
+from mergekit_map.results.log import merge_key, open_log
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.import_csv import add_imported, read_imported
 from mergekit_map.search.loop import run_study
@@ -36,12 +34,9 @@ def study_of(**search: Any) -> Study:
     return make_study("xy", list(IDEAL), ("base", "soup"), loss, **search)
 
 
-def bowl(coefficients: Mapping[str, float], task: str) -> float:
-    return 1 + float(np.sum((np.array(list(coefficients.values())) - IDEAL[task]) ** 2))
-
-
-def measured_bowl(coefficients: Mapping[str, float], task: str) -> Measurement:
-    return Measurement(bowl(coefficients, task), 0.01, 10)
+def bowl(coefficients: Mapping[str, float], task: str) -> Measurement:
+    x = np.array(list(coefficients.values()))
+    return Measurement(1 + float(np.sum((x - IDEAL[task]) ** 2)), 0.01, 10)
 
 
 def run(
@@ -54,10 +49,6 @@ def run(
         imported = read_imported(file, study) if file else []
         add_imported(study, log, imported, notices.append)
         return run_study(study, evaluate, log, ignore), notices
-
-
-def logged(folder: Path) -> list[Evaluation]:
-    return list(read_log(folder / "evaluations.jsonl"))
 
 
 def n_known(folder: Path, task: str = "near") -> int:
@@ -80,7 +71,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 def random_rows(n: int, seed: int = 7) -> list[dict[str, Any]]:
     points = np.random.default_rng(seed).uniform(size=(n, 2)).tolist()
     merges = [dict(zip("xy", point, strict=True)) for point in points]
-    return [{**m, **{task: bowl(m, task) for task in IDEAL}} for m in merges]
+    return [{**m, **{task: bowl(m, task).value for task in IDEAL}} for m in merges]
 
 
 @pytest.mark.parametrize("design", ["sobol", "d_optimal"])
@@ -88,7 +79,7 @@ def test_imported_merges_take_the_place_of_as_many_new_ones(
     design: str, tmp_path: Path
 ) -> None:
     file = write_csv(tmp_path / "some.csv", random_rows(5))
-    evaluate = Recorder(measured_bowl)
+    evaluate = Recorder(bowl)
 
     result, _ = run(study_of(design=design), tmp_path / "run", evaluate, file)
 
@@ -101,10 +92,10 @@ def test_the_same_file_twice_adds_nothing_and_nor_does_going_on_without(
     tmp_path: Path,
 ) -> None:
     file = write_csv(tmp_path / "some.csv", random_rows(5))
-    first, said = run(study_of(), tmp_path / "run", measured_bowl, file)
+    first, said = run(study_of(), tmp_path / "run", bowl, file)
     before = (tmp_path / "run/evaluations.jsonl").read_bytes()
     assert "10 measurements of 5 merges imported" in said[0]
-    evaluate = Recorder(measured_bowl)
+    evaluate = Recorder(bowl)
 
     twice, notices = run(study_of(), tmp_path / "run", evaluate, file)
     without, silence = run(study_of(), tmp_path / "run", evaluate)
@@ -122,13 +113,13 @@ def test_killed_at_any_byte_a_search_that_imports_ends_the_same(
     share: float, tmp_path: Path
 ) -> None:
     file = write_csv(tmp_path / "some.csv", random_rows(5))
-    whole, _ = run(study_of(), tmp_path / "whole", measured_bowl, file)
+    whole, _ = run(study_of(), tmp_path / "whole", bowl, file)
     text = (tmp_path / "whole/evaluations.jsonl").read_bytes()
     (tmp_path / "killed").mkdir()
     cut = text[: int(share * len(text))]
     (tmp_path / "killed/evaluations.jsonl").write_bytes(cut)
 
-    again, _ = run(study_of(), tmp_path / "killed", measured_bowl, file)
+    again, _ = run(study_of(), tmp_path / "killed", bowl, file)
 
     assert again.front == whole.front
     ended = [replace(e, seconds=0.0) for e in logged(tmp_path / "killed")]
@@ -136,16 +127,12 @@ def test_killed_at_any_byte_a_search_that_imports_ends_the_same(
 
 
 def test_what_was_measured_here_is_kept(tmp_path: Path) -> None:
-    run(study_of(), tmp_path / "run", measured_bowl)
+    run(study_of(), tmp_path / "run", bowl)
     before = logged(tmp_path / "run")
     wrong = [{"x": HALF, "y": HALF, "near": 7.0, "far": 1.25}]
 
-    _, notices = run(
-        study_of(),
-        tmp_path / "run",
-        measured_bowl,
-        write_csv(tmp_path / "wrong.csv", wrong),
-    )
+    file = write_csv(tmp_path / "wrong.csv", wrong)
+    _, notices = run(study_of(), tmp_path / "run", bowl, file)
 
     assert logged(tmp_path / "run") == before
     assert "none is new" in notices[0]
@@ -158,7 +145,7 @@ def test_merges_outside_the_bounds_are_kept_and_not_fitted(tmp_path: Path) -> No
     rows = [*random_rows(4), {"x": 2.0, "y": 0.0, "near": 3.0, "far": 4.0}]
     file = write_csv(tmp_path / "some.csv", rows)
 
-    result, notices = run(study_of(), tmp_path / "run", measured_bowl, file)
+    result, notices = run(study_of(), tmp_path / "run", bowl, file)
 
     assert any("1 imported merges lie outside the bounds" in text for text in notices)
     assert fitted(result) == {n_known(tmp_path / "run") - 1} == {10 + 1}
@@ -168,7 +155,7 @@ def test_merges_outside_the_bounds_are_kept_and_not_fitted(tmp_path: Path) -> No
 def test_the_front_of_another_run_can_be_imported(tmp_path: Path) -> None:
     study = study_of(remeasure=3)
     with open_log(tmp_path / "evaluations.jsonl") as log:
-        result = run_study(study, measured_bowl, log, ignore)
+        result = run_study(study, bowl, log, ignore)
         front = found_front(study, result, log)
         text = front_table(front)
     (tmp_path / "front.csv").write_text(text)
@@ -267,23 +254,13 @@ def two(model, tokenizer):
 """
 
 
-@pytest.fixture
-def _configured(
+@pytest.mark.slow
+def test_the_command_imports_and_measures_the_front_alone(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Write two functions that are exactly quadratic in the weights of a merge."""
     monkeypatch.chdir(tmp_path)
     write_plain(family, code=QUADRATIC, evaluations=10, remeasure=2, refine=False)
-
-
-def search(*arguments: str) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(main, ["search", "config.yml", *arguments])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("_configured")
-def test_the_command_imports_and_measures_the_front_alone() -> None:
-    assert search("whole").exit_code == 0
+    invoke("search", "config.yml", "whole")
     lines = [e for e in logged(Path("whole")) if e.role != "front"]
     rows: dict[Any, dict[str, Any]] = {}
     for e in lines:
@@ -291,14 +268,10 @@ def test_the_command_imports_and_measures_the_front_alone() -> None:
     write_csv(Path("all.csv"), list(rows.values()))
     Path("calls.txt").unlink()
 
-    result = search("again", "--import", "all.csv")
+    result = invoke("search", "config.yml", "again", "--import", "all.csv")
 
-    assert result.exit_code == 0, result.output
     assert "20 measurements of 10 merges imported" in " ".join(result.stderr.split())
-    whole, again = (
-        json.loads(Path(f, "front.json").read_text()) for f in ("whole", "again")
-    )
-    assert again == whole
+    assert read("again/front.json") == read("whole/front.json")
     fronts = [e for e in logged(Path("again")) if e.role == "front"]
     assert len(Path("calls.txt").read_text()) == len(fronts) > 0
     assert Path("again/recipes/000.yml").exists()

@@ -7,40 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fakes import LOSS, Recorder, ignore
+from fakes import LOSS, Recorder, ignore, make_study
 
-from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.results.log import EvaluationLog, Role, open_log
 from mergekit_map.search.measure import measure
-from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement
 
-
-def slope(*, gradients: bool) -> Recorder:
-    """Measure the sum of the coefficients, with derivatives for one of the tasks."""
-
-    def answer(coefficients: Mapping[str, float], task: str) -> Measurement:
-        differentiated = gradients and task == "text"
-        return Measurement(
-            sum(coefficients.values()),
-            None,
-            1,
-            gradient=dict.fromkeys(coefficients, 1.0) if differentiated else None,
-        )
-
-    return Recorder(answer)
-
-
-def study(*, gradients: bool) -> Study:
-    return Study(
-        bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)},
-        anchors={},
-        tasks={"text": replace(LOSS, differentiable=True), "own": LOSS},
-        definitions={"text": "t", "own": "o"},
-        merge="m",
-        search=SearchSpec(gradients=gradients),
-        select=SelectSpec(),
-    )
+TASKS = {"text": replace(LOSS, differentiable=True), "own": LOSS}
 
 
 @pytest.fixture
@@ -51,9 +24,15 @@ def log(tmp_path: Path) -> Iterator[EvaluationLog]:
 
 def measured(log: EvaluationLog, role: Role, *, gradients: bool) -> list[str]:
     """Measure one merge; list the tasks that were measured for it."""
-    evaluate = slope(gradients=gradients)
-    candidate = (role, {"a": 0.25, "b": 0.5})
-    measure(study(gradients=gradients), [candidate], evaluate, log, ignore)
+
+    def total(coefficients: Mapping[str, float], task: str) -> Measurement:
+        """Measure the sum of the coefficients, with derivatives for one task."""
+        slopes = dict.fromkeys(coefficients, 1.0)
+        found = slopes if gradients and task == "text" else None
+        return Measurement(sum(coefficients.values()), None, 1, gradient=found)
+
+    evaluate, study = Recorder(total), make_study("ab", TASKS, gradients=gradients)
+    measure(study, [(role, {"a": 0.25, "b": 0.5})], evaluate, log, ignore)
     return [task for _, task in evaluate.calls]
 
 

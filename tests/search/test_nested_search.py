@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 from fakes import Recorder, make_study, run
 from quick_fronts import fronts_of_few_points
-from stopping import stopped_and_resumed
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.front import Front
@@ -69,41 +67,34 @@ def test_by_symmetry_a_trade_off_of_all_tasks_is_shared_equally(tmp_path: Path) 
     assert list(chosen.values()) == pytest.approx([0.25] * 4, abs=0.03)
 
 
+def shared_task(c: Mapping[str, float], task: str) -> float:
+    """One model gets a to 0.5 and no further; two of different pairs get it to 0."""
+    return 1 - c["a"] / 2 - c["c"] / 2 if task == "a" else own_optimum(c, task)
+
+
 @pytest.mark.parametrize(
-    "select",
+    ("function", "select"),
     [
         # Less than a has where a pair of tasks counts alike.
-        {"require": {"a": 0.45}},
+        (own_corner, {"require": {"a": 0.45}}),
         # What half of the way to both limits would be, no merge of a and b keeps.
-        {"prefer": {"c": 1.0}, "require": {"a": 0.3, "b": 1.5}},
+        (own_corner, {"prefer": {"c": 1.0}, "require": {"a": 0.3, "b": 1.5}}),
+        # Out of reach of the first pair, and left to the pairs after it.
+        (shared_task, {"require": {"a": 0.3}}),
     ],
 )
 def test_limits_that_a_merge_keeps_are_kept(
-    tmp_path: Path, select: dict[str, Any]
+    tmp_path: Path, function: Function, select: dict[str, Any]
 ) -> None:
-    study = replace(study_of(), select=SelectSpec(**select))
+    order = [["a", "b"], ["c", "d"]] if function is shared_task else None
+    study = replace(study_of(order=order), select=SelectSpec(**select))
 
     with fronts_of_few_points(40):
-        result = run(study, tmp_path, measuring(own_corner))
+        result = run(study, tmp_path, measuring(function))
 
     chosen = result.front[result.selected]
     for task, limit in select["require"].items():
-        assert own_corner(chosen, task) <= limit + 1e-9
-
-
-def test_a_limit_out_of_reach_of_a_pair_is_left_to_the_pairs_after(
-    tmp_path: Path,
-) -> None:
-    # One model gets a to 0.5 and no further; two of different pairs get it to 0.
-    def evaluate(c: Mapping[str, float], task: str) -> float:
-        return 1 - c["a"] / 2 - c["c"] / 2 if task == "a" else own_optimum(c, task)
-
-    study = study_of(order=[["a", "b"], ["c", "d"]])
-    study = replace(study, select=SelectSpec(require={"a": 0.3}))
-
-    result = run(study, tmp_path, measuring(evaluate))
-
-    assert evaluate(result.front[result.selected], "a") <= 0.3 + 1e-9
+        assert function(chosen, task) <= limit + 1e-9
 
 
 def test_a_merge_of_merges_is_the_product_of_its_weights(tmp_path: Path) -> None:
@@ -142,21 +133,6 @@ def test_measures_what_the_paper_counts(tmp_path: Path) -> None:
     assert orders == [["a", "b"], ["c", "d"], [["c", "d"], ["a", "b"]]] or (
         orders[-1] == [["a", "b"], ["c", "d"]]
     )
-
-
-@pytest.mark.slow
-def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    study = study_of("abc", evaluations=7, remeasure=2)
-    whole = measuring(own_corner)
-    run(study, tmp_path / "whole", whole)
-    for stop in (18, 22, 40):  # at each of the pairs, and at what was chosen of one
-        folder, evaluate = tmp_path / f"stop{stop}", measuring(own_corner)
-
-        stopped_and_resumed(functools.partial(run, study, folder), evaluate, stop)
-
-        assert evaluate.calls == whole.calls
-        front = (folder / "front.json").read_bytes()
-        assert front == (tmp_path / "whole" / "front.json").read_bytes()
 
 
 def test_pairs_in_the_order_given(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import LOSS, Recorder, line, make_study, run
+from fakes import LOSS, Recorder, line, logged, make_study, run
 
 from mergekit_map.errors import DesignError
-from mergekit_map.results.log import Evaluation, read_log
+from mergekit_map.results.log import Evaluation
 from mergekit_map.search.nested_groups import (
     best_models,
     closest_pair,
@@ -48,7 +48,7 @@ def landscape(ripple: float = 0.0) -> Recorder:
 
 
 def roles(folder: Path) -> list[str]:
-    return [e.role for e in read_log(folder / "evaluations.jsonl")]
+    return [e.role for e in logged(folder)]
 
 
 @pytest.mark.parametrize("surrogate", ["auto", "quadratic"])
@@ -71,18 +71,6 @@ def test_slopes_let_a_search_do_with_fewer_merges(tmp_path: Path) -> None:
         assert surrogate.predict(IDEAL[task][None]) == pytest.approx(1.0, abs=1e-8)
 
 
-def test_a_search_without_slopes_is_measured_again_for_them(tmp_path: Path) -> None:
-    run(study_of(evaluations=8, refine=False), tmp_path, landscape())
-    lines = (tmp_path / "evaluations.jsonl").read_text().splitlines(keepends=True)
-    bare = [line.split(', "gradient"')[0].rstrip("}\n") + "}\n" for line in lines]
-    (tmp_path / "evaluations.jsonl").write_text("".join(bare))
-    again = landscape()
-
-    run(study_of(evaluations=8, gradients=True, refine=False), tmp_path, again)
-
-    assert len(again.calls) >= 2 * 8
-
-
 @pytest.mark.parametrize(
     ("search", "count", "least"),
     [
@@ -101,7 +89,7 @@ def test_a_search_of_too_few_merges_is_warned_of(
     )
 
 
-def logged(points: np.ndarray) -> list[Evaluation]:
+def lines_at(points: np.ndarray) -> list[Evaluation]:
     merges = [dict(zip("xy", point, strict=True)) for point in points.tolist()]
     return [line(merge, task) for merge in merges for task in "ab"]
 
@@ -110,7 +98,7 @@ def test_a_d_optimal_design_builds_on_the_log() -> None:
     study = study_of(evaluations=10, design="d_optimal", refine=False)
     known = np.random.default_rng(0).uniform(size=(4, 2))
 
-    planned = np.array([study.vector(c) for _, c in design(study, logged(known))])
+    planned = np.array([study.vector(c) for _, c in design(study, lines_at(known))])
 
     np.testing.assert_array_equal(planned[1:5], known)
     assert len(planned) == 10
@@ -123,7 +111,7 @@ def test_a_d_optimal_design_goes_on_where_it_was() -> None:
     whole = np.array([study.vector(c) for _, c in design(study)])
 
     for k in range(1, 12):
-        rest = [study.vector(c) for _, c in design(study, logged(whole[:k]))]
+        rest = [study.vector(c) for _, c in design(study, lines_at(whole[:k]))]
         np.testing.assert_array_equal(rest, whole)
 
 
@@ -152,28 +140,36 @@ def test_each_task_belongs_to_the_model_that_is_best_on_it() -> None:
 
     # Models and tasks are independent; of equals the first one owns it.
     assert best_models(Y).tolist() == [0, 1, 2, 0]
-
-
-def test_a_failed_measurement_is_never_the_best() -> None:
+    # A failed measurement is never the best.
     assert best_models(np.array([[NAN, NAN], [-9.0, NAN]])).tolist() == [1, 0]
 
 
-def test_losses_go_from_the_ideal_to_the_worst_single_model() -> None:
-    # An accuracy with the ideal 1, and a loss (turned) with the ideal 0.
-    Y = np.array([[0.6, -4.0], [0.2, -1.0]])
+@pytest.mark.parametrize(
+    ("values", "singles", "ideals", "losses"),
+    [
+        # An accuracy with the ideal 1, and a loss (turned) with the ideal 0.
+        (
+            [[0.6, -1.0], [1.0, -6.0]],
+            [[0.6, -4.0], [0.2, -1.0]],
+            [1.0, 0.0],
+            [[0.5, 0.25], [0.0, 1.5]],
+        ),
+        # Without an ideal the best single model stands for it, and what was not
+        # measured is as bad as the worst.
+        ([[6.0], [3.0], [NAN]], [[2.0], [6.0], [NAN]], [INF], [[0.0], [0.75], [1.0]]),
+        # A task that tells nothing apart has no loss.
+        ([[1.0]], [[1.0], [1.0]], [1.0], [[0.0]]),
+        ([[1.0]], [[1.0], [1.0]], [INF], [[0.0]]),
+        ([[3.0]], [[NAN], [NAN]], [1.0], [[0.0]]),
+        ([[3.0]], [[NAN], [NAN]], [INF], [[0.0]]),
+    ],
+)
+def test_losses_go_from_the_ideal_to_the_worst_single_model(
+    values: Any, singles: Any, ideals: Any, losses: Any
+) -> None:
+    found = scaled_losses(np.array(values), np.array(singles), np.array(ideals))
 
-    losses = scaled_losses(np.array([[0.6, -1.0], [1.0, -6.0]]), Y, np.array([1.0, 0]))
-
-    assert losses == pytest.approx(np.array([[0.5, 0.25], [0.0, 1.5]]))
-
-
-def test_where_there_is_no_ideal_the_best_single_model_stands_for_it() -> None:
-    Y = np.array([[2.0], [6.0], [NAN]])
-
-    losses = scaled_losses(np.array([[6.0], [3.0], [NAN]]), Y, np.array([INF]))
-
-    # What was not measured is as bad as the worst.
-    assert losses[:, 0].tolist() == [0, 0.75, 1]
+    assert found == pytest.approx(np.array(losses))
 
 
 def test_losses_do_not_depend_on_the_unit_of_a_task() -> None:
@@ -181,23 +177,11 @@ def test_losses_do_not_depend_on_the_unit_of_a_task() -> None:
     Y, values = rng.random((4, 3)), rng.random((5, 3))
     scale, shift = np.array([1e-6, 3.0, 1e9]), np.array([4.0, -2.0, 7.0])
 
-    losses = scaled_losses(values, Y, np.array([1.0, 2.0, INF]))
-    other = scaled_losses(
-        values * scale + shift,
-        Y * scale + shift,
-        np.array([1.0, 2.0, INF]) * scale + shift,
-    )
+    all_three = (values, Y, np.array([1.0, 2.0, INF]))
+    losses = scaled_losses(*all_three)
+    other = scaled_losses(*(part * scale + shift for part in all_three))
 
     np.testing.assert_allclose(other, losses, rtol=1e-6)
-
-
-@pytest.mark.parametrize("ideal", [1.0, INF])
-def test_a_task_that_tells_nothing_apart_has_no_loss(ideal: float) -> None:
-    alike = np.array([[1.0], [1.0]])
-
-    assert scaled_losses(np.array([[1.0]]), alike, np.array([ideal])) == [[0]]
-    unmeasured = np.full((2, 1), NAN)
-    assert scaled_losses(np.array([[3.0]]), unmeasured, np.array([ideal])) == [[0]]
 
 
 def test_the_loss_of_a_group_is_weighted_by_preference() -> None:

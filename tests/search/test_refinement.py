@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from fakes import IDEAL, bowls, line, make_study
+from fakes import IDEAL, LOSS, bowls, line, make_study
+from surrogate_data import fit
 
 from mergekit_map.results.front import Border, Reading
 from mergekit_map.results.log import Evaluation, Role
@@ -21,19 +21,15 @@ from mergekit_map.search.refinement import (
     n_spent,
     refinement_round,
 )
-from mergekit_map.search.study import Candidate, Study
+from mergekit_map.search.study import Candidate
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.fit import fit_surrogate
-from mergekit_map.surrogates.links import Link
 from mergekit_map.surrogates.surrogate import Surrogate
 from mergekit_map.types import Metric
 
 # On the line between the two best merges each loss goes from 1 to 1 + this.
 RANGE = 0.49 + 0.25
 SCORE = Metric(higher_is_better=True, lower=None, upper=None)
-LOSS = Metric(higher_is_better=False, lower=None, upper=None)
 BOX = np.array([[0.0, 1.0], [-0.5, 0.5]])
-REAL = Link(-math.inf, math.inf)
 
 
 class PriorPrediction:
@@ -221,12 +217,6 @@ def test_the_same_log_gives_the_same_next_round() -> None:
     assert refinement_round(STUDY, rounds, turned, surrogates) == first
 
 
-def spent(
-    known: Sequence[Evaluation], *rounds: Sequence[Candidate], study: Study = STUDY
-) -> int:
-    return n_spent(study, rounds, known)
-
-
 def test_what_was_searched_is_counted_once_and_the_front_is_not() -> None:
     def of(*candidates: Candidate) -> list[Evaluation]:
         return [e for candidate in candidates for e in measured(candidate)]
@@ -234,6 +224,9 @@ def test_what_was_searched_is_counted_once_and_the_front_is_not() -> None:
     design = [merge(0.1, 0.2, "design"), merge(0.3, 0.4, "design")]
     front, outside = merge(0.5, 0.5, "front"), merge(2.0, 0.0, "imported")
     imported = merge(0.9, 0.1, "imported")
+
+    def spent(known: Sequence[Evaluation], *rounds: Sequence[Candidate]) -> int:
+        return n_spent(STUDY, rounds, known)
 
     assert spent([], design) == 2
     assert spent(of(*design), design) == 2
@@ -269,7 +262,7 @@ def surrogate(f: Callable[[FloatArray], FloatArray], box: FloatArray) -> Surroga
     """Fit a quadratic function exactly."""
     axes = [np.linspace(*ends, 4) for ends in box]
     X = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, len(box))
-    return fit_surrogate(X, f(X), stderr=None, link=REAL, bounds=box)
+    return fit(X, f(X), bounds=box)
 
 
 def bowl(*ideal: float) -> Callable[[FloatArray], FloatArray]:
@@ -316,28 +309,17 @@ def test_ends_are_told_where_points_lie_and_more_is_better() -> None:
     assert all(0 < b.gain < 0.2 for b in found)
 
 
-def test_the_gain_is_a_share_of_the_volume_whatever_the_units() -> None:
-    """Two boxes, of which the second sticks out of the first to one side."""
-    Y, more = np.array([[1.0, 1.0]]), np.array([[1.5, 0.5]])
-
-    assert hypervolume_gain(Y, more) == pytest.approx(0.25)
-    units = np.array([1e-3, 1e5])
-    assert hypervolume_gain(Y * units, more * units) == pytest.approx(0.25)
-
-
 @pytest.mark.parametrize("m", [1, 3, 8])
-def test_boxes_of_any_number_of_tasks_have_the_volume_of_a_box(m: int) -> None:
-    Y = np.ones((1, m))
-
-    units = 10.0 ** np.arange(m)
+def test_a_gain_is_a_share_of_the_volume_whatever_the_units(m: int) -> None:
+    Y, units = np.ones((1, m)), 10.0 ** np.arange(m)
 
     gain = hypervolume_gain(Y * units, Y * units * 1.02)
 
     assert gain == pytest.approx(1.02**m - 1, rel=1e-3)
     assert hypervolume_gain(Y, Y / 2) == pytest.approx(0, abs=1e-9)
-
-
-def test_a_front_without_volume_gains_nothing() -> None:
+    # Two boxes, of which the second sticks out of the first to one side.
+    Y, more = np.array([[1.0, 1.0]]), np.array([[1.5, 0.5]])
+    for units in (np.ones(2), np.array([1e-3, 1e5])):
+        assert hypervolume_gain(Y * units, more * units) == pytest.approx(0.25)
     flat = np.array([[0.0, 1.0], [0.0, 0.5]])
-
-    assert hypervolume_gain(flat, flat + 1) == 0
+    assert hypervolume_gain(flat, flat + 1) == 0  # without volume

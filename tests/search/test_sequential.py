@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import Recorder, line, make_study, run
+from fakes import Recorder, front_of, logged, make_study, run
 
 from mergekit_map.optimize.front_refinement import non_dominated
-from mergekit_map.results.front import Front
-from mergekit_map.results.log import Evaluation, by_merge, merge_key, open_log, read_log
+from mergekit_map.results.log import by_merge, merge_key, open_log
 from mergekit_map.results.surrogate_file import predict
 from mergekit_map.search.budget import forecast
 from mergekit_map.search.fitting import fit_surrogates
@@ -47,17 +46,9 @@ def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mergekit_map.search.measure.time.perf_counter", lambda: 0.0)
 
 
-def logged(folder: Path) -> list[Evaluation]:
-    return list(read_log(folder / "evaluations.jsonl"))
-
-
 def merges(folder: Path, *roles: str) -> list[tuple[float, ...]]:
     found = [e for e in logged(folder) if not roles or e.role in roles]
     return list(dict.fromkeys(tuple(e.coefficients.values()) for e in found))
-
-
-def front_of(folder: Path) -> Front:
-    return Front.model_validate_json((folder / "front.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -148,16 +139,26 @@ def cut_and_resumed(whole: Path, study: Study, folder: Path, count: int) -> Reco
     return evaluate
 
 
-@pytest.mark.parametrize("design", ["sobol", "d_optimal"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n", "m", "search"),
+    [
+        (2, 2, {}),
+        (2, 2, {"design": "d_optimal"}),
+        (2, 2, {"strategy": "bayesian", "evaluations": 15}),
+        (3, 3, {"strategy": "nested", "evaluations": 7}),
+    ],
+    ids=["sobol", "d_optimal", "bayesian", "nested"],
+)
 def test_a_search_that_is_stopped_ends_byte_for_byte_the_same(
-    design: str, tmp_path: Path
+    n: int, m: int, search: dict[str, Any], tmp_path: Path
 ) -> None:
     """Stopped in the design, on the way, and on both ways through the ending."""
-    study, whole = study_of(design=design), tmp_path / "whole"
+    study, whole = study_of(n, m, **search), tmp_path / "whole"
     run(study, whole, rippled)
     n_lines = len(lines_of(whole))
     first_front = [e.role for e in logged(whole)].index("front")
-    counts = {3, 17, first_front, first_front + 3, n_lines - 1, n_lines}
+    counts = {3, 20, first_front, first_front + 3, n_lines - 1, n_lines}
     for count in sorted(counts & {*range(n_lines + 1)}):
         cut_and_resumed(whole, study, tmp_path / str(count), count)
 
@@ -194,9 +195,8 @@ def test_a_further_task_is_refined_like_the_first(tmp_path: Path) -> None:
 
     run(both, tmp_path, rippled)
 
-    searched = {
-        e.key[0] for e in logged(tmp_path) if e.task == "two" and e.role != "front"
-    }
+    log = logged(tmp_path)
+    searched = {e.key[0] for e in log if e.task == "two" and e.role != "front"}
     assert len(searched) == both.search.evaluations
 
 
@@ -253,18 +253,6 @@ def test_all_that_was_measured_is_fitted_in_the_end_and_rivals_never(
     assert front_of(tmp_path).points == front_of(whole).points
 
 
-def failing_at(
-    call: int, outcome: Callable[[], Measurement]
-) -> tuple[Recorder, Callable[[Mapping[str, float], str], Measurement]]:
-    asked = Recorder(rippled)
-
-    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
-        measured = asked(coefficients, task)
-        return outcome() if len(asked.calls) == call else measured
-
-    return asked, evaluate
-
-
 def broken() -> Measurement:
     raise RuntimeError("out of memory")
 
@@ -277,8 +265,11 @@ def broken() -> Measurement:
 def test_a_failure_in_any_round_stops_nothing(
     call: int, outcome: Callable[[], Measurement], tmp_path: Path
 ) -> None:
-    study = study_of()
-    asked, evaluate = failing_at(call, outcome)
+    study, asked = study_of(), Recorder(rippled)
+
+    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
+        measured = asked(coefficients, task)
+        return outcome() if len(asked.calls) == call else measured
 
     result = run(study, tmp_path, evaluate)
 
@@ -294,23 +285,11 @@ def test_a_failure_in_any_round_stops_nothing(
     assert all(
         front.points[i].is_measured(t) for i in front.recommended for t in study.tasks
     )
-
-
-def imported(points: np.ndarray) -> list[Evaluation]:
-    merges = [dict(zip("ab", point, strict=True)) for point in points.tolist()]
-    return [
-        line(merge, task, rippled(merge, task).value, role="imported")
-        for merge in merges
-        for task in ("one", "two")
-    ]
-
-
-def measured_with_progress(study: Study, folder: Path) -> list[Progress]:
-    heard: list[Progress] = []
-    folder.mkdir(exist_ok=True)
-    with open_log(folder / "evaluations.jsonl") as log:
-        run_study(study, rippled, log, heard.append)
-    return heard
+    # What broke is tried again, and what was no number is not.
+    again = Recorder(rippled)
+    run(study, tmp_path, again)
+    assert (asked.calls[call - 1] in again.calls) == (outcome is broken)
+    assert failed.error == ("out of memory" if outcome is broken else None)
 
 
 @pytest.mark.parametrize(
@@ -326,8 +305,9 @@ def measured_with_progress(study: Study, folder: Path) -> list[Progress]:
 def test_progress_never_goes_back_and_ends_within_its_total(
     search: dict[str, Any], tmp_path: Path
 ) -> None:
-    study = study_of(**search)
-    heard = measured_with_progress(study, tmp_path)
+    study, heard = study_of(**search), list[Progress]()
+    with open_log(tmp_path / "evaluations.jsonl") as log:
+        run_study(study, rippled, log, heard.append)
 
     done = [p.done for p in heard]
     assert done[0] == 0

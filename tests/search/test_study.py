@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from fakes import IDEAL, Recorder, bowls, line, make_study, run
+from fakes import (
+    IDEAL,
+    LOSS,
+    Recorder,
+    bowls,
+    front_of,
+    ignore,
+    line,
+    logged,
+    make_study,
+    run,
+)
+from quick_fronts import fronts_of_few_points
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.optimize.front_refinement import non_dominated
-from mergekit_map.results.log import read_log
+from mergekit_map.results.front import Front
+from mergekit_map.results.limits import unmet_limits
+from mergekit_map.results.log import Evaluation, open_log
 from mergekit_map.search.fitting import fit_surrogates, predict_utilities
-from mergekit_map.search.study import Study
-from mergekit_map.types import Measurement
+from mergekit_map.search.loop import run_study
+from mergekit_map.search.partial_front import find_partial_front
+from mergekit_map.search.study import Study, StudyResult
+from mergekit_map.types import Measurement, Metric
 
 
 @pytest.fixture
@@ -65,34 +82,6 @@ def test_measurements_of_something_else_are_never_mixed_in(
     assert len(evaluate.calls) >= 2 * (10 + 1)
 
 
-def test_a_failed_merge_stays_in_the_log_and_out_of_the_fit(
-    study: Study, tmp_path: Path
-) -> None:
-    asked = Recorder(bowls)
-
-    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
-        measured = asked(coefficients, task)
-        if len(asked.calls) == 9:
-            return Measurement(math.nan, math.nan, 10)
-        if len(asked.calls) == 12:
-            raise RuntimeError("out of memory")
-        return measured
-
-    result = run(study, tmp_path, evaluate)
-
-    log = list(read_log(tmp_path / "evaluations.jsonl"))
-    n_front = sum(e.role == "front" for e in log) // 2
-    assert {s.quality.n for s in result.surrogates.values()} == {10 - 1 + n_front}
-    assert all(s.quality.r2 > 0.999 for s in result.surrogates.values())
-    failed = [e for e in log if e.failed]
-    assert [e.error for e in failed] == [None, "out of memory"]
-    # What broke is tried again, and what was no number is not.
-    again = Recorder(bowls)
-    run(study, tmp_path, again)
-    assert again.calls[0] == asked.calls[11]
-    assert asked.calls[8] not in again.calls
-
-
 @pytest.mark.parametrize("broken", IDEAL)
 def test_stops_when_the_first_merge_cannot_be_measured(
     study: Study, broken: str, tmp_path: Path
@@ -105,7 +94,7 @@ def test_stops_when_the_first_merge_cannot_be_measured(
     message = f"'{broken}' cannot be measured.*no {broken}"
     with pytest.raises(EvaluationError, match=message):
         run(study, tmp_path, evaluate)
-    assert len(list(read_log(tmp_path / "evaluations.jsonl"))) <= 2
+    assert len(logged(tmp_path)) <= 2
 
 
 def test_anchors_outside_the_box_are_measured_but_not_fitted(
@@ -115,8 +104,7 @@ def test_anchors_outside_the_box_are_measured_but_not_fitted(
 
     result = run(inner, tmp_path, Recorder(bowls))
 
-    log = read_log(tmp_path / "evaluations.jsonl")
-    n_front = sum(e.role == "front" for e in log) // 2
+    n_front = sum(e.role == "front" for e in logged(tmp_path)) // 2
     assert {s.quality.n for s in result.surrogates.values()} == {10 - 2 + n_front}
     front = np.array([list(c.values()) for c in result.front])
     assert np.all(front >= [0.2, 0.1])
@@ -144,3 +132,234 @@ def test_a_measurement_counts_by_its_standard_error(study: Study) -> None:
     unknown = missed(None, *[0.001] * 10, 2.0)
     assert unknown == pytest.approx(missed(*[0.001] * 11, 2.0))
     assert missed(*[0.001] * 12) == pytest.approx(missed(*[None] * 12))
+
+
+def own_corner(c: Mapping[str, float], task: str) -> Measurement:
+    """Squared distance to the single model of the task: all tasks trade off."""
+    return Measurement(sum((c[n] - (n == task)) ** 2 for n in c), None, 10)
+
+
+def searched(
+    select: SelectSpec, path: Path, names: str = "abc", anchors: Sequence[str] = ()
+) -> Front:
+    anchors = anchors or list(names)
+    study = make_study(names, names, anchors, select=select, remeasure=0)
+    run(study, path, own_corner)
+    return front_of(path)
+
+
+def test_limits_that_only_a_merge_between_the_points_keeps_are_kept(
+    tmp_path: Path,
+) -> None:
+    # All weights alike give every task (1 - w)^2 + 3 w^2, at best 0.75.
+    limits = dict.fromkeys("abcd", 0.75 * 1.001)
+
+    front = searched(SelectSpec(require=limits), tmp_path, "abcd")
+
+    others = front.utilities(front.points[:-1], "predicted")
+    assert not (others >= -0.75 * 1.001).all(axis=1).any()
+    assert front.selected == len(front.points) - 1
+    chosen = front.chosen
+    assert list(chosen.coefficients.values()) == pytest.approx([1 / 4] * 4, abs=0.02)
+    assert chosen.is_measured(*"abcd")
+    assert chosen.recipe == f"recipes/{front.selected:03d}.yml"
+    assert unmet_limits(front) == ""
+
+
+def test_a_limit_that_nothing_keeps_ends_a_search_all_the_same(tmp_path: Path) -> None:
+    # The best of all three alike is 2 / 3 at 1 / 3.
+    front = searched(SelectSpec(require=dict.fromkeys("abc", 0.6)), tmp_path)
+
+    assert front.chosen.is_measured(*"abc")
+    missed = np.array([r.value for r in front.chosen.readings("predicted").values()])
+    assert (missed - 0.6).clip(0).sum() == pytest.approx(0.2, abs=1e-3)
+    assert front.reason.startswith(f"Point {front.selected}: ")
+    assert "the nearest to its limits that was found" in front.reason
+    assert front.reason.endswith("relax a limit, or allow more evaluations.")
+    assert "at most 0.6 (measured " in unmet_limits(front)
+
+
+def test_the_points_before_are_those_of_any_other_choice(tmp_path: Path) -> None:
+    plain = searched(SelectSpec(index=0), tmp_path / "plain")
+
+    wished = searched(SelectSpec(prefer={"a": 3, "b": 2, "c": 1}), tmp_path / "wished")
+
+    before = [point.coefficients for point in plain.points]
+    assert [p.coefficients for p in wished.points[: len(before)]] == before
+    assert wished.selected == len(before) == len(wished.points) - 1
+    # Their ranges are alike, so the best is the weighted centre.
+    weights = list(wished.chosen.coefficients.values())
+    assert weights == pytest.approx([3 / 6, 2 / 6, 1 / 6], abs=1e-2)
+
+
+def test_a_search_ends_no_worse_than_the_base_anywhere(tmp_path: Path) -> None:
+    # The base has a loss of 1 everywhere; a alone one of 2 on the tasks of the others.
+    base = ("base", *"abc")
+    free, bound = (
+        searched(SelectSpec(prefer={"a": 1}, **more), tmp_path / name, anchors=base)
+        for name, more in (("free", {}), ("bound", {"not_worse_than": "base"}))
+    )
+
+    assert free.chosen.measured["b"].value == pytest.approx(2, abs=0.02)
+    losses = {t: r.value or 0 for t, r in bound.chosen.measured.items()}
+    assert losses["b"] <= 1 + 1e-6
+    assert losses["c"] <= 1 + 1e-6
+    # With b and c at w, a may be as large as (2 w - 2 w^2)^(1/2): at most at w = 1/2.
+    assert losses["a"] == pytest.approx(min_loss_of_a(), abs=0.002)
+    assert bound.reason.endswith(": the best on a, not worse than base.")
+    assert unmet_limits(bound) == ""
+
+
+def min_loss_of_a() -> float:
+    w = np.linspace(0, 0.5, 100_001)
+    a = np.sqrt(2 * w - 2 * w**2)
+    return float(((1 - a) ** 2 + 2 * w**2).min())
+
+
+@pytest.fixture
+def thirty(tmp_path: Path) -> Iterator[tuple[Study, StudyResult, list[Evaluation]]]:
+    """A finished search whose front has thirty points, and its log."""
+    study = make_study("ab", list(IDEAL), ("base", "soup"), evaluations=16, remeasure=2)
+    with fronts_of_few_points(30):
+        yield study, run(study, tmp_path, bowls), logged(tmp_path)
+
+
+def test_of_a_whole_log_it_has_the_points_and_the_choice_of_the_end(
+    thirty: tuple[Study, StudyResult, list[Evaluation]],
+) -> None:
+    study, result, log = thirty
+
+    front, surrogates = find_partial_front(study, log, [study.select])
+
+    assert surrogates is not None
+    X = np.random.default_rng(0).uniform(size=(50, 2))
+    for task, fitted in surrogates.values().items():
+        np.testing.assert_array_equal(
+            fitted.predict(X), result.surrogates[task].predict(X)
+        )
+    chosen = front.chosen.coefficients
+    end = result.front[result.selected]
+    assert chosen == pytest.approx(end, abs=1e-9)
+
+
+def test_what_opponents_and_checkpoints_measured_is_no_part_of_it(
+    thirty: tuple[Study, StudyResult, list[Evaluation]],
+) -> None:
+    study, _, log = thirty
+    better = {"a": 0.55, "b": 0.45}
+    others = [
+        replace(e, coefficients=better, role="opponent", value=0.0) for e in log[:2]
+    ]
+
+    front, _ = find_partial_front(study, [*log, *others], [study.select])
+
+    alone, _ = find_partial_front(study, log, [study.select])
+    assert front.points == alone.points
+    assert front.selected == alone.selected
+
+
+ACCURACY = Metric(higher_is_better=True, lower=0.0, upper=1.0)
+Value = Callable[[np.ndarray], float]
+
+
+def search_of(
+    folder: Path, d: int, tasks: Mapping[str, tuple[Metric, Value]], **spec: Any
+) -> tuple[StudyResult, np.ndarray]:
+    """Search ``d`` coefficients; returns the result and the predicted front (k, d)."""
+    names = [f"model{i}" for i in range(d)]
+    metrics = {task: metric for task, (metric, _) in tasks.items()}
+    study = make_study(names, metrics, **spec)
+
+    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
+        value = tasks[task][1](np.array(list(coefficients.values())))
+        return Measurement(float(value), None, 1)
+
+    with open_log(folder / "evaluations.jsonl") as log:
+        result = run_study(study, evaluate, log, ignore)
+    front = np.array([study.vector(c) for c in result.front])
+    # Beside what was measured, and what another is only predicted to dominate.
+    predicted = predict_utilities(study, result.surrogates, front)
+    return result, front[non_dominated(predicted)]
+
+
+def bowl(*centre: float) -> Value:
+    return lambda c: 1 + float(((c - np.array(centre)) ** 2).sum())
+
+
+@pytest.mark.parametrize("other", [0.0, 1.0], ids=["zero", "identical"])
+def test_a_task_vector_that_adds_nothing_takes_nothing_away(
+    tmp_path: Path, other: float
+) -> None:
+    tasks = {
+        "near": (LOSS, lambda c: 1 + (c[0] + other * c[1] - 0.2) ** 2),
+        "far": (LOSS, lambda c: 1 + (c[0] + other * c[1] - 0.9) ** 2),
+    }
+
+    result, front = search_of(tmp_path, 2, tasks)
+
+    # Only the sum counts: no two points have the same one, and all of it is covered.
+    sums = np.sort(front @ [1.0, other])
+    assert (np.diff(sums) > 1e-7).all()
+    assert sums[[0, -1]] == pytest.approx([0.2, 0.9], abs=1e-2)
+    for surrogate in result.surrogates.values():
+        linear = surrogate.quadratic.linear
+        assert linear[1] == pytest.approx(other * linear[0], abs=1e-6)
+
+
+def test_tasks_that_agree_completely_leave_one_merge(tmp_path: Path) -> None:
+    tasks = {
+        "loss": (LOSS, bowl(0.3, 0.6)),
+        "score": (ACCURACY, lambda c: 0.9 - 0.3 * (bowl(0.3, 0.6)(c) - 1)),
+    }
+
+    _, front = search_of(tmp_path, 2, tasks, evaluations=20)
+
+    assert np.ptp(front, axis=0).max() < 0.02
+    assert front.mean(axis=0) == pytest.approx([0.3, 0.6], abs=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("surrogate", ["quadratic", "residual_gp"])
+def test_a_constant_task_has_no_say(tmp_path: Path, surrogate: str) -> None:
+    tasks = {"flat": (ACCURACY, lambda _: 0.25), "bowl": (LOSS, bowl(0.3, 0.6))}
+
+    result, front = search_of(tmp_path, 2, tasks, surrogate=surrogate)
+
+    assert front == pytest.approx(np.array([[0.3, 0.6]]), abs=0.02)
+    assert result.surrogates["flat"].predict(front) == pytest.approx(0.25, abs=1e-6)
+
+
+def test_ten_models_do_with_fewer_evaluations_than_terms(tmp_path: Path) -> None:
+    centres = np.full((3, 10), 0.4) + 0.3 * np.eye(3, 10)
+    tasks = {f"task{i}": (LOSS, bowl(*c)) for i, c in enumerate(centres)}
+
+    result, front = search_of(
+        tmp_path, 10, tasks, evaluations=60, surrogate="regularized", remeasure=0
+    )
+
+    unseen = np.random.default_rng(0).uniform(size=(50, 10))
+    for task, surrogate in result.surrogates.items():
+        truth = np.array([tasks[task][1](c) for c in unseen])
+        miss = surrogate.predict(unseen) - truth
+        assert (miss**2).mean() < 0.05 * truth.var()
+    # The front is the triangle of the centres.
+    assert front[:, 3:] == pytest.approx(0.4, abs=0.12)
+
+
+def test_one_task_leaves_its_best_merge(tmp_path: Path) -> None:
+    _, front = search_of(tmp_path, 3, {"only": (LOSS, bowl(0.2, 0.5, 0.8))})
+
+    assert front == pytest.approx(np.array([[0.2, 0.5, 0.8]]), abs=1e-2)
+
+
+def test_failures_in_the_first_design_are_made_up_for(tmp_path: Path) -> None:
+    def fails_nearly_everywhere(c: np.ndarray) -> float:
+        return bowl(0.1, 0.1)(c) if c.sum() < 0.6 else math.nan
+
+    tasks = {"frail": (LOSS, fails_nearly_everywhere), "firm": (LOSS, bowl(0.8, 0.8))}
+
+    result, _ = search_of(tmp_path, 2, tasks, evaluations=30)
+
+    of_frail = [e for e in logged(tmp_path) if e.task == "frail"]
+    assert all(e.failed for e in of_frail[1:4])  # the singles, and the soup
+    assert result.surrogates["frail"].quality.n >= 3

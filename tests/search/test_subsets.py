@@ -1,32 +1,153 @@
-"""Searches that measure a subset of the documents: stopped, changed and broken."""
+"""Searches that measure a subset of the documents, or stay within a budget of hours.
+
+Stopped, changed and broken; the documents of known functions have scores.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from parted import METRICS, SIZE, Models, lines_of, scores, search, study_of
+from fakes import front_of, logged, make_study, run
+from fakes import line as line_of
 
 from mergekit_map.errors import ArtifactError, EvaluationError
-from mergekit_map.results.front import Front
+from mergekit_map.evaluation.evaluator import MergeEvaluator
+from mergekit_map.evaluation.worker import Worker
 from mergekit_map.results.log import Evaluation, EvaluationLog, merge_key
+from mergekit_map.search import measure
+from mergekit_map.search.budget import can_go_on
 from mergekit_map.search.loop import _last_requested
+from mergekit_map.search.study import Study
+from mergekit_map.types import Answers, Measure, Measurement, Metric
+
+SIZE = 96
+Search: TypeAlias = Callable[..., "Models"]
+METRICS = {
+    "right": Metric(higher_is_better=True, lower=0.0, upper=1.0),
+    "loss": Metric(higher_is_better=False, lower=None, upper=None),
+}
+
+
+def study_of(documents: Any = 12, **spec: Any) -> Study:
+    """Search two coefficients; ``documents`` is of both tasks, or by task."""
+    if not isinstance(documents, dict):
+        documents = dict.fromkeys(METRICS, documents)
+    spec = {"evaluations": 12, "remeasure": 2, "surrogate": "regularized", **spec}
+    return make_study("xy", METRICS, ("base", "x", "y"), documents=documents, **spec)
+
+
+@dataclass
+class Models:
+    """Merges whose documents answer by a formula, and what they were asked."""
+
+    size: int = SIZE
+    exponential: bool = False
+    constant: bool = False
+    said: Callable[[Mapping[str, float], str, np.ndarray], Any] | None = None
+    asked: list[tuple[tuple[float, ...], str, int]] = field(default_factory=list)
+
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Merge."""
+        return {task: _Measured(self, dict(coefficients), task) for task in METRICS}
+
+
+@dataclass
+class _Measured:
+    models: Models
+    coefficients: dict[str, float]
+    task: str
+
+    @property
+    def size(self) -> int:
+        return self.models.size
+
+    def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
+        models, place = self.models, tuple(self.coefficients.values())
+        ids = range(models.size) if documents is None else documents
+        models.asked.append((place, self.task, len(ids)))
+        values = np.ones(models.size)
+        if not models.constant:
+            values = scores(place, self.task, models.size)
+        values = values[list(ids)]
+        if models.said is not None:
+            values = models.said(self.coefficients, self.task, values)
+        if values is None:
+            return Measurement(0.5 + place[0] / 4, None, 1)
+        exponential = models.exponential and self.task == "loss"
+        value, n = float(values.mean()), len(ids)
+        stderr = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else None
+        if exponential:
+            value, stderr = float(np.exp(value)), None
+        answers = Answers(
+            ids=tuple(ids),
+            values=tuple(values.tolist()),
+            weights=(1.0,) * n,
+            exponential=exponential,
+        )
+        samples = tuple({"document": i} for i in ids)
+        return Measurement(value, stderr, n, samples=samples, answers=answers)
+
+
+def scores(place: tuple[float, ...], task: str, size: int) -> Any:
+    """Score all documents."""
+    x, y = place
+    rng = np.random.default_rng(len(task))
+    level, slopes, bend = rng.normal(size=size), rng.normal(size=(size, 2)), 0.3
+    ideal = (0.8, 0.3) if task == "right" else (0.2, 0.7)
+    far = (x - ideal[0]) ** 2 + (y - ideal[1]) ** 2
+    own = 0.4 * slopes @ np.array([x, y]) + bend * np.sin(7 * x + 5 * y + 9 * level)
+    if task == "right":
+        margins = 0.5 + level - 1.5 * far + own
+        return (margins > 0).astype(float)
+    return 3 + level / 2 + far + own / 4
+
+
+@dataclass
+class Clock:
+    """Tells a time that passes by 1 for every document."""
+
+    models: Models
+
+    def perf_counter(self) -> float:
+        return float(sum(n for *_, n in self.models.asked))
+
+
+@pytest.fixture
+def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
+    """Search as the pipeline does, with its evaluator and its folder of samples.
+
+    Returns the models that were asked, in a folder of its own unless told otherwise.
+    """
+
+    def searched(
+        study: Study, models: Models | None = None, folder: Path = tmp_path
+    ) -> Models:
+        models = models or Models()
+        monkeypatch.setattr(measure, "time", Clock(models))
+        evaluator = MergeEvaluator(
+            Worker(nullcontext(models)), folder / "samples", study.definitions
+        )
+        run(study, folder, evaluator)
+        return models
+
+    return searched
 
 
 class Killed(Exception):
     """What ends a search before, or after, a line."""
 
 
-def killed_at(
-    line: int, *, written: bool, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], None]:
-    """End searches at a line of the log; returns what lets them live."""
+@contextmanager
+def killed_at(line: int, *, written: bool) -> Iterator[None]:
+    """End a search at a line of the log."""
     append = EvaluationLog.append
 
     def stopping(self: EvaluationLog, evaluation: Evaluation) -> None:
@@ -36,40 +157,35 @@ def killed_at(
         if reached:
             raise Killed("here")
 
-    monkeypatch.setattr(EvaluationLog, "append", stopping)
-    return lambda: monkeypatch.setattr(EvaluationLog, "append", append)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EvaluationLog, "append", stopping)
+        yield
 
 
-def logged(folder: Path) -> list[dict[str, Any]]:
+def without_seconds(folder: Path) -> list[dict[str, Any]]:
     """Read the log but for seconds."""
     text = (folder / "evaluations.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 
 
-def front_of(folder: Path) -> Front:
-    return Front.model_validate_json((folder / "front.json").read_text())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("written", [False, True])
 def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
-    written: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    written: bool, search: Search, tmp_path: Path
 ) -> None:
     study = study_of(12, evaluations=6, remeasure=1)
-    search(study, tmp_path / "whole", Models(), monkeypatch)
-    lines = logged(tmp_path / "whole")
+    search(study, Models(), tmp_path / "whole")
+    lines = without_seconds(tmp_path / "whole")
 
     # Every other line is stopped at with its records, and the others without.
     for line in range(6 + written, len(lines), 2):
         folder, models = tmp_path / f"{line}", Models()
-        live = killed_at(line, written=written, monkeypatch=monkeypatch)
-        with pytest.raises(Killed, match="here"):
-            search(study, folder, models, monkeypatch)
-        live()
-        search(study, folder, models, monkeypatch)
+        with killed_at(line, written=written), pytest.raises(Killed, match="here"):
+            search(study, models, folder)
+        search(study, models, folder)
 
-        assert logged(folder) == lines
+        assert without_seconds(folder) == lines
         assert front_of(folder) == front_of(tmp_path / "whole")
         counts = [n for *_, n in models.asked]
         # What was measured on a subset before the line was written is on record.
@@ -78,25 +194,23 @@ def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
 
 @pytest.mark.parametrize("documents", [12, {"right": 12, "loss": "all"}])
 def test_a_finished_search_measures_nothing_again(
-    documents: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    documents: Any, search: Search, tmp_path: Path
 ) -> None:
     study = study_of(documents)
-    search(study, tmp_path, Models(), monkeypatch)
-    before, models = (tmp_path / "front.json").read_text(), Models()
+    search(study)
+    before = (tmp_path / "front.json").read_text()
 
-    search(study, tmp_path, models, monkeypatch)
-
-    assert models.asked == []
+    assert search(study).asked == []
     assert (tmp_path / "front.json").read_text() == before
 
 
 @pytest.mark.parametrize("exponential", [False, True])
 def test_anchors_and_the_front_are_measured_on_all_and_others_on_the_same_subset(
-    exponential: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exponential: bool, search: Search, tmp_path: Path
 ) -> None:
-    search(study_of(12, seed=1), tmp_path, Models(exponential=exponential), monkeypatch)
+    search(study_of(12, seed=1), Models(exponential=exponential))
 
-    lines, front = lines_of(tmp_path), front_of(tmp_path)
+    lines, front = logged(tmp_path), front_of(tmp_path)
     for e in lines:
         assert e.whole == (e.role in {"anchor", "front"})
         assert e.n == (SIZE if e.whole else 12)
@@ -116,11 +230,11 @@ def test_anchors_and_the_front_are_measured_on_all_and_others_on_the_same_subset
 
 
 def test_the_log_has_the_value_that_all_documents_would_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    search: Search, tmp_path: Path
 ) -> None:
-    search(study_of(24, evaluations=10), tmp_path, Models(), monkeypatch)
+    search(study_of(24, evaluations=10))
 
-    subset = [e for e in lines_of(tmp_path) if not e.whole]
+    subset = [e for e in logged(tmp_path) if not e.whole]
     far = [
         (e.value - scores(tuple(e.coefficients.values()), e.task, SIZE).mean())
         / (e.sampling or 1.0)
@@ -132,16 +246,15 @@ def test_the_log_has_the_value_that_all_documents_would_have(
 
 @pytest.mark.parametrize(("before", "after"), [(12, "all"), ("all", 12), (12, 24)])
 def test_another_number_of_documents_uses_what_is_there(
-    before: Any, after: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    before: Any, after: Any, search: Search, tmp_path: Path
 ) -> None:
     few = {"evaluations": 6, "remeasure": 1}
-    search(study_of(before, **few), tmp_path, Models(), monkeypatch)
-    known = {e.key for e in lines_of(tmp_path) if e.whole}
-    models = Models()
+    search(study_of(before, **few))
+    known = {e.key for e in logged(tmp_path) if e.whole}
 
-    search(study_of(after, **few), tmp_path, models, monkeypatch)
+    models = search(study_of(after, **few))
 
-    names = list(lines_of(tmp_path)[0].coefficients)
+    names = list(logged(tmp_path)[0].coefficients)
     again = {
         (merge_key(dict(zip(names, place, strict=True))), task)
         for place, task, _ in models.asked
@@ -150,51 +263,40 @@ def test_another_number_of_documents_uses_what_is_there(
     counts = {n for *_, n in models.asked}
     assert counts <= {SIZE if after == "all" else after, SIZE}
     # Both searches have the same first design.
-    latest = {e.key: e for e in lines_of(tmp_path)}
+    latest = {e.key: e for e in logged(tmp_path)}
     first = [e for e in latest.values() if e.role == "design"]
     assert {e.n for e in first} <= {SIZE if after == "all" else after, SIZE}
 
 
-def test_more_evaluations_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    search(study_of(12, evaluations=6), tmp_path, Models(), monkeypatch)
-    before = logged(tmp_path)
-
-    search(study_of(12, evaluations=8), tmp_path, Models(), monkeypatch)
-
-    assert logged(tmp_path)[: len(before)] == before
-    assert len(logged(tmp_path)) > len(before)
-
-
 def test_without_the_scores_of_references_all_documents_are_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    search: Search, tmp_path: Path
 ) -> None:
     study = study_of(12, evaluations=6)
-    search(study, tmp_path, Models(), monkeypatch)
-    path, models = tmp_path / "evaluations.jsonl", Models()
+    search(study)
+    path = tmp_path / "evaluations.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:8]))
     shutil.rmtree(tmp_path / "samples")
 
-    search(study, tmp_path, models, monkeypatch)
+    models = search(study)
 
     assert {n for *_, n in models.asked} == {SIZE}
 
 
 def test_scores_that_nobody_wrote_are_no_reference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    search: Search, tmp_path: Path
 ) -> None:
-    search(study_of(12, evaluations=6), tmp_path, Models(), monkeypatch)
+    search(study_of(12, evaluations=6))
     for path in (tmp_path / "samples" / "right").iterdir():
         content = json.loads(path.read_text())
         content["answers"]["ids"][-1] = 10**15
         path.write_text(json.dumps(content))
-    models = Models()
+    before = without_seconds(tmp_path)
 
-    search(study_of(12, evaluations=8), tmp_path, models, monkeypatch)
+    models = search(study_of(12, evaluations=8))
 
     assert {n for _, task, n in models.asked if task == "right"} == {SIZE}
     assert {n for _, task, n in models.asked if task == "loss"} == {12, SIZE}
+    assert without_seconds(tmp_path)[: len(before)] == before
 
 
 def broken(kind: str) -> Callable[..., Any]:
@@ -216,70 +318,51 @@ def broken(kind: str) -> Callable[..., Any]:
 @pytest.mark.parametrize("kind", ["nan", "inf", "raises"])
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning:numpy")
 def test_scores_that_are_no_numbers_are_on_record_as_failures(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, search: Search, tmp_path: Path
 ) -> None:
     study, models = study_of(12, evaluations=8), Models(said=broken(kind))
 
-    search(study, tmp_path, models, monkeypatch)
+    search(study, models)
 
-    failed = [e for e in lines_of(tmp_path) if e.failed]
+    failed = [e for e in logged(tmp_path) if e.failed]
     assert {e.task for e in failed} == {"loss"}
     assert {e.error for e in failed} == (
         {"no memory left"} if kind == "raises" else {None}
     )
-    again = Models(said=broken(kind))
-    search(study, tmp_path, again, monkeypatch)
+    again = search(study, Models(said=broken(kind)))
     # What raised is tried again, what scored something is not.
     assert kind == "raises" or again.asked == []
 
 
-def test_a_task_without_scores_is_refused_with_its_first_merge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_without_scores_is_refused_with_its_first_merge(search: Search) -> None:
     models = Models(said=broken("none"))
 
     with pytest.raises(EvaluationError, match=r"'loss' gave no score .*: 12'"):
-        search(study_of(12), tmp_path, models, monkeypatch)
+        search(study_of(12), models)
 
     assert len(models.asked) == 2
 
 
-def test_a_constant_task_is_searched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        search(study_of(12), tmp_path, Models(constant=True), monkeypatch)
+def test_a_constant_task_is_searched(search: Search, tmp_path: Path) -> None:
+    search(study_of(12), Models(constant=True))
 
-    assert {e.value for e in lines_of(tmp_path)} == {1.0}
+    assert {e.value for e in logged(tmp_path)} == {1.0}
 
 
 @pytest.mark.parametrize("size", [2, 12])
 def test_few_documents_are_all_measured(
-    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    size: int, search: Search, tmp_path: Path
 ) -> None:
     study = study_of(12, evaluations=6, remeasure=0)
 
-    search(study, tmp_path, Models(size=size), monkeypatch)
+    search(study, Models(size=size))
 
-    assert all(e.whole and e.n == size for e in lines_of(tmp_path))
+    assert all(e.whole and e.n == size for e in logged(tmp_path))
 
 
 def test_a_merge_that_the_front_measured_ends_what_rounds_ask_of_it() -> None:
-    def line(role: Any, x: float) -> Evaluation:
-        return Evaluation(
-            coefficients={"x": x},
-            task="loss",
-            role=role,
-            value=1.0,
-            stderr=0.1,
-            n=96,
-            seconds=1.0,
-            merge="m",
-            definition="d",
-        )
-
-    lines = [line("refinement", 0.2), line("refinement", 0.7), line("front", 0.2)]
+    places = [("refinement", 0.2), ("refinement", 0.7), ("front", 0.2)]
+    lines = [line_of({"x": x}, "loss", role=role) for role, x in places]
     asked = {merge_key({"x": 0.2}), merge_key({"x": 0.7})}
 
     assert _last_requested(lines, asked) == 1
@@ -301,21 +384,58 @@ OLD = {"of": 96, "documents": list(range(12)), "stderr_of_all": 0.1}
 def test_lines_of_the_documents_that_left_or_that_nobody_wrote_are_refused(
     change: dict[str, Any], match: str, tmp_path: Path
 ) -> None:
-    line = Evaluation(
-        coefficients={"x": 0.5},
-        task="loss",
-        role="design",
-        value=1.0,
-        stderr=0.1,
-        n=12,
-        seconds=1.0,
-        merge="m",
-        definition="d",
-        sampling=0.05,
-    )
+    line = line_of({"x": 0.5}, "loss", stderr=0.1, n=12, sampling=0.05)
     content = json.loads(json.dumps(vars(line) | change))
     (tmp_path / "evaluations.jsonl").write_text(json.dumps(content) + "\n")
 
     with pytest.raises(ArtifactError, match=match) as caught:
-        lines_of(tmp_path)
+        logged(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+# Anchors and a first design of five, all measured on all documents.
+_FIRST = 5 * len(METRICS) * SIZE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("documents", [24, "all"])
+@pytest.mark.parametrize("budget", [1750, 1900])
+def test_a_search_stays_within_its_budget(
+    documents: Any, budget: int, search: Search, tmp_path: Path
+) -> None:
+    study = study_of(documents, evaluations=40, refine=True, hours=budget / 3600)
+
+    models = search(study)
+
+    # The clock of these models counts documents.
+    spent = sum(n for *_, n in models.asked)
+    assert budget > _FIRST
+    assert budget - 3 * len(METRICS) * SIZE < spent <= budget
+    roles = [e.role for e in logged(tmp_path)]
+    assert roles.count("front") >= len(METRICS)
+
+    before = (tmp_path / "front.json").read_text()
+    assert search(study).asked == []
+    assert (tmp_path / "front.json").read_text() == before
+
+
+def test_a_budget_too_small_for_the_first_design_ends_after_it(
+    search: Search, tmp_path: Path
+) -> None:
+    search(study_of(12, hours=1 / 3600))
+
+    roles = [e.role for e in logged(tmp_path)]
+    assert "refinement" not in roles
+
+
+def test_a_budget_does_not_count_what_was_taken_over(
+    search: Search, tmp_path: Path
+) -> None:
+    study = study_of("all", hours=10 * _FIRST / 3600)
+    search(study_of("all", hours=_FIRST / 3600))
+    lines = logged(tmp_path)
+    assert can_go_on(study, lines)
+    many = [e for e in lines for _ in range(12)]
+
+    assert not can_go_on(study, many)
+    assert can_go_on(study, [replace(e, taken="0" * 16) for e in many])

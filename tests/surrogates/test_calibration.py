@@ -5,11 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scipy.stats import norm, qmc
-from surrogate_data import BOUNDED, HALF, IDENTITY, LINKS, random_quadratic, unit
+from surrogate_data import BOUNDED, HALF, IDENTITY, LINKS, fit, random_quadratic
 
-from mergekit_map.surrogates.fit import Kind, fit_surrogate
+from mergekit_map.surrogates.fit import Kind
 from mergekit_map.surrogates.links import Link
-from mergekit_map.surrogates.surrogate import Surrogate
 
 KINDS: list[Kind] = ["quadratic", "regularized", "residual_gp", "auto"]
 Shape = Callable[[np.ndarray], np.ndarray]
@@ -58,7 +57,7 @@ def coverage(
     scatter = noise * true.std()
     y = rng.normal(true[128:], scatter)
     stderr = np.full(n, scatter) if known and noise else None
-    found = fit_surrogate(X, y, stderr=stderr, link=link, bounds=unit(d), kind=kind)
+    found = fit(X, y, link, kind, stderr=stderr)
     return float((abs(found.predict(Z) - true[:128]) <= 1.96 * found.stderr(Z)).mean())
 
 
@@ -112,9 +111,7 @@ def test_a_crowd_in_one_corner_says_little_of_the_rest_of_the_box() -> None:
     for seed in range(4):
         crowd = 0.35 * qmc.Sobol(3, seed=seed + 50).random(32)
         X = np.vstack([qmc.Sobol(3, seed=seed).random(8), crowd])
-        fitted = fit_surrogate(
-            X, rippled(X), stderr=None, link=IDENTITY, bounds=unit(3), kind="auto"
-        )
+        fitted = fit(X, rippled(X), IDENTITY, "auto")
         missed = np.abs(fitted.predict(Z) - rippled(Z))
         held.append((missed <= 1.96 * fitted.stderr(Z)).mean())
 
@@ -127,12 +124,10 @@ def test_misfit_is_what_the_process_expects_the_quadratic_to_miss(kind: Kind) ->
     X, Z = rng.uniform(size=(20, 2)), rng.uniform(size=(2000, 2))
     y = step(2, rng)(X)
 
-    def fit(kind: Kind) -> Surrogate:
-        return fit_surrogate(
-            X, y, stderr=None, link=IDENTITY, bounds=unit(2), kind=kind
-        )
-
-    found, process = fit(kind), fit("residual_gp").process
+    found, process = (
+        fit(X, y, IDENTITY, kind),
+        fit(X, y, IDENTITY, "residual_gp").process,
+    )
 
     assert found.misfit > 0.01
     mean, deviation = process.predict(Z - 0.5)
@@ -148,8 +143,7 @@ def test_auto_takes_the_process_where_the_shape_is_wrong(link: Link) -> None:
     y = seen_through(link, shape(X))
 
     found, process, quadratic = (
-        fit_surrogate(X, y, stderr=None, link=link, bounds=unit(2), kind=kind)
-        for kind in ("auto", "residual_gp", "regularized")
+        fit(X, y, link, kind) for kind in ("auto", "residual_gp", "regularized")
     )
 
     assert found.quality.kind == "residual_gp"
@@ -167,8 +161,7 @@ def test_auto_takes_the_quadratic_where_the_shape_is_right(link: Link) -> None:
     y = link.apply(1 + X @ [1.0, -2.0, 0.5] + X[:, 0] * X[:, 1])
 
     found, process, quadratic = (
-        fit_surrogate(X, y, stderr=None, link=link, bounds=unit(3), kind=kind)
-        for kind in ("auto", "residual_gp", "regularized")
+        fit(X, y, link, kind) for kind in ("auto", "residual_gp", "regularized")
     )
 
     assert found.quality.kind == "regularized"
@@ -178,17 +171,16 @@ def test_auto_takes_the_quadratic_where_the_shape_is_right(link: Link) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("link", LINKS)
-def test_a_constant_metric_is_certain(kind: Kind, link: Link) -> None:
+@pytest.mark.parametrize("value", [0.0, 0.7])
+def test_a_constant_metric_is_certain(kind: Kind, link: Link, value: float) -> None:
     X = np.random.default_rng(0).uniform(size=(12, 2))
 
-    found = fit_surrogate(
-        X, np.full(12, 0.7), stderr=None, link=Link(link.lower - 2, link.upper),
-        bounds=unit(2), kind=kind,
-    )  # fmt: skip
+    found = fit(X, np.full(12, value), Link(link.lower - 3, link.upper), kind)
 
-    np.testing.assert_allclose(found.predict(X), 0.7, atol=1e-6)
+    np.testing.assert_allclose(found.predict(X), value, atol=1e-6)
     assert np.isfinite(found.stderr(X)).all()
     assert found.quality.error == 0  # a share of no range at all
+    assert kind == "residual_gp" or found.quality.r2 == found.quality.loo_r2 == 1.0
 
 
 @pytest.mark.parametrize("kind", ["regularized", "residual_gp", "auto"])
@@ -198,9 +190,7 @@ def test_merges_measured_twice_tell_the_noise(kind: Kind, link: Link) -> None:
     X = np.repeat(rng.uniform(size=(8, 2)), 2, axis=0)
     true = 0.4 + 0.2 * X[:, 0]
 
-    found = fit_surrogate(
-        X, rng.normal(true, 0.03), stderr=None, link=link, bounds=unit(2), kind=kind
-    )
+    found = fit(X, rng.normal(true, 0.03), link, kind)
 
     assert np.abs(found.predict(X) - true).max() < 0.04
     assert 0.003 < np.median(found.stderr(X)) < 0.04
@@ -212,7 +202,7 @@ def test_three_merges_say_little_and_claim_little(kind: Kind, link: Link) -> Non
     X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     y = np.array([0.3, 0.6, 0.5])
 
-    found = fit_surrogate(X, y, stderr=None, link=link, bounds=unit(2), kind=kind)
+    found = fit(X, y, link, kind)
 
     there, elsewhere = found.stderr(X), found.stderr(np.array([[1.0, 1.0]]))
     assert np.isfinite(there).all()

@@ -1,18 +1,22 @@
-"""Weights of measurements: the shape's variance, and what it is worth."""
+"""Quadratics by least squares: weights of measurements, and what shrinks terms."""
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
+from scipy.stats import chi2, multivariate_normal
 from surrogate_data import BOUNDED, IDENTITY, random_quadratic, unit
 
-from mergekit_map.surrogates.least_squares import fit_terms, weigh
+from mergekit_map.surrogates.least_squares import fit_terms, shrink, weigh
 from mergekit_map.surrogates.links import Link
 from mergekit_map.surrogates.observations import (
     Observations,
     known_errors,
     make_observations,
 )
-from mergekit_map.surrogates.quadratic import quadratic_features
+from mergekit_map.surrogates.quadratic import (
+    Quadratic,
+    quadratic_features,
+    quadratic_from_terms,
+)
 
 
 def observed(X: np.ndarray, y: np.ndarray) -> Observations:
@@ -102,3 +106,82 @@ def test_unknown_errors_are_the_median_and_none_is_zero() -> None:
     found = known_errors(np.array([0.3, np.nan, 0.0, 0.2, 0.5]))
 
     np.testing.assert_array_equal(found, [0.3, 0.25, 0.2, 0.2, 0.5])
+
+
+def sloped(slopes: bool) -> tuple[object, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(15, 3))
+    y = X @ [1.0, -2.0, 0.5] + X[:, 0] * X[:, 1] + rng.normal(scale=0.2, size=15)
+    found = rng.normal(size=(15, 3)) if slopes else None
+    return make_observations(X, y, unit(3), found), y
+
+
+@pytest.mark.parametrize("slopes", [False, True])
+def test_the_evidence_has_its_maximum_where_it_is_found(slopes: bool) -> None:
+    data, y = sloped(slopes)
+    scale = y.std()
+
+    shrunk, variance = shrink(data, Link(), 3)
+
+    shrinkage, more = shrunk.shrinkage, shrunk.slope_weight**-0.5
+    rows = np.vstack([data.features, data.slope_features])
+    targets = np.concatenate([y - y.mean(), data.slopes]) / scale
+    noise = variance / scale**2
+    widths = noise / shrinkage[1:]  # of the prior, squared
+    linear, square, product = 0, 3, 4  # one term of each kind
+    found = (
+        np.log([widths[linear], widths[square], widths[product], noise, more**2]) / 2
+    )
+    kinds = np.array([0, 0, 0, 1, 2, 2, 1, 2, 1])
+
+    def log_posterior(logs: np.ndarray) -> float:
+        prior = np.concatenate([[1e4], np.exp(2 * logs[kinds])])  # a free constant
+        is_slope = np.arange(len(rows)) >= len(y)
+        errors = np.exp(2 * (logs[3] + logs[4] * is_slope))
+        covariance = (rows * prior) @ rows.T + np.diag(errors)
+        belief = ((logs - np.log([1, 1, 1, 0.01, 1])) / [4, 4, 4, 1.5, 1]) ** 2
+        return float(
+            multivariate_normal(cov=covariance).logpdf(targets) - belief.sum() / 2
+        )
+
+    best = log_posterior(found)
+    for step in 0.1 * np.vstack([np.eye(5), -np.eye(5)]):
+        assert log_posterior(found + step) < best
+
+
+def test_the_constant_is_never_shrunk() -> None:
+    shrinkage = shrink(sloped(slopes=False)[0], Link(), 3)[0].shrinkage
+
+    assert shrinkage[0] == 0
+    assert (shrinkage[1:] > 0).all()
+
+
+def test_slopes_that_contradict_the_values_count_less() -> None:
+    data, _ = sloped(slopes=True)  # slopes drawn at random
+
+    assert shrink(data, Link(), 3)[0].slope_weight < 0.8
+
+
+def test_predict_is_the_formula() -> None:
+    A = np.array([[2.0, -1.0], [-1.0, 4.0]])
+    b = np.array([0.5, 3.0])
+    x = np.array([0.3, -2.0])
+
+    value = Quadratic(1.5, b, A).predict(x[None])
+
+    np.testing.assert_allclose(value, [1.5 + b @ x + x @ A @ x / 2])
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_terms_of_scaled_coordinates_read_back_in_the_users_units(d: int) -> None:
+    rng = np.random.default_rng(d)
+    bounds = np.sort(rng.normal(size=(d, 2)), axis=1) * 3
+    terms = rng.normal(size=(d + 1) * (d + 2) // 2)
+    X = rng.normal(size=(20, d))
+    Z = (X - bounds[:, 0]) / (bounds[:, 1] - bounds[:, 0])
+
+    fitted = quadratic_from_terms(terms, bounds)
+
+    expected = quadratic_features(Z) @ terms
+    np.testing.assert_allclose(fitted.predict(X), expected, rtol=1e-9, atol=1e-8)
+    np.testing.assert_array_equal(fitted.hessian, fitted.hessian.T)

@@ -1,22 +1,27 @@
-"""Surrogates: quadratics recovered, and what must not matter to a fit."""
+"""Surrogates: quadratics recovered, what must not matter, and what is refused."""
+
+from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from scipy.optimize import least_squares
 from surrogate_data import (
     BOUNDED,
-    HALF,
     IDENTITY,
     LINKS,
+    fit,
     noisy_data,
     random_quadratic,
-    unit,
 )
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.surrogate_file import SurrogateRecord
-from mergekit_map.surrogates.fit import Kind, fit_surrogate
+from mergekit_map.surrogates.fit import Kind
 from mergekit_map.surrogates.links import Link
 from mergekit_map.surrogates.quadratic import Quadratic, quadratic_features
 from mergekit_map.surrogates.surrogate import Surrogate
@@ -29,9 +34,7 @@ def test_recovers_a_quadratic_from_a_just_identified_design(link: Link, d: int) 
     truth = random_quadratic(rng, d)
     X = rng.uniform(size=((d + 1) * (d + 2) // 2, d))
 
-    fitted = fit_surrogate(
-        X, link.apply(truth.predict(X)), stderr=None, link=link, bounds=unit(d)
-    )
+    fitted = fit(X, link.apply(truth.predict(X)), link)
 
     # Unseen points: agreement on X alone would also hold for a wrong interpolant.
     Z = rng.uniform(size=(50, d))
@@ -51,7 +54,7 @@ def test_recovers_a_quadratic_from_a_just_identified_design(link: Link, d: int) 
 def test_the_fit_is_a_minimum_of_the_weighted_squares(link: Link) -> None:
     X, y = noisy_data(link)
     noise = np.linspace(0.05, 0.5, len(y))  # more than explains what is left
-    fitted = fit_surrogate(X, y, stderr=noise, link=link, bounds=unit(2))
+    fitted = fit(X, y, link, stderr=noise)
     weights = 1 / noise**2
 
     def cost(change: np.ndarray) -> float:
@@ -72,11 +75,8 @@ def test_the_order_of_coefficients_and_points_does_not_matter(
     Z = np.random.default_rng(9).uniform(size=(20, 3))
     rows, columns = np.random.default_rng(1).permutation(30), [2, 0, 1]
 
-    def fit(X: np.ndarray, y: np.ndarray) -> Surrogate:
-        return fit_surrogate(X, y, stderr=None, link=link, bounds=unit(3), kind=kind)
-
-    plain, shuffled = fit(X, y), fit(X[rows], y[rows])
-    permuted = fit(X[rows][:, columns], y[rows])
+    plain, shuffled = fit(X, y, link, kind), fit(X[rows], y[rows], link, kind)
+    permuted = fit(X[rows][:, columns], y[rows], link, kind)
 
     same = {"rtol": 0, "atol": 1e-5}
     np.testing.assert_allclose(shuffled.predict(Z), plain.predict(Z), **same)
@@ -99,29 +99,13 @@ def test_the_unit_of_a_coefficient_does_not_matter(link: Link) -> None:
     bounds = np.array([[-1.0, 4.0], [20.0, 20.5]])
     width = bounds[:, 1] - bounds[:, 0]
 
-    plain = fit_surrogate(X, y, stderr=None, link=link, bounds=unit(2))
-    moved = fit_surrogate(
-        bounds[:, 0] + X * width, y, stderr=None, link=link, bounds=bounds
-    )
+    plain = fit(X, y, link)
+    moved = fit(bounds[:, 0] + X * width, y, link, bounds=bounds)
 
     there = bounds[:, 0] + Z * width
     np.testing.assert_allclose(moved.predict(there), plain.predict(Z), atol=1e-6)
     np.testing.assert_allclose(moved.stderr(there), plain.stderr(Z), atol=1e-6)
     assert moved.quality.condition == pytest.approx(plain.quality.condition)
-
-
-@pytest.mark.parametrize(
-    ("link", "value"), [(IDENTITY, 0.7), (IDENTITY, 0.0), (BOUNDED, 0.3), (HALF, 2.5)]
-)
-def test_a_constant_metric_is_fitted(link: Link, value: float) -> None:
-    X = np.random.default_rng(0).uniform(size=(12, 2))
-
-    fitted = fit_surrogate(
-        X, np.full(12, value), stderr=None, link=link, bounds=unit(2)
-    )
-
-    np.testing.assert_allclose(fitted.predict(X), value, atol=1e-9)
-    assert fitted.quality.r2 == fitted.quality.loo_r2 == 1.0
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -133,7 +117,7 @@ def test_accuracies_of_exactly_zero_and_one_do_not_spoil_a_fit(seed: int) -> Non
     assert (y == 0).any()
     assert (y == 1).any()
 
-    fitted = fit_surrogate(X, y, stderr=None, link=BOUNDED, bounds=unit(2))
+    fitted = fit(X, y, BOUNDED)
 
     np.testing.assert_allclose(fitted.predict(X), truth, atol=0.1)
     assert np.isfinite(fitted.stderr(X)).all()
@@ -144,11 +128,9 @@ def test_values_outside_the_range_of_the_metric_are_used_as_they_are() -> None:
     X, y = noisy_data(BOUNDED)
     y[0] = 1.2
 
-    fitted = fit_surrogate(X, y, stderr=None, link=BOUNDED, bounds=unit(2))
+    fitted = fit(X, y, BOUNDED)
 
-    clipped = fit_surrogate(
-        X, np.minimum(y, 1.0), stderr=None, link=BOUNDED, bounds=unit(2)
-    )
+    clipped = fit(X, np.minimum(y, 1.0), BOUNDED)
     assert fitted.predict(X)[0] > clipped.predict(X)[0] + 1e-3
     assert fitted.predict(X).max() <= 1
 
@@ -157,20 +139,11 @@ def test_the_same_data_give_the_same_bytes_and_are_not_modified() -> None:
     X, y = noisy_data(BOUNDED)
     before = X.copy(), y.copy()
 
-    first, again = (
-        fit_surrogate(X, y, stderr=np.abs(y), link=BOUNDED, bounds=unit(2))
-        for _ in range(2)
-    )
+    first, again = (fit(X, y, BOUNDED, stderr=np.abs(y)) for _ in range(2))
 
     assert SurrogateRecord.of(first) == SurrogateRecord.of(again)
     np.testing.assert_array_equal(X, before[0])
     np.testing.assert_array_equal(y, before[1])
-
-
-def regularized(X: np.ndarray, y: np.ndarray, link: Link = IDENTITY) -> Surrogate:
-    return fit_surrogate(
-        X, y, stderr=None, link=link, bounds=unit(X.shape[1]), kind="regularized"
-    )
 
 
 @pytest.mark.parametrize("link", LINKS)
@@ -179,7 +152,7 @@ def test_a_regularized_fit_of_plenty_of_exact_data_is_the_quadratic(link: Link) 
     truth = random_quadratic(rng, 3)
     X, Z = rng.uniform(size=(40, 3)), rng.uniform(size=(30, 3))
 
-    fitted = regularized(X, link.apply(truth.predict(X)), link)
+    fitted = fit(X, link.apply(truth.predict(X)), link, "regularized")
 
     np.testing.assert_allclose(
         fitted.predict(Z), link.apply(truth.predict(Z)), atol=1e-4
@@ -192,7 +165,9 @@ def test_a_regularized_fit_does_with_fewer_points_than_terms() -> None:
     truth = Quadratic(0.0, rng.normal(size=d), np.diag(rng.normal(size=d)))
     X, Z = rng.uniform(size=(20, d)), rng.uniform(size=(200, d))
 
-    fitted = regularized(X, truth.predict(X) + rng.normal(scale=0.01, size=20))
+    fitted = fit(
+        X, truth.predict(X) + rng.normal(scale=0.01, size=20), kind="regularized"
+    )
 
     y = truth.predict(Z)
     miss = y - fitted.predict(Z)
@@ -206,8 +181,7 @@ def test_noise_is_shrunk_away_where_least_squares_follows_it() -> None:
     X, Z = rng.uniform(size=(30, 5)), rng.uniform(size=(200, 5))
     y = X @ np.ones(5) + rng.normal(scale=0.3, size=30)
 
-    shrunk = regularized(X, y)
-    plain = fit_surrogate(X, y, stderr=None, link=IDENTITY, bounds=unit(5))
+    shrunk, plain = fit(X, y, kind="regularized"), fit(X, y)
 
     def miss(fitted: Surrogate) -> float:
         return float(((fitted.predict(Z) - Z @ np.ones(5)) ** 2).mean())
@@ -217,7 +191,7 @@ def test_noise_is_shrunk_away_where_least_squares_follows_it() -> None:
 
 def test_a_regularized_fit_of_two_merges_is_refused() -> None:
     with pytest.raises(DesignError, match="at least 3 distinct merges, but only 2"):
-        regularized(np.eye(2), np.ones(2))
+        fit(np.eye(2), np.ones(2), kind="regularized")
 
 
 def wavy(X: np.ndarray) -> np.ndarray:
@@ -231,11 +205,9 @@ def wavy(X: np.ndarray) -> np.ndarray:
 def test_a_residual_process_takes_what_the_quadratic_leaves(link: Link) -> None:
     rng = np.random.default_rng(0)
     X, Z = rng.uniform(size=(40, 2)), rng.uniform(size=(200, 2))
-    plain = regularized(X, wavy(X), link)
+    plain = fit(X, wavy(X), link, "regularized")
 
-    fitted = fit_surrogate(
-        X, wavy(X), stderr=None, link=link, bounds=unit(2), kind="residual_gp"
-    )
+    fitted = fit(X, wavy(X), link, "residual_gp")
 
     def r2(surrogate: Surrogate) -> float:
         return float(1 - ((surrogate.predict(Z) - wavy(Z)) ** 2).mean() / wavy(Z).var())
@@ -246,3 +218,164 @@ def test_a_residual_process_takes_what_the_quadratic_leaves(link: Link) -> None:
     again = SurrogateRecord.of(fitted).value()
     np.testing.assert_array_equal(again.predict(Z), fitted.predict(Z))
     np.testing.assert_array_equal(again.stderr(Z), fitted.stderr(Z))
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_too_few_distinct_merges_are_refused(repeats: int) -> None:
+    X = np.repeat(np.random.default_rng(0).uniform(size=(7, 3)), repeats, axis=0)
+
+    with pytest.raises(DesignError, match=r"10 parameters, but only 7 .*at least 3"):
+        fit(X, X[:, 0])
+
+
+def test_says_why_weights_that_sum_to_one_cannot_be_fitted() -> None:
+    X = np.random.default_rng(0).dirichlet(np.ones(4), size=40)
+
+    with pytest.raises(DesignError, match=r"10 of 15 parameters: .*sum to 1"):
+        fit(X, X[:, 0], BOUNDED)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_coefficient_with_too_few_levels_is_refused(levels: int) -> None:
+    X = np.random.default_rng(0).uniform(size=(20, 2))
+    X[:, 1] = np.arange(20) % levels
+
+    with pytest.raises(DesignError, match=r"only [35] of 6 parameters: .*degenerate"):
+        fit(X, X[:, 0])
+
+
+def slopes_of(link: Link, truth: Quadratic, X: np.ndarray) -> np.ndarray:
+    return link.derivative(truth.predict(X))[:, None] * (
+        truth.linear + X @ truth.hessian
+    )
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_values_and_slopes_recover_a_quadratic_from_d_plus_one_points(
+    link: Link, d: int
+) -> None:
+    rng = np.random.default_rng(d)
+    truth = random_quadratic(rng, d)
+    bounds = np.column_stack([np.full(d, -1.0), np.linspace(1.0, 3.0, d)])
+    X = rng.uniform(-1, 1, size=(d + 1, d))
+
+    fitted = fit(
+        X,
+        link.apply(truth.predict(X)),
+        link,
+        bounds=bounds,
+        slopes=slopes_of(link, truth, X),
+    )
+
+    np.testing.assert_allclose(fitted.quadratic.hessian, truth.hessian, atol=1e-4)
+    np.testing.assert_allclose(fitted.quadratic.linear, truth.linear, atol=1e-4)
+    assert fitted.quadratic.intercept == pytest.approx(truth.intercept, abs=1e-4)
+
+
+def test_slopes_may_be_known_at_some_points_only() -> None:
+    rng = np.random.default_rng(3)
+    truth = random_quadratic(rng, 2)
+    X = rng.uniform(size=(5, 2))
+    slopes = slopes_of(IDENTITY, truth, X)
+    slopes[1:] = np.nan
+
+    fitted = fit(X, truth.predict(X), slopes=slopes)
+
+    np.testing.assert_allclose(fitted.quadratic.hessian, truth.hessian, atol=1e-8)
+
+
+def test_too_few_points_with_slopes_are_refused() -> None:
+    truth = random_quadratic(np.random.default_rng(0), 3)
+    X = np.random.default_rng(1).uniform(size=(3, 3))
+
+    with pytest.raises(DesignError, match="3 distinct merges and 9 slopes identify"):
+        fit(X, truth.predict(X), slopes=slopes_of(IDENTITY, truth, X))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("n", [6, 14])
+def test_loo_r2_is_that_of_refits_without_a_point_and_its_slopes(
+    link: Link, n: int
+) -> None:
+    X, y = noisy_data(link, n=n, seed=5)
+    slopes = np.full(X.shape, np.nan)
+    if n == 6:  # which values alone do not spare a point of
+        truth = random_quadratic(np.random.default_rng(5), 2)
+        slopes = slopes_of(link, truth, X)
+        slopes += np.random.default_rng(5).normal(scale=0.05, size=X.shape)
+
+    def fitted(rest: np.ndarray) -> Surrogate:
+        return fit(X[rest], y[rest], link, slopes=slopes[rest])
+
+    left_out = [fitted(np.arange(n) != i).predict(X[i : i + 1])[0] for i in range(n)]
+    expected = 1 - ((y - left_out) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+    quality = fitted(np.arange(n) >= 0).quality
+    assert quality.loo_r2 == pytest.approx(expected, abs=1e-6 if n == 6 else 1e-7)
+    assert n == 6 or quality.loo_r2 < quality.r2 < 1
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_loo_r2_of_a_weighted_fit_keeps_the_weights(link: Link) -> None:
+    X, y = noisy_data(link)
+    noise = np.linspace(0.05, 0.5, len(y))  # more than explains what is left
+    root = 1 / noise
+    features = quadratic_features(X)
+
+    def left_out(i: int) -> float:
+        def residuals(terms: np.ndarray) -> np.ndarray:
+            return np.delete(root * (y - link.apply(features @ terms)), i)
+
+        tight = dict.fromkeys(("xtol", "ftol", "gtol"), 1e-14)
+        terms = least_squares(residuals, np.zeros(6), jac="3-point", **tight).x
+        return float(link.apply(features[i : i + 1] @ terms)[0])
+
+    fitted = fit(X, y, link, stderr=noise)
+
+    squares = sum((y[i] - left_out(i)) ** 2 for i in range(len(y)))
+    expected = 1 - squares / ((y - y.mean()) ** 2).sum()
+    assert fitted.quality.loo_r2 == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("link", [IDENTITY, BOUNDED])
+def test_loo_r2_is_unknown_if_a_point_cannot_be_spared(link: Link) -> None:
+    # Only the last point shows the curvature of the second coefficient.
+    a = np.linspace(0, 1, 8)
+    X = np.column_stack([a, np.arange(8) % 2.0])
+    X = np.vstack([X, [0.3, 0.5]])
+
+    fitted = fit(X, 0.5 + X[:, 0] / 9 + np.arange(9) / 99, link)
+
+    assert math.isnan(fitted.quality.loo_r2)
+    assert np.isfinite(fitted.stderr(X)).all()
+
+
+SCRIPT = """
+from threadpoolctl import threadpool_info
+from mergekit_map.surrogates.fit import all_threads, one_thread
+
+def count():
+    return {i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas"}
+
+before = count()
+with one_thread():
+    fits = count()
+    with all_threads():
+        tasks = count()
+    again = count()
+print(before, fits, tasks, again, count())
+"""
+
+
+def test_fits_have_one_thread_and_tasks_among_them_those_of_before() -> None:
+    threads = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", f"import numpy, scipy.linalg\n{SCRIPT}"],
+        env={**os.environ, **threads},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.split() == ["{2}", "{1}", "{2}", "{1}", "{2}"]

@@ -9,13 +9,12 @@ from surrogate_data import (
     HALF,
     IDENTITY,
     LINKS,
+    fit,
     noisy_data,
     noisy_fit,
     random_quadratic,
-    unit,
 )
 
-from mergekit_map.surrogates.fit import fit_surrogate
 from mergekit_map.surrogates.links import Link
 from mergekit_map.surrogates.quadratic import quadratic_features
 
@@ -32,7 +31,7 @@ def test_standard_errors_are_those_of_least_squares_and_of_the_misfit(
     inverse = np.linalg.inv(features.T * (weights / weights.mean()) @ features)
     leverage = ((features @ inverse) * features).sum(axis=1)
 
-    fitted = fit_surrogate(X, y, stderr=noise, link=IDENTITY, bounds=unit(2))
+    fitted = fit(X, y, stderr=noise)
 
     # Every point is off by noise and misfit, and so is the fit; the truth by misfit.
     of_fit = fitted.stderr(X) ** 2 - fitted.misfit**2
@@ -91,12 +90,7 @@ def test_standard_errors_hold_the_scatter_of_repeated_studies(
     noise = np.full(n, 0.004)
     exact = link.apply(truth.predict(X))
 
-    fits = [
-        fit_surrogate(
-            X, rng.normal(exact, noise), stderr=noise, link=link, bounds=unit(2)
-        )
-        for _ in range(50)
-    ]
+    fits = [fit(X, rng.normal(exact, noise), link, stderr=noise) for _ in range(50)]
 
     scatter = np.std([fit.predict(Z) for fit in fits], axis=0)
     claimed = np.sqrt(np.mean([fit.stderr(Z) ** 2 for fit in fits], axis=0))
@@ -111,9 +105,9 @@ def test_a_standard_error_of_zero_does_not_dominate() -> None:
     noise[0] = 0.0
     y[0] = 1.0  # all items right, far from what its neighbours say
 
-    fitted = fit_surrogate(X, y, stderr=noise, link=BOUNDED, bounds=unit(2))
+    fitted = fit(X, y, BOUNDED, stderr=noise)
 
-    equal = fit_surrogate(X, y, stderr=None, link=BOUNDED, bounds=unit(2))
+    equal = fit(X, y, BOUNDED)
     np.testing.assert_array_equal(fitted.predict(X), equal.predict(X))
     assert abs(fitted.predict(X[:1])[0] - 1.0) > 0.05
 
@@ -123,9 +117,7 @@ def test_noisy_points_count_less() -> None:
     y = np.tile([0.0, 1.0], 5)
 
     def level(noise: list[float]) -> float:
-        fitted = fit_surrogate(
-            X, y, stderr=np.tile(noise, 5), link=IDENTITY, bounds=unit(1)
-        )
+        fitted = fit(X, y, stderr=np.tile(noise, 5))
         return float(fitted.predict(np.array([[0.4]]))[0])
 
     assert level([1, 1]) == pytest.approx(0.5)
@@ -144,8 +136,8 @@ def test_without_measured_noise_all_points_count_alike(
     X, y = noisy_data(IDENTITY)
     Z = np.random.default_rng(0).uniform(size=(5, 2))
 
-    fitted = fit_surrogate(X, y, stderr=noise, link=IDENTITY, bounds=unit(2))
-    equal = fit_surrogate(X, y, stderr=np.ones(14), link=IDENTITY, bounds=unit(2))
+    fitted = fit(X, y, stderr=noise)
+    equal = fit(X, y, stderr=np.ones(14))
 
     np.testing.assert_allclose(fitted.predict(Z), equal.predict(Z), rtol=1e-12)
 
@@ -161,21 +153,12 @@ def test_a_fit_that_knows_of_the_choice_of_documents_is_nearer_the_truth(
         truth = random_quadratic(rng, 2)
         X = rng.uniform(size=(24, 2))
         sampling = np.where(np.arange(24) < 12, 0.0, 1.0)
-        y = (
-            truth.predict(X)
-            + 0.01 * rng.normal(size=24)
-            + sampling * rng.normal(size=24)
-        )
+        y = truth.predict(X) + 0.01 * rng.normal(size=24)
+        y += sampling * rng.normal(size=24)
+        noise = np.full(24, 0.01)
         for knows, found in errors.items():
-            fitted = fit_surrogate(
-                X,
-                y,
-                stderr=np.full(24, 0.01),
-                link=IDENTITY,
-                bounds=unit(2),
-                kind=kind,
-                sampling=sampling if knows else None,
-            )
+            known = {"stderr": noise, "sampling": sampling if knows else None}
+            fitted = fit(X, y, IDENTITY, kind, **known)
             off = fitted.predict(Z) - truth.predict(Z)
             found.append(float(np.sqrt((off**2).mean())))
 

@@ -1,0 +1,214 @@
+"""Run folders of strangers: code that is not run, numbers that no search writes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fronts import NOT_MEASURED, make_front, write_folder
+from nested_runs import invoke
+from run_v1 import DATA
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.results.log import read_log
+from mergekit_map.results.recipe_rendering import recipe_of
+from mergekit_map.results.run_folder import RunFolder
+
+FUNCTION = {"python": "evil:score", "direction": "maximize"}
+CODE = {
+    "a function": {"tasks": {"greeting": FUNCTION}},
+    "a file of tasks": {
+        "tasks": {"greeting": {"lm_eval": "evil.yaml", "metric": "acc"}}
+    },
+    "code of a model": {
+        "tasks": {
+            "greeting": {
+                "lm_eval": "humaneval",
+                "metric": "pass@1",
+                "confirm_run_unsafe_code": True,
+            }
+        }
+    },
+    "a backend": {"backend": {"name": "vllm"}, "merge": "disk"},
+}
+
+
+@pytest.fixture(autouse=True)
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work beside a copy of a run, with code that tells when it ran."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))
+    Path("evil.py").write_text("open('ran', 'w').close()\n")
+    Path("evil.yaml").write_text("task: evil\nprocess_docs: !function evil.score\n")
+    return shutil.copytree(DATA / "run", tmp_path / "run")
+
+
+def name_code(run: Path, kind: str = "a function") -> None:
+    """Put code into the configuration of a run."""
+    config = yaml.safe_load((run / "config.yml").read_text())
+    config["map"] |= {"select": {}, **CODE[kind]}
+    config["map"]["search"]["gradients"] = False
+    (run / "config.yml").write_text(yaml.safe_dump(config))
+    manifest: dict[str, Any] = json.loads((run / "manifest.json").read_text())
+    manifest["directory"] = str(Path.cwd())
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+COMMANDS = {
+    "merge": ["merge", "run", "out"],
+    "compare": ["compare", "run"],
+    "inspect": ["inspect", "run/config.yml"],
+    "search": ["search", "run/config.yml", "again"],
+    "run": ["run", "run/config.yml", "out"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_code_of_a_folder_from_elsewhere_is_not_run(run: Path, command: str) -> None:
+    name_code(run)
+
+    output = invoke(*COMMANDS[command], code=2).output
+
+    assert "names code that would run here: task 'greeting'" in output
+    assert "--trust-run" in output
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_code_that_is_trusted_is_run(run: Path, command: str) -> None:
+    name_code(run)
+
+    result = invoke(*COMMANDS[command], "--trust-run", code=2)
+
+    assert "names code" not in result.output  # the models are not here
+    assert Path("ran").exists()
+
+
+@pytest.mark.parametrize("kind", CODE)
+def test_all_that_runs_is_asked_about(run: Path, kind: str) -> None:
+    name_code(run, kind)
+
+    assert "names code that would run here" in invoke(*COMMANDS["merge"], code=2).output
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize("command", ["select", "report"])
+def test_choosing_and_looking_need_no_trust(run: Path, command: str) -> None:
+    name_code(run)
+
+    invoke(command, "run")
+
+    assert not Path("ran").exists()
+
+
+def put(content: Any, place: str, value: str) -> str:
+    """Write JSON with something else in one place."""
+    *path, last = (int(p) if p.isdigit() else p for p in place.split("/"))
+    part = content
+    for key in path:
+        part = part[key]
+    assert last in part or isinstance(last, int)
+    part[last] = "HERE"
+    return json.dumps(content).replace('"HERE"', value)
+
+
+FAR = ("1e308", "-1e308", "1e51", "NaN", "Infinity")
+
+
+@pytest.mark.parametrize(
+    ("number", "value"),
+    [*(("value", v) for v in (*FAR, "null")), *(("stderr", v) for v in FAR)],
+)
+def test_a_front_predicts_finite_numbers(number: str, value: str, run: Path) -> None:
+    front = json.loads((run / "front.json").read_text())
+    task = next(iter(front["tasks"]))
+    place = f"points/0/predicted/{task}/{number}"
+    (run / "front.json").write_text(put(front, place, value))
+
+    result = invoke("report", "run", code=2)
+
+    assert f"front.json cannot be used: points.0.predicted.{task}" in result.output
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        *(("value", v) for v in FAR[:3]),  # of a failed measurement it is none
+        *(("stderr", v) for v in (*FAR, "-0.1", '"0.1"')),
+        *(("coefficients/NAME", v) for v in (*FAR, "null")),
+        *(("seconds", v) for v in (*FAR, "null")),
+        *(("n", v) for v in (*FAR, "null", "-1")),
+    ],
+)
+def test_a_log_holds_finite_numbers(place: str, value: str, run: Path) -> None:
+    first, *others = (run / "evaluations.jsonl").read_text().splitlines()
+    line = json.loads(first)
+    place = place.replace("NAME", next(iter(line["coefficients"])))
+    text = "\n".join([put(line, place, value), *others]) + "\n"
+    (run / "evaluations.jsonl").write_text(text)
+
+    with pytest.raises(ArtifactError, match=r"jsonl:1: not an evaluation: [a-z]+.*: "):
+        list(read_log(run / "evaluations.jsonl"))
+
+
+FRONT = make_front([([(0.5, 0.1), (2.0, 0.1)], NOT_MEASURED)] * 3)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    write_folder(tmp_path, FRONT)
+    return RunFolder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("configuration", {"x": [1e999]}, "identity: Out of range float values"),
+        ("models", {"a\x1b": "1"}, r"models.a\\x1b.\[key\]: a line of text"),
+        ("models", {"a": 1}, "models.a"),
+        ("coefficients", {"a": [["models", -1]]}, "coefficients.a.0.1"),
+        ("configuration", [], "configuration"),
+    ],
+)
+def test_an_identity_is_finite_printable_and_of_its_shape(
+    folder: RunFolder, key: str, value: Any, message: str
+) -> None:
+    content = json.loads(folder.manifest.read_text())
+    content["identity"][key] = value
+    folder.manifest.write_text(json.dumps(content))
+
+    with pytest.raises(ArtifactError, match=message):
+        folder.read_manifest()
+
+
+def test_a_recipe_is_read_wherever_its_models_lie(folder: RunFolder) -> None:
+    path = folder.recipe(1)
+    path.write_text(path.read_text().replace("model: one", "model: /elsewhere/one"))
+
+    assert "/elsewhere/one" in recipe_of(folder, FRONT, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("weight: 0.01", "weight: 0.02", "its coefficients or settings are others"),
+        ("linear", "ties", "its coefficients or settings are others"),
+        ("weight: 0.5", "weight: &w 0.5\nx: *w", "an alias in it"),
+        ("merge_method: linear", "[" * 1000, "it is nested too deep"),
+        ("- model: other\n  weight: 0.5", "", "its coefficients or settings are"),
+    ],
+)
+def test_a_recipe_of_another_merge_is_refused(
+    folder: RunFolder, before: str, after: str, message: str
+) -> None:
+    path = folder.recipe(1)
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+
+    with pytest.raises(ArtifactError, match=message):
+        recipe_of(folder, FRONT, 1)

@@ -1,0 +1,378 @@
+"""The choice of a merge by preferences, limits and measurements; what is beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from fronts import MATH, NOT_MEASURED, Row, as_json, from_json, make_front
+
+from mergekit_map.config.schema import SelectSpec
+from mergekit_map.errors import ConfigError, DesignError
+from mergekit_map.results.findings import (
+    dominating_merge,
+    predictions,
+    prior_predictions,
+)
+from mergekit_map.results.front import Front
+from mergekit_map.results.gains import Anchors
+from mergekit_map.results.limits import find_limits
+from mergekit_map.results.selection import MERGE, advice, choose, choose_measured
+from mergekit_map.types import SIGNIFICANT, Metric
+
+# Math is better where larger, code where smaller; every merge errs by 0.01 on its own,
+# and so by 0.014 beside another one.
+BASE: Row = [(0.50, 0.01), (2.50, 0.01)]
+
+
+def row(math: float, code: float, stderr: float = 0.01) -> Row:
+    return [(math, stderr), (code, stderr)]
+
+
+def chosen(rows: Sequence[Row], soup: Row = BASE, **others: Any) -> Front:
+    """Choose among points, each predicted as if it were measured elsewhere."""
+    points = [(row(0.5 + i / 100, 2.5), measured) for i, measured in enumerate(rows)]
+    anchors = {"base": BASE, "soup": soup, **others.pop("parents", {})}
+    return choose_measured(make_front(points, anchors, **others))
+
+
+@pytest.mark.parametrize(
+    ("rows", "index"),
+    [
+        ([row(0.60, 2.45), row(0.55, 2.30), row(0.51, 2.28)], 1),  # the largest sum
+        ([row(0.90, 2.60), row(0.55, 2.45)], 1),  # the first is worse than the base
+        ([row(0.90, 2.51), row(0.55, 2.45)], 0),  # which noise explains here
+        ([row(0.51, 2.49), row(0.54, 2.515)], 1),  # the first is the base in disguise
+        ([row(0.50, 2.60), row(0.40, 2.70)], 0),  # none is allowed: the nearest
+        ([row(0.55, 2.45), NOT_MEASURED], 0),  # what is only predicted is not chosen
+    ],
+)
+def test_the_rule_decides(rows: list[Row], index: int) -> None:
+    assert chosen(rows).selected == index
+
+
+def test_a_task_counts_by_what_of_its_gain_is_no_noise() -> None:
+    values = {"base": {"math": 0.5}, "one": {"math": 0.7}}
+    for noise, share in {0.0: 1, 0.1: 0.75, 0.2: 0, 0.3: 0, math.nan: 1}.items():
+        found = Anchors(values, noise={"math": noise})
+        assert found.reliability("math", Metric(True, 0, 1)) == pytest.approx(share)
+
+
+def test_a_task_on_which_no_parent_gains_does_not_count() -> None:
+    rows, one = [row(0.6, 2.45), row(0.56, 2.3), row(0.5, 2.46)], row(0.7, 2.49)
+
+    assert chosen(rows, parents={"one": one}).selected == 0  # 2.49 is noise beside 2.5
+    assert chosen(rows, parents={"one": one, "two": row(0.4, 2.2)}).selected == 1
+    assert chosen(rows, parents={"one": BASE}).selected == 1  # none counts, so all do
+    wish = {"prefer": {"math": 1, "code": 1}, "not_worse_than": "base"}
+    assert chosen(rows, parents={"one": one}, select=wish).selected == 1
+
+
+def test_a_point_that_an_allowed_merge_dominates_is_left_out() -> None:
+    code = {"prefer": {"code": 1}, "not_worse_than": "base"}
+    # The second is far better on math, and worse on code by no more than noise.
+    assert chosen([row(0.60, 2.51), row(0.70, 2.52)], select=code).selected == 1
+    # Now it is significantly worse than the base on code.
+    assert chosen([row(0.60, 2.51), row(0.70, 2.53)], select=code).selected == 0
+
+
+def test_a_merge_that_is_said_to_be_better_is_the_choice() -> None:
+    """By two standard errors of the difference, and not by 1.8."""
+    rows = [row(0.50, 2.50), row(0.49, 2.30), row(0.475, 2.20), row(0.46, 2.10)]
+
+    front = chosen(rows)
+
+    assert front.selected == 2
+    assert (advice(front), dominating_merge(front)) == (MERGE, None)
+
+
+def test_a_merge_outside_the_limits_is_not_said_to_be_better() -> None:
+    # Better than the first point on math, and worse than the base on code.
+    rows = [row(0.60, 2.515), row(0.70, 2.53)]
+
+    assert dominating_merge(chosen(rows)) is None
+    by_index = chosen(rows, select={"index": 0})
+    assert dominating_merge(by_index) is not None
+    # No parent gains on math, which counts all the same where a point is asked for.
+    two = {"two": row(0.4, 2.2)}
+    front = chosen([row(0.9, 2.6)], parents=two, select={"index": 0})
+    assert advice(front) == MERGE
+
+
+def test_preferences_and_limits_hold_for_measured_values() -> None:
+    rows = [row(0.60, 2.45), row(0.55, 2.30), row(0.51, 2.25)]
+
+    def selected(**select: Any) -> int:
+        return chosen(rows, select=select).selected
+
+    assert selected(prefer={"math": 1}) == 0
+    assert selected(prefer={"code": 1}) == 2
+    assert selected(require={"math": 0.60}) == 0
+    # Missed by 0.71 standard errors of the difference from the base: by noise.
+    assert selected(require={"math": 0.56}, prefer={"code": 1}) == 1
+    assert selected(index=0) == 0
+
+
+def test_a_merge_that_misses_a_limit_is_not_said_to_be_no_better() -> None:
+    one = {"one": row(0.70, 2.90)}
+    front = chosen([row(0.60, 2.30)], parents=one, select={"require": {"math": 0.65}})
+
+    assert advice(front) == MERGE  # which is far better on code
+
+
+@pytest.mark.parametrize(
+    ("measured", "soup", "label"),
+    [
+        (row(0.60, 2.40), row(0.52, 2.45), MERGE),
+        (row(0.60, 2.40), row(0.61, 2.39), "soup"),
+        (row(0.60, 2.40), row(0.58, 2.41), "soup"),  # nothing that noise does not do
+        (row(0.60, 2.40), row(0.58, 2.60), MERGE),  # which is worse than the base
+        (row(0.60, 2.40), row(0.60, 2.40), "soup"),  # it is the soup
+        (row(0.51, 2.48), row(0.40, 2.60), "base"),
+        (row(0.51, 2.48), row(0.52, 2.48), "base"),  # nor is the soup better
+        (row(0.60, 2.60), row(0.40, 2.60), "base"),  # no point is allowed
+        (NOT_MEASURED, row(0.90, 2.0), MERGE),
+    ],
+)
+def test_the_advice_is_what_no_merge_beats(
+    measured: Row, soup: Row, label: str
+) -> None:
+    assert advice(chosen([measured], soup)) == label
+
+
+POINT: Row = [(0.5, 0.03), (2.0, 0.04)]
+
+
+def foretelling(*before: tuple[float | None, float | None], **others: Any) -> Front:
+    """Make a front of one point at math 0.5 ± 0.03 and code 2.0 ± 0.04."""
+    front = make_front([(POINT, POINT), (POINT, NOT_MEASURED)], **others)
+    content = as_json(front)
+    values = [{"value": value, "stderr": stderr} for value, stderr in before]
+    content["points"][0]["foretold"] = dict(zip(front.tasks, values, strict=True))
+    return from_json(content)
+
+
+def test_a_miss_is_counted_in_standard_errors_of_prediction_and_measurement() -> None:
+    errors = prior_predictions(foretelling((0.6, 0.04), (2.0, 0.04)))
+
+    assert list(errors) == [pytest.approx(0.1 / math.hypot(0.03, 0.04)), 0]
+
+
+def test_what_documents_share_is_no_excuse_for_a_miss() -> None:
+    rows: list[Row] = [[(0.5, 0.1)], [(0.6, 0.1)]]
+    kept = {"math": {"items": 100, "merges": [0, 1], "stderr": [[0.02]]}}
+    front = make_front(
+        [(row, row) for row in rows], tasks={"math": MATH}, differences=kept
+    )
+    content = as_json(front)
+    content["points"][0]["foretold"] = {"math": {"value": 0.6, "stderr": 0.0}}
+
+    assert list(prior_predictions(from_json(content))) == [
+        pytest.approx(0.1 / (0.02 / math.sqrt(2)))
+    ]
+
+
+def test_only_what_was_foretold_and_then_measured_is_a_test() -> None:
+    assert len(list(prior_predictions(foretelling((None, None), (2.0, 0.1))))) == 1
+    assert list(prior_predictions(make_front([(POINT, POINT)]))) == []
+
+
+@pytest.mark.parametrize(
+    ("fit", "reliable", "poor"),
+    [
+        ({"loo_r2": 0.93, "front_error": 0.1}, True, []),
+        ({"loo_r2": 0.4, "expected_r2": 0.89, "front_error": 0.1}, True, ["math"]),
+        ({"loo_r2": 0.99, "front_error": 0.11}, False, []),
+        ({"loo_r2": 0.4, "expected_r2": 0.74, "front_error": 0.05}, False, ["math"]),
+        ({"loo_r2": 0.4, "expected_r2": 0.93}, True, []),
+        ({"loo_r2": None, "expected_r2": 0.89}, False, ["math"]),
+        ({"loo_r2": None}, False, ["math"]),
+    ],
+)
+def test_predictions_are_reliable_where_they_are_good_on_the_front(
+    fit: dict[str, float | None], reliable: bool, poor: list[str]
+) -> None:
+    row = [(0.5, 0.01)]
+    tasks = {"math": {**MATH, "fit": {"n": 9, "r2": 0.9, "loo_r2": 0.95, **fit}}}
+
+    found = predictions(make_front([(row, row)], tasks=tasks))
+
+    assert (found.reliable, found.poor) == (reliable, poor)
+
+
+def paired(values: list[float], stderr: list[list[float]], items: int = 100) -> Front:
+    """Make a front of math alone, whose values are known to 0.1 each."""
+    rows: list[Row] = [[(value, 0.1)] for value in values]
+    kept = {"items": items, "merges": list(range(len(values))), "stderr": stderr}
+    points = [(row, row) for row in rows]
+    return make_front(points, tasks={"math": MATH}, differences={"math": kept})
+
+
+def test_dominance_is_judged_by_paired_standard_errors() -> None:
+    found = dominating_merge(paired([0.5, 0.6], [[0.02]]))
+
+    assert found is not None
+    assert (found.tasks, found.amounts) == (["math"], pytest.approx([0.1]))
+    assert found.stderrs == [0.02]
+    assert dominating_merge(paired([0.5, 0.6], [[0.06]])) is None
+    unknown = [([(value, None)],) * 2 for value in (0.5, 0.6)]
+    assert dominating_merge(make_front(unknown, tasks={"math": MATH})) is None
+
+
+TASKS = {
+    "math": Metric(higher_is_better=True, lower=0, upper=1),
+    "code": Metric(higher_is_better=False, lower=0, upper=None, unit="nats/token"),
+    "text": Metric(higher_is_better=True, lower=0, upper=1),
+}
+# From the best math to the best code; text is best between them.
+VALUES = np.array(
+    [[0.70, 2.8, 0.3], [0.65, 2.4, 0.5], [0.60, 2.2, 0.6], [0.50, 2.1, 0.4]]
+)
+UTILITIES = VALUES * [1, -1, 1]
+VALUES_OF = {
+    "base": {"math": 0.22, "code": 4.9, "text": 0.4},  # neither is a single model
+    "mathematician": {"math": 0.72, "code": 3.0},
+    "coder": {"math": 0.30, "code": 1.9},
+    "soup": {"math": 0.99, "code": 0.1, "text": 0.99},
+}
+ANCHORS = Anchors(VALUES_OF)
+
+
+def chosen_by(**options: Any) -> int:
+    return choose(SelectSpec(**options), TASKS, UTILITIES, ANCHORS)
+
+
+def test_answers_may_be_worse_by_noise_before_they_are_compared() -> None:
+    anchors = Anchors(VALUES_OF, noise={"math": 0.02, "code": 0.02})
+
+    limits = find_limits(SelectSpec(not_worse_than="base"), TASKS, anchors)
+
+    assert limits["math"].value == pytest.approx(0.22 - SIGNIFICANT * 0.02)
+    assert limits["code"].value == 4.9
+
+
+@pytest.mark.parametrize(
+    ("options", "index"),
+    [
+        ({}, 2),
+        ({"prefer": {"math": 1}}, 0),
+        ({"prefer": {"code": 1}, "scalarization": "achievement"}, 3),
+        ({"index": 3}, 3),
+        ({"knee": True}, 2),
+        # At least where larger is better, at most where smaller is.
+        ({"require": {"math": 0.6, "text": 0.35}}, 2),  # the best code
+        ({"require": {"code": 2.4, "text": 0.45}}, 1),  # the best math
+        ({"require": {"code": 2.15}}, 3),
+        ({"require": {"math": 0.55}, "prefer": {"code": 1}}, 2),
+        ({"require": {"math": 0.62}, "knee": True}, 1),
+        ({"require": {"math": 0.65, "code": 2.4}}, 1),  # which lies on both
+        ({"require": {"math": 0.1, "code": 9, "text": 0.1}}, 2),  # all are named: as {}
+    ],
+)
+def test_the_options_decide(options: dict[str, Any], index: int) -> None:
+    assert chosen_by(**options) == index
+
+
+def limits_of(anchors: Anchors = ANCHORS, **select: Any) -> dict[str, float]:
+    found = find_limits(SelectSpec(**select), TASKS, anchors)
+    return {task: limit.value for task, limit in found.items()}
+
+
+def test_a_share_is_of_the_best_single_models_gain_over_the_base() -> None:
+    limits = limits_of(require={"math": "80%", "code": "90%"})
+
+    assert limits == pytest.approx(
+        {"math": 0.22 + 0.8 * (0.72 - 0.22), "code": 4.9 - 0.9 * (4.9 - 1.9)}
+    )
+    assert chosen_by(require={"math": "75%"}, prefer={"code": 1}) == 2
+    assert chosen_by(require={"math": "80%"}, prefer={"code": 1}) == 1
+
+
+@pytest.mark.parametrize("share", ["20%", "50%", "95%", "120%"])
+def test_the_zero_of_the_units_does_not_matter(share: str) -> None:
+    moved = Anchors(
+        {
+            label: {task: value - 7 for task, value in readings.items()}
+            for label, readings in VALUES_OF.items()
+        }
+    )
+    require = {"math": share, "code": share}
+
+    before, after = limits_of(require=require), limits_of(moved, require=require)
+
+    assert after == pytest.approx({task: value - 7 for task, value in before.items()})
+
+
+@pytest.mark.parametrize(("task", "best"), [("math", 0.2), ("code", 5.0)])
+def test_a_share_of_no_gain_is_refused(task: str, best: float) -> None:
+    anchors = Anchors({**VALUES_OF, "mathematician": {task: best}, "coder": {}})
+
+    with pytest.raises(ConfigError, match=r"no single model is better .*or not-wo"):
+        limits_of(anchors, require={task: "95%"})
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "message"),
+    [
+        (
+            VALUES_OF,
+            {"require": {"text": "95%"}},
+            r"single model's gain on text .*no single model was measu",
+        ),
+        (
+            {label: VALUES_OF[label] for label in ("coder", "soup")},
+            {"require": {"math": "95%"}},
+            "no base was measured on it; give the limit",
+        ),
+        (VALUES_OF, {"not_worse_than": "bas"}, "no 'bas' .*did you mean 'base'"),
+        (VALUES_OF, {"not_worse_than": "coder"}, "coder was not measured on text; gi"),
+    ],
+)
+def test_a_limit_of_what_nobody_knows_is_refused(
+    values: dict[str, dict[str, float]], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        limits_of(Anchors(values), **options)
+
+
+def test_not_worse_than_a_rival_is_what_it_measured_on_every_task() -> None:
+    assert limits_of(not_worse_than="base") == VALUES_OF["base"]
+    # The last point has 0.4 of text, as the base has: that is not worse.
+    assert chosen_by(not_worse_than="base", prefer={"code": 1}) == 3
+    assert chosen_by(not_worse_than=["base"], prefer={"math": 1}) == 1
+
+
+def test_a_limit_of_a_rival_allows_for_two_standard_errors_of_the_difference() -> None:
+    anchors = Anchors(VALUES_OF, {"base": {"math": 0.01, "code": 0.1, "text": np.nan}})
+
+    wanted = {"math": 0.22 - 0.02, "code": 4.9 + 0.2, "text": 0.4}
+    assert limits_of(anchors, not_worse_than="base") == pytest.approx(wanted)
+
+
+def test_limits_that_nothing_keeps_are_come_near_to() -> None:
+    assert chosen_by(require={"math": 0.8}) == 0
+    assert chosen_by(require={"math": 0.65, "code": 2.2}) == 2
+
+
+def test_a_point_that_is_not_there_is_refused() -> None:
+    with pytest.raises(DesignError, match="the points 0 to 3, not 4; choose one of"):
+        chosen_by(index=4)
+
+
+def test_a_limit_beyond_what_a_metric_can_be_is_told_from_a_share() -> None:
+    with pytest.raises(ConfigError, match=r"math is 1 at most.* 95; did you mean 95%"):
+        limits_of(require={"math": 95})
+    with pytest.raises(ConfigError, match=r"code is 0 at least.* keeps -0.1$"):
+        limits_of(require={"code": -0.1})
+    assert limits_of(require={"math": 1, "code": 0}) == {"math": 1, "code": 0}
+
+
+def test_a_limit_that_all_models_keep_by_far_is_told_from_a_share() -> None:
+    with pytest.raises(
+        ConfigError, match=r"code=95 by far.* 0\.1 to 4\.9; .* 95%, a sh"
+    ):
+        limits_of(require={"code": 95})
+    assert limits_of(require={"code": 9}) == {"code": 9}

@@ -1,0 +1,34 @@
+"""A run folder of version 1 and all it needs, copied for a test."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+
+DATA = Path(__file__).parent / "data" / "run_v1"
+
+
+@pytest.fixture
+def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a copy of the folder that holds the run, ``run``, and all it needs."""
+    folder = shutil.copytree(DATA, tmp_path / "moved")
+    monkeypatch.chdir(folder)
+    cache = str(folder / "hub")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", cache)
+    # mergekit asks the Hub for a list of files even where the cache has them all.
+    files = ["model.safetensors"]
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: files)
+    return folder
+
+
+@pytest.fixture
+def at_home(moved: Path) -> str:
+    """Say in the manifest that the run was made there; returns where it was made."""
+    manifest = json.loads(Path("run/manifest.json").read_text())
+    former, manifest["directory"] = manifest["directory"], str(moved)
+    Path("run/manifest.json").write_text(json.dumps(manifest))
+    return str(former)
