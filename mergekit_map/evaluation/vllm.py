@@ -26,7 +26,12 @@ from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.memory import engine_share
 from mergekit_map.merging.recipe import stock_config
-from mergekit_map.merging.recording import NoPlace, open_recorded, record
+from mergekit_map.merging.recording import (
+    NoPlace,
+    generic_coefficients,
+    open_recorded,
+    record,
+)
 from mergekit_map.merging.vllm_worker import NAME
 from mergekit_map.tasks.preparing import Generations, prepare_generating
 from mergekit_map.tasks.vllm_model import (
@@ -168,7 +173,8 @@ def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
         try:
             engine = _open_engine(project, starting, folder, args)
             with stage("asking vLLM what a merge says that was written into it"):
-                why = _why_not(engine, recorded.coefficients, expected)
+                merge = generic_coefficients(project.space)
+                why = _why_not(engine, merge, expected)
         except MergeError as error:
             why = str(error)
         if why is None:

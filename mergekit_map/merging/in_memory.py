@@ -26,13 +26,13 @@ from mergekit_map.merging.memory import Place, choose_storage, on_device, placed
 from mergekit_map.merging.recording import (
     NoPlace,
     Recorded,
+    generic_coefficients,
     open_recorded,
     record,
     recorded_in_memory,
 )
-from mergekit_map.merging.replay import MethodReplay, Replay
+from mergekit_map.merging.replay import MethodReplay, Replay, tensor_bytes
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.tensor_files import tensor_bytes
 from mergekit_map.merging.weights import WeightTable
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.text import bytes_in_words
@@ -183,30 +183,11 @@ def resident_merge(
     device = torch.device(str(options.device))
     size = sum(map(tensor_bytes, recorded.replays.values()))
     storage = choose_storage(task_vectors, device, size, no_file=no_file)
-    is_there = storage.place == "mapped" or (no_file and device.type == "cpu")
-    merge = _resident(
-        recorded, model, tokenizer, storage.place, is_there=bool(is_there)
-    )
+    replays, mapped = recorded.replays, recorded if storage.place == "mapped" else None
+    if mapped is None and not (no_file and device.type == "cpu"):
+        where = "onto the device" if storage.place == "device" else "into memory"
+        with stage(f"reading base and task vectors {where}"):
+            replays = placed(replays, storage.place, model.state_dict())
+    at, weights = generic_coefficients(space), recorded.weights
     del recorded  # its tensors may lie elsewhere now
-    yield merge
-
-
-def _resident(
-    recorded: Recorded,
-    model: transformers.PreTrainedModel,
-    tokenizer: transformers.PreTrainedTokenizerBase | None,
-    place: Place,
-    *,
-    is_there: bool,
-) -> ResidentMerge:
-    """Move base and task vectors to their place, unless they are there."""
-    weights, coefficients = recorded.weights, recorded.coefficients
-    if is_there:
-        in_use, replays = recorded, recorded.replays
-        return ResidentMerge(
-            model, tokenizer, replays, weights, coefficients, place, in_use
-        )
-    where = "onto the device" if place == "device" else "into memory"
-    with stage(f"reading base and task vectors {where}"):
-        replays = placed(recorded.replays, place, model.state_dict())
-    return ResidentMerge(model, tokenizer, replays, weights, coefficients, place)
+    yield ResidentMerge(model, tokenizer, replays, weights, at, storage.place, mapped)

@@ -39,7 +39,7 @@ from mergekit_map.merging.devices import (
 )
 from mergekit_map.merging.methods import drops_parts, elects_signs
 from mergekit_map.merging.recipe import nests_checkpoints
-from mergekit_map.merging.replay import Replay
+from mergekit_map.merging.replay import Replay, with_tensors
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.adapters import read_adapter
 from mergekit_map.models.facts import ModelFacts, read_facts
@@ -121,7 +121,7 @@ def placed(
         return tensor.pin_memory() if device.type == "cuda" else tensor.clone()
 
     return {
-        name: replay.with_tensors(partial(move, targets[name].device))
+        name: with_tensors(replay, partial(move, targets[name].device))
         for name, replay in replays.items()
     }
 
@@ -130,7 +130,7 @@ def on_device(replay: Replay, target: Tensor) -> Replay:
     """Copy the tensors of a replay to the device of its target."""
     if target.device.type == "cpu":
         return replay
-    return replay.with_tensors(lambda t: t.to(target.device, non_blocking=True))
+    return with_tensors(replay, lambda t: t.to(target.device, non_blocking=True))
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -174,6 +174,11 @@ class _Copies:
     def held(self) -> int:
         """Return the bytes of base and task vectors."""
         return (self.models - self.in_low_rank) * self.n_bytes
+
+    @property
+    def recorded(self) -> int:
+        """Return the bytes of a recording: base, task vectors, and a merge."""
+        return self.held + self.shipped
 
 
 def _copies(space: MergeSpace, facts: ModelFacts) -> _Copies:
@@ -252,7 +257,7 @@ def storage(
 
 def _storage(spec: MapBlock, options: MergeOptions, copies: _Copies) -> Storage:
     device = torch.device(str(options.device))
-    no_file = lacking_room(copies.held + copies.shipped)
+    no_file = lacking_room(copies.recorded)
     return choose_storage(
         spec.task_vectors, device, copies.held, copies.shipped, no_file=no_file
     )
@@ -304,6 +309,16 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
         refuse_shortages(_memory_needs(space, spec, options, copies))
 
 
+def recording_bytes(space: MergeSpace, options: MergeOptions) -> int:
+    """Estimate the disk space of a recording; 0 where headers cannot be read.
+
+    Raises:
+        MergeError: a model is not there.
+    """
+    copies = _copies_by_headers(space, options)
+    return 0 if copies is None else copies.recorded
+
+
 def _copies_by_headers(space: MergeSpace, options: MergeOptions) -> _Copies | None:
     first = next(iter(referenced_models(space.template)))
     front = str(Reference.parse(first).model)
@@ -327,15 +342,15 @@ def refuse_shortages(needs: Sequence[Need]) -> None:
 
 
 def _disk_needs(space: MergeSpace, spec: MapBlock, copies: _Copies) -> Iterator[Need]:
-    size, recording = copies.shipped, copies.held + copies.shipped
+    size = copies.shipped
     scratch = Path(tempfile.gettempdir())
     if spec.merge == "disk":
         yield _disk_need("each merge", scratch, size)
-    elif lacking_room(recording):
+    elif lacking_room(copies.recorded):
         yield _disk_need("a merge, at the start", scratch, size)
     else:
         what = "the recorded merge, unless it is there"
-        yield _disk_need(what, recordings_folder(), recording)
+        yield _disk_need(what, recordings_folder(), copies.recorded)
     yield _disk_need("the checkpoint that is chosen", Path.cwd(), size)
     pairs = len(space.names) - 2
     if nests_checkpoints(space, spec.search) and pairs > 0:

@@ -25,7 +25,6 @@ from mergekit.sparsify import RescaleNorm, SparsificationMethod, sparsify
 from torch import Tensor
 
 from mergekit_map.config.yaml_file import MergeConfig
-from mergekit_map.merging.low_rank import in_low_rank
 from mergekit_map.merging.replay import (
     MethodReplay,
     Parameters,
@@ -168,7 +167,7 @@ def _task_vectors(
                 **{key: values[entry.id] for key, values in more.items()},
             )
         deltas[index] = delta
-    replay = TaskVectorReplay(
+    return TaskVectorReplay(
         models=tuple(entry.id for entry in group.non_base),
         base=base.clone(),  # not a view of a file that is mapped into memory
         deltas=deltas,
@@ -176,4 +175,3 @@ def _task_vectors(
         normalize=parameters["normalize"],
         scale=parameters["lambda"],
     )
-    return in_low_rank(replay, group.metadata.name)
