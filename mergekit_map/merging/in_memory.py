@@ -47,7 +47,6 @@ class ResidentMerge:
     replays: Mapping[str, Replay]
     weights: WeightTable
     coefficients: Mapping[str, float]  # last written
-    place: Place = "device"  # where tensors of replays are
     mapped: Recorded | None = None  # what is in use as long as this is
 
     def __post_init__(self) -> None:
@@ -71,11 +70,11 @@ class ResidentMerge:
         side_by_side: list[Callable[[], None]] = []
         for name, replay in self.replays.items():
             weights = self.weights.of(name, replay.models, coefficients)
-            write = replay.write if self.place == "device" else partial(_write, replay)
+            write = partial(_write, replay, weights, targets[name])
             if isinstance(replay, MethodReplay):
-                write(weights, targets[name])
+                write()
             else:
-                side_by_side.append(partial(write, weights, targets[name]))
+                side_by_side.append(write)
         _run_side_by_side(side_by_side)
         self.coefficients = dict(coefficients)
 
@@ -190,4 +189,4 @@ def resident_merge(
             replays = placed(replays, storage.place, model.state_dict())
     at, weights = generic_coefficients(space), recorded.weights
     del recorded  # its tensors may lie elsewhere now
-    yield ResidentMerge(model, tokenizer, replays, weights, at, storage.place, mapped)
+    yield ResidentMerge(model, tokenizer, replays, weights, at, mapped)

@@ -8,7 +8,7 @@ the result of the built-in method, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -31,6 +31,7 @@ from mergekit_map.merging.replay import (
     Replay,
     TaskVectorReplay,
 )
+from mergekit_map.merging.validation import settings_of
 from mergekit_map.utils.shutdown import check_interrupt
 
 PREFIX = "map_"
@@ -129,20 +130,9 @@ def drops_parts(merge: MergeConfig) -> bool:
     """Whether a sum of task vectors sets some of their elements to zero."""
     method = merge_methods.get(builtin_method(merge["merge_method"]))
     kind = method.sparsification_method
-    if kind is None:
-        return False
-    return kind != SparsificationMethod.magnitude or not _whole(merge)
-
-
-def _whole(part: Any) -> bool:
-    """Return whether every density of a configuration is 1, mergekit's default."""
-    if isinstance(part, list):
-        return all(map(_whole, part))
-    if not isinstance(part, Mapping):
-        return True
-    return all(
-        value == 1 if key == "density" else _whole(value) for key, value in part.items()
-    )
+    if kind == SparsificationMethod.magnitude:
+        return any(value != 1 for value in settings_of(merge, "density"))
+    return kind is not None
 
 
 def builtin_method(name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig, filled, yaml_text
 from mergekit_map.merging.methods import builtin_method, elects_signs
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.validation import method_spec
+from mergekit_map.merging.validation import leaves_of, method_spec, settings_of
 from mergekit_map.models.files import fingerprint
 from mergekit_map.models.references import (
     map_references,
@@ -199,17 +199,6 @@ def _has_zero_weight(entry: Mapping[str, Any]) -> bool:
     return bool(leaves) and all(leaf == 0 for leaf in leaves)
 
 
-def leaves_of(setting: Any) -> Iterator[Any]:
-    """Yield the numbers of a setting: one, or those of filters and gradients."""
-    if isinstance(setting, list):
-        for item in setting:
-            yield from leaves_of(item)
-    elif isinstance(setting, Mapping):
-        yield from leaves_of(setting.get("value"))
-    else:
-        yield setting
-
-
 def changes_in_words(before: Identity, now: Identity) -> str:
     """Describe the differences between two identities of a merge."""
     changed = _differing(_numbered(before), _numbered(now))
@@ -262,15 +251,10 @@ def is_linear(space: MergeSpace) -> bool:
 
 
 def _normalizes(template: MergeConfig) -> bool:
-    defaults = {p.name: p.default for p in method_spec(template).shared_parameters}
-    parts: list[Any] = [template]
-    found = [(template.get("parameters") or {}).get("normalize", defaults["normalize"])]
-    while parts:  # slices and modules have parameters of their own
-        part = parts.pop()
-        if isinstance(part, dict):
-            found.append((part.get("parameters") or {}).get("normalize", False))
-        inner = part.values() if isinstance(part, dict) else part
-        parts += [value for value in inner if isinstance(value, dict | list)]
+    found = [*settings_of(template, "normalize")]
+    if "normalize" not in (template.get("parameters") or {}):
+        shared = method_spec(template).shared_parameters
+        found += [p.default for p in shared if p.name == "normalize"]
     return any(value is not False for value in found)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.resources
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -70,6 +70,30 @@ def model_entries(merge: MergeConfig) -> Iterator[ModelEntry]:
             weight=setting[1] if setting else None,
             weight_key=setting[0] if setting else (),
         )
+
+
+def settings_of(part: Any, parameter: str) -> Iterator[Any]:
+    """Yield every value that a parameter has in a part of a configuration."""
+    if isinstance(part, list):
+        for item in part:
+            yield from settings_of(item, parameter)
+    elif isinstance(part, Mapping):
+        for key, value in part.items():
+            if key == parameter:
+                yield from leaves_of(value)
+            else:
+                yield from settings_of(value, parameter)
+
+
+def leaves_of(setting: Any) -> Iterator[Any]:
+    """Yield the values of a setting: one, or those of filters and gradients."""
+    if isinstance(setting, list):
+        for item in setting:
+            yield from leaves_of(item)
+    elif isinstance(setting, Mapping):
+        yield from leaves_of(setting.get("value"))
+    else:
+        yield setting
 
 
 def check_merge(merge: MergeConfig) -> list[Problem]:

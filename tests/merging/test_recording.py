@@ -184,7 +184,6 @@ def test_without_a_place_a_merge_is_held_in_memory(
     heard = Heard()
 
     with notifying(heard), resident_merge(space, OPTIONS) as held:
-        assert held.place == "memory"
         held.write(point)
         assert_equal_states(held.model.state_dict(), wanted)
 
