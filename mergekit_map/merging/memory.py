@@ -12,7 +12,6 @@ The module also computes the share of a GPU that is left for an engine.
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from mergekit_map.merging.devices import (
     FOR_ACTIVATIONS,
     check_device,
     device_in_words,
+    free_memory,
     shared_out,
 )
 from mergekit_map.merging.methods import drops_parts, elects_signs
@@ -58,6 +58,7 @@ Place: TypeAlias = Literal["device", "memory", "mapped"]
 
 # Pinned memory is handed out in powers of two.
 _PINNED = 2
+_HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,11 @@ def choose_storage(
         no_file: Why there is no file to map, if there is none.
     """
     if device.type == "cpu":
+        if asked == "auto" and no_file:
+            return Storage("memory", no_file)
         if asked == "auto":
-            return _mapped_or_memory(no_file)
+            why = "as fast as memory on a CPU, and shared by processes"
+            return Storage("mapped", why)
         asked = "memory" if asked == "device" else asked
     if asked == "mapped" and no_file:
         return Storage("memory", f"not mapped as asked: {no_file}")
@@ -97,16 +101,10 @@ def choose_storage(
     if free is None or n_bytes + besides <= (1 - FOR_ACTIVATIONS) * free:
         return Storage("device", f"they fit on {device}")
     why = f"{device} has {bytes_in_words(free)} free"
-    host = free_memory(torch.device("cpu"))
+    host = free_memory(_HOST)
     if no_file or host is None or _PINNED * n_bytes <= host:
         return Storage("memory", why)
     return Storage("mapped", f"{why}, the host {bytes_in_words(host)}")
-
-
-def _mapped_or_memory(no_file: str) -> Storage:
-    if no_file:
-        return Storage("memory", no_file)
-    return Storage("mapped", "as fast as memory on a CPU, and shared by processes")
 
 
 def placed(
@@ -133,24 +131,6 @@ def on_device(replay: Replay, target: Tensor) -> Replay:
     return with_tensors(replay, lambda t: t.to(target.device, non_blocking=True))
 
 
-def free_memory(device: torch.device) -> int | None:
-    """Return the bytes that are free on a device; None where that is not known."""
-    if device.type == "cuda" and torch.cuda.is_available():
-        return int(torch.cuda.mem_get_info(device)[0])
-    if device.type != "cpu":
-        return None
-    meminfo = Path("/proc/meminfo")
-    for line in meminfo.read_text().splitlines() if meminfo.exists() else ():
-        if line.startswith("MemAvailable:"):  # with what merely keeps files at hand
-            return int(line.split()[1]) * 1024
-    if "SC_AVPHYS_PAGES" not in os.sysconf_names:
-        return None
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-_HOST = torch.device("cpu")
-
-
 @dataclass(frozen=True)
 class Need:
     """Bytes that are needed on a device or disk, and how many are free there now."""
@@ -159,6 +139,15 @@ class Need:
     where: str  # a device, a folder, or "mapped": any memory of the host that is free
     n_bytes: int
     free: int | None  # None where it is not known
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a search needs of memory and disks."""
+
+    memory: Sequence[Need]
+    disk: Sequence[Need]
+    storage: Storage | None  # of the task vectors; None where none are held
 
 
 @dataclass(frozen=True)
@@ -224,7 +213,7 @@ def needs(
     options: MergeOptions,
     models: Sequence[InspectedModel],
     beside: MergeSpace | None = None,
-) -> tuple[list[Need], list[Need]]:
+) -> Needs:
     """List the memory, without activations, and the disk space that a search needs.
 
     Files that are written anew for each merge count once. ``beside`` is the linear
@@ -232,30 +221,20 @@ def needs(
     """
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None:
-        return [], []
+        return Needs((), (), None)
     copies = _copies(space, facts)
     disk = [*_sources(options, models), *_disk_needs(space, spec, copies)]
-    recorded = copies.models * copies.n_bytes + copies.shipped
-    if beside is not None and spec.merge == "memory" and not lacking_room(recorded):
+    recorded = 0 if beside is None else _copies(beside, facts).recorded
+    if recorded and spec.merge == "memory" and not lacking_room(recorded):
         what = "base, parents and soup, recorded"
         disk.append(_disk_need(what, recordings_folder(), recorded))
-    return _memory_needs(space, spec, options, copies), disk
+    storage = _storage(spec, options, copies)
+    return Needs(_memory_needs(space, spec, options, copies), disk, storage)
 
 
-def storage(
-    space: MergeSpace,
-    spec: MapBlock,
-    options: MergeOptions,
-    models: Sequence[InspectedModel],
-) -> Storage | None:
-    """Return the place of the task vectors; None where none are held."""
-    facts = next((model.facts for model in models if model.facts is not None), None)
-    if facts is None or spec.merge != "memory":
+def _storage(spec: MapBlock, options: MergeOptions, copies: _Copies) -> Storage | None:
+    if spec.merge != "memory":
         return None
-    return _storage(spec, options, _copies(space, facts))
-
-
-def _storage(spec: MapBlock, options: MergeOptions, copies: _Copies) -> Storage:
     device = torch.device(str(options.device))
     no_file = lacking_room(copies.recorded)
     return choose_storage(
@@ -269,18 +248,17 @@ def _memory_needs(
     device = torch.device(str(options.device))
     what, size = "the model under evaluation", copies.shipped
     elsewhere: list[Need] = []
-    if spec.merge == "memory":
+    if storage := _storage(spec, options, copies):
         n, low = copies.models, copies.in_low_rank
         in_low_rank = f" ({low} in low rank)" if low else ""
         held = f"{n - 1} task vector{'s' * (n > 2)}{in_low_rank}, the base model"
         if space.template.get("base_model") is None:
             held = f"{n} models"
-        place = _storage(spec, options, copies).place
-        if place == "device" or (place == "memory" and device == _HOST):
+        if storage.place == ("memory" if device == _HOST else "device"):
             what = f"{held} and the one under evaluation"
             size += copies.held
         else:
-            where = "mapped" if place == "mapped" else "cpu"
+            where = "mapped" if storage.place == "mapped" else "cpu"
             elsewhere = [Need(held, where, copies.held, free_memory(_HOST))]
         if spec.search.gradients and elects_signs(space.template["merge_method"]):
             what, size = f"{what}, its gradient", size + copies.n_bytes
