@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +16,15 @@ from merge_slopes import derivatives
 from mergekit.options import MergeOptions
 from test_in_memory import (
     OPTIONS,
-    assert_equal_states,
+    assert_ships_what_it_measures,
     config,
     some_coefficients,
     space_of,
 )
 from torch import Tensor
 
-from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.low_rank import Factors
-from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.replay import TaskVectorReplay
 
 Train = Callable[..., Path]
@@ -66,19 +65,14 @@ def options_in(folder: Path, **more: Any) -> MergeOptions:
     return OPTIONS.model_copy(update={"lora_merge_cache": str(folder), **more})
 
 
-def assert_ships_it(merge: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Compare with stock mergekit, which merges copies."""
-    space, options = space_of(merge), options_in(folder / "cache")
-    with resident_merge(space, options) as resident:
-        for seed in (1, 2):
-            coefficients = some_coefficients(space, seed)
-            coefficients[space.names[0]] *= -1  # so that zeros get either sign
-            stock = folder / f"stock{seed}"
-            write_checkpoint(stock_config(space, coefficients), stock, options)
-            theirs, _ = load_checkpoint(stock, options)
-            resident.write(coefficients)
-            assert_equal_states(resident.model.state_dict(), theirs.state_dict())
-        return dict(resident.replays)
+def replays_of(merge: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the replays of a merge that equals stock mergekit's, which merges copies.
+
+    The first weight is negative, so that zeros get either sign.
+    """
+    options = options_in(folder / "cache")
+    found = assert_ships_what_it_measures(space_of(merge), folder, options, sign=-1)
+    return dict(found.replays)
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -95,7 +89,7 @@ def test_adapters_in_low_rank_merge_as_mergekits_copies_of_them(
     dtypes = [torch.float32, torch.bfloat16]
     adapters = [train(base, i, dtype) for i, dtype in enumerate(dtypes)]
 
-    replays = assert_ships_it(merge_of(method, base, adapters), tmp_path)
+    replays = replays_of(merge_of(method, base, adapters), tmp_path)
 
     assert len(replays) == 4  # others have the bits of the base in every merge
     rows = replays["model.layers.1.self_attn.q_proj.weight"].deltas
@@ -126,7 +120,7 @@ def test_settings_of_adapters_mean_what_they_mean_to_peft(
     adapters = [train(base, 4, **settings)]
 
     merge = merge_of("task_arithmetic", base, adapters, family_bf16["a"])
-    replays = assert_ships_it(merge, tmp_path)
+    replays = replays_of(merge, tmp_path)
 
     name = tensor if tensor == "lm_head" else f"model.{tensor}"
     tuned, row = replays[f"{name}.weight"].deltas
@@ -158,7 +152,7 @@ def test_what_is_no_product_is_kept_whole(
     adapter = train(family["base"], 5, **settings)
     merge = merge_of("task_arithmetic", family["base"], [adapter], family["a"])
 
-    replays = assert_ships_it(merge, tmp_path)
+    replays = replays_of(merge, tmp_path)
 
     assert isinstance(replays[tensor].deltas, Tensor)
     assert replays["model.norm.weight"].deltas[1] is None
@@ -186,9 +180,21 @@ def test_methods_dtypes_and_other_bases_ship_what_mergekit_does(
         more = {"base_model": str(family["a"])}
     merge = {**merge_of(method, family["base"], [train(family["base"], 6)]), **more}
 
-    deltas = assert_ships_it(merge, tmp_path)[QUERY].deltas
+    deltas = replays_of(merge, tmp_path)[QUERY].deltas
 
     assert isinstance(deltas, tuple) is in_low_rank
+
+
+def test_an_adapter_that_is_trained_again_at_its_path_is_another_one(
+    family: dict[str, Path], train: Train, tmp_path: Path
+) -> None:
+    base, adapter = family["base"], train(family["base"], 7)
+    merge = merge_of("dare_linear", base, [adapter], family["a"])
+    first = replays_of(merge, tmp_path)[QUERY].deltas[1]
+
+    shutil.copytree(train(base, 10), adapter, dirs_exist_ok=True)
+
+    assert not torch.equal(replays_of(merge, tmp_path)[QUERY].deltas[1].a, first.a)
 
 
 @pytest.mark.parametrize("method", ["task_arithmetic", "ties"])

@@ -28,7 +28,6 @@ from mergekit_map.merging.recording import (
     Recorded,
     open_recorded,
     record,
-    recorded_in_memory,
     recording_key,
 )
 from mergekit_map.merging.space import MergeSpace
@@ -56,26 +55,6 @@ def merged(found: Recorded, seed: int = 0) -> dict[str, torch.Tensor]:
     for name, replay in found.replays.items():
         replay.write(found.weights.of(name, replay.models, point), tensors[name])
     return tensors
-
-
-@pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("method", ["ties", "dare_linear", "della", "linear"])
-def test_what_is_read_merges_as_what_was_held_in_memory(
-    method: str, family_bf16: dict[str, Path]
-) -> None:
-    merge = config(method, family_bf16)
-    if method == "linear":
-        merge = {**merge, "models": [{"model": m["model"]} for m in merge["models"]]}
-        del merge["base_model"]
-    space = space_of(merge)
-
-    found = open_recorded(record(space, OPTIONS))
-
-    with recorded_in_memory(space, OPTIONS) as held:
-        assert found.weights.constant == held.weights.constant
-        assert found.weights.slopes == held.weights.slopes
-        assert list(found.weights.slopes) == list(held.weights.slopes)
-        assert_equal_states(merged(found), merged(held))
 
 
 @pytest.mark.usefixtures("home")
