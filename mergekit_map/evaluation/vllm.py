@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import transformers
 
 from mergekit_map.errors import MergeError
@@ -191,7 +190,7 @@ def _open_engine(
     with scratch_folder() as scratch:
         start = scratch / "model"
         with stage("merging to disk, for vLLM to start from"):
-            _write(project, _other_point(project), start)
+            _write(project, project.space.between(_START), start)
         with stage("starting vLLM"):
             model = vllm_model(start, worker_extension_cls=NAME, **args)
             lm = stack.enter_context(model)
@@ -229,11 +228,6 @@ def _say_why_not(why: str) -> None:
 
 def _write(project: Project, merge: Mapping[str, float], folder: Path) -> None:
     write_checkpoint(stock_config(project.space, merge), folder, project.options)
-
-
-def _other_point(project: Project) -> dict[str, float]:
-    space = project.space
-    return space.named(space.bounds @ np.array([1 - _START, _START]))
 
 
 def _measures(

@@ -51,9 +51,7 @@ class ResidentMerge:
 
     def __post_init__(self) -> None:
         targets = self.model.state_dict()
-        self._layouts = {
-            name: _layout(targets[name]) for name in self.replays if name in targets
-        }
+        self._layouts = {n: _layout(targets[n]) for n in self.replays if n in targets}
 
     @torch.no_grad()
     def write(self, coefficients: Mapping[str, float]) -> None:
@@ -65,8 +63,7 @@ class ResidentMerge:
         """
         # Read the tensors anew each time: whoever evaluates may tie or wrap them.
         targets = self.model.state_dict(keep_vars=True)
-        _refuse_changed(targets, self._layouts)
-        _refuse_offloaded({name: targets[name] for name in self.replays})
+        self._refuse_unwritable(targets)
         side_by_side: list[Callable[[], None]] = []
         for name, replay in self.replays.items():
             weights = self.weights.of(name, replay.models, coefficients)
@@ -78,46 +75,36 @@ class ResidentMerge:
         _run_side_by_side(side_by_side)
         self.coefficients = dict(coefficients)
 
+    def _refuse_unwritable(self, targets: Mapping[str, Tensor]) -> None:
+        """Refuse tensors of another layout, and placeholders of offloaded ones.
+
+        Writing would convert the merge, so that another model were measured than the
+        recipe's, or have no effect; neither raises an error.
+        """
+        changed = [
+            name
+            for name, layout in self._layouts.items()
+            if name not in targets or _layout(targets[name]) != layout
+        ]
+        if changed:
+            raise MergeError(
+                f"{len(changed)} tensors of the model, {changed[0]} among them, were "
+                "removed or changed in dtype or shape since it was loaded, by a python "
+                "task for example: change a copy there (copy.deepcopy(model)), then "
+                "start again"
+            )
+        away = [name for name in self.replays if targets[name].is_meta]
+        if away:
+            raise MergeError(
+                f"{len(away)} tensors of the model, {away[0]} among them, are "
+                "offloaded: a merge cannot be written into them; take a device that "
+                "holds the whole model (--device cpu does not offload), or set 'merge: "
+                "disk' in the map block"
+            )
+
 
 def _layout(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
     return tensor.dtype, tensor.shape
-
-
-def _refuse_changed(
-    targets: Mapping[str, Tensor], layouts: Mapping[str, tuple[torch.dtype, torch.Size]]
-) -> None:
-    """Refuse a model whose layout differs from that of its checkpoint.
-
-    Writing would convert the merges, and the evaluated model would differ from the
-    recipe's.
-    """
-    changed = [
-        name
-        for name, layout in layouts.items()
-        if name not in targets or _layout(targets[name]) != layout
-    ]
-    if changed:
-        raise MergeError(
-            f"{len(changed)} tensors of the model, {changed[0]} among them, were "
-            "removed or changed in dtype or shape since it was loaded, by a python "
-            "task for example: change a copy there (copy.deepcopy(model)), then start "
-            "again"
-        )
-
-
-def _refuse_offloaded(targets: Mapping[str, torch.Tensor]) -> None:
-    """Refuse tensors that are only placeholders of offloaded ones.
-
-    Writing into one has no effect and raises no error.
-    """
-    away = [name for name, target in targets.items() if target.is_meta]
-    if away:
-        raise MergeError(
-            f"{len(away)} tensors of the model, {away[0]} among them, are offloaded: "
-            "a merge cannot be written into them; take a device that holds the whole "
-            "model (--device cpu does not offload), or set 'merge: disk' in the map "
-            "block"
-        )
 
 
 def _write(replay: Replay, weights: Sequence[float], target: Tensor) -> None:

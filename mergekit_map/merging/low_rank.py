@@ -101,17 +101,13 @@ def multiplied(rows: Sequence[Row], base: Tensor) -> Tensor:
     deltas = base.new_empty((len(rows), *base.shape))
     with _one_thread():
         for delta, row in zip(deltas, rows, strict=True):
-            _multiply(row, base, delta)
+            if isinstance(row, Factors):
+                row.task_vector(base, delta)
+            elif row is None:
+                delta.zero_()
+            else:
+                delta.copy_(row)
     return deltas
-
-
-def _multiply(row: Row, base: Tensor, out: Tensor) -> None:
-    if row is None:
-        out.zero_()
-    elif isinstance(row, Factors):
-        row.task_vector(base, out)
-    else:
-        out.copy_(row)
 
 
 def exact_row(row: Factors | None, base: Tensor, delta: Tensor) -> Row:

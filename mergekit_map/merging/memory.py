@@ -380,7 +380,6 @@ def _existing(folder: Path) -> Path:
 
 
 _MOST = 0.9  # what vLLM takes when it is alone
-_ACTIVATIONS = 0.1  # of the GPU, left to what this process computes
 
 
 def share_beside(total: int, free: int, wanted: int) -> float:
@@ -391,7 +390,7 @@ def share_beside(total: int, free: int, wanted: int) -> float:
         free: Bytes that are free now.
         wanted: Bytes that this process will need besides those it holds.
     """
-    left = (free - wanted) / total - _ACTIVATIONS
+    left = (free - wanted) / total - FOR_ACTIVATIONS
     return max(0.0, min(_MOST, math.floor(100 * left) / 100))
 
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import transformers
 from filelock import FileLock
@@ -206,7 +205,7 @@ def recorded_in_memory(
 
 def generic_coefficients(space: MergeSpace) -> dict[str, float]:
     """Return the coefficients at which a merge is recorded."""
-    return space.named(space.bounds @ np.array([1 - _GENERIC, _GENERIC]))
+    return space.between(_GENERIC)
 
 
 def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None:

@@ -81,6 +81,10 @@ class MergeSpace:
         """Turn a row of a design (d,) into named coefficients."""
         return {n: float(v) for n, v in zip(self.names, vector, strict=True)}
 
+    def between(self, share: float) -> dict[str, float]:
+        """Return the coefficients at a share of the way from the lower bounds."""
+        return self.named(self.bounds @ np.array([1 - share, share]))
+
     def anchors(self) -> dict[str, dict[str, float]]:
         """Return the merges of no model, of each model alone and of all, by label.
 
