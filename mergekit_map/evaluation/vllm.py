@@ -24,7 +24,6 @@ from mergekit_map.evaluation.engines import by_engine
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.memory import engine_share
-from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.recording import (
     NoPlace,
     generic_coefficients,
@@ -227,7 +226,7 @@ def _say_why_not(why: str) -> None:
 
 
 def _write(project: Project, merge: Mapping[str, float], folder: Path) -> None:
-    write_checkpoint(stock_config(project.space, merge), folder, project.options)
+    write_checkpoint(project.space.config(merge), folder, project.options)
 
 
 def _measures(

@@ -29,7 +29,7 @@ from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.in_memory import ResidentMerge
-from mergekit_map.merging.methods import TASK_VECTOR_METHODS, builtin_method
+from mergekit_map.merging.methods import PREFIX, TASK_VECTOR_METHODS
 from mergekit_map.merging.replay import MethodReplay, TaskVectorReplay
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.types import Differentiate
@@ -60,9 +60,9 @@ def check_gradients(merge: MergeConfig, spec: MapBlock) -> list[Problem]:
         place = (*key[:-1], "checkpoint_activations")
         return [Problem(place, text)] if spec.search.checkpoint_activations else []
     problems = []
-    method = merge.get("merge_method")
+    method = str(merge.get("merge_method"))
     known = [m.spec.name for m in merge_methods.registered_methods()]
-    if method in known and builtin_method(str(method)) not in TASK_VECTOR_METHODS:
+    if method in known and method.removeprefix(PREFIX) not in TASK_VECTOR_METHODS:
         problems.append(
             f"{method!r} does not add up weighted task vectors, so derivatives by its "
             f"weights are not known; use one of {', '.join(TASK_VECTOR_METHODS)}"

@@ -120,7 +120,7 @@ def recordable_method(name: str) -> str | None:
 
 def elects_signs(name: str) -> bool | None:
     """Whether a sum of task vectors elects signs; None for other methods."""
-    method = merge_methods.get(builtin_method(name))
+    method = merge_methods.get(name)
     if not isinstance(method, GeneralizedTaskArithmeticMerge):
         return None
     return method.consensus_method is not None
@@ -128,16 +128,11 @@ def elects_signs(name: str) -> bool | None:
 
 def drops_parts(merge: MergeConfig) -> bool:
     """Whether a sum of task vectors sets some of their elements to zero."""
-    method = merge_methods.get(builtin_method(merge["merge_method"]))
+    method = merge_methods.get(merge["merge_method"])
     kind = method.sparsification_method
     if kind == SparsificationMethod.magnitude:
         return any(value != 1 for value in settings_of(merge, "density"))
     return kind is not None
-
-
-def builtin_method(name: str) -> str:
-    """Return the name of the stock method behind a ``map_*`` method."""
-    return name.removeprefix(PREFIX)
 
 
 def _task_vectors(

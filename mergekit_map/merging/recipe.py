@@ -20,7 +20,7 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig, filled, yaml_text
-from mergekit_map.merging.methods import builtin_method, elects_signs
+from mergekit_map.merging.methods import elects_signs
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.validation import leaves_of, method_spec, settings_of
 from mergekit_map.models.files import fingerprint
@@ -50,12 +50,6 @@ _IN_ORDER = 4
 _SHARED = {"tokenizer", "tokenizer_source", "chat_template"}
 
 
-def stock_config(space: MergeSpace, coefficients: Mapping[str, float]) -> MergeConfig:
-    """Return the configuration that unextended mergekit understands."""
-    config = space.config(coefficients)
-    return {**config, "merge_method": builtin_method(config["merge_method"])}
-
-
 @dataclass(frozen=True, eq=False)
 class Recipes:
     """Writes the merges of a front as configurations of mergekit."""
@@ -67,7 +61,7 @@ class Recipes:
 
     def text(self, coefficients: Mapping[str, float], comments: Sequence[str]) -> str:
         """Return a recipe as text, for ``mergekit-multi`` where there are stages."""
-        config = stock_config(self.space, coefficients)
+        config = self.space.config(coefficients)
         if self.folder is not None:
             config = by_stage_name(config, self.folder)
         return yaml_text([*self.stages, config], comments)
@@ -103,7 +97,7 @@ def _merge_options(space: MergeSpace, options: MergeOptions) -> list[str]:
 
 def draws_random_numbers(space: MergeSpace) -> bool:
     """Whether the merge depends on mergekit's ``--random-seed``."""
-    return builtin_method(space.template["merge_method"]) not in _DETERMINISTIC
+    return space.template["merge_method"] not in _DETERMINISTIC
 
 
 def merge_identity(
@@ -120,7 +114,7 @@ def merge_identity(
     names, models = names or {}, referenced_models(space.template)
     template = dict(map_references(space.template, lambda m: names.get(m, m)))
     identity: Identity = {
-        "method": builtin_method(template.pop("merge_method")),
+        "method": template.pop("merge_method"),
         "models": {names.get(m, m): of_model(m) for m in models},
         "coefficients": {
             c.name: [list(p) for p in c.places] for c in space.coefficients
@@ -245,7 +239,7 @@ def is_linear(space: MergeSpace) -> bool:
     A merge of merges then equals one merge, with products of weights.
     """
     name = space.template["merge_method"]
-    sums = elects_signs(name) is False or builtin_method(name) == "linear"
+    sums = elects_signs(name) is False or name == "linear"
     # Weights that sum to 1 are their own normalisation.
     return sums and (bool(space.remainder) or not _normalizes(space.template))
 

@@ -39,7 +39,6 @@ from mergekit_map.merging.low_rank import Factors, adapter_factors
 from mergekit_map.merging.memory import recording_bytes
 from mergekit_map.merging.methods import (
     Keep,
-    builtin_method,
     recordable_method,
     recording,
 )
@@ -214,7 +213,7 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
     writer.flush()
     torch.save(weights, folder / _WEIGHTS)
     contents = {
-        "method": builtin_method(space.template["merge_method"]),
+        "method": space.template["merge_method"],
         "models": list(referenced_models(space.template)),
         "files": _written_files(folder),
     }

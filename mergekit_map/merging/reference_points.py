@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mergekit_map.merging.methods import builtin_method, drops_parts, elects_signs
+from mergekit_map.merging.methods import drops_parts, elects_signs
 from mergekit_map.merging.space import Coefficient, MergeSpace
 from mergekit_map.merging.validation import (
     leaves_of,
@@ -143,7 +143,7 @@ def _is_that_model(
             return False
     elected = elects_signs(config["merge_method"])
     if elected is None:
-        return builtin_method(config["merge_method"]) == "linear"
+        return config["merge_method"] == "linear"
     if label == BASE:
         return True
     scales = settings_of(config, "lambda")

@@ -22,6 +22,7 @@ from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.tasks import RESERVED
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig, filled
 from mergekit_map.errors import nearest
+from mergekit_map.merging.methods import PREFIX
 from mergekit_map.merging.validation import ModelEntry, method_spec, model_entries
 from mergekit_map.models.references import short_names
 from mergekit_map.results.records import NO_LINE
@@ -73,7 +74,7 @@ class MergeSpace:
         return tuple(c.name for c in self.coefficients)
 
     def config(self, values: Mapping[str, float]) -> MergeConfig:
-        """Return a configuration for stock mergekit with these values."""
+        """Return the configuration of stock mergekit with these values."""
         places = {c.name: c.places for c in self.coefficients}
         return filled(self.template, places, self.remainder, values)
 
@@ -119,6 +120,8 @@ def build_space(
             "be searched; use a task-vector method such as task_arithmetic or ties"
         )
         return None, [Problem(("merge_method",), text)]
+    # From here on a method has the name of stock mergekit; its twin merges alike.
+    template["merge_method"] = template["merge_method"].removeprefix(PREFIX)
     coefficients = _coefficients(entries)
     if not coefficients:
         text = (
@@ -206,7 +209,7 @@ def _identifiable(
     Sets ``normalize`` to false where the method normalises by default and the
     configuration does not set it; docs/architecture.md has the reason.
     """
-    method = template["merge_method"].removeprefix("map_")
+    method = template["merge_method"]
     parameters = template.get("parameters") or {}
     switch = _RATIO_METHODS.get(method, "normalize")
     shares = method in _RATIO_METHODS

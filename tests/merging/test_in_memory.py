@@ -21,7 +21,6 @@ from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.methods import TASK_VECTOR_METHODS
-from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 
@@ -76,7 +75,7 @@ def assert_ships_what_it_measures(
             coefficients = some_coefficients(space, seed)
             coefficients[space.names[0]] *= sign
             folder = tmp_path / f"stock{seed}"
-            write_checkpoint(stock_config(space, coefficients), folder, options)
+            write_checkpoint(space.config(coefficients), folder, options)
             stock, _ = load_checkpoint(folder, options)
             merge.write(coefficients)
             assert_equal_states(merge.model.state_dict(), stock.state_dict())
@@ -105,7 +104,7 @@ def test_equals_the_checkpoints_of_mergekit_yaml_in_another_process(
         for dtype, models in (("float32", family), ("bfloat16", family_bf16)):
             space = space_of(config(method, models, dtype=dtype))
             spaces[f"{method}-{dtype}"] = space
-            text = yaml_text([stock_config(space, some_coefficients(space))])
+            text = yaml_text([space.config(some_coefficients(space))])
             (tmp_path / f"{method}-{dtype}.yml").write_text(text)
     assert len(spaces) == 16
     merge_with_stock_mergekit([tmp_path / f"{name}.yml" for name in spaces])
@@ -229,7 +228,7 @@ def test_fixed_weights_filters_gradients_and_a_listed_base(
 
     assert space.names == ("a_mlp", "b_late")
     coefficients = {"a_mlp": 0.1, "b_late": 0.7}
-    recipe = yaml.safe_load(yaml_text([stock_config(space, coefficients)]))
+    recipe = yaml.safe_load(yaml_text([space.config(coefficients)]))
     weights = [m.get("parameters", {}).get("weight") for m in recipe["models"]]
     assert weights[1][0] == {"filter": "mlp", "value": 0.1}
     assert weights[2:] == [[0.0, 0.7], 0.3]
