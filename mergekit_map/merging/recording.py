@@ -109,7 +109,7 @@ class Recorded:
     """A recorded merge, with the replay of each of its tensors."""
 
     checkpoint: Path  # as mergekit wrote it, at ``generic_coefficients``
-    replays: Mapping[str, Replay]  # by tensor of the checkpoint, if merges change it
+    replays: Mapping[str, Replay]  # by tensor of the checkpoint
     weights: WeightTable
 
 
@@ -277,11 +277,9 @@ def _record_merge(
     factors = adapter_factors(space.template)
 
     def keep_small(name: str, replay: Replay) -> None:
-        small: Replay | None = replay
         if isinstance(replay, TaskVectorReplay):
-            small = replay.in_low_rank({m: of.get(name) for m, of in factors.items()})
-        if small is not None:
-            keep(name, small)
+            replay = replay.in_low_rank({m: of.get(name) for m, of in factors.items()})
+        keep(name, replay)
 
     # Threads of mergekit's multi-GPU executor would not see the recording.
     # Small shards leave memory early.

@@ -57,13 +57,17 @@ class TaskVectorReplay:
 
     models: tuple[Any, ...]
     base: Tensor  # (*shape)
-    deltas: Tensor | tuple[Row, ...]  # (len(models), *shape), sparsified, not weighted
+    # (len(models), *shape), sparsified, not weighted; () where every merge is the base.
+    deltas: Tensor | tuple[Row, ...]
     elects_signs: bool
     normalize: bool
     scale: float  # mergekit's ``lambda``
 
     def write(self, weights: Sequence[float], target: Tensor) -> None:
         """Write base + merged deltas into ``target`` of the same shape."""
+        if not len(self.deltas):
+            target.copy_(self.base)
+            return
         base, out, deltas = self.base.reshape(-1), target.view(-1), self.full_deltas()
         column = deltas.new_tensor(weights)[:, None]
         for block in self._blocks():
@@ -74,19 +78,14 @@ class TaskVectorReplay:
         """Return the task vectors, (n, size), those in low rank multiplied."""
         deltas = self.deltas
         if not isinstance(deltas, Tensor):
-            deltas = multiplied(deltas, self.base)
+            deltas = multiplied(deltas or [None] * len(self.models), self.base)
         return deltas.reshape(len(self.models), -1)
 
-    def in_low_rank(
-        self, factors: Mapping[Any, Factors | None]
-    ) -> TaskVectorReplay | None:
+    def in_low_rank(self, factors: Mapping[Any, Factors | None]) -> TaskVectorReplay:
         """Replace task vectors by factors that reproduce every bit of them.
 
-        Returns None where every merge has the bits of the base.
-
-        Args:
-            factors: Of the models with an adapter; None where it leaves this tensor
-                alone.
+        ``factors`` are those of the models with an adapter, None where it leaves this
+        tensor alone.
         """
         rows: list[Row] = [
             exact_row(factors[model], self.base, delta) if model in factors else delta
@@ -96,7 +95,7 @@ class TaskVectorReplay:
             return self
         negative_zeros = torch.signbit(self.base) & (self.base == 0)
         if all(row is None for row in rows) and not negative_zeros.any():
-            return None
+            return replace(self, deltas=())
         # A part of all task vectors would keep all of them in memory.
         rows = [row.clone() if isinstance(row, Tensor) else row for row in rows]
         return replace(self, deltas=tuple(rows))

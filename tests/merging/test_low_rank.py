@@ -91,7 +91,7 @@ def test_adapters_in_low_rank_merge_as_mergekits_copies_of_them(
 
     replays = replays_of(merge_of(method, base, adapters), tmp_path)
 
-    assert len(replays) == 4  # others have the bits of the base in every merge
+    assert sum(replay.deltas == () for replay in replays.values()) == 21 - 4
     rows = replays["model.layers.1.self_attn.q_proj.weight"].deltas
     assert [row.a.shape for row in rows] == [(4, 32)] * 2
     assert [len(row.places) for row in rows] == [0, 0]
@@ -243,7 +243,6 @@ def test_elements_that_come_out_otherwise_are_kept_beside_the_factors() -> None:
 
     found = replay.in_low_rank({"m0": factors, "m1": factors})
 
-    assert found is not None
     first, second = found.deltas
     assert isinstance(first, Factors)
     assert isinstance(second, Factors)
@@ -265,7 +264,6 @@ def test_a_recording_holds_for_any_number_of_threads(recorded: int) -> None:
     try:
         torch.set_num_threads(recorded)
         found = replay.in_low_rank({"m0": factors})
-        assert found is not None
         assert isinstance(found.deltas, tuple)
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
