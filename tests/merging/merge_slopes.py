@@ -49,7 +49,10 @@ def norms_in_the_dtype_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(
     method: str, family: Mapping[str, Path], names: str = "xy", **more: Any
 ) -> dict[str, Any]:
-    return {**merge_config(method, family, names), "dtype": "float64", **more}
+    merge = {**merge_config(method, family, names), "dtype": "float64", **more}
+    for model in merge["models"]:
+        model["parameters"] = dict.fromkeys(model["parameters"], 0.7)
+    return merge
 
 
 @contextmanager
