@@ -22,7 +22,7 @@ from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig, filled, yaml_text
 from mergekit_map.merging.methods import elects_signs
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.validation import leaves_of, method_spec, settings_of
+from mergekit_map.merging.validation import method_spec, settings_of
 from mergekit_map.models.files import fingerprint
 from mergekit_map.models.references import (
     map_references,
@@ -184,13 +184,7 @@ def _without_zeros(content: Any, most: float) -> Any:
     models = [isinstance(e, dict) and "model" in e for e in entries]
     if not all(models) or len(entries) > most:
         return entries
-    return [e for e in entries if not _has_zero_weight(e)]
-
-
-def _has_zero_weight(entry: Mapping[str, Any]) -> bool:
-    weight = (entry.get("parameters") or {}).get("weight")
-    leaves = list(leaves_of(weight))
-    return bool(leaves) and all(leaf == 0 for leaf in leaves)
+    return [e for e in entries if {*settings_of(e, "weight")} != {0}]
 
 
 def changes_in_words(before: Identity, now: Identity) -> str:
@@ -270,12 +264,11 @@ def staging_problems(space: MergeSpace) -> list[Problem]:
     if space.remainder:
         return problem(("merge_method",), "weights that are not shares of a whole")
     places = {place: c for c in space.coefficients for place in c.places}
-    whole = {c.name: len(c.places) == 1 for c in space.coefficients}
     for index, entry in enumerate(template["models"]):
         place: KeyPath = ("models", index, "parameters", "weight")
         coefficient = places.get(place)
         base = str(entry["model"]) == str(template.get("base_model"))
-        if not base and (coefficient is None or not whole[coefficient.name]):
+        if not base and (coefficient is None or len(coefficient.places) > 1):
             needed = "one searched weight for each model, without names of one's own"
             return problem(("models", index), needed)
     shared = (None, "base", "union", {"source": "base"}, {"source": "union"})

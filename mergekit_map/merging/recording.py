@@ -340,7 +340,7 @@ def _own_code() -> str:
 
 def _machine(space: MergeSpace, options: MergeOptions) -> list[Any]:
     device = torch.device(str(options.device))
-    machine: list[Any] = [str(device), torch.backends.cpu.get_cpu_capability()]
+    machine: list[Any] = [torch.backends.cpu.get_cpu_capability()]
     if device.type == "cuda":
         machine.append(torch.cuda.get_device_name(device))
     # Threads add up in another order, where a norm is kept.
