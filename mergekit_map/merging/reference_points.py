@@ -143,7 +143,7 @@ def _is_that_model(
             return False
     elected = elects_signs(config["merge_method"])
     if elected is None:
-        return config["merge_method"] == "linear"
+        return str(config["merge_method"]) == "linear"
     if label == BASE:
         return True
     scales = settings_of(config, "lambda")

@@ -345,6 +345,7 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
     study = project.outline()
     beside = project.on_disk.space if project.on_disk else None
     found = needs(space, spec, options, models, beside)
+    storage = found.storage
     return Plan(
         strategy=spec.search.strategy,
         merge=spec.merge,
@@ -360,8 +361,8 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         disk=found.disk,
         shortages=[*shortages(found.memory), *shortages(found.disk)],
         device=str(options.device),
-        task_vectors=found.storage and found.storage.place,
-        task_vectors_why=found.storage and found.storage.why,
+        task_vectors=None if storage is None else storage.place,
+        task_vectors_why=None if storage is None else storage.why,
         device_choice=choice_in_words(
             str(options.device), best_device(), was_open=project.open_device
         ),
