@@ -211,7 +211,7 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
     writer = _ReplayWriter(folder)
     weights = _record_merge(space, folder / _MODEL, options, writer.add)
     writer.flush()
-    torch.save(weights, folder / _WEIGHTS)
+    _save(weights, folder / _WEIGHTS)
     contents = {
         "method": space.template["merge_method"],
         "models": list(referenced_models(space.template)),
@@ -250,11 +250,15 @@ class _ReplayWriter:
     def flush(self) -> None:
         """Write the replays that are not written yet."""
         self._count += 1
-        try:
-            torch.save(self._waiting, self._folder / f"replays-{self._count:05d}.pt")
-        except (OSError, RuntimeError) as error:
-            raise NoPlace(f"it is not kept: {error}") from None
+        _save(self._waiting, self._folder / f"replays-{self._count:05d}.pt")
         self._waiting = {}
+
+
+def _save(content: object, path: Path) -> None:
+    try:
+        torch.save(content, path)
+    except (OSError, RuntimeError) as error:
+        raise NoPlace(f"it is not kept: {error}") from None
 
 
 def _copied(tensor: Tensor) -> Tensor:
