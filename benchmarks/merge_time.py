@@ -100,8 +100,8 @@ def recorded(model: LlamaForCausalLM, method: str, n: int, size: Size) -> Reside
     with recording(replays.__setitem__):
         for group in groups(n, size):
             twin.merge_group(group, **SHARED, **each)
-    zero = {(tensor, name): 0.0 for tensor in replays for name in names}
-    slopes = {name: {(tensor, name): 1.0 for tensor in replays} for name in names}
+    zero = {name: dict.fromkeys(replays, 0.0) for name in names}
+    slopes = {n: {**zero, n: dict.fromkeys(replays, 1.0)} for n in names}
     return ResidentMerge(model, None, replays, WeightTable(zero, slopes), {})
 
 

@@ -254,7 +254,6 @@ def rival(
 
     from mergekit_map import load_project
     from mergekit_map.merging.checkpoint import write_checkpoint
-    from mergekit_map.merging.recipe import stock_config
 
     project = load_project(config)
     names = [f"{task}_choice" for task in project.tasks]
@@ -264,7 +263,7 @@ def rival(
     for key, merge in merges.items():
         with tempfile.TemporaryDirectory() as place:
             out = Path(place) / "merge"
-            write_checkpoint(stock_config(project.space, merge), out, project.options)
+            write_checkpoint(project.space.config(merge), out, project.options)
             written += sum(f.stat().st_size for f in out.iterdir())
             in_batches = partial(
                 lm_eval.simple_evaluate,

@@ -19,7 +19,6 @@ from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.memory import check_room
-from mergekit_map.merging.recipe import stock_config
 from mergekit_map.models.files import refuse_replaced
 from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.results.out_of_order_results import Waiting
@@ -42,7 +41,7 @@ class OnDisk:
         check_room(self.project.space, self.project.spec, self.project.options)
         with scratch_folder() as scratch:
             folder = scratch / "model"
-            config = stock_config(self.project.space, coefficients)
+            config = self.project.space.config(coefficients)
             with stage("merging to disk"):
                 write_checkpoint(config, folder, self.project.options)
             return OneCheckpoint(self.project, folder).at(coefficients)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import transformers
 
 from mergekit_map.errors import MergeError
@@ -25,8 +24,12 @@ from mergekit_map.evaluation.engines import by_engine
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.memory import engine_share
-from mergekit_map.merging.recipe import stock_config
-from mergekit_map.merging.recording import NoPlace, open_recorded, record
+from mergekit_map.merging.recording import (
+    NoPlace,
+    generic_coefficients,
+    open_recorded,
+    record,
+)
 from mergekit_map.merging.vllm_worker import NAME
 from mergekit_map.tasks.preparing import Generations, prepare_generating
 from mergekit_map.tasks.vllm_model import (
@@ -168,7 +171,8 @@ def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
         try:
             engine = _open_engine(project, starting, folder, args)
             with stage("asking vLLM what a merge says that was written into it"):
-                why = _why_not(engine, recorded.coefficients, expected)
+                merge = generic_coefficients(project.space)
+                why = _why_not(engine, merge, expected)
         except MergeError as error:
             why = str(error)
         if why is None:
@@ -185,7 +189,7 @@ def _open_engine(
     with scratch_folder() as scratch:
         start = scratch / "model"
         with stage("merging to disk, for vLLM to start from"):
-            _write(project, _other_point(project), start)
+            _write(project, project.space.between(_START), start)
         with stage("starting vLLM"):
             model = vllm_model(start, worker_extension_cls=NAME, **args)
             lm = stack.enter_context(model)
@@ -222,12 +226,7 @@ def _say_why_not(why: str) -> None:
 
 
 def _write(project: Project, merge: Mapping[str, float], folder: Path) -> None:
-    write_checkpoint(stock_config(project.space, merge), folder, project.options)
-
-
-def _other_point(project: Project) -> dict[str, float]:
-    space = project.space
-    return space.named(space.bounds @ np.array([1 - _START, _START]))
+    write_checkpoint(project.space.config(merge), folder, project.options)
 
 
 def _measures(

@@ -148,9 +148,21 @@ def write_staged_checkpoint(
 @contextmanager
 def _translate_errors(folder: Path) -> Iterator[None]:
     """Turn mergekit's errors into ours, and free what mergekit keeps."""
+    logged: list[BaseException] = []  # full disks, which mergekit does not raise
+
+    def keep(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None or not _is_full_disk(error):
+            return True
+        logged.append(error)
+        return False
+
+    logger = logging.getLogger(run_merge.__module__)
+    logger.addFilter(keep)
     try:
-        with _raising_full_disks():
-            yield
+        yield
+        if logged:
+            raise logged[0]
     except Exception as error:  # tokenizers raise no kind of their own
         if _is_full_disk(error):
             raise MergeError(
@@ -164,31 +176,10 @@ def _translate_errors(folder: Path) -> Iterator[None]:
             "mergekit-yaml"
         ) from error
     finally:
+        logger.removeFilter(keep)
         # mergekit keeps the files of every model open, and would not see new ones.
         LoaderCache().loaders.clear()
         release_memory()  # its tasks refer to one another, and to the last tensors
-
-
-@contextmanager
-def _raising_full_disks() -> Iterator[None]:
-    """Raise an error for a full disk, which mergekit only logs."""
-    found: list[BaseException] = []
-
-    def keep(record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        if error is None or not _is_full_disk(error):
-            return True
-        found.append(error)
-        return False
-
-    logger = logging.getLogger(run_merge.__module__)
-    logger.addFilter(keep)
-    try:
-        yield
-    finally:
-        logger.removeFilter(keep)
-    if found:
-        raise found[0]
 
 
 def _is_full_disk(error: BaseException) -> bool:

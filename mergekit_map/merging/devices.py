@@ -5,7 +5,9 @@ Options without a device (``None``) leave the choice open; mergekit's own never 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from mergekit.options import MergeOptions
@@ -71,13 +73,26 @@ def shared_out(n_bytes: int, device: str) -> dict[int, int] | None:
     """
     if device != "cuda" or not is_there(device):
         return None
-    return shares(n_bytes, [_free(i) for i in range(torch.cuda.device_count())])
+    gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    return shares(n_bytes, [free_memory(gpu) or 0 for gpu in gpus])
 
 
-def _free(gpu: int) -> int:
-    """Return the bytes that are free, or that torch reserves for new tensors."""
-    kept = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
-    return int(torch.cuda.mem_get_info(gpu)[0]) + kept
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes that are free on a device; None where that is not known."""
+    if device.type == "cuda" and torch.cuda.is_available():
+        # With what torch reserves for new tensors.
+        reserved = torch.cuda.memory_reserved(device)
+        kept = reserved - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
+    if device.type != "cpu":
+        return None
+    meminfo = Path("/proc/meminfo")
+    for line in meminfo.read_text().splitlines() if meminfo.exists() else ():
+        if line.startswith("MemAvailable:"):  # with what merely keeps files at hand
+            return int(line.split()[1]) * 1024
+    if "SC_AVPHYS_PAGES" not in os.sysconf_names:
+        return None
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def shares(n_bytes: int, free: Sequence[int]) -> dict[int, int] | None:

@@ -29,8 +29,7 @@ from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.in_memory import ResidentMerge
-from mergekit_map.merging.low_rank import LowRankReplay, whole
-from mergekit_map.merging.methods import TASK_VECTOR_METHODS, builtin_method
+from mergekit_map.merging.methods import PREFIX, TASK_VECTOR_METHODS
 from mergekit_map.merging.replay import MethodReplay, TaskVectorReplay
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.types import Differentiate
@@ -61,9 +60,9 @@ def check_gradients(merge: MergeConfig, spec: MapBlock) -> list[Problem]:
         place = (*key[:-1], "checkpoint_activations")
         return [Problem(place, text)] if spec.search.checkpoint_activations else []
     problems = []
-    method = merge.get("merge_method")
+    method = str(merge.get("merge_method"))
     known = [m.spec.name for m in merge_methods.registered_methods()]
-    if method in known and builtin_method(str(method)) not in TASK_VECTOR_METHODS:
+    if method in known and method.removeprefix(PREFIX) not in TASK_VECTOR_METHODS:
         problems.append(
             f"{method!r} does not add up weighted task vectors, so derivatives by its "
             f"weights are not known; use one of {', '.join(TASK_VECTOR_METHODS)}"
@@ -114,13 +113,13 @@ def differentiation(
 @contextmanager
 def _derivatives(
     merge: ResidentMerge,
-    replays: Mapping[str, TaskVectorReplay | LowRankReplay],
+    replays: Mapping[str, TaskVectorReplay],
     space: MergeSpace,
     layers: Sequence[GradientCheckpointingLayer],
 ) -> Iterator[dict[str, float]]:
     """Sum the derivatives of all backward passes in the context, by coefficient."""
     derivatives = dict.fromkeys(space.names, 0.0)
-    kept: dict[str, TaskVectorReplay | LowRankReplay] = {}
+    kept: dict[str, TaskVectorReplay] = {}
     # Read anew each time, as in ResidentMerge.write.
     targets = merge.model.state_dict(keep_vars=True)
     with ExitStack() as stack:
@@ -190,12 +189,12 @@ def _checkpointed(layer: GradientCheckpointingLayer) -> Iterator[None]:
 
 
 def _slopes_of_sums(
-    replay: TaskVectorReplay | LowRankReplay,
+    replay: TaskVectorReplay,
     weights: Sequence[float],
     slopes: Mapping[str, Sequence[float]],
     gradient: Tensor,
 ) -> dict[str, float]:
-    by_weight, replay = [0.0] * len(weights), whole(replay)
+    by_weight = [0.0] * len(weights)
     for deltas, part in _slices(replay, gradient):
         products = (deltas * part).sum(dim=1).tolist()
         by_weight = [a + b for a, b in zip(by_weight, products, strict=True)]
@@ -211,11 +210,9 @@ def _slopes_of_sums(
 
 
 def _slopes_over_steps(
-    replay: TaskVectorReplay | LowRankReplay,
-    stencils: Mapping[str, _Stencil],
-    gradient: Tensor,
+    replay: TaskVectorReplay, stencils: Mapping[str, _Stencil], gradient: Tensor
 ) -> dict[str, float]:
-    derivatives, replay = dict.fromkeys(stencils, 0.0), whole(replay)
+    derivatives = dict.fromkeys(stencils, 0.0)
     for deltas, part in _slices(replay, gradient):
         for name, stencil in stencils.items():
             change = torch.zeros_like(part)
@@ -259,8 +256,7 @@ def _slices(
 
     In float32 at least: half precision would round the sums.
     """
-    deltas = replay.deltas.view(len(replay.models), -1)
-    gradient = gradient.reshape(-1)
+    deltas, gradient = replay.full_deltas(), gradient.reshape(-1)
     dtype = torch.promote_types(deltas.dtype, torch.float32)
     step = _SLICE_CPU if deltas.device.type == "cpu" else _SLICE
     for start in range(0, gradient.numel(), step):

@@ -26,13 +26,13 @@ from mergekit_map.merging.memory import Place, choose_storage, on_device, placed
 from mergekit_map.merging.recording import (
     NoPlace,
     Recorded,
+    generic_coefficients,
     open_recorded,
     record,
     recorded_in_memory,
 )
-from mergekit_map.merging.replay import MethodReplay, Replay
+from mergekit_map.merging.replay import MethodReplay, Replay, tensor_bytes
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.tensor_files import tensor_bytes
 from mergekit_map.merging.weights import WeightTable
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.text import bytes_in_words
@@ -47,14 +47,11 @@ class ResidentMerge:
     replays: Mapping[str, Replay]
     weights: WeightTable
     coefficients: Mapping[str, float]  # last written
-    place: Place = "device"  # where tensors of replays are
     mapped: Recorded | None = None  # what is in use as long as this is
 
     def __post_init__(self) -> None:
         targets = self.model.state_dict()
-        self._layouts = {
-            name: _layout(targets[name]) for name in self.replays if name in targets
-        }
+        self._layouts = {n: _layout(targets[n]) for n in self.replays if n in targets}
 
     @torch.no_grad()
     def write(self, coefficients: Mapping[str, float]) -> None:
@@ -66,59 +63,48 @@ class ResidentMerge:
         """
         # Read the tensors anew each time: whoever evaluates may tie or wrap them.
         targets = self.model.state_dict(keep_vars=True)
-        _refuse_changed(targets, self._layouts)
-        _refuse_offloaded({name: targets[name] for name in self.replays})
+        self._refuse_unwritable(targets)
         side_by_side: list[Callable[[], None]] = []
         for name, replay in self.replays.items():
             weights = self.weights.of(name, replay.models, coefficients)
-            write = replay.write if self.place == "device" else partial(_write, replay)
+            write = partial(_write, replay, weights, targets[name])
             if isinstance(replay, MethodReplay):
-                write(weights, targets[name])
+                write()
             else:
-                side_by_side.append(partial(write, weights, targets[name]))
+                side_by_side.append(write)
         _run_side_by_side(side_by_side)
         self.coefficients = dict(coefficients)
+
+    def _refuse_unwritable(self, targets: Mapping[str, Tensor]) -> None:
+        """Refuse tensors of another layout, and placeholders of offloaded ones.
+
+        Writing would convert the merge, so that another model were measured than the
+        recipe's, or have no effect; neither raises an error.
+        """
+        changed = [
+            name
+            for name, layout in self._layouts.items()
+            if name not in targets or _layout(targets[name]) != layout
+        ]
+        if changed:
+            raise MergeError(
+                f"{len(changed)} tensors of the model, {changed[0]} among them, were "
+                "removed or changed in dtype or shape since it was loaded, by a python "
+                "task for example: change a copy there (copy.deepcopy(model)), then "
+                "start again"
+            )
+        away = [name for name in self.replays if targets[name].is_meta]
+        if away:
+            raise MergeError(
+                f"{len(away)} tensors of the model, {away[0]} among them, are "
+                "offloaded: a merge cannot be written into them; take a device that "
+                "holds the whole model (--device cpu does not offload), or set 'merge: "
+                "disk' in the map block"
+            )
 
 
 def _layout(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
     return tensor.dtype, tensor.shape
-
-
-def _refuse_changed(
-    targets: Mapping[str, Tensor], layouts: Mapping[str, tuple[torch.dtype, torch.Size]]
-) -> None:
-    """Refuse a model whose layout differs from that of its checkpoint.
-
-    Writing would convert the merges, and the evaluated model would differ from the
-    recipe's.
-    """
-    changed = [
-        name
-        for name, layout in layouts.items()
-        if name not in targets or _layout(targets[name]) != layout
-    ]
-    if changed:
-        raise MergeError(
-            f"{len(changed)} tensors of the model, {changed[0]} among them, were "
-            "removed or changed in dtype or shape since it was loaded, by a python "
-            "task for example: change a copy there (copy.deepcopy(model)), then start "
-            "again"
-        )
-
-
-def _refuse_offloaded(targets: Mapping[str, torch.Tensor]) -> None:
-    """Refuse tensors that are only placeholders of offloaded ones.
-
-    Writing into one has no effect and raises no error.
-    """
-    away = [name for name, target in targets.items() if target.is_meta]
-    if away:
-        raise MergeError(
-            f"{len(away)} tensors of the model, {away[0]} among them, are offloaded: "
-            "a merge cannot be written into them; take a device that holds the whole "
-            "model (--device cpu does not offload), or set 'merge: disk' in the map "
-            "block"
-        )
 
 
 def _write(replay: Replay, weights: Sequence[float], target: Tensor) -> None:
@@ -183,30 +169,11 @@ def resident_merge(
     device = torch.device(str(options.device))
     size = sum(map(tensor_bytes, recorded.replays.values()))
     storage = choose_storage(task_vectors, device, size, no_file=no_file)
-    is_there = storage.place == "mapped" or (no_file and device.type == "cpu")
-    merge = _resident(
-        recorded, model, tokenizer, storage.place, is_there=bool(is_there)
-    )
+    replays, mapped = recorded.replays, recorded if storage.place == "mapped" else None
+    if mapped is None and not (no_file and device.type == "cpu"):
+        where = "onto the device" if storage.place == "device" else "into memory"
+        with stage(f"reading base and task vectors {where}"):
+            replays = placed(replays, storage.place, model.state_dict())
+    at, weights = generic_coefficients(space), recorded.weights
     del recorded  # its tensors may lie elsewhere now
-    yield merge
-
-
-def _resident(
-    recorded: Recorded,
-    model: transformers.PreTrainedModel,
-    tokenizer: transformers.PreTrainedTokenizerBase | None,
-    place: Place,
-    *,
-    is_there: bool,
-) -> ResidentMerge:
-    """Move base and task vectors to their place, unless they are there."""
-    weights, coefficients = recorded.weights, recorded.coefficients
-    if is_there:
-        in_use, replays = recorded, recorded.replays
-        return ResidentMerge(
-            model, tokenizer, replays, weights, coefficients, place, in_use
-        )
-    where = "onto the device" if place == "device" else "into memory"
-    with stage(f"reading base and task vectors {where}"):
-        replays = placed(recorded.replays, place, model.state_dict())
-    return ResidentMerge(model, tokenizer, replays, weights, coefficients, place)
+    yield ResidentMerge(model, tokenizer, replays, weights, at, mapped)

@@ -11,19 +11,16 @@ DoRA and of adapters on another base are.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import torch
 from mergekit.common import ModelReference
 from torch import Tensor
 
 from mergekit_map.config.yaml_file import MergeConfig
-from mergekit_map.merging.replay import TaskVectorReplay
 from mergekit_map.models.adapters import read_adapter
 from mergekit_map.models.files import find_model
 from mergekit_map.models.references import Reference, models_with_adapter
@@ -71,16 +68,6 @@ class Factors:
         places = self.places.to(out.device)
         out.view(-1)[places] = self.values.to(out)
 
-    def with_tensors(self, change: Callable[[Tensor], Tensor]) -> Factors:
-        """Return factors with changed tensors, on another device for example."""
-        return dataclasses.replace(
-            self,
-            a=change(self.a),
-            b=change(self.b),
-            places=change(self.places),
-            values=change(self.values),
-        )
-
 
 def adapter_factors(merge: MergeConfig) -> dict[ModelReference, dict[str, Factors]]:
     """Read the factors of the adapters of a merge, by model and tensor.
@@ -109,103 +96,21 @@ def adapter_factors(merge: MergeConfig) -> dict[ModelReference, dict[str, Factor
 Row: TypeAlias = "Factors | Tensor | None"
 
 
-@dataclass(frozen=True, eq=False)
-class LowRankReplay:
-    """A tensor of the task-arithmetic family with factors for task vectors."""
-
-    models: tuple[Any, ...]
-    base: Tensor
-    rows: tuple[Row, ...]  # of each model
-    rule: Mapping[str, Any]  # how they are merged: what else ``TaskVectorReplay`` has
-    unchanged: bool  # whether every merge has the base here
-
-    def with_tensors(self, change: Callable[[Tensor], Tensor]) -> LowRankReplay:
-        """Return a replay with changed tensors, on another device for example."""
-        rows: list[Row] = []
-        for row in self.rows:
+def multiplied(rows: Sequence[Row], base: Tensor) -> Tensor:
+    """Return task vectors in full, (len(rows), *base.shape)."""
+    deltas = base.new_empty((len(rows), *base.shape))
+    with _one_thread():
+        for delta, row in zip(deltas, rows, strict=True):
             if isinstance(row, Factors):
-                rows.append(row.with_tensors(change))
+                row.task_vector(base, delta)
+            elif row is None:
+                delta.zero_()
             else:
-                rows.append(None if row is None else change(row))
-        return dataclasses.replace(self, base=change(self.base), rows=tuple(rows))
-
-    @property
-    def elects_signs(self) -> bool:
-        """Whether only elements with the sign of the sum are added up."""
-        return bool(self.rule["elects_signs"])
-
-    def write(self, weights: Sequence[float], target: Tensor) -> None:
-        """Write base + merged task vectors into ``target`` of the same shape."""
-        if self.unchanged:
-            target.copy_(self.base)
-        else:
-            self.whole().write(weights, target)
-
-    def whole(self) -> TaskVectorReplay:
-        """Return the same replay with its task vectors in full."""
-        deltas = self.base.new_empty((len(self.rows), *self.base.shape))
-        with _one_thread():
-            for delta, row in zip(deltas, self.rows, strict=True):
-                _multiply(row, self.base, delta)
-        return TaskVectorReplay(
-            models=self.models, base=self.base, deltas=deltas, **self.rule
-        )
+                delta.copy_(row)
+    return deltas
 
 
-def _multiply(row: Row, base: Tensor, out: Tensor) -> None:
-    if row is None:
-        out.zero_()
-    elif isinstance(row, Factors):
-        row.task_vector(base, out)
-    else:
-        out.copy_(row)
-
-
-# The factors of models, by model and tensor, while a merge of them is recorded.
-_Known: TypeAlias = Mapping[Any, Mapping[str, Factors]]
-_KNOWN: ContextVar[_Known | None] = ContextVar("factors", default=None)
-
-
-@contextmanager
-def keeping_factors(factors: _Known) -> Iterator[None]:
-    """Make ``in_low_rank`` keep these models' task vectors as factors."""
-    token = _KNOWN.set(factors)
-    try:
-        yield
-    finally:
-        _KNOWN.reset(token)
-
-
-def in_low_rank(
-    replay: TaskVectorReplay, tensor: str
-) -> TaskVectorReplay | LowRankReplay:
-    """Replace task vectors by factors that reproduce every bit of them."""
-    known = _KNOWN.get() or {}
-    rows: list[Row] = []
-    for model, delta in zip(replay.models, replay.deltas, strict=True):
-        row: Row = delta
-        if model in known:
-            row = _exact(known[model].get(tensor), replay.base, delta)
-        rows.append(row)
-    if all(isinstance(row, Tensor) for row in rows):
-        return replay
-    rule = {
-        field.name: getattr(replay, field.name)
-        for field in dataclasses.fields(replay)
-        if field.name not in {"models", "base", "deltas"}
-    }
-    # A part of all task vectors would keep all of them in memory.
-    rows = [row.clone() if isinstance(row, Tensor) else row for row in rows]
-    unchanged = all(row is None for row in rows) and _absorbs_zeros(replay.base)
-    return LowRankReplay(replay.models, replay.base, tuple(rows), rule, unchanged)
-
-
-def whole(replay: TaskVectorReplay | LowRankReplay) -> TaskVectorReplay:
-    """Return a replay with its task vectors in full."""
-    return replay.whole() if isinstance(replay, LowRankReplay) else replay
-
-
-def _exact(row: Factors | None, base: Tensor, delta: Tensor) -> Row:
+def exact_row(row: Factors | None, base: Tensor, delta: Tensor) -> Row:
     """Return the factors, with the elements that they miss.
 
     Where these are too many, return the whole task vector.
@@ -214,9 +119,7 @@ def _exact(row: Factors | None, base: Tensor, delta: Tensor) -> Row:
         return delta
     differing = torch.zeros(base.numel(), dtype=torch.bool)
     for place in {base.device, torch.device("cpu")}:
-        found = torch.empty_like(base, device=place)
-        with _one_thread():
-            _multiply(row, base.to(place), found)
+        (found,) = multiplied([row], base.to(place))
         differing |= (_bits(found) != _bits(delta.to(place))).cpu()
     places = differing.nonzero().view(-1)
     if not len(places):
@@ -224,7 +127,7 @@ def _exact(row: Factors | None, base: Tensor, delta: Tensor) -> Row:
     if row is None or len(places) > _FEW * base.numel():
         return delta
     values = delta.reshape(-1)[places.to(delta.device)].cpu()
-    return dataclasses.replace(row, places=places, values=values)
+    return replace(row, places=places, values=values)
 
 
 @contextmanager
@@ -246,8 +149,3 @@ def _one_thread() -> Iterator[None]:
 
 def _bits(tensor: Tensor) -> Tensor:
     return tensor.reshape(-1).view(_INTEGERS[tensor.element_size()])
-
-
-def _absorbs_zeros(base: Tensor) -> bool:
-    """Return whether adding zeros of either sign changes no bit."""
-    return not bool((torch.signbit(base) & (base == 0)).any())

@@ -12,7 +12,6 @@ The module also computes the share of a GPU that is left for an engine.
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,11 +34,12 @@ from mergekit_map.merging.devices import (
     FOR_ACTIVATIONS,
     check_device,
     device_in_words,
+    free_memory,
     shared_out,
 )
 from mergekit_map.merging.methods import drops_parts, elects_signs
 from mergekit_map.merging.recipe import nests_checkpoints
-from mergekit_map.merging.replay import Replay
+from mergekit_map.merging.replay import Replay, with_tensors
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.adapters import read_adapter
 from mergekit_map.models.facts import ModelFacts, read_facts
@@ -58,6 +58,7 @@ Place: TypeAlias = Literal["device", "memory", "mapped"]
 
 # Pinned memory is handed out in powers of two.
 _PINNED = 2
+_HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,11 @@ def choose_storage(
         no_file: Why there is no file to map, if there is none.
     """
     if device.type == "cpu":
+        if asked == "auto" and no_file:
+            return Storage("memory", no_file)
         if asked == "auto":
-            return _mapped_or_memory(no_file)
+            why = "as fast as memory on a CPU, and shared by processes"
+            return Storage("mapped", why)
         asked = "memory" if asked == "device" else asked
     if asked == "mapped" and no_file:
         return Storage("memory", f"not mapped as asked: {no_file}")
@@ -97,16 +101,10 @@ def choose_storage(
     if free is None or n_bytes + besides <= (1 - FOR_ACTIVATIONS) * free:
         return Storage("device", f"they fit on {device}")
     why = f"{device} has {bytes_in_words(free)} free"
-    host = free_memory(torch.device("cpu"))
+    host = free_memory(_HOST)
     if no_file or host is None or _PINNED * n_bytes <= host:
         return Storage("memory", why)
     return Storage("mapped", f"{why}, the host {bytes_in_words(host)}")
-
-
-def _mapped_or_memory(no_file: str) -> Storage:
-    if no_file:
-        return Storage("memory", no_file)
-    return Storage("mapped", "as fast as memory on a CPU, and shared by processes")
 
 
 def placed(
@@ -121,7 +119,7 @@ def placed(
         return tensor.pin_memory() if device.type == "cuda" else tensor.clone()
 
     return {
-        name: replay.with_tensors(partial(move, targets[name].device))
+        name: with_tensors(replay, partial(move, targets[name].device))
         for name, replay in replays.items()
     }
 
@@ -130,25 +128,7 @@ def on_device(replay: Replay, target: Tensor) -> Replay:
     """Copy the tensors of a replay to the device of its target."""
     if target.device.type == "cpu":
         return replay
-    return replay.with_tensors(lambda t: t.to(target.device, non_blocking=True))
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Return the bytes that are free on a device; None where that is not known."""
-    if device.type == "cuda" and torch.cuda.is_available():
-        return int(torch.cuda.mem_get_info(device)[0])
-    if device.type != "cpu":
-        return None
-    meminfo = Path("/proc/meminfo")
-    for line in meminfo.read_text().splitlines() if meminfo.exists() else ():
-        if line.startswith("MemAvailable:"):  # with what merely keeps files at hand
-            return int(line.split()[1]) * 1024
-    if "SC_AVPHYS_PAGES" not in os.sysconf_names:
-        return None
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-_HOST = torch.device("cpu")
+    return with_tensors(replay, lambda t: t.to(target.device, non_blocking=True))
 
 
 @dataclass(frozen=True)
@@ -159,6 +139,15 @@ class Need:
     where: str  # a device, a folder, or "mapped": any memory of the host that is free
     n_bytes: int
     free: int | None  # None where it is not known
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a search needs of memory and disks."""
+
+    memory: Sequence[Need]
+    disk: Sequence[Need]
+    storage: Storage | None  # of the task vectors; None where none are held
 
 
 @dataclass(frozen=True)
@@ -174,6 +163,11 @@ class _Copies:
     def held(self) -> int:
         """Return the bytes of base and task vectors."""
         return (self.models - self.in_low_rank) * self.n_bytes
+
+    @property
+    def recorded(self) -> int:
+        """Return the bytes of a recording: base, task vectors, and a merge."""
+        return self.held + self.shipped
 
 
 def _copies(space: MergeSpace, facts: ModelFacts) -> _Copies:
@@ -219,7 +213,7 @@ def needs(
     options: MergeOptions,
     models: Sequence[InspectedModel],
     beside: MergeSpace | None = None,
-) -> tuple[list[Need], list[Need]]:
+) -> Needs:
     """List the memory, without activations, and the disk space that a search needs.
 
     Files that are written anew for each merge count once. ``beside`` is the linear
@@ -227,32 +221,22 @@ def needs(
     """
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None:
-        return [], []
+        return Needs((), (), None)
     copies = _copies(space, facts)
     disk = [*_sources(options, models), *_disk_needs(space, spec, copies)]
-    recorded = copies.models * copies.n_bytes + copies.shipped
-    if beside is not None and spec.merge == "memory" and not lacking_room(recorded):
+    recorded = 0 if beside is None else _copies(beside, facts).recorded
+    if recorded and spec.merge == "memory" and not lacking_room(recorded):
         what = "base, parents and soup, recorded"
         disk.append(_disk_need(what, recordings_folder(), recorded))
-    return _memory_needs(space, spec, options, copies), disk
+    storage = _storage(spec, options, copies)
+    return Needs(_memory_needs(space, spec, options, copies), disk, storage)
 
 
-def storage(
-    space: MergeSpace,
-    spec: MapBlock,
-    options: MergeOptions,
-    models: Sequence[InspectedModel],
-) -> Storage | None:
-    """Return the place of the task vectors; None where none are held."""
-    facts = next((model.facts for model in models if model.facts is not None), None)
-    if facts is None or spec.merge != "memory":
+def _storage(spec: MapBlock, options: MergeOptions, copies: _Copies) -> Storage | None:
+    if spec.merge != "memory":
         return None
-    return _storage(spec, options, _copies(space, facts))
-
-
-def _storage(spec: MapBlock, options: MergeOptions, copies: _Copies) -> Storage:
     device = torch.device(str(options.device))
-    no_file = lacking_room(copies.held + copies.shipped)
+    no_file = lacking_room(copies.recorded)
     return choose_storage(
         spec.task_vectors, device, copies.held, copies.shipped, no_file=no_file
     )
@@ -264,18 +248,17 @@ def _memory_needs(
     device = torch.device(str(options.device))
     what, size = "the model under evaluation", copies.shipped
     elsewhere: list[Need] = []
-    if spec.merge == "memory":
+    if storage := _storage(spec, options, copies):
         n, low = copies.models, copies.in_low_rank
         in_low_rank = f" ({low} in low rank)" if low else ""
         held = f"{n - 1} task vector{'s' * (n > 2)}{in_low_rank}, the base model"
         if space.template.get("base_model") is None:
             held = f"{n} models"
-        place = _storage(spec, options, copies).place
-        if place == "device" or (place == "memory" and device == _HOST):
+        if storage.place == ("memory" if device == _HOST else "device"):
             what = f"{held} and the one under evaluation"
             size += copies.held
         else:
-            where = "mapped" if place == "mapped" else "cpu"
+            where = "mapped" if storage.place == "mapped" else "cpu"
             elsewhere = [Need(held, where, copies.held, free_memory(_HOST))]
         if spec.search.gradients and elects_signs(space.template["merge_method"]):
             what, size = f"{what}, its gradient", size + copies.n_bytes
@@ -304,6 +287,16 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
         refuse_shortages(_memory_needs(space, spec, options, copies))
 
 
+def recording_bytes(space: MergeSpace, options: MergeOptions) -> int:
+    """Estimate the disk space of a recording; 0 where headers cannot be read.
+
+    Raises:
+        MergeError: a model is not there.
+    """
+    copies = _copies_by_headers(space, options)
+    return 0 if copies is None else copies.recorded
+
+
 def _copies_by_headers(space: MergeSpace, options: MergeOptions) -> _Copies | None:
     first = next(iter(referenced_models(space.template)))
     front = str(Reference.parse(first).model)
@@ -327,15 +320,15 @@ def refuse_shortages(needs: Sequence[Need]) -> None:
 
 
 def _disk_needs(space: MergeSpace, spec: MapBlock, copies: _Copies) -> Iterator[Need]:
-    size, recording = copies.shipped, copies.held + copies.shipped
+    size = copies.shipped
     scratch = Path(tempfile.gettempdir())
     if spec.merge == "disk":
         yield _disk_need("each merge", scratch, size)
-    elif lacking_room(recording):
+    elif lacking_room(copies.recorded):
         yield _disk_need("a merge, at the start", scratch, size)
     else:
         what = "the recorded merge, unless it is there"
-        yield _disk_need(what, recordings_folder(), recording)
+        yield _disk_need(what, recordings_folder(), copies.recorded)
     yield _disk_need("the checkpoint that is chosen", Path.cwd(), size)
     pairs = len(space.names) - 2
     if nests_checkpoints(space, spec.search) and pairs > 0:
@@ -387,7 +380,6 @@ def _existing(folder: Path) -> Path:
 
 
 _MOST = 0.9  # what vLLM takes when it is alone
-_ACTIVATIONS = 0.1  # of the GPU, left to what this process computes
 
 
 def share_beside(total: int, free: int, wanted: int) -> float:
@@ -398,7 +390,7 @@ def share_beside(total: int, free: int, wanted: int) -> float:
         free: Bytes that are free now.
         wanted: Bytes that this process will need besides those it holds.
     """
-    left = (free - wanted) / total - _ACTIVATIONS
+    left = (free - wanted) / total - FOR_ACTIVATIONS
     return max(0.0, min(_MOST, math.floor(100 * left) / 100))
 
 

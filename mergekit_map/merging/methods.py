@@ -8,7 +8,7 @@ the result of the built-in method, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -25,13 +25,13 @@ from mergekit.sparsify import RescaleNorm, SparsificationMethod, sparsify
 from torch import Tensor
 
 from mergekit_map.config.yaml_file import MergeConfig
-from mergekit_map.merging.low_rank import in_low_rank
 from mergekit_map.merging.replay import (
     MethodReplay,
     Parameters,
     Replay,
     TaskVectorReplay,
 )
+from mergekit_map.merging.validation import settings_of
 from mergekit_map.utils.shutdown import check_interrupt
 
 PREFIX = "map_"
@@ -120,7 +120,7 @@ def recordable_method(name: str) -> str | None:
 
 def elects_signs(name: str) -> bool | None:
     """Whether a sum of task vectors elects signs; None for other methods."""
-    method = merge_methods.get(builtin_method(name))
+    method = merge_methods.get(name)
     if not isinstance(method, GeneralizedTaskArithmeticMerge):
         return None
     return method.consensus_method is not None
@@ -128,27 +128,11 @@ def elects_signs(name: str) -> bool | None:
 
 def drops_parts(merge: MergeConfig) -> bool:
     """Whether a sum of task vectors sets some of their elements to zero."""
-    method = merge_methods.get(builtin_method(merge["merge_method"]))
+    method = merge_methods.get(merge["merge_method"])
     kind = method.sparsification_method
-    if kind is None:
-        return False
-    return kind != SparsificationMethod.magnitude or not _whole(merge)
-
-
-def _whole(part: Any) -> bool:
-    """Return whether every density of a configuration is 1, mergekit's default."""
-    if isinstance(part, list):
-        return all(map(_whole, part))
-    if not isinstance(part, Mapping):
-        return True
-    return all(
-        value == 1 if key == "density" else _whole(value) for key, value in part.items()
-    )
-
-
-def builtin_method(name: str) -> str:
-    """Return the name of the stock method behind a ``map_*`` method."""
-    return name.removeprefix(PREFIX)
+    if kind == SparsificationMethod.magnitude:
+        return any(value != 1 for value in settings_of(merge, "density"))
+    return kind is not None
 
 
 def _task_vectors(
@@ -168,7 +152,7 @@ def _task_vectors(
                 **{key: values[entry.id] for key, values in more.items()},
             )
         deltas[index] = delta
-    replay = TaskVectorReplay(
+    return TaskVectorReplay(
         models=tuple(entry.id for entry in group.non_base),
         base=base.clone(),  # not a view of a file that is mapped into memory
         deltas=deltas,
@@ -176,4 +160,3 @@ def _task_vectors(
         normalize=parameters["normalize"],
         scale=parameters["lambda"],
     )
-    return in_low_rank(replay, group.metadata.name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig, filled, yaml_text
-from mergekit_map.merging.methods import builtin_method, elects_signs
+from mergekit_map.merging.methods import elects_signs
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.validation import method_spec
+from mergekit_map.merging.validation import method_spec, settings_of
 from mergekit_map.models.files import fingerprint
 from mergekit_map.models.references import (
     map_references,
@@ -50,12 +50,6 @@ _IN_ORDER = 4
 _SHARED = {"tokenizer", "tokenizer_source", "chat_template"}
 
 
-def stock_config(space: MergeSpace, coefficients: Mapping[str, float]) -> MergeConfig:
-    """Return the configuration that unextended mergekit understands."""
-    config = space.config(coefficients)
-    return {**config, "merge_method": builtin_method(config["merge_method"])}
-
-
 @dataclass(frozen=True, eq=False)
 class Recipes:
     """Writes the merges of a front as configurations of mergekit."""
@@ -67,7 +61,7 @@ class Recipes:
 
     def text(self, coefficients: Mapping[str, float], comments: Sequence[str]) -> str:
         """Return a recipe as text, for ``mergekit-multi`` where there are stages."""
-        config = stock_config(self.space, coefficients)
+        config = self.space.config(coefficients)
         if self.folder is not None:
             config = by_stage_name(config, self.folder)
         return yaml_text([*self.stages, config], comments)
@@ -103,7 +97,7 @@ def _merge_options(space: MergeSpace, options: MergeOptions) -> list[str]:
 
 def draws_random_numbers(space: MergeSpace) -> bool:
     """Whether the merge depends on mergekit's ``--random-seed``."""
-    return builtin_method(space.template["merge_method"]) not in _DETERMINISTIC
+    return space.template["merge_method"] not in _DETERMINISTIC
 
 
 def merge_identity(
@@ -120,7 +114,7 @@ def merge_identity(
     names, models = names or {}, referenced_models(space.template)
     template = dict(map_references(space.template, lambda m: names.get(m, m)))
     identity: Identity = {
-        "method": builtin_method(template.pop("merge_method")),
+        "method": template.pop("merge_method"),
         "models": {names.get(m, m): of_model(m) for m in models},
         "coefficients": {
             c.name: [list(p) for p in c.places] for c in space.coefficients
@@ -190,24 +184,7 @@ def _without_zeros(content: Any, most: float) -> Any:
     models = [isinstance(e, dict) and "model" in e for e in entries]
     if not all(models) or len(entries) > most:
         return entries
-    return [e for e in entries if not _has_zero_weight(e)]
-
-
-def _has_zero_weight(entry: Mapping[str, Any]) -> bool:
-    weight = (entry.get("parameters") or {}).get("weight")
-    leaves = list(leaves_of(weight))
-    return bool(leaves) and all(leaf == 0 for leaf in leaves)
-
-
-def leaves_of(setting: Any) -> Iterator[Any]:
-    """Yield the numbers of a setting: one, or those of filters and gradients."""
-    if isinstance(setting, list):
-        for item in setting:
-            yield from leaves_of(item)
-    elif isinstance(setting, Mapping):
-        yield from leaves_of(setting.get("value"))
-    else:
-        yield setting
+    return [e for e in entries if {*settings_of(e, "weight")} != {0}]
 
 
 def changes_in_words(before: Identity, now: Identity) -> str:
@@ -256,21 +233,16 @@ def is_linear(space: MergeSpace) -> bool:
     A merge of merges then equals one merge, with products of weights.
     """
     name = space.template["merge_method"]
-    sums = elects_signs(name) is False or builtin_method(name) == "linear"
+    sums = elects_signs(name) is False or name == "linear"
     # Weights that sum to 1 are their own normalisation.
     return sums and (bool(space.remainder) or not _normalizes(space.template))
 
 
 def _normalizes(template: MergeConfig) -> bool:
-    defaults = {p.name: p.default for p in method_spec(template).shared_parameters}
-    parts: list[Any] = [template]
-    found = [(template.get("parameters") or {}).get("normalize", defaults["normalize"])]
-    while parts:  # slices and modules have parameters of their own
-        part = parts.pop()
-        if isinstance(part, dict):
-            found.append((part.get("parameters") or {}).get("normalize", False))
-        inner = part.values() if isinstance(part, dict) else part
-        parts += [value for value in inner if isinstance(value, dict | list)]
+    found = [*settings_of(template, "normalize")]
+    if "normalize" not in (template.get("parameters") or {}):
+        shared = method_spec(template).shared_parameters
+        found += [p.default for p in shared if p.name == "normalize"]
     return any(value is not False for value in found)
 
 
@@ -292,12 +264,11 @@ def staging_problems(space: MergeSpace) -> list[Problem]:
     if space.remainder:
         return problem(("merge_method",), "weights that are not shares of a whole")
     places = {place: c for c in space.coefficients for place in c.places}
-    whole = {c.name: len(c.places) == 1 for c in space.coefficients}
     for index, entry in enumerate(template["models"]):
         place: KeyPath = ("models", index, "parameters", "weight")
         coefficient = places.get(place)
         base = str(entry["model"]) == str(template.get("base_model"))
-        if not base and (coefficient is None or not whole[coefficient.name]):
+        if not base and (coefficient is None or len(coefficient.places) > 1):
             needed = "one searched weight for each model, without names of one's own"
             return problem(("models", index), needed)
     shared = (None, "base", "union", {"source": "base"}, {"source": "union"})

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-import json
 import os
 import shutil
 import weakref
@@ -21,36 +20,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import transformers
 from filelock import FileLock
-from mergekit.common import dtype_from_name
+from mergekit.common import ModelPath, ModelReference
+from mergekit.merge_methods.base import (
+    PerInputValues,
+    TensorEntry,
+    TensorGroup,
+    TensorMetadata,
+)
 from mergekit.options import MergeOptions
+from torch import Tensor
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.low_rank import adapter_factors, keeping_factors
+from mergekit_map.merging.low_rank import Factors, adapter_factors
+from mergekit_map.merging.memory import recording_bytes
 from mergekit_map.merging.methods import (
     Keep,
-    builtin_method,
     recordable_method,
     recording,
 )
-from mergekit_map.merging.recipe import draws_random_numbers
-from mergekit_map.merging.replay import Replay
+from mergekit_map.merging.recipe import merge_identity
+from mergekit_map.merging.replay import (
+    MethodReplay,
+    Replay,
+    TaskVectorReplay,
+    tensor_bytes,
+    with_tensors,
+)
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.tensor_files import ReplayWriter, read_replays, sync
 from mergekit_map.merging.validation import method_spec
 from mergekit_map.merging.weights import WeightTable, weight_table
-from mergekit_map.models.files import find_model, fingerprint
-from mergekit_map.models.references import (
-    NO_MODELS,
-    Reference,
-    map_references,
-    models_with_adapter,
-    referenced_models,
-)
+from mergekit_map.models.files import fingerprint
+from mergekit_map.models.references import NO_MODELS, referenced_models, references_in
 from mergekit_map.utils.files import (
     digest,
     read_json_or_nothing,
@@ -74,7 +78,29 @@ from mergekit_map.utils.text import bytes_in_words
 _GENERIC = 0.6180339887498949
 _SHARD_BYTES = 1 << 26
 _MODEL = "model"  # the checkpoint
-_INDEX = "index.json"
+_WEIGHTS = "weights.pt"
+# What torch may restore from files.
+_CLASSES = [
+    WeightTable,
+    TaskVectorReplay,
+    Factors,
+    MethodReplay,
+    TensorGroup,
+    TensorEntry,
+    TensorMetadata,
+    PerInputValues,
+    ModelReference,
+    ModelPath,
+]
+# Further options of mergekit that may change a bit.
+_OPTIONS = (
+    "allow_crimes",
+    "copy_tokenizer",
+    "low_cpu_memory",
+    "read_to_gpu",
+    "trust_remote_code",
+    "unsafe_truncate_embeddings",
+)
 _PACKAGES = ("mergekit", "torch", "transformers", "safetensors", "peft")
 
 
@@ -82,8 +108,7 @@ _PACKAGES = ("mergekit", "torch", "transformers", "safetensors", "peft")
 class Recorded:
     """A recorded merge, with the replay of each of its tensors."""
 
-    checkpoint: Path  # as mergekit wrote it, at ``coefficients``
-    coefficients: Mapping[str, float]
+    checkpoint: Path  # as mergekit wrote it, at ``generic_coefficients``
     replays: Mapping[str, Replay]  # by tensor of the checkpoint
     weights: WeightTable
 
@@ -117,7 +142,7 @@ def _record_anew(folder: Path, space: MergeSpace, options: MergeOptions) -> None
     if is_whole(folder):
         return  # another process was faster
     _remove_leftovers(folder)
-    if reason := make_room(recorded_bytes(space)):
+    if reason := make_room(recording_bytes(space, options)):
         raise NoPlace(reason)
     with whole_folder(folder) as place:
         _record_into(place, space, options)
@@ -154,10 +179,12 @@ def open_recorded(folder: Path) -> Recorded:
         raise MergeError(
             f"{folder} holds no recorded merge; search again, which records it anew"
         )
-    index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
-    weights = WeightTable.parse(index["weights"])
-    replays = read_replays(folder)
-    found = Recorded(folder / _MODEL, index["coefficients"], replays, weights)
+    replays: dict[str, Replay] = {}
+    with torch.serialization.safe_globals(_CLASSES):
+        weights = torch.load(folder / _WEIGHTS, weights_only=True)
+        for path in sorted(folder.glob("replays-*.pt")):
+            replays |= torch.load(path, mmap=True, weights_only=True)
+    found = Recorded(folder / _MODEL, replays, weights)
     weakref.finalize(found, release)
     return found
 
@@ -172,51 +199,70 @@ def recorded_in_memory(
     with scratch_folder() as scratch:
         checkpoint = scratch / _MODEL
         weights = _record_merge(space, checkpoint, options, replays.__setitem__, why)
-        yield Recorded(checkpoint, generic_coefficients(space), replays, weights)
+        yield Recorded(checkpoint, replays, weights)
 
 
 def generic_coefficients(space: MergeSpace) -> dict[str, float]:
     """Return the coefficients at which a merge is recorded."""
-    return space.named(space.bounds @ np.array([1 - _GENERIC, _GENERIC]))
+    return space.between(_GENERIC)
 
 
 def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None:
-    writer = ReplayWriter(folder)
-
-    def keep(name: str, replay: Replay) -> None:
-        try:
-            writer.add(name, replay)
-        except (OSError, RuntimeError) as error:
-            # mergekit's own errors are others.
-            raise NoPlace(f"it is not kept: {error}") from None
-
-    weights = _record_merge(space, folder / _MODEL, options, keep)
+    writer = _ReplayWriter(folder)
+    weights = _record_merge(space, folder / _MODEL, options, writer.add)
     writer.flush()
-    index = {"coefficients": generic_coefficients(space), "weights": weights.content()}
-    (folder / _INDEX).write_text(json.dumps(index), encoding="utf-8")
+    _save(weights, folder / _WEIGHTS)
     contents = {
-        "method": builtin_method(space.template["merge_method"]),
+        "method": space.template["merge_method"],
         "models": list(referenced_models(space.template)),
         "files": _written_files(folder),
     }
     write_json(folder / CONTENTS, contents)
-    sync(folder)
+    for path in sorted(folder.rglob("*")):  # on the disk before it has its name
+        if path.is_file():
+            with path.open("r+b") as file:
+                os.fsync(file.fileno())
 
 
-def recorded_bytes(space: MergeSpace) -> int:
-    """Estimate the disk space of a recording: all models, and a merge of them.
+class _ReplayWriter:
+    """Writes replays to a folder; holds at most a shard and the last replay.
 
-    Raises:
-        MergeError: a model is not there, or damaged.
+    The files are torch's. Each tensor begins at a multiple of 64 bytes: a line of a
+    CPU's cache, which a vector then does not cross.
     """
-    dtype = dtype_from_name(space.template.get("dtype"))
-    sizes = []
-    for model in referenced_models(space.template):
-        whole = find_model(str(Reference.parse(model).model))
-        headers = [h for h in whole.headers().values() if h.is_float]
-        width = [dtype.itemsize if dtype else h.torch_dtype.itemsize for h in headers]
-        sizes.append(sum(h.n_elements * w for h, w in zip(headers, width, strict=True)))
-    return sum(sizes) + max(sizes)
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._waiting: dict[str, Replay] = {}
+        self._count = 0
+
+    def add(self, name: str, replay: Replay) -> None:
+        """Add the replay of a tensor.
+
+        Raises:
+            NoPlace: the disk is full, for example.
+        """
+        # A view would bring along all that it is a part of.
+        self._waiting[name] = with_tensors(replay, _copied)
+        if sum(map(tensor_bytes, self._waiting.values())) >= _SHARD_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the replays that are not written yet."""
+        self._count += 1
+        _save(self._waiting, self._folder / f"replays-{self._count:05d}.pt")
+        self._waiting = {}
+
+
+def _save(content: object, path: Path) -> None:
+    try:
+        torch.save(content, path)
+    except (OSError, RuntimeError) as error:
+        raise NoPlace(f"it is not kept: {error}") from None
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    return tensor.detach().clone(memory_format=torch.contiguous_format).cpu()
 
 
 def _record_merge(
@@ -232,12 +278,19 @@ def _record_merge(
     """
     config = space.config(generic_coefficients(space))
     twin = {"merge_method": recordable_method(config["merge_method"])}
+    factors = adapter_factors(space.template)
+
+    def keep_small(name: str, replay: Replay) -> None:
+        if isinstance(replay, TaskVectorReplay):
+            replay = replay.in_low_rank({m: of.get(name) for m, of in factors.items()})
+        keep(name, replay)
+
     # Threads of mergekit's multi-GPU executor would not see the recording.
     # Small shards leave memory early.
     changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
     own = options.model_copy(update=changes)
     with stage(f"recording a merge of {_named(space)}{why}"):
-        with recording(keep), keeping_factors(adapter_factors(space.template)):
+        with recording(keep_small):
             write_checkpoint({**config, **twin}, checkpoint, own)
         model_config = transformers.AutoConfig.from_pretrained(
             checkpoint, trust_remote_code=options.trust_remote_code
@@ -263,26 +316,21 @@ def _remove_leftovers(folder: Path) -> None:
 
 def recording_key(space: MergeSpace, options: MergeOptions) -> str:
     """Return a digest of the content of a merge and of the code that makes it."""
-    models: dict[str, int] = {}
-    template = dict(
-        map_references(
-            space.template,
-            lambda m: m if m in NO_MODELS else str(models.setdefault(m, len(models))),
-        )
-    )
-    method = builtin_method(template.pop("merge_method"))
+    # Those that only the tokenizer names, too.
+    models = [
+        m for m in dict.fromkeys(references_in(space.template)) if m not in NO_MODELS
+    ]
+    names = {model: str(number) for number, model in enumerate(models)}
+    given = options.model_dump(mode="json")
     return digest(
         {
+            **merge_identity(space, options, names),
+            "models": [fingerprint(model) for model in models],
+            "order": space.names,  # in which terms are added
             "code": _own_code(),
             "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-            "method": method,
-            "configuration": template,
-            "models": [fingerprint(model) for model in models],
-            # Terms are added in this order.
-            "coefficients": [[c.name, c.places] for c in space.coefficients],
-            "remainder": space.remainder,
             "machine": _machine(space, options),
-            "options": _options(space, options),
+            "options": {name: given[name] for name in _OPTIONS},
         }
     )
 
@@ -296,27 +344,10 @@ def _own_code() -> str:
 
 def _machine(space: MergeSpace, options: MergeOptions) -> list[Any]:
     device = torch.device(str(options.device))
-    machine: list[Any] = [str(device), torch.backends.cpu.get_cpu_capability()]
+    machine: list[Any] = [torch.backends.cpu.get_cpu_capability()]
     if device.type == "cuda":
         machine.append(torch.cuda.get_device_name(device))
     # Threads add up in another order, where a norm is kept.
     if "rescale" in {p.name for p in method_spec(space.template).shared_parameters}:
         machine.append(torch.get_num_threads())
     return machine
-
-
-def _options(space: MergeSpace, options: MergeOptions) -> dict[str, Any]:
-    names = [
-        "allow_crimes",
-        "copy_tokenizer",
-        "low_cpu_memory",
-        "read_to_gpu",
-        "trust_remote_code",
-        "unsafe_truncate_embeddings",
-    ]
-    if draws_random_numbers(space):
-        names.append("random_seed")
-    if models_with_adapter(space.template):
-        names.append("lora_merge_dtype")
-    given = options.model_dump(mode="json")
-    return {name: given[name] for name in names}

@@ -14,10 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from mergekit_map.merging.methods import builtin_method, drops_parts, elects_signs
-from mergekit_map.merging.recipe import leaves_of
+from mergekit_map.merging.methods import drops_parts, elects_signs
 from mergekit_map.merging.space import Coefficient, MergeSpace
-from mergekit_map.merging.validation import method_spec, model_entries
+from mergekit_map.merging.validation import (
+    leaves_of,
+    method_spec,
+    model_entries,
+    settings_of,
+)
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 
 # What a linear merge takes over from the searched one.
@@ -139,10 +143,11 @@ def _is_that_model(
             return False
     elected = elects_signs(config["merge_method"])
     if elected is None:
-        return builtin_method(config["merge_method"]) == "linear"
+        return str(config["merge_method"]) == "linear"
     if label == BASE:
         return True
-    whole = not drops_parts(config) and _is_unscaled(config)
+    scales = settings_of(config, "lambda")
+    whole = not drops_parts(config) and all(scale == 1 for scale in scales)
     return whole and not (elected and label == SOUP)
 
 
@@ -156,17 +161,3 @@ def _has_all_layers(merge: Any) -> bool:
                 return False
             start = min(ranges)[1]
     return all(map(_has_all_layers, (merge.get("modules") or {}).values()))
-
-
-def _is_unscaled(part: Any) -> bool:
-    """Whether ``lambda``, which multiplies the sum of task vectors, is 1."""
-    if isinstance(part, list):
-        return all(map(_is_unscaled, part))
-    if not isinstance(part, Mapping):
-        return True
-    return all(
-        all(leaf == 1 for leaf in leaves_of(value))
-        if key == "lambda"
-        else _is_unscaled(value)
-        for key, value in part.items()
-    )

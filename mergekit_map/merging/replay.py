@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from mergekit import merge_methods
@@ -20,9 +20,9 @@ from mergekit.merge_methods.base import TensorGroup
 from mergekit.merge_methods.generalized_task_arithmetic import get_mask
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from mergekit_map.merging.low_rank import LowRankReplay
+from mergekit_map.merging.low_rank import Factors, Row, exact_row, multiplied
 
+T = TypeVar("T")
 Parameters: TypeAlias = Mapping[str, Any]  # of a method, as mergekit hands them over
 
 _UNIT = 1024
@@ -50,11 +50,6 @@ class MethodReplay:
         )
         target.copy_(merged)
 
-    def with_tensors(self, change: Callable[[Tensor], Tensor]) -> MethodReplay:
-        """Return a replay with changed tensors, on another device for example."""
-        entries = (replace(e, tensor=change(e.tensor)) for e in self.group.entries)
-        return replace(self, group=replace(self.group, entries=tuple(entries)))
-
 
 @dataclass(frozen=True, eq=False)
 class TaskVectorReplay:
@@ -62,23 +57,48 @@ class TaskVectorReplay:
 
     models: tuple[Any, ...]
     base: Tensor  # (*shape)
-    deltas: Tensor  # (len(models), *shape), sparsified, not weighted
+    # (len(models), *shape), sparsified, not weighted; () where every merge is the base.
+    deltas: Tensor | tuple[Row, ...]
     elects_signs: bool
     normalize: bool
     scale: float  # mergekit's ``lambda``
 
     def write(self, weights: Sequence[float], target: Tensor) -> None:
         """Write base + merged deltas into ``target`` of the same shape."""
-        base, out = self.base.reshape(-1), target.view(-1)
-        deltas = self.deltas.reshape(len(self.models), -1)
+        if not len(self.deltas):
+            target.copy_(self.base)
+            return
+        base, out, deltas = self.base.reshape(-1), target.view(-1), self.full_deltas()
         column = deltas.new_tensor(weights)[:, None]
         for block in self._blocks():
             merged = self.merge_deltas(deltas[:, block], column)
             out[block] = base[block] + merged
 
-    def with_tensors(self, change: Callable[[Tensor], Tensor]) -> TaskVectorReplay:
-        """Return a replay with changed tensors, on another device for example."""
-        return replace(self, base=change(self.base), deltas=change(self.deltas))
+    def full_deltas(self) -> Tensor:
+        """Return the task vectors, (n, size), those in low rank multiplied."""
+        deltas = self.deltas
+        if not isinstance(deltas, Tensor):
+            deltas = multiplied(deltas or [None] * len(self.models), self.base)
+        return deltas.reshape(len(self.models), -1)
+
+    def in_low_rank(self, factors: Mapping[Any, Factors | None]) -> TaskVectorReplay:
+        """Replace task vectors by factors that reproduce every bit of them.
+
+        ``factors`` are those of the models with an adapter, None where it leaves this
+        tensor alone.
+        """
+        rows: list[Row] = [
+            exact_row(factors[model], self.base, delta) if model in factors else delta
+            for model, delta in zip(self.models, self.deltas, strict=True)
+        ]
+        if all(isinstance(row, Tensor) for row in rows):
+            return self
+        negative_zeros = torch.signbit(self.base) & (self.base == 0)
+        if all(row is None for row in rows) and not negative_zeros.any():
+            return replace(self, deltas=())
+        # A part of all task vectors would keep all of them in memory.
+        rows = [row.clone() if isinstance(row, Tensor) else row for row in rows]
+        return replace(self, deltas=tuple(rows))
 
     def merge_deltas(self, deltas: Tensor, weights: Tensor) -> Tensor:
         """Merge a part of the deltas, (n, k) with weights (n, 1), into (k,)."""
@@ -134,7 +154,34 @@ class TaskVectorReplay:
 
 # An output tensor of a merge, ready to be merged again with one weight for each of its
 # ``models``.
-Replay: TypeAlias = "TaskVectorReplay | MethodReplay | LowRankReplay"
+Replay: TypeAlias = TaskVectorReplay | MethodReplay
+
+
+def with_tensors(content: T, change: Callable[[Tensor], Tensor]) -> T:
+    """Return a replay with changed tensors, on another device for example."""
+    changed: Any = content
+    if isinstance(content, Tensor):
+        changed = change(content)
+    elif isinstance(content, tuple):
+        changed = tuple(with_tensors(item, change) for item in content)
+    elif is_dataclass(content) and not isinstance(content, type):
+        parts = {f.name: getattr(content, f.name) for f in fields(content)}
+        changed = replace(
+            content, **{k: with_tensors(part, change) for k, part in parts.items()}
+        )
+    return changed  # type: ignore[no-any-return]
+
+
+def tensor_bytes(replay: Replay) -> int:
+    """Return the size of a replay's tensors."""
+    sizes: list[int] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        sizes.append(tensor.nbytes)
+        return tensor
+
+    with_tensors(replay, note)
+    return sum(sizes)
 
 
 def _sum(rows: Tensor) -> Tensor:

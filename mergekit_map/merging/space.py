@@ -22,6 +22,7 @@ from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.tasks import RESERVED
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig, filled
 from mergekit_map.errors import nearest
+from mergekit_map.merging.methods import PREFIX
 from mergekit_map.merging.validation import ModelEntry, method_spec, model_entries
 from mergekit_map.models.references import short_names
 from mergekit_map.results.records import NO_LINE
@@ -73,13 +74,17 @@ class MergeSpace:
         return tuple(c.name for c in self.coefficients)
 
     def config(self, values: Mapping[str, float]) -> MergeConfig:
-        """Return a configuration for stock mergekit with these values."""
+        """Return the configuration of stock mergekit with these values."""
         places = {c.name: c.places for c in self.coefficients}
         return filled(self.template, places, self.remainder, values)
 
     def named(self, vector: FloatArray) -> dict[str, float]:
         """Turn a row of a design (d,) into named coefficients."""
         return {n: float(v) for n, v in zip(self.names, vector, strict=True)}
+
+    def between(self, share: float) -> dict[str, float]:
+        """Return the coefficients at a share of the way from the lower bounds."""
+        return self.named(self.bounds @ np.array([1 - share, share]))
 
     def anchors(self) -> dict[str, dict[str, float]]:
         """Return the merges of no model, of each model alone and of all, by label.
@@ -115,6 +120,8 @@ def build_space(
             "be searched; use a task-vector method such as task_arithmetic or ties"
         )
         return None, [Problem(("merge_method",), text)]
+    # From here on a method has the name of stock mergekit; its twin merges alike.
+    template["merge_method"] = template["merge_method"].removeprefix(PREFIX)
     coefficients = _coefficients(entries)
     if not coefficients:
         text = (
@@ -202,7 +209,7 @@ def _identifiable(
     Sets ``normalize`` to false where the method normalises by default and the
     configuration does not set it; docs/architecture.md has the reason.
     """
-    method = template["merge_method"].removeprefix("map_")
+    method = template["merge_method"]
     parameters = template.get("parameters") or {}
     switch = _RATIO_METHODS.get(method, "normalize")
     shares = method in _RATIO_METHODS

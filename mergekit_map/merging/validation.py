@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.resources
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -72,6 +72,30 @@ def model_entries(merge: MergeConfig) -> Iterator[ModelEntry]:
         )
 
 
+def settings_of(part: Any, parameter: str) -> Iterator[Any]:
+    """Yield every value that a parameter has in a part of a configuration."""
+    if isinstance(part, list):
+        for item in part:
+            yield from settings_of(item, parameter)
+    elif isinstance(part, Mapping):
+        for key, value in part.items():
+            if key == parameter:
+                yield from leaves_of(value)
+            else:
+                yield from settings_of(value, parameter)
+
+
+def leaves_of(setting: Any) -> Iterator[Any]:
+    """Yield the values of a setting: one, or those of filters and gradients."""
+    if isinstance(setting, list):
+        for item in setting:
+            yield from leaves_of(item)
+    elif isinstance(setting, Mapping):
+        yield from leaves_of(setting.get("value"))
+    else:
+        yield setting
+
+
 def check_merge(merge: MergeConfig) -> list[Problem]:
     """List the problems of the mergekit part of a configuration.
 
@@ -86,11 +110,10 @@ def check_merge(merge: MergeConfig) -> list[Problem]:
             else f"there is no merge method {shown(method)}; {_near(method, known)}"
         )
         problems = [Problem(("merge_method",) if "merge_method" in merge else (), text)]
-        return [*problems, *_unknown_keys(merge, MergeConfiguration, (), None)]
-    problems = _unknown_keys(merge, MergeConfiguration, (), method_spec(merge))
+        return [*problems, *_wrong_keys(merge, MergeConfiguration, (), None)]
+    problems = _wrong_keys(merge, MergeConfiguration, (), method_spec(merge))
     problems += _bad_dtypes(merge)
     problems += _bad_chat_template(merge)
-    problems += _bad_references(merge)
     problems += _invalid(merge) if not problems else []
     return problems or [*_bad_layers(merge), *_bad_base(merge)]
 
@@ -107,7 +130,7 @@ _LISTS: dict[type[BaseModel], dict[str, type[BaseModel]]] = {  # by the key of e
 }
 
 
-def _unknown_keys(
+def _wrong_keys(
     part: Any, model: type[BaseModel], key: KeyPath, spec: MergeMethodSpec | None
 ) -> list[Problem]:
     if not isinstance(part, dict):
@@ -120,17 +143,25 @@ def _unknown_keys(
     ]
     if spec is not None:
         problems += _unknown_parameters(part.get("parameters"), key, spec)
+    for name in ("base_model", "model"):
+        reference = part.get(name)
+        if (
+            name in fields
+            and reference is not None
+            and (text := _wrong_model(reference))
+        ):
+            problems.append(Problem((*key, name), text))
     for name, child in _LISTS.get(model, {}).items():
         values = part.get(name)
         for index, value in enumerate(values if isinstance(values, list) else ()):
-            problems += _unknown_keys(value, child, (*key, name, index), spec)
+            problems += _wrong_keys(value, child, (*key, name, index), spec)
     if model is MergeConfiguration:
         place: KeyPath = (*key, "tokenizer")
-        problems += _unknown_keys(part.get("tokenizer"), TokenizerConfig, place, spec)
+        problems += _wrong_keys(part.get("tokenizer"), TokenizerConfig, place, spec)
         modules = part.get("modules")
         for name, value in modules.items() if isinstance(modules, dict) else ():
             place = (*key, "modules", name)
-            problems += _unknown_keys(value, OutputModuleDefinition, place, spec)
+            problems += _wrong_keys(value, OutputModuleDefinition, place, spec)
     return problems
 
 
@@ -149,8 +180,8 @@ def _unknown_parameters(
             text = f"{spec.name!r} has no parameter {name!r}; {nearest(name, known)}"
             problems.append(Problem(place, text))
         for index, item in enumerate(setting if isinstance(setting, list) else ()):
-            problems += _unknown_keys(item, ConditionalParameter, (*place, index), None)
-        problems += _unknown_keys(setting, ConditionalParameter, place, None)
+            problems += _wrong_keys(item, ConditionalParameter, (*place, index), None)
+        problems += _wrong_keys(setting, ConditionalParameter, place, None)
     return problems
 
 
@@ -222,23 +253,6 @@ def _wrong_model(model: Any) -> str | None:
     if not all(part.partition("@")[0] for part in model.split("+")):
         return f"a model before and behind '+' was expected, got {shown(model)}"
     return None
-
-
-def _bad_references(merge: MergeConfig) -> list[Problem]:
-    problems = []
-    places: list[tuple[KeyPath, Any]] = [(("base_model",), merge.get("base_model"))]
-    try:
-        places += [
-            ((*k, "model"), entry.get("model")) for k, entry, _ in walk_entries(merge)
-        ]
-    except (AttributeError, KeyError, TypeError):
-        return []  # malformed; mergekit's own validation says where
-    for key, model in places:
-        if model is None:
-            continue
-        if text := _wrong_model(model):
-            problems.append(Problem(key, text))
-    return problems
 
 
 def _invalid(merge: MergeConfig) -> list[Problem]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from torch import Tensor
 
 from mergekit_map.merging.recording import Recorded, open_recorded
 
@@ -27,12 +28,12 @@ class MergeWriter:
     model_runner: Any
     reload_weights: Any
     # vLLM lets no name of its own be taken again, so there are few here.
-    merge_tensors: _Tensors
+    recorded_merge: Recorded
 
     def open_merge(self, recording: str) -> list[str]:
         """Open a recorded merge; return the names of its tensors."""
-        self.merge_tensors = _Tensors(open_recorded(Path(recording)))
-        return sorted(self.merge_tensors.layout)
+        self.recorded_merge = open_recorded(Path(recording))
+        return sorted(name for name, _ in _stored(self.recorded_merge.checkpoint))
 
     def write_merge(self, coefficients: Mapping[str, float]) -> list[str]:
         """Write the merge with these coefficients; return what was written.
@@ -43,8 +44,8 @@ class MergeWriter:
         model = self.model_runner.get_model()
         written: list[str] = []
         with _loaded_names(model) as loaded:
-            found = self.merge_tensors.at(coefficients)
-            self.reload_weights(weights_iterator=_collect_names(found, written))
+            tensors = _merged(self.recorded_merge, coefficients, written)
+            self.reload_weights(weights_iterator=tensors)
         left = {name for name, _ in model.named_parameters()} - loaded
         if left:
             raise RuntimeError(
@@ -54,39 +55,29 @@ class MergeWriter:
         return sorted(written)
 
 
-class _Tensors:
-    """The tensors of a checkpoint of a merge, at any coefficients."""
+def _merged(
+    recorded: Recorded, coefficients: Mapping[str, float], written: list[str]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a merge one after the other, and note their names."""
+    for name, stored in _stored(recorded.checkpoint):
+        written.append(name)
+        replay = recorded.replays.get(name)
+        if replay is None:
+            yield name, stored
+            continue
+        weights = recorded.weights.of(name, replay.models, coefficients)
+        merged = torch.empty_like(stored)
+        with torch.no_grad():
+            replay.write(weights, merged)
+        yield name, merged
 
-    def __init__(self, recorded: Recorded):
-        self.layout: dict[str, tuple[list[int], torch.dtype]] = {}
-        self._fixed: dict[str, torch.Tensor] = {}  # that no coefficient changes
-        self._recorded = recorded
-        for file in sorted(recorded.checkpoint.glob("*.safetensors")):
-            with safe_open(file, "pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118 - no mapping
-                    self._add(name, tensors)
 
-    def _add(self, name: str, tensors: Any) -> None:
-        part = tensors.get_slice(name)
-        dtype = part[:0].dtype if part.get_shape() else tensors.get_tensor(name).dtype
-        self.layout[name] = (part.get_shape(), dtype)
-        if name not in self._recorded.replays:
-            self._fixed[name] = tensors.get_tensor(name)
-
-    def at(
-        self, coefficients: Mapping[str, float]
-    ) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the merged tensors one after the other."""
-        for name, (shape, dtype) in self.layout.items():
-            if name in self._fixed:
-                yield name, self._fixed[name]
-                continue
-            replay = self._recorded.replays[name]
-            weights = self._recorded.weights.of(name, replay.models, coefficients)
-            merged = torch.empty(shape, dtype=dtype)
-            with torch.no_grad():
-                replay.write(weights, merged)
-            yield name, merged
+def _stored(checkpoint: Path) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a checkpoint, mapped into memory."""
+    for file in sorted(checkpoint.glob("*.safetensors")):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - no mapping
+                yield name, tensors.get_tensor(name)
 
 
 @contextmanager
@@ -95,7 +86,7 @@ def _loaded_names(model: Any) -> Iterator[set[str]]:
     loaded: set[str] = set()
     load = model.load_weights
 
-    def listen(weights: Iterable[tuple[str, torch.Tensor]]) -> set[str] | None:
+    def listen(weights: Iterable[tuple[str, Tensor]]) -> set[str] | None:
         found: set[str] | None = load(weights)
         loaded.update(found or ())
         return found
@@ -105,11 +96,3 @@ def _loaded_names(model: Any) -> Iterator[set[str]]:
         yield loaded
     finally:
         del model.load_weights
-
-
-def _collect_names(
-    tensors: Iterable[tuple[str, torch.Tensor]], names: list[str]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, tensor in tensors:
-        names.append(name)
-        yield name, tensor

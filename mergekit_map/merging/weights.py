@@ -29,7 +29,7 @@ from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.validation import model_entries
 from mergekit_map.models.references import models_with_adapter
 
-_Weights = dict[tuple[str, ModelReference], float]  # tensor name and model to weight
+_Weights = dict[ModelReference, dict[str, float]]  # model to tensor name to weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +44,12 @@ class WeightTable:
     ) -> list[float]:
         """Return the weight of each of ``models`` in one tensor."""
         weights = []
-        for key in ((tensor, model) for model in models):
-            weight = self.constant[key]
+        for model in models:
+            weight = self.constant[model][tensor]
             # In the order in which mergekit's interpolation and MergeSpace.config add,
             # so that the sum is the same to the last bit.
             for name, slopes in self.slopes.items():
-                if slope := slopes.get(key):
+                if slope := slopes[model].get(tensor):
                     weight += slope * coefficients[name]
             weights.append(weight)
         return weights
@@ -59,36 +59,11 @@ class WeightTable:
 
         Coefficients without influence on them are left out.
         """
-        slopes = {
-            name: [table.get((tensor, model), 0.0) for model in models]
-            for name, table in self.slopes.items()
+        found = {
+            name: [slopes[model].get(tensor, 0.0) for model in models]
+            for name, slopes in self.slopes.items()
         }
-        return {name: values for name, values in slopes.items() if any(values)}
-
-    def content(self) -> dict[str, Any]:
-        """Return the table as JSON."""
-        models = list(dict.fromkeys(model for _, model in self.constant))
-        numbers = {model: number for number, model in enumerate(models)}
-
-        def rows(weights: _Weights) -> list[list[Any]]:
-            return [[tensor, numbers[m], w] for (tensor, m), w in weights.items()]
-
-        return {
-            "models": [str(model) for model in models],
-            "constant": rows(self.constant),
-            "slopes": {name: rows(table) for name, table in self.slopes.items()},
-        }
-
-    @classmethod
-    def parse(cls, content: Mapping[str, Any]) -> WeightTable:
-        """Read the result of ``content``."""
-        models = [ModelReference.model_validate(model) for model in content["models"]]
-
-        def table(rows: Sequence[Sequence[Any]]) -> _Weights:
-            return {(tensor, models[number]): w for tensor, number, w in rows}
-
-        slopes = {name: table(rows) for name, rows in content["slopes"].items()}
-        return cls(table(content["constant"]), slopes)
+        return {name: values for name, values in found.items() if any(values)}
 
 
 def weight_table(
@@ -108,7 +83,12 @@ def weight_table(
     slopes = {}
     for name in space.names:
         unit = _planned(bare.config({**zero, name: 1.0}), model_config, options)
-        slopes[name] = {key: unit[key] - origin[key] for key in unit}
+        slopes[name] = {
+            model: {
+                tensor: weights[tensor] - origin[model][tensor] for tensor in weights
+            }
+            for model, weights in unit.items()
+        }
     LoaderCache().loaders.clear()  # planning opens the models' files
     return WeightTable(constant, slopes)
 
@@ -152,7 +132,8 @@ def _planned(
         if isinstance(task, ExecuteMergeMethodTask):
             for model, parameters in task.input_parameters.items():
                 if "weight" in parameters:
-                    weights[task.output_weight.name, model] = parameters["weight"]
+                    of_model = weights.setdefault(model, {})
+                    of_model[task.output_weight.name] = parameters["weight"]
     return weights
 
 

@@ -24,7 +24,7 @@ from mergekit_map.merging.checkpoint import (
     write_staged_checkpoint,
 )
 from mergekit_map.merging.in_memory import resident_merge
-from mergekit_map.merging.recipe import Recipes, stock_config
+from mergekit_map.merging.recipe import Recipes
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.shutdown import check_interrupt
@@ -137,7 +137,7 @@ def open_chat(
                 text = recipes.text(coefficients, ())
                 write_staged_checkpoint(text, recipes.folder, folder, project.options)
             else:
-                config = stock_config(project.space, coefficients)
+                config = project.space.config(coefficients)
                 write_checkpoint(config, folder, project.options)
             return _chat_model(*load_checkpoint(folder, project.options))
 

@@ -29,7 +29,7 @@ from mergekit_map.evaluation.project import (
 )
 from mergekit_map.evaluation.vllm import memory_in_words
 from mergekit_map.merging.devices import best_device, choice_in_words
-from mergekit_map.merging.memory import Need, needs, shortages, storage
+from mergekit_map.merging.memory import Need, needs, shortages
 from mergekit_map.models.compatibility import main_dtype
 from mergekit_map.models.config_checks import Finding, has_errors
 from mergekit_map.models.model_paths import missing_models
@@ -344,8 +344,8 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
     space, spec, options = project.space, project.spec, project.options
     study = project.outline()
     beside = project.on_disk.space if project.on_disk else None
-    memory, disk = needs(space, spec, options, models, beside)
-    place = storage(space, spec, options, models)
+    found = needs(space, spec, options, models, beside)
+    storage = found.storage
     return Plan(
         strategy=spec.search.strategy,
         merge=spec.merge,
@@ -357,12 +357,12 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         documents=dict(study.documents),
         engines=_engines(project),
         hours=spec.search.hours,
-        memory=memory,
-        disk=disk,
-        shortages=[*shortages(memory), *shortages(disk)],
+        memory=found.memory,
+        disk=found.disk,
+        shortages=[*shortages(found.memory), *shortages(found.disk)],
         device=str(options.device),
-        task_vectors=None if place is None else place.place,
-        task_vectors_why=None if place is None else place.why,
+        task_vectors=None if storage is None else storage.place,
+        task_vectors_why=None if storage is None else storage.why,
         device_choice=choice_in_words(
             str(options.device), best_device(), was_open=project.open_device
         ),

@@ -18,7 +18,7 @@ from mergekit_map.evaluation.worker import Worker
 from mergekit_map.hub.card import MergeRecord, write_card
 from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
 from mergekit_map.merging.devices import check_device
-from mergekit_map.merging.recipe import Recipes, stock_config
+from mergekit_map.merging.recipe import Recipes
 from mergekit_map.models.files import refuse_replaced
 from mergekit_map.report.notebook import folded, front_html
 from mergekit_map.report.plots import front_figure
@@ -131,7 +131,7 @@ def _merge(
                 # Now that the stages are there.
                 refuse_changes(part, place.read_manifest())
             else:
-                config = stock_config(part.space, selection.point.coefficients)
+                config = part.space.config(selection.point.coefficients)
                 write_checkpoint(config, folder, project.options)
         refuse_replaced(project.fingerprints)
         (folder / "mergekit_config.yml").write_text(recipe, encoding="utf-8")

@@ -19,7 +19,7 @@ from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml, yaml_text
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.recipe import Recipes, by_stage_name, pair_merge, stock_config
+from mergekit_map.merging.recipe import Recipes, by_stage_name, pair_merge
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.references import ModelPart, map_references, referenced_models
@@ -94,7 +94,7 @@ def search_pairs(
             whole = _whole_front(study, log, front, group.order)
             path = run.pair(number).surrogates
             return whole, read_record(path, Surrogates, "finished search"), recipes
-        merge = stock_config(part.space, front.chosen.coefficients)
+        merge = part.space.config(front.chosen.coefficients)
         _write_once(part, merge, run.merged / name)
         stages.append({"name": name, **by_stage_name(merge, run.merged)})
         groups = [*(g for g in groups if g not in pair), group]
@@ -117,7 +117,7 @@ def finished_pairs(
     for number in range(1, n_pairs):
         pair = run.pair(number)
         chosen = pair.read_front().chosen.coefficients
-        merge = stock_config(_finished_pair(project, pair, places).space, chosen)
+        merge = _finished_pair(project, pair, places).space.config(chosen)
         stages.append({"name": pair.path.name, **by_stage_name(merge, run.merged)})
     part = _finished_pair(project, run.pair(n_pairs), places)
     folder = run.merged if stages else None

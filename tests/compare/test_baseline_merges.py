@@ -23,7 +23,7 @@ from mergekit_map.compare.baselines import (
 )
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.recipe import merge_identity, stock_config
+from mergekit_map.merging.recipe import merge_identity
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 
@@ -52,7 +52,7 @@ def searched(
 
 def merged(space: MergeSpace, folder: Path) -> Array:
     """Merge with stock mergekit, which must use every key, and read a matrix."""
-    config = stock_config(space, {})
+    config = space.config({})
     assert check_merge(config) == []
     write_checkpoint(config, folder / "merged", OPTIONS)
     return load_file(folder / "merged" / "model.safetensors")[TENSOR]

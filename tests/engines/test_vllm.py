@@ -28,7 +28,6 @@ from mergekit_map.evaluation.vllm import (
     merges_in_vllm,
 )
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.recipe import stock_config
 
 Write = Callable[..., Path]
 pytestmark = [
@@ -63,9 +62,7 @@ def test_logged_values_are_those_of_a_fresh_engine_on_mergekits_checkpoint(
     project = by_engine(load_project(config))[1]
     for number, (merge, line) in enumerate(list(logged.items())[-2:]):
         folder = Path(f"stock-{number}")
-        write_checkpoint(
-            stock_config(project.space, dict(merge)), folder, project.options
-        )
+        write_checkpoint(project.space.config(dict(merge)), folder, project.options)
         with checkpoint_in_vllm(project, folder) as merges:
             found = merges.at({})["ask"]()
         assert (found.value, found.stderr) == (line["value"], line["stderr"])
@@ -122,7 +119,7 @@ def test_experts_are_measured_as_a_fresh_engine_measures_mergekits_checkpoint(
         found = merges.at(merge)["ask"]()
 
     folder = Path("stock")
-    write_checkpoint(stock_config(project.space, merge), folder, project.options)
+    write_checkpoint(project.space.config(merge), folder, project.options)
     with checkpoint_in_vllm(project, folder) as merges:
         assert merges.at({})["ask"]() == found
 
@@ -140,6 +137,6 @@ def test_merges_are_written_into_both_halves_of_a_model_that_is_split(
         found = merges.at(merge)["ask"]()
 
     folder = Path("stock")
-    write_checkpoint(stock_config(project.space, merge), folder, project.options)
+    write_checkpoint(project.space.config(merge), folder, project.options)
     with checkpoint_in_vllm(project, folder) as merges:
         assert merges.at({})["ask"]() == found

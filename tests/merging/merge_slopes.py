@@ -14,15 +14,14 @@ from typing import Any, TypeAlias
 import pytest
 import torch
 import torch.nn.functional as F
-from mergekit.options import MergeOptions
+from test_in_memory import OPTIONS, space_of
+from test_in_memory import config as merge_config
 from transformers import PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from mergekit_map.config.schema import SearchSpec
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
-from mergekit_map.merging.space import MergeSpace, build_space
-from mergekit_map.merging.validation import check_merge
+from mergekit_map.merging.space import MergeSpace
 
 TOKENS = torch.randint(3, 200, (6, 24), generator=torch.Generator().manual_seed(0))
 BATCHES = TOKENS.split(4)  # of different size
@@ -50,22 +49,16 @@ def norms_in_the_dtype_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(
     method: str, family: Mapping[str, Path], names: str = "xy", **more: Any
 ) -> dict[str, Any]:
-    parameters = {} if method == "task_arithmetic" else {"density": 0.7}
-    models = [{"model": str(family[n]), "parameters": dict(parameters)} for n in names]
-    base = str(family["base"])
-    head = {"merge_method": method, "base_model": base, "dtype": "float64"}
-    return {**head, "models": models, **more}
+    merge = {**merge_config(method, family, names), "dtype": "float64", **more}
+    for model in merge["models"]:
+        model["parameters"] = dict.fromkeys(model["parameters"], 0.7)
+    return merge
 
 
 @contextmanager
-def opened(
-    merge: dict[str, Any], bounds: tuple[float, float] = (0.0, 1.0)
-) -> Iterator[Opened]:
-    assert check_merge(merge) == []
-    space, problems = build_space(merge, SearchSpec(bounds=bounds))
-    assert space is not None, problems
-    options = MergeOptions(random_seed=7, quiet=True)
-    with resident_merge(space, options) as resident:
+def opened(merge: dict[str, Any]) -> Iterator[Opened]:
+    space = space_of(merge)
+    with resident_merge(space, OPTIONS) as resident:
         yield resident, space
 
 

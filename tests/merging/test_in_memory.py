@@ -19,9 +19,8 @@ from safetensors.torch import load_file
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
-from mergekit_map.merging.in_memory import resident_merge
+from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.methods import TASK_VECTOR_METHODS
-from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 
@@ -56,18 +55,34 @@ def some_coefficients(space: MergeSpace, seed: int = 0) -> dict[str, float]:
 
 
 def assert_ships_what_it_measures(
-    space: MergeSpace, tmp_path: Path, options: MergeOptions = OPTIONS
-) -> dict[str, torch.Tensor]:
-    """Compare the resident model with stock mergekit's checkpoint, at two merges."""
+    space: MergeSpace,
+    tmp_path: Path,
+    options: MergeOptions = OPTIONS,
+    *,
+    model: transformers.PreTrainedModel | None = None,
+    sign: int = 1,
+) -> ResidentMerge:
+    """Compare two merges in memory with stock mergekit's checkpoints and answers.
+
+    The merges are written into ``model``, if it is given; ``sign`` is that of the first
+    coefficient.
+    """
+    tokens = torch.arange(3, 40)[None]
     with resident_merge(space, options) as merge:
+        if model is not None:
+            merge.model = model
         for seed in (1, 2):
             coefficients = some_coefficients(space, seed)
+            coefficients[space.names[0]] *= sign
             folder = tmp_path / f"stock{seed}"
-            write_checkpoint(stock_config(space, coefficients), folder, options)
+            write_checkpoint(space.config(coefficients), folder, options)
             stock, _ = load_checkpoint(folder, options)
             merge.write(coefficients)
             assert_equal_states(merge.model.state_dict(), stock.state_dict())
-        return merge.model.state_dict()
+            with torch.no_grad():
+                answers = merge.model(tokens).logits
+                assert torch.equal(answers, stock(tokens).logits)
+        return merge
 
 
 def assert_equal_states(
@@ -89,7 +104,7 @@ def test_equals_the_checkpoints_of_mergekit_yaml_in_another_process(
         for dtype, models in (("float32", family), ("bfloat16", family_bf16)):
             space = space_of(config(method, models, dtype=dtype))
             spaces[f"{method}-{dtype}"] = space
-            text = yaml_text([stock_config(space, some_coefficients(space))])
+            text = yaml_text([space.config(some_coefficients(space))])
             (tmp_path / f"{method}-{dtype}.yml").write_text(text)
     assert len(spaces) == 16
     merge_with_stock_mergekit([tmp_path / f"{name}.yml" for name in spaces])
@@ -133,9 +148,9 @@ def test_merges_in_float32_and_ships_bfloat16(
 ) -> None:
     merge = config("ties", family, dtype="float32", out_dtype="bfloat16")
 
-    state = assert_ships_what_it_measures(space_of(merge), tmp_path)
+    found = assert_ships_what_it_measures(space_of(merge), tmp_path)
 
-    assert {tensor.dtype for tensor in state.values()} == {torch.bfloat16}
+    assert {p.dtype for p in found.model.parameters()} == {torch.bfloat16}
 
 
 def test_tied_embeddings_stay_tied(
@@ -145,12 +160,9 @@ def test_tied_embeddings_stay_tied(
     tuned = make_model("tied-a", 21, base, tied=True)
     space = space_of(config("dare_ties", {"base": base, "a": tuned}, "a"))
 
-    assert_ships_what_it_measures(space, tmp_path)
+    model = assert_ships_what_it_measures(space, tmp_path).model
 
-    with resident_merge(space, OPTIONS) as merge:
-        merge.write(some_coefficients(space))
-        model = merge.model
-        assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
 def test_sharded_checkpoints(make_model: Callable[..., Path], tmp_path: Path) -> None:
@@ -173,10 +185,10 @@ def test_tokenizers_of_different_size(
     models = {"base": base, "a": more}
     merge = config("ties", models, "a", tokenizer={"source": source})
 
-    state = assert_ships_what_it_measures(space_of(merge), tmp_path)
+    found = assert_ships_what_it_measures(space_of(merge), tmp_path)
 
     rows = transformers.AutoConfig.from_pretrained(more if source == "union" else base)
-    assert len(state["model.embed_tokens.weight"]) == rows.vocab_size
+    assert len(found.model.model.embed_tokens.weight) == rows.vocab_size
 
 
 def test_slices(family: dict[str, Path], tmp_path: Path) -> None:
@@ -192,10 +204,10 @@ def test_slices(family: dict[str, Path], tmp_path: Path) -> None:
     merge["slices"] = [layer(0), layer(1), layer(1)]
     space = space_of(merge)
 
-    state = assert_ships_what_it_measures(space, tmp_path)
+    found = assert_ships_what_it_measures(space, tmp_path)
 
     assert space.names == ("a", "b")
-    assert "model.layers.2.mlp.up_proj.weight" in state
+    assert "model.layers.2.mlp.up_proj.weight" in found.replays
 
 
 def test_fixed_weights_filters_gradients_and_a_listed_base(
@@ -216,7 +228,7 @@ def test_fixed_weights_filters_gradients_and_a_listed_base(
 
     assert space.names == ("a_mlp", "b_late")
     coefficients = {"a_mlp": 0.1, "b_late": 0.7}
-    recipe = yaml.safe_load(yaml_text([stock_config(space, coefficients)]))
+    recipe = yaml.safe_load(yaml_text([space.config(coefficients)]))
     weights = [m.get("parameters", {}).get("weight") for m in recipe["models"]]
     assert weights[1][0] == {"filter": "mlp", "value": 0.1}
     assert weights[2:] == [[0.0, 0.7], 0.3]
@@ -233,36 +245,3 @@ def test_a_gradient_between_a_number_and_a_coefficient_is_exact(
     merge["models"][0]["parameters"] = {"weight": [0.3, "top", 0.1]}
 
     assert_ships_what_it_measures(space_of(merge), tmp_path)
-
-
-@pytest.mark.slow
-def test_adapters(family: dict[str, Path], tmp_path: Path) -> None:
-    import peft
-
-    adapter = tmp_path / "adapter"
-    model = transformers.AutoModelForCausalLM.from_pretrained(family["base"])
-    torch.manual_seed(5)
-    lora = peft.LoraConfig(
-        r=4, target_modules=["q_proj", "up_proj"], init_lora_weights=False
-    )
-    model = peft.get_peft_model(model, lora)
-    model.save_pretrained(adapter)
-    models = {"base": family["base"], "a": family["a"]}
-    merge = config("dare_linear", models, "a")
-    merge["models"].append({"model": f"{family['base']}+{adapter}"})
-    cache = {"lora_merge_cache": str(tmp_path / "cache")}
-
-    space = space_of(merge)
-
-    assert space.names == ("a", "adapter")
-    options = OPTIONS.model_copy(update=cache)
-    before = assert_ships_what_it_measures(space, tmp_path / "first", options)
-    before = {name: tensor.clone() for name, tensor in before.items()}
-
-    # Trained again, at the same path and with the same cache.
-    for parameter in model.parameters():
-        parameter.data.add_(0.01)
-    model.save_pretrained(adapter)
-    after = assert_ships_what_it_measures(space, tmp_path / "second", options)
-    name = "model.layers.0.mlp.up_proj.weight"
-    assert not torch.equal(before[name], after[name])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +16,15 @@ from merge_slopes import derivatives
 from mergekit.options import MergeOptions
 from test_in_memory import (
     OPTIONS,
-    assert_equal_states,
+    assert_ships_what_it_measures,
     config,
     some_coefficients,
     space_of,
 )
 from torch import Tensor
 
-from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.in_memory import resident_merge
-from mergekit_map.merging.low_rank import (
-    Factors,
-    LowRankReplay,
-    in_low_rank,
-    keeping_factors,
-    whole,
-)
-from mergekit_map.merging.recipe import stock_config
+from mergekit_map.merging.low_rank import Factors
 from mergekit_map.merging.replay import TaskVectorReplay
 
 Train = Callable[..., Path]
@@ -71,19 +65,14 @@ def options_in(folder: Path, **more: Any) -> MergeOptions:
     return OPTIONS.model_copy(update={"lora_merge_cache": str(folder), **more})
 
 
-def assert_ships_it(merge: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Compare with stock mergekit, which merges copies."""
-    space, options = space_of(merge), options_in(folder / "cache")
-    with resident_merge(space, options) as resident:
-        for seed in (1, 2):
-            coefficients = some_coefficients(space, seed)
-            coefficients[space.names[0]] *= -1  # so that zeros get either sign
-            stock = folder / f"stock{seed}"
-            write_checkpoint(stock_config(space, coefficients), stock, options)
-            theirs, _ = load_checkpoint(stock, options)
-            resident.write(coefficients)
-            assert_equal_states(resident.model.state_dict(), theirs.state_dict())
-        return dict(resident.replays)
+def replays_of(merge: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the replays of a merge that equals stock mergekit's, which merges copies.
+
+    The first weight is negative, so that zeros get either sign.
+    """
+    options = options_in(folder / "cache")
+    found = assert_ships_what_it_measures(space_of(merge), folder, options, sign=-1)
+    return dict(found.replays)
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -100,13 +89,12 @@ def test_adapters_in_low_rank_merge_as_mergekits_copies_of_them(
     dtypes = [torch.float32, torch.bfloat16]
     adapters = [train(base, i, dtype) for i, dtype in enumerate(dtypes)]
 
-    replays = assert_ships_it(merge_of(method, base, adapters), tmp_path)
+    replays = replays_of(merge_of(method, base, adapters), tmp_path)
 
-    assert {type(replay) for replay in replays.values()} == {LowRankReplay}
-    assert sum(replay.unchanged for replay in replays.values()) == 21 - 4
-    query = replays["model.layers.1.self_attn.q_proj.weight"]
-    assert [row.a.shape for row in query.rows] == [(4, 32)] * 2
-    assert [len(row.places) for row in query.rows] == [0, 0]
+    assert sum(replay.deltas == () for replay in replays.values()) == 21 - 4
+    rows = replays["model.layers.1.self_attn.q_proj.weight"].deltas
+    assert [row.a.shape for row in rows] == [(4, 32)] * 2
+    assert [len(row.places) for row in rows] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -132,16 +120,15 @@ def test_settings_of_adapters_mean_what_they_mean_to_peft(
     adapters = [train(base, 4, **settings)]
 
     merge = merge_of("task_arithmetic", base, adapters, family_bf16["a"])
-    replays = assert_ships_it(merge, tmp_path)
+    replays = replays_of(merge, tmp_path)
 
     name = tensor if tensor == "lm_head" else f"model.{tensor}"
-    tuned, row = replays[f"{name}.weight"].rows
+    tuned, row = replays[f"{name}.weight"].deltas
     assert isinstance(tuned, Tensor)
     assert isinstance(row, Factors)
-    norm = replays["model.norm.weight"]
-    assert isinstance(norm.rows[0], Tensor)
-    assert norm.rows[1] is None
-    assert not norm.unchanged
+    tuned, nothing = replays["model.norm.weight"].deltas
+    assert isinstance(tuned, Tensor)
+    assert nothing is None
 
 
 QUERY = "model.layers.0.self_attn.q_proj.weight"
@@ -165,26 +152,26 @@ def test_what_is_no_product_is_kept_whole(
     adapter = train(family["base"], 5, **settings)
     merge = merge_of("task_arithmetic", family["base"], [adapter], family["a"])
 
-    replays = assert_ships_it(merge, tmp_path)
+    replays = replays_of(merge, tmp_path)
 
-    assert isinstance(replays[tensor], TaskVectorReplay)
-    assert isinstance(replays["model.norm.weight"], LowRankReplay)
+    assert isinstance(replays[tensor].deltas, Tensor)
+    assert replays["model.norm.weight"].deltas[1] is None
 
 
 @pytest.mark.parametrize(
-    ("method", "more", "kind"),
+    ("method", "more", "in_low_rank"),
     [
-        ("ties", {"dtype": "float32"}, LowRankReplay),
-        ("ties", {"parameters": {"density": 0.5}}, TaskVectorReplay),
-        ("ties", {"dtype": "bfloat16"}, TaskVectorReplay),
-        ("ties", {"base_model": "a"}, TaskVectorReplay),
-        ("dare_linear", {}, LowRankReplay),
+        ("ties", {"dtype": "float32"}, True),
+        ("ties", {"parameters": {"density": 0.5}}, False),
+        ("ties", {"dtype": "bfloat16"}, False),
+        ("ties", {"base_model": "a"}, False),
+        ("dare_linear", {}, True),
     ],
 )
 def test_methods_dtypes_and_other_bases_ship_what_mergekit_does(
     method: str,
     more: dict[str, Any],
-    kind: type,
+    in_low_rank: bool,
     family: dict[str, Path],
     train: Train,
     tmp_path: Path,
@@ -193,7 +180,21 @@ def test_methods_dtypes_and_other_bases_ship_what_mergekit_does(
         more = {"base_model": str(family["a"])}
     merge = {**merge_of(method, family["base"], [train(family["base"], 6)]), **more}
 
-    assert type(assert_ships_it(merge, tmp_path)[QUERY]) is kind
+    deltas = replays_of(merge, tmp_path)[QUERY].deltas
+
+    assert isinstance(deltas, tuple) is in_low_rank
+
+
+def test_an_adapter_that_is_trained_again_at_its_path_is_another_one(
+    family: dict[str, Path], train: Train, tmp_path: Path
+) -> None:
+    base, adapter = family["base"], train(family["base"], 7)
+    merge = merge_of("dare_linear", base, [adapter], family["a"])
+    first = replays_of(merge, tmp_path)[QUERY].deltas[1]
+
+    shutil.copytree(train(base, 10), adapter, dirs_exist_ok=True)
+
+    assert not torch.equal(replays_of(merge, tmp_path)[QUERY].deltas[1].a, first.a)
 
 
 @pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
@@ -206,8 +207,8 @@ def test_derivatives_are_those_of_task_vectors_in_full(
     with resident_merge(space, options_in(tmp_path)) as merge:
         found = derivatives(merge, space, coefficients)
         replays = merge.replays.items()
-        assert any(isinstance(replay, LowRankReplay) for _, replay in replays)
-        merge.replays = {name: whole(replay) for name, replay in replays}
+        assert all(isinstance(replay.deltas, tuple) for _, replay in replays)
+        merge.replays = {n: replace(r, deltas=r.full_deltas()) for n, r in replays}
 
         assert derivatives(merge, space, coefficients) == found
     assert all(found.values())
@@ -240,11 +241,9 @@ def test_elements_that_come_out_otherwise_are_kept_beside_the_factors() -> None:
     odd[[3, 39], [7, 49]] += 1
     replay = replay_of(base, torch.stack([odd, delta]))
 
-    with keeping_factors({"m0": {"t": factors}, "m1": {"t": factors}}):
-        found = in_low_rank(replay, "t")
+    found = replay.in_low_rank({"m0": factors, "m1": factors})
 
-    assert isinstance(found, LowRankReplay)
-    first, second = found.rows
+    first, second = found.deltas
     assert isinstance(first, Factors)
     assert isinstance(second, Factors)
     assert first.places.tolist() == [3 * 50 + 7, 39 * 50 + 49]
@@ -264,12 +263,11 @@ def test_a_recording_holds_for_any_number_of_threads(recorded: int) -> None:
     replay = replay_of(base, delta[None])
     try:
         torch.set_num_threads(recorded)
-        with keeping_factors({"m0": {"t": factors}}):
-            found = in_low_rank(replay, "t")
-        assert isinstance(found, LowRankReplay)
+        found = replay.in_low_rank({"m0": factors})
+        assert isinstance(found.deltas, tuple)
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            assert torch.equal(whole(found).deltas[0], delta)
+            assert torch.equal(found.full_deltas(), delta.view(1, -1))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(1)

@@ -8,11 +8,8 @@ from typing import Any
 import pytest
 
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.merging.recipe import (
-    is_linear,
-    pair_merge,
-    staging_problems,
-)
+from mergekit_map.merging.methods import TASK_VECTOR_METHODS
+from mergekit_map.merging.recipe import is_linear, pair_merge, staging_problems
 from mergekit_map.merging.space import MergeSpace, build_space
 
 
@@ -26,24 +23,11 @@ def space_of(method: str, **changes: Any) -> MergeSpace:
     return space
 
 
-@pytest.mark.parametrize(
-    ("method", "linear"),
-    [
-        ("task_arithmetic", True),
-        ("map_task_arithmetic", True),
-        ("dare_linear", True),
-        ("della_linear", True),
-        ("breadcrumbs", True),
-        ("ties", False),
-        ("dare_ties", False),
-        ("della", False),
-        ("breadcrumbs_ties", False),
-    ],
-)
-def test_methods_without_election_of_signs_are_linear(
-    method: str, *, linear: bool
-) -> None:
-    assert is_linear(space_of(method)) == linear
+@pytest.mark.parametrize("method", [*TASK_VECTOR_METHODS, "map_task_arithmetic"])
+def test_methods_without_election_of_signs_are_linear(method: str) -> None:
+    elects = {"ties", "dare_ties", "della", "breadcrumbs_ties"}
+
+    assert is_linear(space_of(method)) == (method not in elects)
 
 
 def test_shares_of_a_whole_are_linear_and_other_normalised_weights_are_not() -> None:
@@ -65,42 +49,23 @@ def test_shares_of_a_whole_are_linear_and_other_normalised_weights_are_not() -> 
     assert not is_linear(space_of("task_arithmetic", **sliced))
 
 
-SOURCES = [
-    {"model": "x/a", "layer_range": [0, 2]},
-    {"model": "x/b", "layer_range": [0, 2]},
-]
+SOURCES = [{"model": f"x/{n}", "layer_range": [0, 2]} for n in "ab"]
+EACH = "one searched weight for each model"
+
+
+def weighted(*weights: Any) -> dict[str, Any]:
+    each = [{} if weight is None else {"weight": weight} for weight in weights]
+    pairs = zip("abc", each, strict=False)
+    return {"models": [{"model": f"x/{n}", "parameters": p} for n, p in pairs]}
 
 
 @pytest.mark.parametrize(
     ("changes", "key", "needed"),
     [
         ({"models": None, "slices": [{"sources": SOURCES}]}, ("slices",), "plain list"),
-        (
-            {
-                "models": [
-                    {"model": "x/a"},
-                    {"model": "x/b"},
-                    {"model": "x/c", "parameters": {"weight": 0.3}},
-                ]
-            },
-            ("models", 2),
-            "one searched weight for each model",
-        ),
-        (
-            {
-                "models": [
-                    {"model": "x/a", "parameters": {"weight": ["low", "high"]}},
-                    {"model": "x/b"},
-                ]
-            },
-            ("models", 0),
-            "one searched weight for each model",
-        ),
-        (
-            {"parameters": {"weight": "all"}},
-            ("models", 0),
-            "one searched weight for each model",
-        ),
+        (weighted(None, None, 0.3), ("models", 2), EACH),
+        (weighted(["low", "high"], None), ("models", 0), EACH),
+        ({"parameters": {"weight": "all"}}, ("models", 0), EACH),
         ({"tokenizer": {"source": "x/a"}}, ("tokenizer",), "tokenizer of the base"),
     ],
 )

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from test_space import merge, space_of, weighted
 
-from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.reference_points import reference_points, soup_weights
 
 EVERY = ["base", "one", "two", "soup"]
@@ -80,7 +79,7 @@ def test_other_reference_points_are_linear_merges_with_the_same_settings() -> No
     assert list(found.corners) == ["one alone, TIES", "two alone, TIES", "uniform TIES"]
     assert found.others["two"] == {"base": 0.0, "one": 0.0, "two": 1.0}
     assert found.others["soup"] == soup_weights(space)
-    assert stock_config(found.linear, soup_weights(space)) == {
+    assert found.linear.config(soup_weights(space)) == {
         **settings,
         "merge_method": "linear",
         "base_model": "x/base",

@@ -105,29 +105,25 @@ def rules() -> Iterator[dict[str, Any]]:
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("method", TASK_VECTOR_METHODS)
-def test_every_method_in_every_dtype_has_mergekits_bits(
-    method: str, dtype: torch.dtype
-) -> None:
-    cases = list(itertools.product((2, 3, 5), SIZES[-3:], (False, True)))
-    for (n, shape, negative), rule in zip(cases, rules(), strict=False):
-        tensors = [wide(shape, dtype, seed) for seed in range(n + 1)]
-        weights = weights_of(n, negative=negative)
-        assert_written_as_by_mergekit(method, tensors, weights, **rule)
+EVERY = [(method, 0.5, (2, 3, 5), SIZES[-3:]) for method in TASK_VECTOR_METHODS]
+EVERY += [(method, 1, COUNTS, SIZES) for method in ("task_arithmetic", "ties")]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
-def test_any_number_of_models_in_any_shape_has_mergekits_bits(
-    method: str, dtype: torch.dtype
+@pytest.mark.parametrize(("method", "density", "counts", "shapes"), EVERY)
+def test_every_method_in_every_dtype_and_shape_has_mergekits_bits(
+    method: str,
+    density: float,
+    counts: list[int],
+    shapes: list[tuple[int, ...]],
+    dtype: torch.dtype,
 ) -> None:
-    cases = list(itertools.product(COUNTS, SIZES, (False, True)))
+    cases = list(itertools.product(counts, shapes, (False, True)))
     for (n, shape, negative), rule in zip(cases, rules(), strict=False):
         tensors = [wide(shape, dtype, seed) for seed in range(n + 1)]
         weights = weights_of(n, negative=negative)
-        whole = {"density": dict.fromkeys(range(1, n + 1), 1)}
-        assert_written_as_by_mergekit(method, tensors, weights, **rule, **whole)
+        densities = {"density": dict.fromkeys(range(1, n + 1), density)}
+        assert_written_as_by_mergekit(method, tensors, weights, **rule, **densities)
 
 
 def cancelling(n: int, size: int, dtype: torch.dtype) -> Tensor:

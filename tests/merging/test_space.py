@@ -9,7 +9,6 @@ import yaml
 
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import yaml_text
-from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
 
 
@@ -146,7 +145,7 @@ def test_recipes_hold_exact_numbers_and_the_stock_method() -> None:
     space = space_of(merge("map_ties", "x/one", "x/two"))
     coefficients = {"one": 0.1 + 0.2, "two": 1e-17}
 
-    text = yaml_text([stock_config(space, coefficients)], ["why", "how"])
+    text = yaml_text([space.config(coefficients)], ["why", "how"])
 
     assert text.startswith("# why\n# how\nmerge_method: ties\n")
     read = yaml.safe_load(text)

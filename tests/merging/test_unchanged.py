@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from pathlib import Path
 
@@ -21,28 +20,21 @@ def measure(model, tokenizer):
     calls = Path("calls")
     calls.write_text((calls.read_text() if calls.exists() else "") + ".")
     if len(calls.read_text()) == 3:
-        change()
+        Path("a/model.safetensors").write_bytes(
+            Path("b/model.safetensors").read_bytes()
+        )
     return float(model.lm_head.weight.double().sum())
 """
-REPLACED = """
-def change():
-    Path("a/model.safetensors").write_bytes(Path("b/model.safetensors").read_bytes())
-"""
-NUMBERS = itertools.count()
 
 
-def prepared(
-    folder: Path,
-    family: dict[str, Path],
-    change: str,
-    monkeypatch: pytest.MonkeyPatch,
-    merge: str = "disk",
-) -> Path:
-    """Write models, a configuration, and a task that changes them at its third call."""
+@pytest.mark.parametrize("merge", ["disk", "memory"])
+def test_a_model_that_is_replaced_stops_the_search_before_a_mixture_is_measured(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: str
+) -> None:
     for name in ("base", "a", "b"):
-        shutil.copytree(family[name], folder / name)
-    module = f"changing_{next(NUMBERS)}"  # Python imports each name once
-    (folder / f"{module}.py").write_text(TASK + change)
+        shutil.copytree(family[name], tmp_path / name)
+    module = f"changing_a_model_{merge}"  # Python imports each name once
+    (tmp_path / f"{module}.py").write_text(TASK)
     config = {
         "merge_method": "task_arithmetic",
         "base_model": "base",
@@ -53,21 +45,13 @@ def prepared(
             "tasks": {"sum": {"python": f"{module}:measure", "direction": "maximize"}},
         },
     }
-    (folder / "merge.yml").write_text(yaml.safe_dump(config))
-    monkeypatch.chdir(folder)
-    return folder
-
-
-@pytest.mark.parametrize("merge", ["disk", "memory"])
-def test_a_model_that_is_replaced_stops_the_search_before_a_mixture_is_measured(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: str
-) -> None:
-    folder = prepared(tmp_path, family, REPLACED, monkeypatch, merge)
+    (tmp_path / "merge.yml").write_text(yaml.safe_dump(config))
+    monkeypatch.chdir(tmp_path)
 
     with pytest.raises(MergeError, match="a changed while"):
         search_front("merge.yml", "run")
 
-    assert len(list(read_log(RunFolder(folder / "run").log))) == 3
+    assert len(list(read_log(RunFolder(tmp_path / "run").log))) == 3
     shutil.copy(family["a"] / "model.safetensors", "a/model.safetensors")
     run = RunFolder(search_front("merge.yml", "run").path)
     assert len({e.merge for e in read_log(run.log)}) == 1

@@ -16,7 +16,6 @@ from mergekit_map import select_point
 from mergekit_map.cli.main import main
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import ArtifactError, DesignError
-from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.space import build_space
 from mergekit_map.results.front import Front
 from mergekit_map.results.recipe_rendering import further_recipe
@@ -134,7 +133,7 @@ def test_what_is_left_of_1_is_the_last_weight(run: Path, method: str) -> None:
     remainder = [list(place) for place in space.remainder]
     manifest["identity"] |= {"coefficients": places, "remainder": remainder}
     (run / "manifest.json").write_text(json.dumps(manifest))
-    first = stock_config(space, dict.fromkeys(space.names, 0.7))
+    first = space.config(dict.fromkeys(space.names, 0.7))
     (run / "recipes/000.yml").write_text(yaml.safe_dump(first, sort_keys=False))
     weights = {name: 0.1 + 0.2 * number for number, name in enumerate(space.names)}
     front = read_front(run)
@@ -143,7 +142,7 @@ def test_what_is_left_of_1_is_the_last_weight(run: Path, method: str) -> None:
 
     text = further_recipe(RunFolder(run), front)
 
-    assert yaml.safe_load(text) == stock_config(space, weights)
+    assert yaml.safe_load(text) == space.config(weights)
 
 
 def test_a_recipe_that_was_tampered_with_is_no_pattern(run: Path) -> None:
