@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from mergekit_map.cli.main import main
-from mergekit_map.config.presets import PRESETS
+from mergekit_map.config.tasks import PRESETS
 from mergekit_map.config.template import map_block
 
 
