@@ -31,9 +31,9 @@ from mergekit_map.evaluation.vllm import memory_in_words
 from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.merging.memory import Need, needs, shortages, storage
 from mergekit_map.models.compatibility import main_dtype
-from mergekit_map.models.config_checks import Finding, has_errors
-from mergekit_map.models.model_paths import missing_models
+from mergekit_map.models.facts import Finding, has_errors
 from mergekit_map.models.preflight import Family, InspectedModel, inspect_models
+from mergekit_map.models.references import missing_models
 from mergekit_map.models.task_vectors import Figures
 from mergekit_map.results.front import n_safe
 from mergekit_map.search.budget import forecast, n_holdout, price
