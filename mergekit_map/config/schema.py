@@ -9,17 +9,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    GetCoreSchemaHandler,
     SkipValidation,
     model_validator,
 )
-from pydantic_core import CoreSchema
 from typing_extensions import Self
 
 from mergekit_map.config.tasks import (
@@ -249,16 +247,10 @@ class BackendSpec(Strict):
     """Arguments of the model class."""
 
 
-class _AsWritten:
-    """Schema of tasks as users write them, which includes presets."""
-
-    def __get_pydantic_core_schema__(
-        self, _: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return handler.generate_schema(WrittenTask)
-
-
-_Task = Annotated[TaskSpec, _AsWritten(), SkipValidation()]
+if TYPE_CHECKING:
+    _Task = TaskSpec
+else:  # users may write presets, which are written out when tasks are validated
+    _Task = SkipValidation[WrittenTask]
 
 
 class MapBlock(Strict):

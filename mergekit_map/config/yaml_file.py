@@ -207,8 +207,9 @@ def with_settings(
     for block, values in settings.items():
         for key, value in values.items():
             try:
-                text = _with_value(text, ("map", block, key), value)
-                put(content, ("map", block, key), value)
+                place = ("map", block, key)
+                text = _with_value(text, yaml.compose(text, Loader), place, value)
+                put(content["map"], place[1:], value)
                 same = yaml.load(text, Loader=Loader) == content
             except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError):
                 same = False
@@ -220,29 +221,21 @@ def with_settings(
     return replace(file, text=text, content=content)
 
 
-def _with_value(text: str, key: Sequence[str], value: Any) -> str:
+def _with_value(text: str, node: Any, key: Sequence[str], value: Any) -> str:
     """Write a value at a key: in the place of another one, or before its neighbours."""
-    node: Any = yaml.compose(text, Loader=Loader)
-    for depth, part in enumerate(key):
-        if not isinstance(node, yaml.MappingNode):
-            break
-        found = [child for name, child in node.value if name.value == part]
-        if not found:
-            written = f"{part}: {flow_text(_nested(key[depth + 1 :], value))}"
-            start = node.start_mark.index
-            if node.flow_style:
-                written += ", " if node.value else ""
-                return f"{text[: start + 1]}{written}{text[start + 1 :]}"
-            return (
-                f"{text[:start]}{written}\n{' ' * node.start_mark.column}{text[start:]}"
-            )
-        node = found[-1]
-    else:
-        depth = len(key)
-    start, end = node.start_mark.index, node.end_mark.index
-    end = start + len(text[start:end].rstrip())
-    space = " " if text[:start].endswith(":") else ""
-    return f"{text[:start]}{space}{flow_text(_nested(key[depth:], value))}{text[end:]}"
+    start = node.start_mark.index
+    if not key or not isinstance(node, yaml.MappingNode):
+        end = start + len(text[start : node.end_mark.index].rstrip())
+        space = " " if text[:start].endswith(":") else ""
+        return f"{text[:start]}{space}{flow_text(_nested(key, value))}{text[end:]}"
+    for name, child in node.value:
+        if name.value == key[0]:
+            return _with_value(text, child, key[1:], value)
+    written = f"{key[0]}: {flow_text(_nested(key[1:], value))}"
+    if node.flow_style:
+        comma = ", " if node.value else ""
+        return f"{text[: start + 1]}{written}{comma}{text[start + 1 :]}"
+    return f"{text[:start]}{written}\n{' ' * node.start_mark.column}{text[start:]}"
 
 
 def _nested(key: Sequence[str], value: Any) -> Any:

@@ -373,7 +373,7 @@ def load_project(
         problems, warnings = check_models(merge, draft.options)
         problems_so_far = [*draft.problems, *problems]
         draft = replace(draft, problems=problems_so_far, warnings=warnings)
-        lost = missing_models(merge, problems, draft.places)
+        lost = missing_models(merge, [p.message for p in problems], draft.places)
         if not problems:
             draft = replace(draft, options=with_adapter_cache(merge, draft.options))
     project, problems = finish_draft(draft)

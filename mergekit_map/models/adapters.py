@@ -170,12 +170,6 @@ def check_adapter(
         cause = f"its adapter ({adapter.obscure}) is not looked into"
         yield Finding("adapter-unknown", "note", cause, "mergekit leaves that to peft")
         return
-    yield from _check_matrices(adapter, front, headers)
-
-
-def _check_matrices(
-    adapter: Adapter, front: str, headers: Mapping[str, TensorHeader]
-) -> Iterator[Finding]:
     changed = [*adapter.matrices, *adapter.whole]
     lost = sorted(name for name in changed if name not in headers)
     if lost:

@@ -191,32 +191,30 @@ def _compare_architectures(mine: ModelFacts, base: ModelFacts) -> list[Finding]:
     return []
 
 
-def _compare_ties(mine: ModelFacts, base: ModelFacts) -> list[Finding]:
-    if mine.ties_embeddings == base.ties_embeddings:
-        return []
-    if mine.ties_embeddings:
+def _compare_ties(mine: ModelFacts, base: ModelFacts) -> Iterator[Finding]:
+    if mine.ties_embeddings and not base.ties_embeddings:
         cause = (
             f"its head is its embeddings once more (tie_word_embeddings), while "
             f"{base.name} has a head of its own, which it cannot be a change of"
         )
-        advice = "merge fine-tunes of one model"
-        return [Finding("tied-embeddings", "error", cause, advice)]
-    cause = (
-        f"it has a head of its own, while {base.name} uses its embeddings once more "
-        "(tie_word_embeddings), and the merge says that it does, too"
-    )
-    advice = "programs that believe that will lose the merged head"
-    return [Finding("tied-embeddings", "warning", cause, advice)]
+        yield Finding("tied-embeddings", "error", cause, _ADVICE)
+    elif base.ties_embeddings and not mine.ties_embeddings:
+        cause = (
+            f"it has a head of its own, while {base.name} uses its embeddings once "
+            "more (tie_word_embeddings), and the merge says that it does, too"
+        )
+        advice = "programs that believe that will lose the merged head"
+        yield Finding("tied-embeddings", "warning", cause, advice)
 
 
 def _compare_vocabularies(
     mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
 ) -> list[Finding]:
+    if "tokenizer" in mine.unread | base.unread:
+        return []
     rows = (mine.setting("vocab_size"), base.setting("vocab_size"))
     if options.unsafe_truncate_embeddings:
         rows = (rows[1], rows[1])  # mergekit cuts off what only one of them has
-    if "tokenizer" in mine.unread | base.unread:
-        return []
     found = compare_tokenizers(
         mine.tokenizer, base.tokenizer, base.name, rows, aligned=_is_aligned(merge)
     )
@@ -226,7 +224,7 @@ def _compare_vocabularies(
     return [finding for finding in found if finding.code != hidden]
 
 
-def _compare_special_tokens(mine: ModelFacts, base: ModelFacts) -> list[Finding]:
+def _compare_special_tokens(mine: ModelFacts, base: ModelFacts) -> Iterator[Finding]:
     """Compare the tokens that begin, end and pad texts, or their ids."""
     ours = mine.tokenizer.special if mine.tokenizer else {}
     theirs = base.tokenizer.special if base.tokenizer else {}
@@ -237,13 +235,12 @@ def _compare_special_tokens(mine: ModelFacts, base: ModelFacts) -> list[Finding]
             one, other = (model.settings.get(f"{key}_id") for model in (mine, base))
             pairs[f"{key}_id"] = (one, other)
     keys = sorted(k for k, (a, b) in pairs.items() if a != b and None not in (a, b))
-    if not keys:
-        return []
     texts = [f"{key} is {pairs[key][0]!r} here and {pairs[key][1]!r}" for key in keys]
     grave = any(not key.startswith(_HARMLESS_TOKENS) for key in keys)
     cause = f"its special tokens are others: {', '.join(texts)} in {base.name}"
     advice = f"the merge has those of {base.name}; see that it begins and ends texts"
-    return [Finding("special-tokens", "warning" if grave else "note", cause, advice)]
+    if keys:
+        yield Finding("special-tokens", "warning" if grave else "note", cause, advice)
 
 
 # What differences mean, by the names of entries, or of the parts that they are in. The

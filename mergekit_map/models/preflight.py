@@ -67,9 +67,8 @@ class InspectedModel:
             return None
         if any(header.file is None for header in self.facts.headers.values()):
             return None
-        if Reference.parse(self.reference).adapter is None:
-            return ModelWeights(self.facts.headers)
-        if self.adapter is None or self.adapter.obscure:
+        adapted = Reference.parse(self.reference).adapter is not None
+        if adapted and (self.adapter is None or self.adapter.obscure):
             return None
         return ModelWeights(self.facts.headers, self.adapter)
 

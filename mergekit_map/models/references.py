@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mergekit_map.config.problems import Problem
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.types import NO_SINGLE_MODEL
@@ -187,16 +186,17 @@ def short_names(models: list[str]) -> dict[str, str]:
     names = {}
     paths = {model: Reference.parse(model).parts[-1].names for model in models}
     for model, parts in paths.items():
-        others = [path for other, path in paths.items() if other != model]
-        name = shortest_end(parts, others, 2 if parts[-1] in NO_SINGLE_MODEL else 1)
+        depth = 2 if parts[-1] in NO_SINGLE_MODEL else 1
+        name = _shortest_end(parts, paths.values(), depth)
         names[model] = f"{name}-model" if name in NO_SINGLE_MODEL else name
     if len(set(names.values())) < len(names):
         return {model: model for model in paths}
     return names
 
 
-def shortest_end(parts: list[str], others: list[list[str]], depth: int = 1) -> str:
+def _shortest_end(parts: list[str], paths: Iterable[list[str]], depth: int = 1) -> str:
     """Return as few last folders of a path as no other has, at least ``depth``."""
+    others = [path for path in paths if path is not parts]
     while depth < len(parts) and any(o[-depth:] == parts[-depth:] for o in others):
         depth += 1
     return "/".join(parts[-depth:])
@@ -248,13 +248,13 @@ def written_names(
 
 
 def missing_models(
-    merge: MergeConfig, problems: Iterable[Problem], places: Mapping[str, str]
+    merge: MergeConfig, messages: Iterable[str], places: Mapping[str, str]
 ) -> list[str]:
     """Return the models that were not found, named as ``with_places`` expects."""
     written = {place: path for path, place in places.items()}
     # A folder that is called as words of mergekit are cannot be given by name.
     paths = {path: written.get(path, path) for path in paths_of(merge)}
-    short, said = short_paths(paths.values()), " ".join(p.message for p in problems)
+    short, said = short_paths(paths.values()), " ".join(messages)
     return [short[paths[path]] for path in paths if f"{NO_FOLDER} {path!r}" in said]
 
 
@@ -267,10 +267,7 @@ def paths_of(merge: MergeConfig) -> list[str]:
 def short_paths(paths: Iterable[str]) -> dict[str, str]:
     """Shorten paths to as few of their last folders as distinguish them."""
     folders = {path: ModelPart(path).names for path in paths}
-    return {
-        path: shortest_end(parts, [p for o, p in folders.items() if o != path])
-        for path, parts in folders.items()
-    }
+    return {p: _shortest_end(parts, folders.values()) for p, parts in folders.items()}
 
 
 def _named(name: str, paths: list[str]) -> str:

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.problems import Problem
 from mergekit_map.config.yaml_file import shortened
 from mergekit_map.errors import EvaluationError, MergeError
 from mergekit_map.evaluation.engines import by_engine
@@ -286,8 +285,8 @@ def inspect_config(
 def _lost(draft: Draft, models: Sequence[InspectedModel]) -> list[str]:
     if draft.merge is None:
         return []
-    found = [Problem(m.key, str(f)) for m in models for f in m.findings]
-    return missing_models(draft.merge, found, draft.places)
+    messages = [str(finding) for model in models for finding in model.findings]
+    return missing_models(draft.merge, messages, draft.places)
 
 
 def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Model:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from mergekit.common import ModelReference
 
-from mergekit_map.config.problems import Problem
 from mergekit_map.models.references import (
     NO_FOLDER,
     Reference,
@@ -52,6 +51,6 @@ def test_a_folder_that_is_a_link_to_itself_is_not_there(tmp_path: Path) -> None:
 
 def test_a_lost_folder_called_base_is_none_that_can_be_given_by_name() -> None:
     merge = {"base_model": "base", "models": [{"model": "tuned"}]}
-    problems = [Problem((), f"{NO_FOLDER} {path!r}") for path in ("base", "tuned")]
+    messages = [f"{NO_FOLDER} {path!r}" for path in ("base", "tuned")]
 
-    assert missing_models(merge, problems, {}) == ["tuned"]
+    assert missing_models(merge, messages, {}) == ["tuned"]
