@@ -20,8 +20,8 @@ from mergekit_map.cli.options import (
     key_options,
     with_options,
 )
-from mergekit_map.config.presets import PRESETS
 from mergekit_map.config.schema import SearchSpec
+from mergekit_map.config.tasks import PRESETS
 from mergekit_map.config.yaml_file import PASSING, WRITTEN, is_unedited, signed
 from mergekit_map.errors import ArtifactError, ConfigError, alike
 from mergekit_map.utils.files import refuse_existing, scratch_folder, write_atomically

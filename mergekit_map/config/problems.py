@@ -13,14 +13,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mergekit_map.config.presets import PresetTask
 from mergekit_map.config.schema import MapBlock, SelectSpec
 from mergekit_map.config.tasks import (
     LONGEST_TASK,
@@ -29,6 +28,7 @@ from mergekit_map.config.tasks import (
     RESERVED,
     TASK_KINDS,
     TASK_NAME,
+    PresetTask,
     TaskSpec,
 )
 from mergekit_map.config.template import map_block
@@ -40,6 +40,7 @@ from mergekit_map.config.yaml_file import (
     with_count,
 )
 from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.utils.text import listed
 
 _LONGEST = 60  # characters of a value that is shown
 _WANTED = {
@@ -65,28 +66,12 @@ _WANTED = {
     "string_too_long": "text of at most {max_length} characters",
     "string_pattern_mismatch": "text of the form {pattern}",
 }
-_NO_AUTO_BOUNDS = (
-    "'bounds: auto' left; give two numbers such as [0, 1.4]. A finished search says "
-    "which ends its front lies at, and what a larger box would gain"
-)
-_NO_GENERATE_BATCH = (
-    "the engine 'generate_batch' left; write 'hf', which answers alike, or 'vllm'"
-)
-# By key below ``map``, ``*`` for the name of a task; a pair where only one value left.
-REMOVED: Mapping[tuple[str, ...] | tuple[tuple[str, ...], object], str] = {
-    (("engine",), "generate_batch"): _NO_GENERATE_BATCH,
-    (("engine", "name"), "generate_batch"): _NO_GENERATE_BATCH,
-    (("tasks", "*", "engine"), "generate_batch"): _NO_GENERATE_BATCH,
-    (("tasks", "*", "engine", "name"), "generate_batch"): _NO_GENERATE_BATCH,
-    (("search", "bounds"), "auto"): _NO_AUTO_BOUNDS,
-    (("search", "bounds", "*"), "auto"): _NO_AUTO_BOUNDS,
-    (("tasks", "*", "documents"), "auto"): (
-        "'documents: auto' left; give a number such as 64, of documents that are the "
-        "same for every merge, or remove it to measure all"
-    ),
+# Keys that earlier versions had, by the last two parts of their place.
+_LEFT: Mapping[tuple[str | int, ...], str] = {
     ("search", "documents"): (
         "the budget in documents left; give one in 'hours', or limit the 'evaluations'"
     ),
+    ("select", "margin"): "'margin' left; 'not_worse_than' allows for noise",
 }
 
 
@@ -104,7 +89,8 @@ def mistakes(
     return {
         place: _sentence(found, model)
         for place, found in at.items()
-        if not (all(map(_is_expectation, found)) and _is_inside(at, place))
+        if any(detail["type"] not in _WANTED for detail in found)
+        or not any(p != place and p[: len(place)] == place for p in at)
     }
 
 
@@ -124,15 +110,6 @@ def shown(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
 
 
-def _is_inside(places: Iterable[KeyPath], place: KeyPath) -> bool:
-    return any(p != place and p[: len(place)] == place for p in places)
-
-
-def _is_expectation(detail: ErrorDetails) -> bool:
-    """Return whether the error only names an expected type or range."""
-    return detail["type"] in _WANTED
-
-
 def _sentence(found: list[ErrorDetails], model: type[BaseModel] | None) -> str:
     if own := [text for detail in found if (text := _own_text(detail))]:
         return own[0]
@@ -141,14 +118,14 @@ def _sentence(found: list[ErrorDetails], model: type[BaseModel] | None) -> str:
     first = found[0]
     if first["type"] == "extra_forbidden":
         return _unknown(first["loc"], model)
-    expected = list(dict.fromkeys(map(_expectation, found)))
+    expected = [text for text in dict.fromkeys(map(_expectation, found)) if text]
     if "a number" in expected:
-        expected = [one for one in expected if one != "a whole number"]
-    *others, last = (one for one in expected if one) if any(expected) else ("",)
-    wanted = f"{', '.join(others)} or {last}" if others else last
+        expected = [text for text in expected if text != "a whole number"]
     got = shown(first["input"])
-    if not wanted:
+    if not expected:
         return f"this value cannot be used here, got {got}"
+    *others, last = expected
+    wanted = f"{', '.join(others)} or {last}" if others else last
     return f"{wanted} was expected, got {got}{_hint(first['input'])}"
 
 
@@ -165,11 +142,12 @@ def _missing(keys: list[str | int]) -> str:
         return f"item {int(keys[0]) + 1} of the list is missing; add it"
     if len(keys) == 1:
         return f"the key {keys[0]!r} is required and missing; add it"
-    named = f"{', '.join(map(repr, keys[:-1]))} and {keys[-1]!r}"
-    return f"the keys {named} are required and missing; add them"
+    return f"the keys {listed(map(repr, keys))} are required and missing; add them"
 
 
 def _unknown(loc: tuple[str | int, ...], model: type[BaseModel] | None) -> str:
+    if loc[-2:] in _LEFT:
+        return _LEFT[loc[-2:]]
     known = [] if model is None else [*_fields(model, loc)]
     hint = f"; {nearest(str(loc[-1]), known)}" if known else ""
     return f"unknown key {loc[-1]!r}{hint}"
@@ -195,9 +173,6 @@ def _hint(got: Any) -> str:
     if isinstance(got, str) and re.fullmatch(r"[-+]?[\d.]+[eE][-+]?\d+", got):
         return "; YAML reads this as text, write the number with a point: 1.0e-3"
     return ""
-
-
-_KINDS = {**TASK_KINDS, PresetTask.kind: PresetTask}
 
 
 @dataclass(frozen=True)
@@ -237,9 +212,6 @@ def parse_map_block(
         task, wrong = _parse_task(str(name), content)
         problems += wrong
         tasks |= {} if task is None else {str(name): task}
-    if removed := removed_keys(raw):
-        kept = [p for p in problems if p.key not in removed]
-        problems = [*kept, *(Problem(key, text) for key, text in removed.items())]
     if problems:
         return None, tasks, problems
     return block.model_copy(update={"tasks": tasks}), tasks, []
@@ -249,8 +221,11 @@ def _no_block(file: YamlFile, raw: Any) -> str:
     if raw is not None:
         return f"a mapping was expected, with 'tasks:' at least; got {shown(raw)}"
     entries = file.content.get("models")
-    listed = entries if isinstance(entries, list) else []
-    models = [str(entry["model"]) for entry in listed if _mapping_with(entry, "model")]
+    models = [
+        str(entry["model"])
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict) and "model" in entry
+    ]
     tuned = [m for m in models if m != file.content.get("base_model")]
     block = "\n".join(map_block(tuned or ["my-text"], {}))
     new = file.path.with_name(f"{file.path.stem}-map.yml")
@@ -260,10 +235,6 @@ def _no_block(file: YamlFile, raw: Any) -> str:
         f"Add these lines, with files of yours, or let this write them:\n\n  {command}"
         f"\n\n{block}"
     )
-
-
-def _mapping_with(part: Any, key: str) -> bool:
-    return isinstance(part, dict) and key in part
 
 
 def repeated_keys(file: YamlFile) -> list[Problem]:
@@ -300,7 +271,7 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
             f"{{preset: gsm8k}}, got {shown(raw)}"
         )
         return None, [Problem(key, text)]
-    kinds = [kind for kind in _KINDS if kind in raw]
+    kinds = [kind for kind in TASK_KINDS if kind in raw]
     if len(kinds) != 1:
         got = ", ".join(map(repr, raw)) or "nothing"
         text = (
@@ -310,7 +281,7 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
         return None, [Problem(key, text)]
     if kinds == ["lm_eval"]:  # which metrics there are is known when it is loaded
         raw = {"metric": NO_METRIC, **raw}
-    task, wrong = validated(_KINDS[kinds[0]], raw, key)
+    task, wrong = validated(TASK_KINDS[kinds[0]], raw, key)
     return (task.in_full() if isinstance(task, PresetTask) else task), wrong
 
 
@@ -343,29 +314,3 @@ def validated(
     except ValidationError as error:
         found = mistakes(error.errors(), raw, model)
         return None, [Problem((*key, *p), text) for p, text in found.items()]
-
-
-def removed_keys(block: Mapping[str, Any]) -> dict[KeyPath, str]:
-    """Return the sentence of each removed key or value in a block, by its place."""
-    found: dict[KeyPath, str] = {}
-    for pattern, sentence in REMOVED.items():
-        path, value = _split(pattern)
-        for place, content in _places(block, path):
-            if value is None or content == value:
-                found[("map", *place)] = sentence
-    return found
-
-
-def _split(pattern: Any) -> tuple[tuple[str, ...], object]:
-    return pattern if isinstance(pattern[0], tuple) else (pattern, None)
-
-
-def _places(content: Any, path: tuple[str, ...]) -> Iterator[tuple[KeyPath, Any]]:
-    if not path:
-        yield (), content
-    elif isinstance(content, dict):
-        keys = content if path[0] == "*" else [path[0]]
-        for key in keys:
-            if key in content:
-                for place, value in _places(content[key], path[1:]):
-                    yield (str(key), *place), value

@@ -6,23 +6,20 @@ docs/configuration.md.
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
-    GetCoreSchemaHandler,
     SkipValidation,
-    field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema
 from typing_extensions import Self
 
-from mergekit_map.config.presets import WrittenTask
 from mergekit_map.config.tasks import (
     MOST_TASKS,
     Engine,
@@ -32,15 +29,16 @@ from mergekit_map.config.tasks import (
     Named,
     Strict,
     TaskSpec,
+    WrittenTask,
+    left,
     rising,
 )
 
-Bounds = tuple[Float, Float]
 _FARTHEST = 1000  # of weights: task vectors are long before noise
 _NARROWEST = 1e-6  # of boxes: points nearer to each other are one merge
 
 
-def searchable(bounds: Bounds) -> None:
+def _searchable(bounds: tuple[float, float]) -> tuple[float, float]:
     """Refuse bounds without room for a design."""
     rising(bounds)
     if max(map(abs, bounds)) > _FARTHEST:
@@ -53,6 +51,18 @@ def searchable(bounds: Bounds) -> None:
             f"bounds must be {_NARROWEST:.0e} apart at least, or all merges are one; "
             f"give the model this weight instead, got {list(bounds)}"
         )
+    return bounds
+
+
+Bounds = Annotated[
+    tuple[Float, Float],
+    left(
+        "auto",
+        "'bounds: auto' left; give two numbers such as [0, 1.4]. A finished search "
+        "says which ends its front lies at, and what a larger box would gain",
+    ),
+    AfterValidator(_searchable),
+]
 
 
 def share_of(limit: float | str) -> float | None:
@@ -60,16 +70,7 @@ def share_of(limit: float | str) -> float | None:
     return float(limit.rstrip("%")) / 100 if isinstance(limit, str) else None
 
 
-def _is_finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # a whole number that no float is near
-        return False
-
-
 _LARGEST_SHARE = 1000.0  # 100000%
-
-
 _SHARE = r"^\d*[1-9]\d*(\.\d+)?%$|^\d*\.\d*[1-9]\d*%$"  # above 0%
 
 
@@ -77,7 +78,7 @@ def _number_or_share(limit: Any) -> Any:
     if isinstance(limit, str) and re.fullmatch(_SHARE, limit):
         if (share_of(limit) or 0.0) <= _LARGEST_SHARE:
             return limit
-    elif type(limit) in {int, float} and _is_finite(limit):
+    elif type(limit) in {int, float} and abs(limit) <= sys.float_info.max:
         return limit
     raise ValueError(
         "a limit is a finite number in the task's own units, or a share above 0% of "
@@ -143,13 +144,6 @@ class SearchSpec(Strict):
             return self.bounds.get(name, (0.0, 1.0))
         return self.bounds
 
-    @field_validator("bounds")
-    @classmethod
-    def _bounds(cls, value: Bounds | dict[str, Bounds]) -> Bounds | dict[str, Bounds]:
-        for bounds in value.values() if isinstance(value, dict) else [value]:
-            searchable(bounds)
-        return value
-
     @model_validator(mode="after")
     def _keys_of_the_strategy(self) -> Self:
         if self.order is not None and self.strategy != "nested":
@@ -193,14 +187,6 @@ class SelectSpec(Strict):
     name, or a list of these."""
     index: Annotated[Int, Field(ge=0, le=10_000)] | None = None
     """Number of the point in front.csv."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_margin(cls, given: Any) -> Any:
-        """Refuse a key that left, in a configuration and in a finished front."""
-        if isinstance(given, dict) and given.get("margin") is not None:
-            raise ValueError("'margin' left; 'not_worse_than' allows for noise")
-        return given
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -261,16 +247,10 @@ class BackendSpec(Strict):
     """Arguments of the model class."""
 
 
-class _AsWritten:
-    """Schema of tasks as users write them, which includes presets."""
-
-    def __get_pydantic_core_schema__(
-        self, _: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return handler.generate_schema(WrittenTask)
-
-
-_Task = Annotated[TaskSpec, _AsWritten(), SkipValidation()]
+if TYPE_CHECKING:
+    _Task = TaskSpec
+else:  # users may write presets, which are written out when tasks are validated
+    _Task = SkipValidation[WrittenTask]
 
 
 class MapBlock(Strict):

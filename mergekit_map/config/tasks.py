@@ -1,4 +1,4 @@
-"""Schema of ``map.tasks``: the kinds of tasks.
+"""Schema of ``map.tasks``: the kinds of tasks, and common benchmarks by name.
 
 The text under a key is its description in the JSON Schema and in
 docs/configuration.md.
@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    field_validator,
     model_validator,
 )
 from typing_extensions import Self
+
+from mergekit_map.errors import nearest
 
 # A task's name is a file name in the run folder and a word on the command line.
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -31,15 +33,39 @@ RESERVED = ("point", "selected", "recommended")  # columns of front.csv
 Int = Annotated[int, Field(strict=True)]
 Float = Annotated[float, Field(strict=True)]
 Named = Annotated[str, Field(min_length=1)]
+
+
+def left(value: str, sentence: str) -> BeforeValidator:
+    """Refuse a value that earlier versions had, with what to write instead."""
+
+    def refuse(given: Any) -> Any:
+        if given == value:
+            raise ValueError(sentence)
+        return given
+
+    return BeforeValidator(refuse)
+
+
 Documents = Annotated[
     Literal["all"] | Annotated[Int, Field(ge=8, le=10**12)],
+    left(
+        "auto",
+        "'documents: auto' left; give a number such as 64, of documents that are the "
+        "same for every merge, or remove it to measure all",
+    ),
     Field(
         description="Documents per merge: `all`, or a number that is drawn once, the "
         "same documents for every merge; the value on all is estimated from them. "
         "References and measured points of the front use all documents."
     ),
 ]
-EngineName = Literal["auto", "hf", "vllm"]
+EngineName = Annotated[
+    Literal["auto", "hf", "vllm"],
+    left(
+        "generate_batch",
+        "the engine 'generate_batch' left; write 'hf', which answers alike, or 'vllm'",
+    ),
+]
 # Names of the engines that can measure a task.
 CALLED: Mapping[str, str] = {"hf": "generate of transformers", "vllm": "vLLM"}
 # Arguments of vLLM that only this program sets.
@@ -52,6 +78,41 @@ class Strict(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True
     )
+
+
+class EngineSpec(Strict):
+    """The engine that generates answers, and its arguments."""
+
+    name: EngineName = "auto"
+    """`hf`: `generate` of transformers; `vllm`: vLLM; `auto` chooses one of them and
+    reports why."""
+    args: dict[Named, Any] = Field(default={})
+    """Arguments of vLLM, such as `tensor_parallel_size`, `max_model_len`,
+    `gpu_memory_utilization` or `quantization`."""
+
+    @model_validator(mode="after")
+    def _args_of_vllm(self) -> Self:
+        if self.args and self.name != "vllm":
+            raise ValueError(
+                f"'args' are what vLLM is opened with, not {self.name!r}; write 'name: "
+                "vllm', or remove them"
+            )
+        if own := [key for key in _OURS if key in self.args]:
+            raise ValueError(
+                f"{own[0]!r} is not for 'args', as each merge is put into one engine; "
+                "remove it"
+            )
+        return self
+
+
+def _name_alone(engine: Any) -> Any:
+    return {"name": engine} if isinstance(engine, str) else engine
+
+
+Engine = Annotated[
+    EngineSpec,
+    BeforeValidator(_name_alone, json_schema_input_type=EngineSpec | EngineName),
+]
 
 
 class TextSource(Strict):
@@ -105,10 +166,7 @@ class PerplexityTask(Strict):
     documents: Documents = "all"
 
 
-Range = tuple[Float | None, Float | None] | None  # of a metric, None where unbounded
-
-
-def rising(bounds: Range) -> Range:
+def rising(bounds: _Pair | None) -> _Pair | None:
     """Refuse bounds that do not rise, or are not finite."""
     if bounds is None:
         return bounds
@@ -119,6 +177,9 @@ def rising(bounds: Range) -> Range:
     return bounds
 
 
+_Pair = tuple[Float | None, Float | None]
+# Of a metric, None where unbounded.
+Range = Annotated[_Pair | None, AfterValidator(rising)]
 NO_METRIC = ""  # until the task is loaded, which lists the metrics
 
 
@@ -135,6 +196,11 @@ def whole_or_share(limit: float | None) -> float | None:
     )
 
 
+DocumentLimit = Annotated[
+    Annotated[Int, Field(le=10**12)] | Float | None, AfterValidator(whole_or_share)
+]
+
+
 class LmEvalTask(Strict):
     """A task or group of lm-evaluation-harness, or a local task YAML."""
 
@@ -147,7 +213,7 @@ class LmEvalTask(Strict):
     number of tokens of generated answers (fewer is better)."""
     filter: Named | None = None
     """Filter of the task, where it has several."""
-    limit: Annotated[Int, Field(le=10**12)] | Float | None = None
+    limit: DocumentLimit = None
     """Documents to use, from the first: a whole number, or a share between 0 and 1; all
     by default (for a preset, its own limit; `null` for all)."""
     direction: Literal["maximize", "minimize"] | None = None
@@ -166,9 +232,6 @@ class LmEvalTask(Strict):
     range: Range = None
     """Possible values, such as `[0, 1]` or `[0, null]`; known for common metrics."""
 
-    _rising = field_validator("range")(rising)
-    _limit = field_validator("limit")(whole_or_share)
-
 
 class PythonTask(Strict):
     """Your own function: ``module:function`` is called with the merged model."""
@@ -186,52 +249,92 @@ class PythonTask(Strict):
     range: Range = None
     """Possible values, such as `[0, 1]` or `[0, null]`; predictions stay inside."""
 
-    _rising = field_validator("range")(rising)
-
 
 TaskSpec = PerplexityTask | LmEvalTask | PythonTask
 
 
-_KINDS: tuple[type[TaskSpec], ...] = (PerplexityTask, LmEvalTask, PythonTask)
+_RUN_CODE = ("humaneval", "mbpp")
+# Common benchmarks, with the metric, filter and examples usually reported. The limits
+# are ours: enough documents to distinguish merges (the standard error of an accuracy is
+# about 0.03 with 200), since a search measures dozens of merges. For a group, such as
+# mmlu, the limit applies to each of its subjects.
+PRESETS: dict[str, dict[str, Any]] = {
+    name: {
+        "metric": metric,
+        **({"filter": kept} if kept else {}),
+        "num_fewshot": shots,
+        "limit": limit,
+    }
+    for name, metric, kept, shots, limit in [
+        ("gsm8k", "exact_match", "flexible-extract", 5, 200),
+        ("mmlu", "acc", None, 5, 8),
+        ("mmlu_pro", "exact_match", "custom-extract", 5, 15),
+        ("bbh", "exact_match", "get-answer", 3, 8),
+        ("ifeval", "prompt_level_strict_acc", None, 0, 200),
+        ("arc_challenge", "acc_norm", None, 25, 400),
+        ("arc_easy", "acc_norm", None, 0, 400),
+        ("hellaswag", "acc_norm", None, 10, 400),
+        ("winogrande", "acc", None, 5, 400),
+        ("truthfulqa_mc2", "acc", None, 0, 400),
+        ("piqa", "acc_norm", None, 0, 400),
+        ("boolq", "acc", None, 0, 400),
+        ("openbookqa", "acc_norm", None, 0, 400),
+        ("commonsense_qa", "acc", None, 7, 400),
+        ("lambada_openai", "acc", None, 0, 400),
+    ]
+}
 
 
-TASK_KINDS = {kind.kind: kind for kind in _KINDS}
+def hint_on(name: str) -> str:
+    """Suggest a preset or a task for an unknown name."""
+    if name.startswith(_RUN_CODE):
+        return (
+            "it runs code that a model wrote: with {lm_eval: ..., metric: ..., "
+            "confirm_run_unsafe_code: true} you allow that."
+        )
+    hint = nearest(name, PRESETS)
+    return hint if hint.endswith("?") else f"{hint}."
 
 
-class EngineSpec(BaseModel):
-    """The engine that generates answers, and its arguments."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True
+def _known_preset(name: str) -> str:
+    if name in PRESETS:
+        return name
+    raise ValueError(
+        f"there is no preset {name!r}; {hint_on(name)} Any other task of lm-eval is "
+        "written as {lm_eval: TASK, metric: METRIC}"
     )
 
-    name: EngineName = "auto"
-    """`hf`: `generate` of transformers; `vllm`: vLLM; `auto` chooses one of them and
-    reports why."""
-    args: dict[Annotated[str, Field(min_length=1)], Any] = Field(default={})
-    """Arguments of vLLM, such as `tensor_parallel_size`, `max_model_len`,
-    `gpu_memory_utilization` or `quantization`."""
 
-    @model_validator(mode="after")
-    def _args_of_vllm(self) -> Self:
-        if self.args and self.name != "vllm":
-            raise ValueError(
-                f"'args' are what vLLM is opened with, not {self.name!r}; write 'name: "
-                "vllm', or remove them"
-            )
-        if own := [key for key in _OURS if key in self.args]:
-            raise ValueError(
-                f"{own[0]!r} is not for 'args', as each merge is put into one engine; "
-                "remove it"
-            )
-        return self
+class PresetTask(Strict):
+    """A common benchmark; keys of the task override its settings."""
+
+    kind: ClassVar = "preset"
+
+    preset: Annotated[
+        str,
+        AfterValidator(_known_preset),
+        Field(json_schema_extra={"enum": list(PRESETS)}),
+    ]
+    """Name of a task of lm-evaluation-harness whose metric, filter, examples and limit
+    are known here."""
+    limit: DocumentLimit = None
+    """As with `lm_eval`; `null` for all documents. Of a group, for each of its
+    tasks."""
+    num_fewshot: Annotated[Int, Field(ge=0, le=1000)] | None = None
+    """As with `lm_eval`."""
+    apply_chat_template: Annotated[bool, Field(strict=True)] = False
+    """As with `lm_eval`."""
+    documents: Documents = "all"
+    engine: Engine | None = None
+    """As with `lm_eval`."""
+
+    def in_full(self) -> LmEvalTask:
+        """Return the full definition of the task."""
+        own = {name: getattr(self, name) for name in self.model_fields_set - {"preset"}}
+        return LmEvalTask(lm_eval=self.preset, **{**PRESETS[self.preset], **own})
 
 
-def _name_alone(engine: Any) -> Any:
-    return {"name": engine} if isinstance(engine, str) else engine
-
-
-Engine = Annotated[
-    EngineSpec,
-    BeforeValidator(_name_alone, json_schema_input_type=EngineSpec | EngineName),
-]
+WrittenTask = TaskSpec | PresetTask
+TASK_KINDS: Mapping[str, type[WrittenTask]] = {
+    kind.kind: kind for kind in (PerplexityTask, LmEvalTask, PythonTask, PresetTask)
+}

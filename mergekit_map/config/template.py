@@ -16,8 +16,7 @@ from typing import Any
 
 import yaml
 
-from mergekit_map.config.presets import PRESETS, hint_on
-from mergekit_map.config.tasks import TASK_NAME
+from mergekit_map.config.tasks import PRESETS, TASK_NAME, hint_on
 from mergekit_map.config.yaml_file import flow_text
 from mergekit_map.errors import ConfigError
 from mergekit_map.utils.files import read_json_or_nothing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,8 +14,8 @@ from typing import Any, TypeAlias
 import yaml
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.utils.files import sha256
-from mergekit_map.utils.text import bytes_in_words
+from mergekit_map.utils.files import read_whole, sha256
+from mergekit_map.utils.text import cut_short
 
 WRITTEN = "Written by mergekit-map from options; edit it, and name it in their place."
 PASSING = "What the options of one command stand for, there as long as it runs."
@@ -164,7 +165,7 @@ def read_yaml(path: Path) -> YamlFile:
         ConfigError: the file is missing, unreadable, not YAML, not a mapping, or more
             than a configuration can be.
     """
-    text, places = read_text(path), _Places()
+    text, places = read_text(path), _Places(path)
     try:
         node = yaml.compose(text, Loader=Loader)
         if not isinstance(node, yaml.MappingNode):
@@ -175,19 +176,23 @@ def read_yaml(path: Path) -> YamlFile:
                 f"got {got}"
             )
         places.walk(node, ())
-        content = _own_copies(yaml.load(text, Loader=Loader))
-    except (_TooMuchError, RecursionError) as error:
-        line = f"line {error.args[0]}: " if isinstance(error, _TooMuchError) else ""
-        raise ConfigError(
-            f"{path}: {line}more than {_MOST_VALUES} values with its aliases written "
-            f"out, or more than {_MOST_LEVELS} levels; write less, or flatter"
-        ) from None
-    except (yaml.YAMLError, ValueError, LookupError) as error:
+        # As JSON, aliases share nothing, and each place can be filled by itself.
+        content = json.loads(json.dumps(yaml.load(text, Loader=Loader)))
+    except RecursionError:
+        raise _too_much(str(path)) from None
+    except (yaml.YAMLError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
     if places.problems:
         reports = [f"{path}:{n}: {text}" for n, text in sorted({*places.problems})]
         raise with_count(path, reports)
     return YamlFile(path, text, content, places.lines, tuple(places.repeated))
+
+
+def _too_much(place: str) -> ConfigError:
+    return ConfigError(
+        f"{place}: more than {_MOST_VALUES} values with its aliases written out, or "
+        f"more than {_MOST_LEVELS} levels; write less, or flatter"
+    )
 
 
 def with_settings(
@@ -198,15 +203,13 @@ def with_settings(
     Raises:
         ConfigError: the text cannot be changed so.
     """
-    text, content = file.text, _own_copies(file.content)
+    text, content = file.text, copy.deepcopy(file.content)
     for block, values in settings.items():
         for key, value in values.items():
             try:
-                text = _with_value(text, ("map", block, key), value)
-                content["map"][block] = {
-                    **(content["map"].get(block) or {}),
-                    key: value,
-                }
+                place = ("map", block, key)
+                text = _with_value(text, yaml.compose(text, Loader), place, value)
+                put(content["map"], place[1:], value)
                 same = yaml.load(text, Loader=Loader) == content
             except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError):
                 same = False
@@ -218,29 +221,21 @@ def with_settings(
     return replace(file, text=text, content=content)
 
 
-def _with_value(text: str, key: Sequence[str], value: Any) -> str:
+def _with_value(text: str, node: Any, key: Sequence[str], value: Any) -> str:
     """Write a value at a key: in the place of another one, or before its neighbours."""
-    node: Any = yaml.compose(text, Loader=Loader)
-    for depth, part in enumerate(key):
-        if not isinstance(node, yaml.MappingNode):
-            break
-        found = [child for name, child in node.value if name.value == part]
-        if not found:
-            written = f"{part}: {flow_text(_nested(key[depth + 1 :], value))}"
-            start = node.start_mark.index
-            if node.flow_style:
-                written += ", " if node.value else ""
-                return f"{text[: start + 1]}{written}{text[start + 1 :]}"
-            return (
-                f"{text[:start]}{written}\n{' ' * node.start_mark.column}{text[start:]}"
-            )
-        node = found[-1]
-    else:
-        depth = len(key)
-    start, end = node.start_mark.index, node.end_mark.index
-    end = start + len(text[start:end].rstrip())
-    space = " " if text[:start].endswith(":") else ""
-    return f"{text[:start]}{space}{flow_text(_nested(key[depth:], value))}{text[end:]}"
+    start = node.start_mark.index
+    if not key or not isinstance(node, yaml.MappingNode):
+        end = start + len(text[start : node.end_mark.index].rstrip())
+        space = " " if text[:start].endswith(":") else ""
+        return f"{text[:start]}{space}{flow_text(_nested(key, value))}{text[end:]}"
+    for name, child in node.value:
+        if name.value == key[0]:
+            return _with_value(text, child, key[1:], value)
+    written = f"{key[0]}: {flow_text(_nested(key[1:], value))}"
+    if node.flow_style:
+        comma = ", " if node.value else ""
+        return f"{text[: start + 1]}{written}{comma}{text[start + 1 :]}"
+    return f"{text[:start]}{written}\n{' ' * node.start_mark.column}{text[start:]}"
 
 
 def _nested(key: Sequence[str], value: Any) -> Any:
@@ -266,10 +261,7 @@ def with_count(path: Path, reports: Sequence[str]) -> ConfigError:
 
 def shortened(report: str) -> str:
     """Remove the middle of a very long report."""
-    if len(report) <= _LONGEST_REPORT:
-        return report
-    half = _LONGEST_REPORT // 2
-    return f"{report[:half]} ... {report[-half:]}"
+    return cut_short(report, _LONGEST_REPORT)
 
 
 def read_text(path: Path) -> str:
@@ -279,31 +271,12 @@ def read_text(path: Path) -> str:
         ConfigError: the file is missing, unreadable, or longer than any can be.
     """
     try:
-        # Neither a pipe, which nobody may ever write to, nor a device without an end.
-        if path.exists() and not path.is_file():
-            raise ConfigError(f"{path}: is no file; name a file, or copy it into one")
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        text = data.decode("utf-8-sig")
+        return read_whole(path, _MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; check the path") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read as UTF-8 text: {error}") from None
-    if len(data) > _MOST_BYTES:
-        raise ConfigError(
-            f"{path}: a configuration has at most {bytes_in_words(_MOST_BYTES)}, and "
-            "this file has more; check the path"
-        )
-    return text
-
-
-def _own_copies(content: Any) -> Any:
-    """Copy what YAML aliases share, so that each place can be filled by itself."""
-    if isinstance(content, dict):
-        return {key: _own_copies(value) for key, value in content.items()}
-    if isinstance(content, list):
-        return [_own_copies(item) for item in content]
-    return content
+        text = f"{path}: cannot be read as UTF-8 text: {error}; check the path"
+        raise ConfigError(text) from None
 
 
 class Loader(yaml.SafeLoader):
@@ -326,14 +299,11 @@ Loader.yaml_constructors = {
 }
 
 
-class _TooMuchError(Exception):
-    """A file has too many values, or too many levels; with the line."""
-
-
 @dataclass
 class _Places:
     """The places of the keys of a file, and the problems of its size and form."""
 
+    path: Path
     lines: dict[KeyPath, int] = field(default_factory=dict)
     repeated: list[KeyPath] = field(default_factory=list)
     problems: list[tuple[int, str]] = field(default_factory=list)
@@ -342,23 +312,21 @@ class _Places:
     def walk(self, node: yaml.Node, key: KeyPath) -> None:
         self.values += 1
         if self.values > _MOST_VALUES or len(key) > _MOST_LEVELS:
-            raise _TooMuchError(node.start_mark.line + 1)
+            raise _too_much(f"{self.path}: line {node.start_mark.line + 1}")
         if isinstance(node, yaml.MappingNode):
             for key_node, value in node.value:
                 child = (*key, str(key_node.value))
                 self._check_key(key_node, key)
                 if child in self.lines:
                     self.repeated.append(child)
-                self._enter(child, key_node, value)
+                self.lines[child] = key_node.start_mark.line + 1
+                self.walk(value, child)
         elif isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):
-                self._enter((*key, index), item, item)
+                self.lines[(*key, index)] = item.start_mark.line + 1
+                self.walk(item, (*key, index))
         else:
             self._check_text(node, key)
-
-    def _enter(self, key: KeyPath, at: yaml.Node, value: yaml.Node) -> None:
-        self.lines[key] = at.start_mark.line + 1
-        self.walk(value, key)
 
     def _check_key(self, node: yaml.Node, outer: KeyPath) -> None:
         if not isinstance(node, yaml.ScalarNode):
@@ -392,17 +360,12 @@ def _flow_numbers(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
 _Dumper.add_representer(list, _flow_numbers)
 
 
-def yaml_text(
-    documents: Iterable[Any], comments: Iterable[str] = (), *, inline: bool = False
-) -> str:
-    """Return documents as YAML, one after the other, with ``comments`` on top.
-
-    Numbers are exact. With ``inline``, values without lists or mappings take one line.
-    """
+def yaml_text(documents: Iterable[Any], comments: Iterable[str] = ()) -> str:
+    """Return documents as YAML with exact numbers, and with ``comments`` on top."""
     text = yaml.dump_all(
         documents,
         Dumper=_Dumper,
-        default_flow_style=None if inline else False,
+        default_flow_style=False,
         sort_keys=False,
         allow_unicode=True,
         width=1000,

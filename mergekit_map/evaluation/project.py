@@ -44,20 +44,17 @@ from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.adapters import with_adapter_bases
-from mergekit_map.models.config_checks import Finding
+from mergekit_map.models.facts import Finding
 from mergekit_map.models.files import find_model, former_fingerprint
-from mergekit_map.models.model_paths import (
-    missing_models,
-    with_places,
-    written_names,
-    written_parts,
-)
 from mergekit_map.models.preflight import check_models, check_tokenizer_sources
 from mergekit_map.models.references import (
     Reference,
     absolute_references,
     map_references,
+    missing_models,
     referenced_models,
+    with_places,
+    written_names,
 )
 from mergekit_map.results.records import Identity, device_of
 from mergekit_map.results.run_folder import Manifest, refuse_code
@@ -125,11 +122,9 @@ def read_draft(
     merge, places, names = None, dict[str, str](), dict[str, str]()
     if sound:
         placed, places = with_places(file.merge, model_paths)
-        merge = absolute_references(placed, directory)
-        written = absolute_references(file.merge, directory)
-        moved = written_parts(merge, written)
-        merge, said = with_adapter_bases(merge, directory)
-        names = written_names(merge, moved)
+        placed = absolute_references(placed, directory)
+        merge, said = with_adapter_bases(placed, directory)
+        names = written_names(merge, placed, absolute_references(file.merge, directory))
         problems += check_tokenizer_sources(merge)
     spec, specs, more = parse_map_block(file)
     backend, engine = (spec.backend, spec.engine) if spec else (None, None)
@@ -378,7 +373,7 @@ def load_project(
         problems, warnings = check_models(merge, draft.options)
         problems_so_far = [*draft.problems, *problems]
         draft = replace(draft, problems=problems_so_far, warnings=warnings)
-        lost = missing_models(merge, problems, draft.places)
+        lost = missing_models(merge, [p.message for p in problems], draft.places)
         if not problems:
             draft = replace(draft, options=with_adapter_cache(merge, draft.options))
     project, problems = finish_draft(draft)

@@ -12,23 +12,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
+from peft.utils.other import get_pattern_key
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
-from mergekit_map.config.template import last_part
+from mergekit_map.config.problems import in_words
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
-from mergekit_map.models.config_checks import Finding, Settings, some
-from mergekit_map.models.files import ModelFiles, damaged, find_model
+from mergekit_map.models.facts import Finding, some
+from mergekit_map.models.files import ModelFiles, Settings, TensorHeader, find_model
 from mergekit_map.models.references import (
     ModelPart,
     Reference,
     map_references,
     referenced_models,
 )
-from mergekit_map.models.safetensors_headers import TensorHeader
 
 _PREFIX = "base_model.model."
 _MATRIX = re.compile(r"(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?")
@@ -52,15 +52,10 @@ _ADVICE = "write the model it was trained on in front of the '+'"
 
 def _compiles(pattern: str) -> str:
     try:
-        re.compile(_module_pattern(pattern))
+        re.compile(rf"(.*\.)?({pattern})$")  # as peft matches names of modules
     except re.error as error:
         raise ValueError(f"is no regular expression ({error})") from None
     return pattern
-
-
-def _module_pattern(pattern: str) -> str:
-    """Return a pattern for modules whose name ends with this, as peft matches."""
-    return rf"(.*\.)?({pattern})"
 
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -111,7 +106,9 @@ class Adapter:
 
     def scale(self, name: str) -> float:
         """Return the factor of the product that is added to a tensor."""
-        alpha: float = _of_module(self.settings, "alpha_pattern", name, "lora_alpha")
+        patterns: Mapping[str, float] = self.settings.get("alpha_pattern") or {}
+        pattern = get_pattern_key([*patterns], name.removesuffix(".weight"))
+        alpha: float = patterns.get(pattern, self.settings.get("lora_alpha", 8))
         rank = self.matrices[name]["lora_A"].shape[0]
         return alpha / (math.sqrt(rank) if self.settings.get("use_rslora") else rank)
 
@@ -147,7 +144,12 @@ def _read_settings(files: ModelFiles) -> Settings:
     try:
         checked = _LoraSettings.model_validate(files.config)
     except ValidationError as error:
-        raise damaged(files.folder / "adapter_config.json", error) from None
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        raise MergeError(
+            f"{files.folder / 'adapter_config.json'} is damaged at {place!r}: "
+            f"{in_words(first)}; download it again"
+        ) from None
     return {**files.config, **checked.model_dump()}
 
 
@@ -168,12 +170,6 @@ def check_adapter(
         cause = f"its adapter ({adapter.obscure}) is not looked into"
         yield Finding("adapter-unknown", "note", cause, "mergekit leaves that to peft")
         return
-    yield from _check_matrices(adapter, front, headers)
-
-
-def _check_matrices(
-    adapter: Adapter, front: str, headers: Mapping[str, TensorHeader]
-) -> Iterator[Finding]:
     changed = [*adapter.matrices, *adapter.whole]
     lost = sorted(name for name in changed if name not in headers)
     if lost:
@@ -211,34 +207,30 @@ def same_model(one: str, other: str) -> bool:
     return ours.lower() == theirs.lower()
 
 
-def _of_module(settings: Settings, patterns: str, tensor: str, default: str) -> Any:
-    """Return a setting as peft does: the first pattern that ends the module's name."""
-    module = tensor.removesuffix(".weight")
-    for pattern, value in (settings.get(patterns) or {}).items():
-        if re.fullmatch(_module_pattern(pattern), module):
-            return value
-    return settings.get(default)
-
-
 @dataclass(frozen=True, eq=False)
-class AdaptedWeights:
-    """Rows of a model with an adapter merged into it, as mergekit merges it."""
+class ModelWeights:
+    """Rows of a model on disk, with an adapter merged into it as mergekit does."""
 
     front: Mapping[str, TensorHeader]
-    adapter: Adapter
+    adapter: Adapter | None = None
 
     @cached_property
     def headers(self) -> Mapping[str, TensorHeader]:
         """Return the header of every tensor."""
-        return {**self.front, **self.adapter.whole}
+        return {**self.front, **(self.adapter.whole if self.adapter else {})}
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
         """Read rows of a tensor as float32, rounded as the merged model has them."""
         rows = self.headers[name].read(start, stop)
-        matrices = self.adapter.matrices.get(name)
-        if matrices is None:
+        if self.adapter is None or name not in self.adapter.matrices:
             return rows
-        change = self.adapter.scale(name) * self._product(matrices, start, stop)
+        matrices = self.adapter.matrices[name]
+        a, b = matrices["lora_A"].read_all(), matrices["lora_B"]
+        if self.adapter.settings.get("fan_in_fan_out"):
+            product = a[:, start:stop].T @ b.read_all().T
+        else:
+            product = b.read(start, stop) @ a
+        change = self.adapter.scale(name) * product
         dtype = self.front[name].torch_dtype
         if "lora_magnitude_vector" not in matrices:
             return (rows + change.to(dtype).float()).to(dtype).float()
@@ -246,16 +238,6 @@ class AdaptedWeights:
         length: Tensor = turned.norm(dim=1, keepdim=True)
         wanted = matrices["lora_magnitude_vector"].read(start, stop)
         return (turned * wanted / length).to(dtype).float()
-
-    def _product(
-        self, matrices: Mapping[str, TensorHeader], start: int, stop: int
-    ) -> Tensor:
-        """Multiply the rows of the two matrices."""
-        a, b = matrices["lora_A"], matrices["lora_B"]
-        whole = a.read_all()
-        if self.adapter.settings.get("fan_in_fan_out"):
-            return whole[:, start:stop].T @ b.read_all().T
-        return b.read(start, stop) @ whole
 
 
 _REPOSITORY = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -279,19 +261,15 @@ def with_adapter_bases(
         for reference in referenced_models(merge)
         if reference != front and (base := _base_of(reference, front, directory))
     }
-    whole = {reference: f"{base}+{reference}" for reference, base in bases.items()}
-    said = {
-        whole[adapter]: _filled_in(adapter, base) for adapter, base in bases.items()
-    }
+    whole = {adapter: f"{base}+{adapter}" for adapter, base in bases.items()}
+    said = {}
+    for adapter, base in bases.items():
+        cause = (
+            f"{ModelPart.parse(adapter).names[-1]} is a LoRA adapter, so it is merged "
+            f"as BASE+ADAPTER, and BASE is what its adapter_config.json names: {base}"
+        )
+        said[whole[adapter]] = Finding("adapter-filled-in", "note", cause)
     return map_references(merge, lambda model: whole.get(model, model)), said
-
-
-def _filled_in(adapter: str, base: str) -> Finding:
-    cause = (
-        f"{last_part(adapter)} is a LoRA adapter, so it is merged as BASE+ADAPTER, and "
-        f"BASE is what its adapter_config.json names: {base}"
-    )
-    return Finding("adapter-filled-in", "note", cause)
 
 
 def _base_of(reference: str, front: str | None, directory: Path) -> str | None:

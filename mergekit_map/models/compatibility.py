@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from mergekit.architecture import WeightInfo
 from mergekit.architecture.conversion import can_convert_checkpoint_keys
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import MergeConfig
-from mergekit_map.models.config_checks import Finding, compare_settings, some
-from mergekit_map.models.facts import ModelFacts
-from mergekit_map.models.tokenizers import compare_tokenizers, same_rows
+from mergekit_map.models.facts import Finding, ModelFacts, Tokenizer, some
+from mergekit_map.models.files import Settings
 
 # Constants that older versions of transformers saved; no merge needs them.
 _CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
@@ -32,7 +32,7 @@ _ADVICE = "merge fine-tunes of one model"
 
 def check_layout(model: ModelFacts) -> Iterator[Finding]:
     """List the tensors that mergekit needs of a model and that it lacks."""
-    if "headers" in model.unread or model.weights is None:
+    if "weights" in model.unread or model.weights is None:
         return
     missing = [
         weight.name
@@ -57,8 +57,7 @@ def check_left_out(model: ModelFacts) -> Iterator[Finding]:
 
 def check_layers(model: ModelFacts, end: int) -> Iterator[Finding]:
     """Yield a finding where a model has fewer layers than ``end``, a range's end."""
-    nested = model.settings.get("text_config.num_hidden_layers")
-    layers = model.settings.get("num_hidden_layers", nested)
+    layers = model.setting("num_hidden_layers")
     if isinstance(layers, int) and end > layers:
         cause = f"a layer_range of it ends at {end}, and it has {layers} layers"
         advice = "write the one behind the last that is wanted"
@@ -72,7 +71,7 @@ def compare_layouts(
 
     Tensors that the ``explained`` codes of findings account for are left out.
     """
-    if "headers" in mine.unread | base.unread:
+    if "weights" in mine.unread | base.unread:
         return
     tensors, others = _tensors(mine), _tensors(base)
     if "tied-embeddings" in explained:
@@ -192,32 +191,30 @@ def _compare_architectures(mine: ModelFacts, base: ModelFacts) -> list[Finding]:
     return []
 
 
-def _compare_ties(mine: ModelFacts, base: ModelFacts) -> list[Finding]:
-    if mine.ties_embeddings == base.ties_embeddings:
-        return []
-    if mine.ties_embeddings:
+def _compare_ties(mine: ModelFacts, base: ModelFacts) -> Iterator[Finding]:
+    if mine.ties_embeddings and not base.ties_embeddings:
         cause = (
             f"its head is its embeddings once more (tie_word_embeddings), while "
             f"{base.name} has a head of its own, which it cannot be a change of"
         )
-        advice = "merge fine-tunes of one model"
-        return [Finding("tied-embeddings", "error", cause, advice)]
-    cause = (
-        f"it has a head of its own, while {base.name} uses its embeddings once more "
-        "(tie_word_embeddings), and the merge says that it does, too"
-    )
-    advice = "programs that believe that will lose the merged head"
-    return [Finding("tied-embeddings", "warning", cause, advice)]
+        yield Finding("tied-embeddings", "error", cause, _ADVICE)
+    elif base.ties_embeddings and not mine.ties_embeddings:
+        cause = (
+            f"it has a head of its own, while {base.name} uses its embeddings once "
+            "more (tie_word_embeddings), and the merge says that it does, too"
+        )
+        advice = "programs that believe that will lose the merged head"
+        yield Finding("tied-embeddings", "warning", cause, advice)
 
 
 def _compare_vocabularies(
     mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
 ) -> list[Finding]:
-    rows = (mine.vocabulary_size, base.vocabulary_size)
-    if options.unsafe_truncate_embeddings:
-        rows = (rows[1], rows[1])  # mergekit cuts off what only one of them has
     if "tokenizer" in mine.unread | base.unread:
         return []
+    rows = (mine.setting("vocab_size"), base.setting("vocab_size"))
+    if options.unsafe_truncate_embeddings:
+        rows = (rows[1], rows[1])  # mergekit cuts off what only one of them has
     found = compare_tokenizers(
         mine.tokenizer, base.tokenizer, base.name, rows, aligned=_is_aligned(merge)
     )
@@ -227,7 +224,7 @@ def _compare_vocabularies(
     return [finding for finding in found if finding.code != hidden]
 
 
-def _compare_special_tokens(mine: ModelFacts, base: ModelFacts) -> list[Finding]:
+def _compare_special_tokens(mine: ModelFacts, base: ModelFacts) -> Iterator[Finding]:
     """Compare the tokens that begin, end and pad texts, or their ids."""
     ours = mine.tokenizer.special if mine.tokenizer else {}
     theirs = base.tokenizer.special if base.tokenizer else {}
@@ -238,10 +235,206 @@ def _compare_special_tokens(mine: ModelFacts, base: ModelFacts) -> list[Finding]
             one, other = (model.settings.get(f"{key}_id") for model in (mine, base))
             pairs[f"{key}_id"] = (one, other)
     keys = sorted(k for k, (a, b) in pairs.items() if a != b and None not in (a, b))
-    if not keys:
-        return []
     texts = [f"{key} is {pairs[key][0]!r} here and {pairs[key][1]!r}" for key in keys]
     grave = any(not key.startswith(_HARMLESS_TOKENS) for key in keys)
     cause = f"its special tokens are others: {', '.join(texts)} in {base.name}"
     advice = f"the merge has those of {base.name}; see that it begins and ends texts"
-    return [Finding("special-tokens", "warning" if grave else "note", cause, advice)]
+    if keys:
+        yield Finding("special-tokens", "warning" if grave else "note", cause, advice)
+
+
+# What differences mean, by the names of entries, or of the parts that they are in. The
+# first name that fits counts.
+_RULES: dict[str, Finding | None] = {
+    r"hidden_size|head_dim|(moe_|shared_expert_)?intermediate_size|ffn_dim"
+    r"|num_\w*(heads|layers|experts)|num_heads|n_(embd|layer|head|inner)"
+    r"|n_(routed|shared)_experts|d_(model|ff)|(q|kv)_lora_rank"
+    r"|(v|qk_rope|qk_nope)_head_dim": Finding(
+        "size",
+        "error",
+        "it is a model of another size",
+        "merge fine-tunes of one model",
+    ),
+    r"rope_theta|rope_local_base_freq|rotary_emb_base": Finding(
+        "rope-theta",
+        "error",
+        "its positions are encoded otherwise",
+        "attention of the one means nothing to the other, so choose models of one "
+        "family",
+    ),
+    r"hidden_act|hidden_activation|activation_function": Finding(
+        "activation",
+        "error",
+        "its activation function is another one",
+        "its weights mean nothing behind that of the base model; leave it out",
+    ),
+    r"(attention_|mlp_|qkv_)?bias|use_(qkv_)?bias": Finding(
+        "bias",
+        "error",
+        "its layers do not have the same biases",
+        "the merge has those of the base model alone; merge models that agree",
+    ),
+    r"rope_(parameters|scaling)|partial_rotary_factor|rotary_(dim|pct)": Finding(
+        "rope-scaling",
+        "error",
+        "its positions are scaled otherwise",
+        "the merge reads all positions as the base model does; choose models that "
+        "agree",
+    ),
+    # On these the weights do not depend, or something else than a rule is about them.
+    r"_name_or_path|transformers_version|(torch_)?dtype|architectures|model_type"
+    r"|(use_cache|use_return_dict|return_dict|torchscript|max_length)"
+    r"|initializer_(range|factor)|problem_type|pretraining_tp|finetuning_task"
+    r"|output_(attentions|hidden_states|router_logits)|chunk_size_feed_forward"
+    r"|(bos|eos|pad|unk|sep|decoder_start)_token_id|vocab_size|tie_word_embeddings"
+    r"|quantization_config|auto_map|router_(aux_loss_coef|jitter_noise)"
+    r"|gradient_checkpointing|max_window_layers|is_encoder_decoder|original_max_position_embeddings"
+    r"|id2label|label2id|task_specific_params|\w*(dropout|drop|pdrop|unsloth)\w*": None,
+}
+_OTHER = Finding(
+    "configuration-differs",
+    "warning",
+    "its configuration differs in what may matter",
+    "the merge has that of the base model; check that both are of one family",
+)
+_LAYERS = r"num_(hidden_)?layers|n_layer|layer_types"
+
+
+def compare_settings(
+    mine: Settings, base: Settings, name: str, *, layered: bool
+) -> list[Finding]:
+    """Return one finding for all differences to the base with the same cause.
+
+    The settings are without nesting; ``layered`` means that the user selects layers.
+    """
+    differences: dict[Finding, list[str]] = {}
+    for key in sorted(mine.keys() & base.keys()):
+        last, rule = key.split(".")[-1], _rule(key)
+        if mine[key] == base[key] or rule is None:
+            continue
+        if not (layered and re.fullmatch(_LAYERS, last)):
+            text = f"{last} is {_written(mine[key])} here and {_written(base[key])}"
+            differences.setdefault(rule, []).append(text)
+    return [
+        replace(
+            rule, cause=f"{rule.cause}: {', '.join(dict.fromkeys(texts))} in {name}"
+        )
+        for rule, texts in differences.items()
+    ]
+
+
+def _rule(key: str) -> Finding | None:
+    for names, rule in _RULES.items():
+        if any(re.fullmatch(names, part) for part in key.split(".")):
+            return rule
+    return _OTHER
+
+
+def _written(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+_ALIGN = "align them with 'tokenizer: {source: union}' or '{source: base}'"
+# Findings that explain another number of rows.
+_TOKENS = {"vocabulary", "special-tokens-renamed", "added-tokens"}
+
+
+def compare_tokenizers(
+    mine: Tokenizer | None,
+    base: Tokenizer | None,
+    name: str,
+    rows: tuple[Any, Any],
+    *,
+    aligned: bool,
+) -> list[Finding]:
+    """List the differences of a model's tokenizer to that of the base model.
+
+    ``rows`` are those of the embeddings of each, which mergekit can align.
+    """
+    found: list[Finding] = []
+    if mine is not None and base is not None:
+        if mine.ids is None or base.ids is None:
+            found += _compare_models(mine, base, name)
+        elif not aligned:
+            found += _compare_tokens(mine.ids, base.ids, base.added, name, rows)
+    elif base is not None:
+        cause = f"it holds no tokenizer, so its token ids are taken for those of {name}"
+        advice = (
+            "copy the tokenizer of the model that it was tuned from into its folder"
+        )
+        found.append(Finding("tokenizer-missing", "warning", cause, advice))
+    codes = {finding.code for finding in found}
+    if rows[0] != rows[1] and not aligned and not codes & _TOKENS:
+        cause = f"its embeddings have {rows[0]} rows (vocab_size), those of {name} "
+        found.append(Finding("vocabulary-size", "error", f"{cause}{rows[1]}", _ALIGN))
+    if mine is None or base is None or "vocabulary" in codes:
+        return found
+    if mine.chat_template != base.chat_template:
+        cause = f"its chat template is not that of {name}, which the merge gets"
+        advice = "choose another with 'chat_template:'"
+        found.append(Finding("chat-template", "note", cause, advice))
+    return found
+
+
+def same_rows(mine: Tokenizer | None, base: Tokenizer | None) -> bool:
+    """Whether rows of the embeddings are the same tokens, as far as is known."""
+    if mine is None or base is None or mine.ids is None or base.ids is None:
+        return True
+    common = mine.ids.keys() & base.ids.keys()
+    return all(mine.ids[token] == base.ids[token] for token in common)
+
+
+def _compare_tokens(
+    mine: Mapping[str, int],
+    base: Mapping[str, int],
+    added: Collection[str],
+    name: str,
+    rows: tuple[Any, Any],
+) -> Iterator[Finding]:
+    """Compare the ids of tokens; ``added`` are those beside the base's vocabulary."""
+    here, there = ({i: t for t, i in ids.items()} for ids in (mine, base))
+    other = sorted(i for i in there.keys() & here.keys() if here[i] != there[i])
+    grave = [i for i in other if there[i] not in added or here[i] in base]
+    if grave:
+        index = grave[0]
+        cause = (
+            f"its tokenizer has other tokens or ids than that of {name} ({len(other)} "
+            f"of {len(there)}: {index} is {here[index]!r} here and {there[index]!r} "
+            "there), so rows of the embeddings mean different tokens"
+        )
+        yield Finding("vocabulary", "error", cause, _ALIGN)
+    elif other:
+        cause = (
+            f"{len(other)} of the special tokens of {name} have other names here "
+            f"({here[other[0]]!r} for {there[other[0]]!r}), so that their rows of "
+            "the embeddings mean different things"
+        )
+        yield Finding("special-tokens-renamed", "warning", cause, _ALIGN)
+    elif mine.keys() != base.keys():
+        words = []
+        for one, two, than in ((mine, base, "more"), (base, mine, "fewer")):
+            if tokens := sorted(one.keys() - two.keys(), key=one.__getitem__):
+                words.append(
+                    f"{len(tokens)} tokens {than} than {name} ({some(tokens)})"
+                )
+        what = f"its tokenizer has {' and '.join(words)}"
+        if rows[0] != rows[1]:
+            what += f", and its embeddings {rows[0]} rows, not {rows[1]}"
+            yield Finding("added-tokens", "error", what, _ALIGN)
+        else:
+            what += ", whose rows of the embeddings one of the two has not trained"
+            yield Finding("added-tokens", "warning", what, _ALIGN)
+
+
+def _compare_models(mine: Tokenizer, base: Tokenizer, name: str) -> Iterator[Finding]:
+    """Compare tokenizers where one has no tokenizer.json."""
+    if mine.model_digest is None or base.model_digest is None:
+        cause = f"its vocabulary could not be compared with that of {name}: not both "
+        cause += "have a tokenizer.json"
+        advice = "save the tokenizer of each with save_pretrained"
+        yield Finding("vocabulary-unknown", "note", cause, advice)
+    elif mine.model_digest != base.model_digest:
+        cause = (
+            f"its tokenizer.model is not that of {name}, so its tokens may be others"
+        )
+        yield Finding("vocabulary", "error", cause, _ALIGN)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+import tokenizers
 from mergekit.architecture import WeightInfo, arch_info_for_config
 from mergekit.options import MergeOptions
 from transformers import AutoConfig, PretrainedConfig
 
 from mergekit_map.errors import MergeError
-from mergekit_map.models.config_checks import Finding, Settings, some
-from mergekit_map.models.files import ModelFiles
-from mergekit_map.models.safetensors_headers import TensorHeader
-from mergekit_map.models.tokenizers import Tokenizer, read_tokenizer
+from mergekit_map.models.files import (
+    LARGEST_JSON,
+    ModelFiles,
+    Settings,
+    TensorHeader,
+    read_json_file,
+)
+from mergekit_map.utils.files import read_whole, sha256_of_file
+from mergekit_map.utils.text import listed
 
 T = TypeVar("T")
 
@@ -25,6 +32,59 @@ _LAYERS = re.compile(r"num_\w*(layers|blocks|experts)|n_layers?|n_\w*experts")
 _MOST_LAYERS = 10_000  # where the tensors cannot be read
 # Tensors of numbers that are counted, not learned.
 _COUNTS = re.compile(r"(position_ids|num_batches_tracked|relative_position_index)$")
+# Any of them is enough for transformers to load a tokenizer.
+_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "spiece.model",
+    "vocab.json",
+    "vocab.txt",
+    "tekken.json",
+    "tokenizer_config.json",
+)
+_LARGEST_TEMPLATE = 1 << 22  # bytes
+_SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
+_SWITCHES = ("add_bos_token", "add_eos_token")
+
+
+# An error makes the merge impossible or meaningless. A warning may make it worse than
+# expected. A note is good to know.
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One problem, and what to do about it."""
+
+    code: str  # names the cause for programs: rope-theta
+    severity: Severity
+    cause: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.cause}; {self.advice}" if self.advice else self.cause
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Whether any of the findings is an error."""
+    return any(finding.severity == "error" for finding in findings)
+
+
+def some(names: Sequence[str], shown: int = 3) -> str:
+    """List the first of many names: ``'a', 'b' and 5 more``."""
+    more = [f"{len(names) - shown} more"] if len(names) > shown else []
+    return listed([*(f"{name!r:.200}" for name in names[:shown]), *more])
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenizer:
+    """The content of the files of a tokenizer."""
+
+    ids: Mapping[str, int] | None  # of every token; None without a tokenizer.json
+    added: frozenset[str]  # tokens that stand beside the vocabulary
+    special: Settings = field(default_factory=dict)  # by name; None if unset
+    chat_template: str | None = None
+    model_digest: str | None = None  # of a tokenizer.model
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,18 +96,16 @@ class ModelFacts:
     config: PretrainedConfig  # as transformers reads it, defaults filled in
     tokenizer: Tokenizer | None
     headers: Mapping[str, TensorHeader]
-    unread: frozenset[str]  # of "tokenizer" and "headers"
+    unread: frozenset[str]  # of "tokenizer" and "weights"
 
     @cached_property
     def settings(self) -> Settings:
         """Return the configuration without nesting: ``rope_parameters.rope_theta``."""
         return dict(_flat(self.config.to_dict()))
 
-    @property
-    def vocabulary_size(self) -> Any:
-        """Return the rows of the embeddings in the configuration."""
-        nested = self.settings.get("text_config.vocab_size")
-        return self.settings.get("vocab_size", nested)
+    def setting(self, key: str) -> Any:
+        """Return an entry of the configuration, or of its part about text."""
+        return self.settings.get(key, self.settings.get(f"text_config.{key}"))
 
     @property
     def ties_embeddings(self) -> bool:
@@ -72,7 +130,8 @@ class ModelFacts:
             known = self.weights.values()
             return frozenset(w.name for w in known if w.vocabulary_axis == 0)
         rows = {n: h.shape for n, h in self.headers.items() if len(h.shape) == 2}
-        return frozenset(n for n, s in rows.items() if s[0] == self.vocabulary_size)
+        size = self.setting("vocab_size")
+        return frozenset(n for n, shape in rows.items() if shape[0] == size)
 
 
 def read_facts(
@@ -102,9 +161,8 @@ def read_facts(
     tokenizer = attempt("tokenizer", lambda: read_tokenizer(files.folder))
     if config is None:
         return None, findings
-    unread = {"tokenizer": "tokenizer", "weights": "headers"}
-    missing = frozenset(unread[finding.code] for finding in findings)
-    facts = ModelFacts(name, files, config, tokenizer, headers or {}, missing)
+    unread = frozenset(finding.code for finding in findings)
+    facts = ModelFacts(name, files, config, tokenizer, headers or {}, unread)
     findings += _check_numbers(facts.headers, facts.weights)
     return facts, findings
 
@@ -178,3 +236,69 @@ def _flat(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def read_tokenizer(folder: Path) -> Tokenizer | None:
+    """Read the tokenizer of a model; None where there is none.
+
+    Raises:
+        MergeError: a file is damaged.
+    """
+    if not any((folder / name).is_file() for name in _FILES):
+        return None
+    settings = _optional(folder / "tokenizer_config.json")
+    names = {**_optional(folder / "special_tokens_map.json"), **settings}
+    special = {key: _text(names.get(key)) for key in _SPECIAL}
+    file = _read_tokenizer_file(folder / "tokenizer.json")
+    content: Settings = json.loads(file.to_str()) if file else {}
+    special["around a text"] = _surrounding(content.get("post_processor"))
+    model = folder / "tokenizer.model"
+    return Tokenizer(
+        ids=file.get_vocab() if file else None,
+        added=frozenset(t["content"] for t in content.get("added_tokens", ())),
+        special=special | {key: settings.get(key) for key in _SWITCHES},
+        chat_template=_chat_template(folder, settings),
+        model_digest=sha256_of_file(model) if model.is_file() else None,
+    )
+
+
+def _read_tokenizer_file(path: Path) -> tokenizers.Tokenizer | None:
+    """Read a tokenizer.json; what it holds is then spelt as by one version."""
+    if not path.is_file():
+        return None
+    try:
+        return tokenizers.Tokenizer.from_buffer(read_whole(path, LARGEST_JSON))
+    except Exception as error:  # noqa: BLE001 - of Rust
+        reason = " ".join(str(error).split())
+        raise MergeError(
+            f"{path} cannot be loaded: {reason!r:.300}; save the tokenizer again"
+        ) from None
+
+
+def _optional(path: Path) -> Settings:
+    return read_json_file(path) if path.is_file() else {}
+
+
+def _text(token: Any) -> Any:
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _surrounding(processor: Any) -> list[str]:
+    """Return the special tokens that a processor puts around a text."""
+    if not processor:
+        return []
+    inner = [t for part in processor.get("processors", ()) for t in _surrounding(part)]
+    pieces = processor.get("single", ())
+    return inner + [p["SpecialToken"]["id"] for p in pieces if "SpecialToken" in p]
+
+
+def _chat_template(folder: Path, settings: Settings) -> str | None:
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        try:
+            return read_whole(path, _LARGEST_TEMPLATE).decode("utf-8")
+        except (ValueError, OSError) as error:
+            text = f"{path} is no text: {error}; download it again"
+            raise MergeError(text) from None
+    template = settings.get("chat_template")
+    return None if template is None else str(template)

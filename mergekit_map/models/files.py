@@ -1,6 +1,7 @@
 """The files of a model: where they are, what they hold, and their digests.
 
-Headers and configuration files are read here; other modules read rows of weights.
+A header of safetensors says where each tensor lies. So a few rows of a model of any
+size are read in milliseconds, and a truncated file is noticed without reading it.
 
 Digests of large files are remembered between runs. A file counts as unchanged while the
 file system reports the same size, inode, and times of change, of which a program can
@@ -11,30 +12,29 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import huggingface_hub
+import torch
 from huggingface_hub.errors import (  # type: ignore[attr-defined]
     HFValidationError,
     HTTPError,  # of httpx or httpx2, whichever it uses
     NotASafetensorsRepoError,
     SafetensorsParsingError,
 )
-from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
 
-from mergekit_map.config.problems import in_words
 from mergekit_map.errors import ArtifactError, MergeError, alike
-from mergekit_map.models.config_checks import Settings
-from mergekit_map.models.references import ModelPart, Reference
-from mergekit_map.models.safetensors_headers import TensorHeader, read_headers
+from mergekit_map.models.references import NO_FOLDER, ModelPart, Reference
 from mergekit_map.utils.files import (
     cache_home,
     read_json_or_nothing,
@@ -45,6 +45,7 @@ from mergekit_map.utils.files import (
     written_state,
 )
 
+Settings: TypeAlias = Mapping[str, Any]  # what a JSON file of a model holds
 LARGEST_JSON = 1 << 28  # bytes of a file of JSON; the largest tokenizers have 1 << 25
 
 
@@ -63,52 +64,97 @@ def read_json_file(path: Path) -> Settings:
     return content
 
 
-def damaged(path: Path, error: ValidationError) -> MergeError:
-    """Return the error for a JSON file, with its first mistake."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part != "[key]")
-    return MergeError(
-        f"{path} is damaged at {place!r}: {in_words(first)}; download it again"
-    )
+_LENGTH = 8  # bytes that hold the length of the header
+
+_FLOATS = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
 
 
-_LARGE = 1 << 24  # bytes; smaller files are read in no time
+@dataclass(frozen=True)
+class TensorHeader:
+    """Shape, type and position of one tensor."""
 
-# A file may be written again within a tick of its clock: it is remembered later.
-_SETTLED = 2_000_000_000  # nanoseconds
+    dtype: str  # as the format writes it: BF16
+    shape: tuple[int, ...]
+    start: int  # first byte in the file
+    stop: int
+    file: Path | None  # None where only the header is here
+
+    @property
+    def n_elements(self) -> int:
+        """Return the number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the size in bytes."""
+        return self.stop - self.start
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it holds floating-point numbers, not codes, masks or counters."""
+        return self.dtype in _FLOATS
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """Return torch's name of the type of a floating-point tensor."""
+        return _FLOATS[self.dtype]
+
+    @property
+    def width(self) -> int:
+        """Return the elements of a row; every vector is a column."""
+        return self.shape[-1] if len(self.shape) > 1 else 1
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows, of all matrices where there are several."""
+        return self.n_elements // self.width if self.n_elements else 0
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """Read rows of a floating-point tensor, as float32; (stop - start, width)."""
+        if self.file is None:
+            raise ValueError("the weights are not here")
+        row = self.width * self.torch_dtype.itemsize
+        with self.file.open("rb") as file:
+            file.seek(self.start + start * row)
+            data = bytearray(file.read((stop - start) * row))
+        stored = torch.frombuffer(data, dtype=self.torch_dtype)
+        return stored.float().view(stop - start, self.width)
+
+    def read_all(self) -> torch.Tensor:
+        """Read all rows, as ``read`` does."""
+        return self.read(0, self.n_rows)
 
 
-def digest_of_file(path: Path) -> str:
-    """Return the hash of a file as ``sha256_of_file`` does, or the remembered one."""
-    before = list(written_state(path))
-    if path.stat().st_size < _LARGE:
-        return sha256_of_file(path)
-    place = str(path.resolve())
-    known = read_json_or_nothing(_table()).get(place)
-    if isinstance(known, dict) and known.get("state") == before:
-        return str(known["sha256"])
-    found = sha256_of_file(path)
-    settled = time.time_ns() - path.stat().st_ctime_ns > _SETTLED
-    if settled and list(written_state(path)) == before:
-        _remember(place, {"state": before, "sha256": found})
-    return found
+def read_headers(path: Path) -> dict[str, TensorHeader]:
+    """Read the headers of all tensors in a file that safetensors accepts.
 
+    Raises:
+        MergeError: it refuses the file, which is damaged or truncated.
+    """
+    try:
+        with safe_open(path, framework="np"), path.open("rb") as file:
+            length = int.from_bytes(file.read(_LENGTH), "little")
+            content = json.loads(file.read(length))
+    except (SafetensorError, OSError, ValueError, MemoryError) as error:
+        raise MergeError(
+            f"{path} cannot be read as safetensors: {str(error)!r:.300}; its download "
+            "may have been cut short: download or save the model again"
+        ) from None
+    content.pop("__metadata__", None)
+    headers = {}
+    for name, entry in content.items():
+        start, stop = (_LENGTH + length + place for place in entry["data_offsets"])
+        shape = tuple(entry["shape"])
+        headers[name] = TensorHeader(entry["dtype"], shape, start, stop, path)
+    return headers
 
-def _remember(place: str, entry: dict[str, Any]) -> None:
-    """Add an entry to the table; concurrent writers may lose one, which costs time."""
-    table = {
-        p: e for p, e in read_json_or_nothing(_table()).items() if Path(p).exists()
-    }
-    with suppress(ArtifactError):  # a cache folder that cannot be written
-        write_atomically(_table(), json.dumps({**table, place: entry}, indent=1))
-
-
-def _table() -> Path:
-    return cache_home() / "digests.json"
-
-
-NO_FOLDER = "there is no folder"  # how it is said that a model was not found
-MISTYPED = "no folder is called"  # where another one is called almost so
 
 # What a loader may read of a repository of the Hub beside weights.
 _DESCRIPTIONS = [
@@ -155,9 +201,7 @@ class ModelFiles:
         if self.on_the_hub:
             return _fetch_headers(self.part)
         files = {path.name: read_headers(path) for path in self.weight_files()}
-        index = {} if self.is_adapter else _read_index(self.folder)
-        if not index:
-            return {name: h for held in files.values() for name, h in held.items()}
+        index = self._index() or {n: file for file, held in files.items() for n in held}
         lost = sorted(name for name, file in index.items() if name not in files[file])
         if lost:
             raise MergeError(
@@ -173,7 +217,7 @@ class ModelFiles:
         Raises:
             MergeError: there are none, some are missing, or they are pickled.
         """
-        index = {} if self.is_adapter else _read_index(self.folder)
+        index = self._index()
         names = sorted(set(index.values()))
         if not names:
             names = [f"{'adapter_' * self.is_adapter}model.safetensors"]
@@ -197,22 +241,21 @@ class ModelFiles:
             "again"
         )
 
-
-def _read_index(folder: Path) -> Mapping[str, str]:
-    """Read the file of each tensor from the index of a model in several files."""
-    path = folder / _INDEX
-    if not path.is_file():
-        return {}
-    weight_map = read_json_file(path).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise MergeError(f"{path} has no weight_map; download the model again")
-    for name in weight_map.values():
-        if not isinstance(name, str) or not _WEIGHT_FILE.fullmatch(name):
-            raise MergeError(
-                f"the weight_map of {path} must map tensors to files of its folder "
-                f"(*.safetensors), got {name!r:.200}; download the model again"
-            )
-    return weight_map
+    def _index(self) -> Mapping[str, str]:
+        """Return the file of each tensor of a model in several files; empty if one."""
+        path = self.folder / _INDEX
+        if self.is_adapter or not path.is_file():
+            return {}
+        weight_map = read_json_file(path).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise MergeError(f"{path} has no weight_map; download the model again")
+        for name in weight_map.values():
+            if not isinstance(name, str) or not _WEIGHT_FILE.fullmatch(name):
+                raise MergeError(
+                    f"the weight_map of {path} must map tensors to files of its folder "
+                    f"(*.safetensors), got {name!r:.200}; download the model again"
+                )
+        return weight_map
 
 
 def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
@@ -252,7 +295,7 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
         )
     except (HFValidationError, HTTPError, OSError) as error:
         if like := _folder_like(Path(path)):
-            raise MergeError(f"{MISTYPED} {path!r}; {like}") from None
+            raise MergeError(f"no folder is called {path!r}; {like}") from None
         why = (
             "it is not the id of a Hub repository; check the path (relative paths "
             "start at the working directory)"
@@ -307,8 +350,27 @@ def fingerprint(reference: str) -> str:
 
     The same model at another path has the same fingerprint.
     """
-    folders = [find_model(str(p)).folder for p in Reference.parse(reference).parts]
-    return sha256("".join(map(_fingerprint_folder, folders)))[:16]
+    return _fingerprint(reference, _read_by_loaders)
+
+
+def former_fingerprint(reference: str) -> str:
+    """Return a digest of the files that earlier versions fingerprinted."""
+    kinds = {*_WEIGHTS, ".json", ".model"}
+
+    def select(folder: Path) -> Iterator[Path]:
+        return (p for p in folder.iterdir() if p.is_file() and p.suffix in kinds)
+
+    return _fingerprint(reference, select)
+
+
+def _fingerprint(reference: str, select: Callable[[Path], Iterable[Path]]) -> str:
+    digests = []
+    for part in Reference.parse(reference).parts:
+        folder = find_model(str(part)).folder
+        files = {path.relative_to(folder).as_posix(): path for path in select(folder)}
+        lines = [f"{name} {_hash(files[name])}\n" for name in sorted(files)]
+        digests.append(sha256("".join(lines))[:16])
+    return sha256("".join(digests))[:16]
 
 
 def refuse_replaced(fingerprints: Mapping[str, str]) -> None:
@@ -325,58 +387,73 @@ def refuse_replaced(fingerprints: Mapping[str, str]) -> None:
         )
 
 
-def former_fingerprint(reference: str) -> str:
-    """Return a digest of the files that earlier versions fingerprinted."""
-    kinds = {*_WEIGHTS, ".json", ".model"}
-    found = []
-    for part in Reference.parse(reference).parts:
-        folder = find_model(str(part)).folder
-        files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in kinds)
-        lines = [f"{path.name} {_fingerprint_file(path)}\n" for path in files]
-        found.append(sha256("".join(lines))[:16])
-    return sha256("".join(found))[:16]
-
-
 def weights_fingerprint(files: ModelFiles) -> list[str]:
     """Return a digest of the weights alone, whatever the names of the files.
 
     Raises:
         MergeError: there are none.
     """
-    return sorted(_fingerprint_file(path) for path in files.weight_files())
+    return sorted(map(_hash, files.weight_files()))
 
 
-def fingerprinted(folder: Path) -> list[Path]:
-    """List the files in a model's fingerprint: those that a loader may read.
+def _read_by_loaders(folder: Path) -> Iterator[Path]:
+    """Yield the files that a loader may read.
 
     Weights in subfolders are left out; they belong to another model.
     """
-    found: list[Path] = []
     for parent, folders, files in os.walk(folder, followlinks=True):
         place = Path(parent)
         depth = len(place.relative_to(folder).parts)
         passed = _NOT_READ | (_WEIGHTS if depth else set())
         folders[:] = [n for n in folders if depth < _DEEPEST and not _is_ignored(n)]
-        read = (place / n for n in files if not _is_ignored(n))
-        found += [p for p in read if p.suffix not in passed and p.is_file()]
-    return sorted(found)
+        paths = (place / name for name in files if not _is_ignored(name))
+        yield from (p for p in paths if p.suffix not in passed and p.is_file())
 
 
 def _is_ignored(name: str) -> bool:
     return name.startswith(".") or name in _NEVER_READ
 
 
-def _fingerprint_folder(folder: Path) -> str:
-    files = [(p.relative_to(folder).as_posix(), p) for p in fingerprinted(folder)]
-    lines = [f"{name} {_fingerprint_file(path)}\n" for name, path in sorted(files)]
-    return sha256("".join(lines))[:16]
-
-
-def _fingerprint_file(path: Path) -> str:
-    return _hash(path, written_state(path))
+def _hash(path: Path) -> str:
+    return _hash_of_state(path, written_state(path))
 
 
 @lru_cache(maxsize=4096)
-def _hash(path: Path, _state: tuple[int, ...]) -> str:
+def _hash_of_state(path: Path, _state: tuple[int, ...]) -> str:
     """Hash a file once for each state of it."""
     return digest_of_file(path)
+
+
+_LARGE = 1 << 24  # bytes; smaller files are read in no time
+
+# A file may be written again within a tick of its clock: it is remembered later.
+_SETTLED = 2_000_000_000  # nanoseconds
+
+
+def digest_of_file(path: Path) -> str:
+    """Return the hash of a file as ``sha256_of_file`` does, or the remembered one."""
+    before = list(written_state(path))
+    if path.stat().st_size < _LARGE:
+        return sha256_of_file(path)
+    place = str(path.resolve())
+    known = read_json_or_nothing(_table()).get(place)
+    if isinstance(known, dict) and known.get("state") == before:
+        return str(known["sha256"])
+    found = sha256_of_file(path)
+    settled = time.time_ns() - path.stat().st_ctime_ns > _SETTLED
+    if settled and list(written_state(path)) == before:
+        _remember(place, {"state": before, "sha256": found})
+    return found
+
+
+def _remember(place: str, entry: dict[str, Any]) -> None:
+    """Add an entry to the table; concurrent writers may lose one, which costs time."""
+    table = {
+        p: e for p, e in read_json_or_nothing(_table()).items() if Path(p).exists()
+    }
+    with suppress(ArtifactError):  # a cache folder that cannot be written
+        write_atomically(_table(), json.dumps({**table, place: entry}, indent=1))
+
+
+def _table() -> Path:
+    return cache_home() / "digests.json"

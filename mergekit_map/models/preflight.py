@@ -6,8 +6,8 @@ shows warnings and figures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mergekit.options import MergeOptions
@@ -16,8 +16,8 @@ from mergekit_map.config.problems import Problem
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.models.adapters import (
-    AdaptedWeights,
     Adapter,
+    ModelWeights,
     check_adapter,
     read_adapter,
 )
@@ -26,10 +26,10 @@ from mergekit_map.models.compatibility import (
     check_layout,
     check_left_out,
     compare_models,
+    same_rows,
 )
-from mergekit_map.models.config_checks import Finding
-from mergekit_map.models.facts import ModelFacts, read_facts
-from mergekit_map.models.files import find_model, weights_fingerprint
+from mergekit_map.models.facts import Finding, ModelFacts, read_facts
+from mergekit_map.models.files import find_model
 from mergekit_map.models.references import (
     NO_MODELS,
     Reference,
@@ -39,12 +39,9 @@ from mergekit_map.models.references import (
 )
 from mergekit_map.models.task_vectors import (
     Figures,
-    StoredWeights,
-    Weights,
     measure_vectors,
     weight_findings,
 )
-from mergekit_map.models.tokenizers import same_rows
 
 # Findings about models whose tensors are others than those of the base model, and
 # about adapters that cannot be merged.
@@ -52,36 +49,35 @@ _OTHER_TENSORS = {"architecture", "size"}
 _OTHER_MATRICES = {"adapter-kind", "adapter-modules", "adapter-shapes"}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class InspectedModel:
     """A model of a merge, and the findings about it."""
 
     reference: str
     name: str  # short, for messages and tables
     key: KeyPath  # where it stands
-    facts: ModelFacts | None  # of the model in front, for an adapter; None if unknown
-    adapter: Adapter | None
-    findings: tuple[Finding, ...]
+    facts: ModelFacts | None = None  # of the model in front; None if unknown
+    adapter: Adapter | None = None
+    findings: list[Finding] = field(default_factory=list)
 
     @property
-    def weights(self) -> Weights | None:
+    def weights(self) -> ModelWeights | None:
         """Return the weights, if all of them can be read on this machine."""
-        if self.facts is None or "headers" in self.facts.unread:
+        if self.facts is None or "weights" in self.facts.unread:
             return None
         if any(header.file is None for header in self.facts.headers.values()):
             return None
-        if Reference.parse(self.reference).adapter is None:
-            return StoredWeights(self.facts.headers)
-        if self.adapter is None or self.adapter.obscure:
+        adapted = Reference.parse(self.reference).adapter is not None
+        if adapted and (self.adapter is None or self.adapter.obscure):
             return None
-        return AdaptedWeights(self.facts.headers, self.adapter)
+        return ModelWeights(self.facts.headers, self.adapter)
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
     """The models of a merge, and all findings about them without loading one."""
 
-    models: tuple[InspectedModel, ...]  # the one that others are compared with first
+    models: Sequence[InspectedModel]  # the one that others are compared with first
     figures: Figures | None  # None where no two models could be read
 
 
@@ -143,144 +139,104 @@ def inspect_models(
     """
     places = referenced_models(merge)
     names = _names(list(places))
-    base, *others = (
-        _look_at(reference, names[reference], key, options, download=download)
-        for reference, key in places.items()
-    )
-    models = [
-        _check_base(base),
-        *(_compare(m, base, merge, options) for m in others),
-    ]
-    models = [_check_layers(model, merge) for model in models]
-    has_base = merge.get("base_model") is not None
-    figures, judged = _measure(models, has_base=has_base)
-    models = [_with(model, judged.get(model.reference, ())) for model in models]
-    return Family(tuple(models), figures)
+    models = [InspectedModel(r, names[r], key) for r, key in places.items()]
+    for model in models:
+        _look_at(model, options, download=download)
+    base, *others = models
+    if base.facts is not None:
+        base.findings += _check_base(base.facts)
+    for model in others:
+        if model.facts is None:
+            continue
+        if base.facts is not None:
+            model.findings += compare_models(model.facts, base.facts, merge, options)
+        if not _OTHER_TENSORS & {finding.code for finding in model.findings}:
+            model.findings += check_layout(model.facts)
+    ends: dict[str, int] = {}
+    for _, entry, _ in walk_entries(merge):
+        end = entry.get("layer_range", (0, 0))[1]
+        ends[entry["model"]] = max(end, ends.get(entry["model"], 0))
+    for model in models:
+        if model.facts is not None:
+            model.findings += check_layers(model.facts, ends.get(model.reference, 0))
+    figures = _measure(models, has_base=merge.get("base_model") is not None)
+    return Family(models, figures)
 
 
-def _look_at(
-    reference: str, name: str, key: KeyPath, options: MergeOptions, *, download: bool
-) -> InspectedModel:
-    parsed, facts = Reference.parse(reference), None
-    front = str(parsed.model)
+def _look_at(model: InspectedModel, options: MergeOptions, *, download: bool) -> None:
+    reference = Reference.parse(model.reference)
+    front = str(reference.model)
     try:
         files = find_model(front, weights=download)
         if files.is_adapter:
             cause = f"{front} is a LoRA adapter"
             advice = "write the model it was trained on in front: 'model: base+adapter'"
-            found = [Finding("adapter-alone", "error", cause, advice)]
+            model.findings.append(Finding("adapter-alone", "error", cause, advice))
         else:
-            facts, found = read_facts(files, name, options)
+            model.facts, found = read_facts(files, model.name, options)
+            model.findings += found
     except MergeError as error:
-        found = [Finding("model", "error", str(error))]
-    model = InspectedModel(reference, name, key, facts, None, tuple(found))
-    if parsed.adapter is None:
-        return model
-    return _look_at_adapter(model, front, str(parsed.adapter))
+        model.findings.append(Finding("model", "error", str(error)))
+    if reference.adapter is not None:
+        model.findings += _look_at_adapter(model, front, str(reference.adapter))
 
 
-def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> InspectedModel:
+def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> Iterator[Finding]:
     try:
         files = find_model(lora)
-        if not files.is_adapter:
-            cause = f"{lora} behind the '+' is a whole model, not an adapter"
-            advice = "write a LoRA adapter there, or list the model as one of its own"
-            return _with(model, [Finding("adapter-whole", "error", cause, advice)])
-        adapter = read_adapter(files)
+        if files.is_adapter:
+            model.adapter = read_adapter(files)
     except MergeError as error:
-        return _with(model, [Finding("adapter", "error", str(error))])
-    model = replace(model, adapter=adapter)
-    if model.facts is None or "headers" in model.facts.unread:
-        return model
-    return _with(model, check_adapter(adapter, front, model.facts.headers))
+        yield Finding("adapter", "error", str(error))
+        return
+    if model.adapter is None:
+        cause = f"{lora} behind the '+' is a whole model, not an adapter"
+        advice = "write a LoRA adapter there, or list the model as one of its own"
+        yield Finding("adapter-whole", "error", cause, advice)
+    elif model.facts is not None and "weights" not in model.facts.unread:
+        yield from check_adapter(model.adapter, front, model.facts.headers)
 
 
-def _check_base(base: InspectedModel) -> InspectedModel:
-    if base.facts is None:
-        return base
-    facts = base.facts
-    found = [*check_layout(facts), *check_left_out(facts)]
-    has_words = facts.vocabulary_size is not None  # unlike models of images
+def _check_base(facts: ModelFacts) -> Iterator[Finding]:
+    yield from check_layout(facts)
+    yield from check_left_out(facts)
+    has_words = facts.setting("vocab_size") is not None  # unlike models of images
     if has_words and facts.tokenizer is None and "tokenizer" not in facts.unread:
         cause = "it holds no tokenizer, and the merge gets that of this model"
         advice = "copy the files of its tokenizer into its folder"
-        found.append(Finding("tokenizer-missing", "error", cause, advice))
-    return _with(base, found)
+        yield Finding("tokenizer-missing", "error", cause, advice)
 
 
-def _check_layers(model: InspectedModel, merge: MergeConfig) -> InspectedModel:
-    ends = [
-        entry["layer_range"][1]
-        for _, entry, _ in walk_entries(merge)
-        if entry["model"] == model.reference and "layer_range" in entry
-    ]
-    if model.facts is None or not ends:
-        return model
-    return _with(model, check_layers(model.facts, max(ends)))
-
-
-def _compare(
-    model: InspectedModel,
-    base: InspectedModel,
-    merge: MergeConfig,
-    options: MergeOptions,
-) -> InspectedModel:
-    if model.facts is None:
-        return model
-    found = []
-    if base.facts is not None:
-        found = compare_models(model.facts, base.facts, merge, options)
-    if not _OTHER_TENSORS & {finding.code for finding in found}:
-        found += check_layout(model.facts)
-    return _with(model, found)
-
-
-def _measure(
-    models: Sequence[InspectedModel], *, has_base: bool
-) -> tuple[Figures | None, Mapping[str, list[Finding]]]:
+def _measure(models: Sequence[InspectedModel], *, has_base: bool) -> Figures | None:
+    """Measure the task vectors, and add the findings that follow from them."""
     base, facts = models[0], models[0].facts
-    weights = {
+    known = {
         model.reference: model.weights
         for model in models
         if not (_OTHER_TENSORS | _OTHER_MATRICES) & {f.code for f in model.findings}
     }
-    known = {key: value for key, value in weights.items() if value is not None}
-    if facts is None or base.reference not in known or len(known) < 2:
-        return None, {}
+    readable = {reference: w for reference, w in known.items() if w is not None}
+    if facts is None or base.reference not in readable or len(readable) < 2:
+        return None
     vocabulary = facts.vocabulary_tensors
-    figures = measure_vectors(
-        known[base.reference],
-        {key: value for key, value in known.items() if key != base.reference},
-        vocabulary,
-        {
-            m.reference: vocabulary
-            for m in models[1:]
-            if m.facts is not None and not same_rows(m.facts.tokenizer, facts.tokenizer)
-        },
-    )
+    other_rows = {
+        m.reference: vocabulary
+        for m in models[1:]
+        if m.facts is not None and not same_rows(m.facts.tokenizer, facts.tokenizer)
+    }
+    first = readable.pop(base.reference)
+    figures = measure_vectors(first, readable, vocabulary, other_rows)
     names = {model.reference: model.name for model in models}
-    judged = weight_findings(
-        base.reference, figures, names, _have_same_files, has_base=has_base
-    )
-    if not has_base:  # nor are there task vectors
-        models_alone = {
-            model: replace(figure, norm_ratio=None)
-            for model, figure in figures.models.items()
-        }
-        figures = replace(figures, models=models_alone, pairs={})
-    return figures, judged
-
-
-def _have_same_files(*references: str) -> bool:
-    one, other = (
-        [weights_fingerprint(find_model(str(p))) for p in Reference.parse(r).parts]
-        for r in references
-    )
-    return one == other
-
-
-def _with(model: InspectedModel, findings: Iterable[Finding]) -> InspectedModel:
-    return replace(model, findings=(*model.findings, *findings))
+    judged = weight_findings(base.reference, figures, names, has_base=has_base)
+    for model in models:
+        model.findings += judged.get(model.reference, ())
+    if has_base:
+        return figures
+    models_alone = {
+        model: replace(figure, norm_ratio=None)
+        for model, figure in figures.models.items()
+    }
+    return replace(figures, models=models_alone, pairs={})  # there are no task vectors
 
 
 def _names(references: Sequence[str]) -> dict[str, str]:

@@ -1,15 +1,21 @@
-"""References to models, ``base@revision+adapter``, and their places in a merge."""
+"""References to models, ``base@revision+adapter``, and their places in a merge.
+
+Models may lie elsewhere than a configuration says: ``--model-path NAME=FOLDER``.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
+from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.types import NO_SINGLE_MODEL
+from mergekit_map.utils.files import StrPath
 
 Setting = tuple[KeyPath, Any]
 
@@ -17,6 +23,8 @@ NO_MODELS = {"base", "union"}  # sources of a tokenizer that are no models
 
 # Keys of a merge configuration that hold a model.
 MODEL_KEYS = {"model", "base_model", "tokenizer_source", "source"}
+NO_FOLDER = "there is no folder"  # how it is said that a model was not found
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@[\w./-]+)?")
 
 
 @dataclass(frozen=True)
@@ -178,16 +186,120 @@ def short_names(models: list[str]) -> dict[str, str]:
     names = {}
     paths = {model: Reference.parse(model).parts[-1].names for model in models}
     for model, parts in paths.items():
-        others = [path for other, path in paths.items() if other != model]
-        name = shortest_end(parts, others, 2 if parts[-1] in NO_SINGLE_MODEL else 1)
+        depth = 2 if parts[-1] in NO_SINGLE_MODEL else 1
+        name = _shortest_end(parts, paths.values(), depth)
         names[model] = f"{name}-model" if name in NO_SINGLE_MODEL else name
     if len(set(names.values())) < len(names):
         return {model: model for model in paths}
     return names
 
 
-def shortest_end(parts: list[str], others: list[list[str]], depth: int = 1) -> str:
+def _shortest_end(parts: list[str], paths: Iterable[list[str]], depth: int = 1) -> str:
     """Return as few last folders of a path as no other has, at least ``depth``."""
+    others = [path for path in paths if path is not parts]
     while depth < len(parts) and any(o[-depth:] == parts[-depth:] for o in others):
         depth += 1
     return "/".join(parts[-depth:])
+
+
+def with_places(
+    written: MergeConfig, given: Mapping[str, StrPath]
+) -> tuple[MergeConfig, dict[str, str]]:
+    """Replace paths of models by the places given for them.
+
+    Args:
+        written: A merge configuration.
+        given: A folder, or an id of the Hub, by the name of a model: its path as in the
+            configuration, or the last folders of it. The last place of a model counts.
+
+    Returns the configuration, and the places by the path in the configuration.
+
+    Raises:
+        ConfigError: a name matches no model, or several; a folder does not exist.
+    """
+    paths = paths_of(written)
+    places = {_named(name, paths): _place(name, f) for name, f in given.items()}
+    for place in places.values():
+        twice = [path for path in paths if places.get(path, path) == place]
+        if len(twice) > 1:
+            models = " and ".join(short_paths(paths)[path] for path in twice)
+            raise ConfigError(f"--model-path: {place} is given for {models}")
+
+    def placed(part: ModelPart) -> ModelPart:
+        return ModelPart.parse(places[part.path]) if part.path in places else part
+
+    return map_parts(written, placed), places
+
+
+def written_names(
+    merge: MergeConfig, placed: MergeConfig, written: MergeConfig
+) -> dict[str, str]:
+    """Map the references of a merge to those in the original configuration.
+
+    ``placed`` is the original one, ``written``, with the present places of its models.
+    """
+    moved = dict(zip(parts_in(placed), parts_in(written), strict=True))
+    names = {
+        reference: str(Reference(tuple(moved.get(part, part) for part in parts)))
+        for reference in references_in(merge)
+        for parts in [Reference.parse(reference).parts]
+    }
+    return {new: old for new, old in names.items() if new != old}
+
+
+def missing_models(
+    merge: MergeConfig, messages: Iterable[str], places: Mapping[str, str]
+) -> list[str]:
+    """Return the models that were not found, named as ``with_places`` expects."""
+    written = {place: path for path, place in places.items()}
+    # A folder that is called as words of mergekit are cannot be given by name.
+    paths = {path: written.get(path, path) for path in paths_of(merge)}
+    short, said = short_paths(paths.values()), " ".join(messages)
+    return [short[paths[path]] for path in paths if f"{NO_FOLDER} {path!r}" in said]
+
+
+def paths_of(merge: MergeConfig) -> list[str]:
+    """List the folders and repositories that a configuration names, each once."""
+    paths = dict.fromkeys(part.path for part in parts_in(merge))
+    return [path for path in paths if path not in NO_MODELS]
+
+
+def short_paths(paths: Iterable[str]) -> dict[str, str]:
+    """Shorten paths to as few of their last folders as distinguish them."""
+    folders = {path: ModelPart(path).names for path in paths}
+    return {p: _shortest_end(parts, folders.values()) for p, parts in folders.items()}
+
+
+def _named(name: str, paths: list[str]) -> str:
+    wanted = ModelPart(name).names
+    exact = [path for path in paths if ModelPart(path).names == wanted]
+    ends = [path for path in paths if ModelPart(path).names[-len(wanted) :] == wanted]
+    found = exact or ends
+    if not found:
+        known = nearest(name, short_paths(paths).values())
+        raise ConfigError(f"--model-path: no model is called {name!r}; {known}")
+    if len(found) > 1:
+        short = short_paths(paths)
+        names = " or ".join(repr(short[path]) for path in found)
+        raise ConfigError(
+            f"--model-path: {name!r} may be {names}; name more of its path"
+        )
+    return found[0]
+
+
+def _place(name: str, folder: StrPath) -> str:
+    path = Path(folder).expanduser()
+    if path.is_dir():
+        full = str(path.resolve())
+        if "+" in full or "@" in full:
+            raise ConfigError(
+                f"--model-path {name}={folder}: mergekit takes '+' and '@' in a path "
+                "for an adapter and a revision; rename the folder"
+            )
+        return full
+    if _HUB_ID.fullmatch(str(folder)):
+        return str(folder)
+    raise ConfigError(
+        f"--model-path {name}={folder}: there is no such folder, and it is not the id "
+        "of a Hub repository; give the folder that holds its config.json"
+    )

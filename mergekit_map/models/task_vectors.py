@@ -10,37 +10,24 @@ weights show that they are not fine-tunes of their base model.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from mergekit_map.models.adapters import AdaptedWeights
-from mergekit_map.models.config_checks import Finding, Severity, has_errors, some
-from mergekit_map.models.safetensors_headers import TensorHeader
+from mergekit_map.models.adapters import ModelWeights
+from mergekit_map.models.facts import Finding, has_errors, some
+from mergekit_map.models.files import TensorHeader, find_model, weights_fingerprint
+from mergekit_map.models.references import Reference
 
 BUDGET = 1 << 27  # parameters of a model that are read; all, where it has no more
 _BLOCK = 1 << 16  # elements read in one piece
 _CHUNK = 1 << 17  # elements of a model in memory at a time, which stay in the cache
 _GOLDEN = 0.6180339887498949  # spreads the pieces of one tensor after the other
-
-
-@dataclass(frozen=True)
-class StoredWeights:
-    """The weights of a model on disk."""
-
-    headers: Mapping[str, TensorHeader]
-
-    def read(self, name: str, start: int, stop: int) -> Tensor:
-        """Read rows as float32; (stop - start, width)."""
-        return self.headers[name].read(start, stop)
-
-
-Weights: TypeAlias = StoredWeights | AdaptedWeights
 
 
 @dataclass(frozen=True)
@@ -85,8 +72,8 @@ class Figures:
 
 
 def measure_vectors(
-    base: Weights,
-    models: Mapping[str, Weights],
+    base: ModelWeights,
+    models: Mapping[str, ModelWeights],
     vocabulary: Collection[str] = (),
     incomparable: Mapping[str, Collection[str]] | None = None,
     budget: int = BUDGET,
@@ -100,31 +87,27 @@ def measure_vectors(
     headers = {n: h for n, h in base.headers.items() if h.is_float and h.n_elements}
     total = sum(header.n_elements for header in headers.values())
     share = min(1.0, budget / total) if total else 1.0
-    tensors = []
-    for index, (name, header) in enumerate(headers.items()):
-        compared = {
-            reference: weights
-            for reference, weights in models.items()
-            if name not in (incomparable or {}).get(reference, ())
-            and _is_like(weights.headers.get(name), header)
-        }
-        sums = _TensorSums(name, header, tuple(compared))
-        for start, stop in _rows(header, share, index * _GOLDEN % 1):
-            theta = base.read(name, start, stop).view(-1)
-            others = [w.read(name, start, stop).view(-1) for w in compared.values()]
-            sums.add(theta, others)
-        tensors.append(sums)
+    sums = _Sums(headers, 1 + len(models))
+    for tensor, (name, header) in enumerate(headers.items()):
+        compared = {0: base}
+        for row, (model, weights) in enumerate(models.items(), 1):
+            own = weights.headers.get(name)
+            is_like = own is not None and own.is_float and own.shape == header.shape
+            if is_like and name not in (incomparable or {}).get(model, ()):
+                compared[row] = weights
+        for start, stop in _rows(header, share, tensor * _GOLDEN % 1):
+            read = [w.read(name, start, stop).view(-1) for w in compared.values()]
+            sums.add(tensor, [*compared], torch.stack(read))
+    rows = {model: row for row, model in enumerate(models, 1)}
     return Figures(
-        models={model: _of_model(model, tensors, vocabulary) for model in models},
-        pairs={pair: _of_pair(pair, tensors) for pair in combinations(models, 2)},
-        base_not_finite=tuple(t.name for t in tensors if t.base["bad"]),
-        n_read=sum(t.n_read for t in tensors),
+        models={model: sums.of_model(row, vocabulary) for model, row in rows.items()},
+        pairs={
+            (a, b): sums.of_pair(rows[a], rows[b]) for a, b in combinations(rows, 2)
+        },
+        base_not_finite=sums.named(sums.of_rows["bad"][:, 0] > 0),
+        n_read=int(sums.n_read.sum()),
         n_parameters=total,
     )
-
-
-def _is_like(one: TensorHeader | None, other: TensorHeader) -> bool:
-    return one is not None and one.is_float and one.shape == other.shape
 
 
 def _rows(
@@ -145,110 +128,96 @@ def _rows(
         yield start, start + piece
 
 
-_OF_MODELS = ("l1", "square", "changed", "bad")
-_OF_PAIRS = ("products", "agreeing", "shared", "different")
+class _Sums:
+    """Sums over what is read of T tensors; row 0 is the base, row i is model i.
 
+    The base itself, and what each model adds to it, are summed up.
+    """
 
-class _TensorSums:
-    """Sums over the rows read of one tensor, which n models share."""
+    def __init__(self, headers: Mapping[str, TensorHeader], n: int):
+        self.names, t = [*headers], len(headers)
+        self.sizes = np.array([h.n_elements for h in headers.values()], dtype=float)
+        self.matrices = np.array([len(h.shape) > 1 for h in headers.values()], bool)
+        self.n_read = np.zeros(t)
+        self.compared = np.zeros((t, n), dtype=bool)
+        self.of_rows = {key: np.zeros((t, n)) for key in ("l1", "square", "bad")}
+        keys = ("products", "agreeing", "shared", "different")
+        self.of_pairs = {key: np.zeros((t, n, n)) for key in keys}
 
-    def __init__(self, name: str, header: TensorHeader, compared: Sequence[str]):
-        n = len(compared)
-        self.name, self.header, self.compared = name, header, compared
-        self.n_read = 0
-        self.base = dict.fromkeys(("l1", "square", "bad"), 0.0)
-        self.sums = {key: np.zeros(n) for key in _OF_MODELS}
-        self.sums |= {key: np.zeros((n, n)) for key in _OF_PAIRS}
-
-    @property
-    def factor(self) -> float:
-        """Return the size of the tensor relative to the part that was read."""
-        return self.header.n_elements / self.n_read
-
-    def add(self, theta: Tensor, others: list[Tensor]) -> None:
-        """Add elements to the sums: ``theta`` (k,) of the base, others (k,) each."""
-        self.n_read += len(theta)
-        length = theta.abs().sum()
-        bad = None
-        if not length.isfinite():
-            bad = ~torch.isfinite(theta)
-            theta = theta.masked_fill(bad, 0.0)
-            length = theta.abs().sum()
-            self.base["bad"] += int(bad.sum())
-        self.base["l1"] += float(length)
-        self.base["square"] += float(theta.square().sum())
-        if others:
-            self._add_models(theta, torch.stack(others), bad)
-
-    def _add_models(self, theta: Tensor, weights: Tensor, bad: Tensor | None) -> None:
-        vectors = weights - theta
+    def add(self, tensor: int, rows: list[int], weights: Tensor) -> None:
+        """Add elements of a tensor, (rows, k), to its sums."""
+        self.n_read[tensor] += weights.shape[1]
+        self.compared[tensor, rows] = True
+        vectors = weights - weights[0]
+        vectors[0] = weights[0]
         lengths = vectors.abs().sum(dim=1)
         # No sum is finite of numbers that are not, which takes long to look at.
-        if bad is not None or not lengths.isfinite().all():
-            wrong = ~torch.isfinite(weights)
-            self.sums["bad"] += wrong.sum(dim=1).numpy()
-            vectors.masked_fill_(wrong if bad is None else wrong | bad, 0.0)
+        if not lengths.isfinite().all():
+            bad = ~torch.isfinite(weights)
+            self.of_rows["bad"][tensor, rows] += bad.sum(dim=1).numpy()
+            vectors.masked_fill_(bad | bad[0], 0.0)
             lengths = vectors.abs().sum(dim=1)
+        of_rows = {"l1": lengths, "square": vectors.square().sum(dim=1)}
+        for key, value in of_rows.items():
+            self.of_rows[key][tensor, rows] += value.double().numpy()
+        models, vectors = rows[1:], vectors[1:]
         signs = vectors.sign()
-        filled = signs.abs()
-        new = {
-            "l1": lengths,
-            "square": vectors.square().sum(dim=1),
-            "changed": filled.sum(dim=1),
+        nonzero = signs.abs()
+        different = torch.zeros(len(models), len(models))
+        for one, other in combinations(range(len(models)), 2):
+            different[one, other] = not torch.equal(vectors[one], vectors[other])
+        of_pairs = {
             "products": vectors @ vectors.T,
             "agreeing": signs @ signs.T,  # equal signs less opposite ones
-            "shared": filled @ filled.T,
+            "shared": nonzero @ nonzero.T,  # of a model with itself: what it changes
+            "different": different,
         }
-        for key, value in new.items():
-            self.sums[key] += value.double().numpy()
-        different = self.sums["different"]
-        for i, j in combinations(range(len(weights)), 2):
-            if not different[i, j]:
-                different[i, j] = not torch.equal(vectors[i], vectors[j])
+        for key, value in of_pairs.items():
+            self.of_pairs[key][tensor][np.ix_(models, models)] += value.double().numpy()
 
+    def named(self, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
+        """Return the names of some tensors; ``chosen`` (T,)."""
+        return tuple(name for name, one in zip(self.names, chosen, strict=True) if one)
 
-def _of_model(
-    model: str, tensors: Sequence[_TensorSums], vocabulary: Collection[str]
-) -> VectorFigures:
-    own = [(t, t.compared.index(model)) for t in tensors if model in t.compared]
-    elements = sum(t.header.n_elements for t, _ in own)
-    base = sum(t.factor * t.base["l1"] for t, _ in own)
-    l1, changed = (
-        sum(t.factor * float(t.sums[key][i]) for t, i in own)
-        for key in ("l1", "changed")
-    )
-    matrices = [(t, i) for t, i in own if len(t.header.shape) > 1]
-    far = [t for t, i in matrices if t.sums["square"][i] > t.base["square"] > 0]
-    compared, distant = (
-        sum(t.header.n_elements for t in group if t.name not in vocabulary)
-        for group in ([t for t, _ in matrices], far)
-    )
-    return VectorFigures(
-        norm_ratio=l1 / base if base else None,
-        changed=changed / elements if elements else None,
-        estranged=tuple(t.name for t in far),
-        estranged_share=distant / compared if compared else 0.0,
-        not_finite=tuple(t.name for t, i in own if t.sums["bad"][i]),
-        n_read=sum(t.n_read for t, _ in own),
-        n_parameters=elements,
-    )
+    def whole(self, sums: NDArray[np.float64]) -> float:
+        """Estimate the sum over all parameters from what was read; ``sums`` (T,)."""
+        return float(self.sizes / self.n_read @ sums)
 
+    def of_model(self, row: int, vocabulary: Collection[str]) -> VectorFigures:
+        """Return the figures of one task vector."""
+        own = self.compared[:, row]
+        squares = self.of_rows["square"]
+        far = self.matrices & (squares[:, row] > squares[:, 0]) & (squares[:, 0] > 0)
+        inner = self.matrices & own & ~np.isin(self.names, [*vocabulary])
+        elements, distant, inside = (
+            float(self.sizes @ chosen) for chosen in (own, far & inner, inner)
+        )
+        base = self.whole(self.of_rows["l1"][:, 0] * own)
+        l1 = self.whole(self.of_rows["l1"][:, row])
+        changed = self.whole(self.of_pairs["shared"][:, row, row])
+        return VectorFigures(
+            norm_ratio=l1 / base if base else None,
+            changed=changed / elements if elements else None,
+            estranged=self.named(far),
+            estranged_share=distant / inside if inside else 0.0,
+            not_finite=self.named(self.of_rows["bad"][:, row] > 0),
+            n_read=int(self.n_read @ own),
+            n_parameters=int(elements),
+        )
 
-def _of_pair(pair: tuple[str, str], tensors: Sequence[_TensorSums]) -> PairFigures:
-    total = dict.fromkeys(("one", "other", *_OF_PAIRS), 0.0)
-    for tensor in [t for t in tensors if set(pair) <= set(t.compared)]:
-        i, j = (tensor.compared.index(model) for model in pair)
-        for key in _OF_PAIRS:
-            total[key] += tensor.factor * float(tensor.sums[key][i, j])
-        for key, k in (("one", i), ("other", j)):
-            total[key] += tensor.factor * float(tensor.sums["square"][k])
-    norms = math.sqrt(total["one"] * total["other"])
-    shared = total["shared"]
-    return PairFigures(
-        cosine=total["products"] / norms if norms else None,
-        sign_conflicts=(1 - total["agreeing"] / shared) / 2 if shared else None,
-        equal=not total["different"],
-    )
+    def of_pair(self, one: int, other: int) -> PairFigures:
+        """Return the figures of two task vectors, over the tensors that both have."""
+        total = {k: self.whole(v[:, one, other]) for k, v in self.of_pairs.items()}
+        squares, both = self.of_rows["square"], self.compared[:, [one, other]].all(1)
+        norms = math.sqrt(
+            self.whole(squares[:, one] * both) * self.whole(squares[:, other] * both)
+        )
+        shared = total["shared"]
+        return PairFigures(
+            cosine=total["products"] / norms if norms else None,
+            sign_conflicts=(1 - total["agreeing"] / shared) / 2 if shared else None,
+            equal=not total["different"],
+        )
 
 
 # Of L1 norms, five times the largest ratio in the paper. Its quadratics are the first
@@ -263,24 +232,24 @@ _MOST = 0.5
 
 
 def weight_findings(
-    base: str,
-    figures: Figures,
-    names: Mapping[str, str],
-    same_files: Callable[[str, str], bool],
-    *,
-    has_base: bool,
+    base: str, figures: Figures, names: Mapping[str, str], *, has_base: bool
 ) -> dict[str, list[Finding]]:
     """List findings from the figures, by reference; ``base`` is that of the base model.
 
-    Where a sample of rows shows no difference, ``same_files`` compares the files. Where
-    the first is no base model, there are no task vectors to judge.
+    Where the first is no base model, there are no task vectors to judge.
     """
     found: dict[str, list[Finding]] = {model: [] for model in (base, *figures.models)}
+    advice = "leave one of them out"
 
     def equal(one: str, other: str) -> Finding:
-        parts = [figures.models[m].n_read for m in (one, other) if m != base]
-        sure = min(parts) == figures.n_parameters or same_files(one, other)
-        return _equal(names[one], (min(parts), figures.n_parameters), sure=sure)
+        read = min(figures.models[m].n_read for m in (one, other) if m != base)
+        if read == figures.n_parameters or _have_same_files(one, other):
+            cause = f"it has the same content as {names[one]}: no weight differs, so "
+            cause += "its coefficient changes nothing that can be measured"
+            return Finding("same-weights", "error", cause, advice)
+        cause = f"it does not differ from {names[one]} in any of the {read} parameters "
+        cause += f"that were compared, of {figures.n_parameters}"
+        return Finding("same-weights", "warning", cause, advice)
 
     found[base] += _not_finite(figures.base_not_finite)
     for model, figure in figures.models.items():
@@ -311,14 +280,12 @@ def _not_finite(tensors: Sequence[str]) -> Iterator[Finding]:
         yield Finding("weights-not-finite", "error", cause, advice)
 
 
-def _equal(other: str, counts: tuple[int, int], *, sure: bool) -> Finding:
-    text = f"it does not differ from {other} in any of the {counts[0]} parameters that "
-    text += f"were compared, of {counts[1]}"
-    if sure:
-        text = f"it has the same content as {other}: no weight differs, so its "
-        text += "coefficient changes nothing that can be measured"
-    severity: Severity = "error" if sure else "warning"
-    return Finding("same-weights", severity, text, "leave one of them out")
+def _have_same_files(*references: str) -> bool:
+    one, other = (
+        [weights_fingerprint(find_model(str(p))) for p in Reference.parse(r).parts]
+        for r in references
+    )
+    return one == other
 
 
 def _unrelated(figure: VectorFigures, base: str) -> Finding:

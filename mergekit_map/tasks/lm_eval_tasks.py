@@ -29,8 +29,7 @@ from lm_eval.models.dummy import DummyLM
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from mergekit_map.config.presets import PRESETS
-from mergekit_map.config.tasks import NO_METRIC, LmEvalTask
+from mergekit_map.config.tasks import NO_METRIC, PRESETS, LmEvalTask
 from mergekit_map.errors import InvalidTask, nearest
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.tasks.base import fingerprint

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.problems import Problem
 from mergekit_map.config.yaml_file import shortened
 from mergekit_map.errors import EvaluationError, MergeError
 from mergekit_map.evaluation.engines import by_engine
@@ -31,9 +30,9 @@ from mergekit_map.evaluation.vllm import memory_in_words
 from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.merging.memory import Need, needs, shortages
 from mergekit_map.models.compatibility import main_dtype
-from mergekit_map.models.config_checks import Finding, has_errors
-from mergekit_map.models.model_paths import missing_models
+from mergekit_map.models.facts import Finding, has_errors
 from mergekit_map.models.preflight import Family, InspectedModel, inspect_models
+from mergekit_map.models.references import missing_models
 from mergekit_map.models.task_vectors import Figures
 from mergekit_map.results.front import n_safe
 from mergekit_map.search.budget import forecast, n_holdout, price
@@ -286,8 +285,8 @@ def inspect_config(
 def _lost(draft: Draft, models: Sequence[InspectedModel]) -> list[str]:
     if draft.merge is None:
         return []
-    found = [Problem(m.key, str(f)) for m in models for f in m.findings]
-    return missing_models(draft.merge, found, draft.places)
+    messages = [str(finding) for model in models for finding in model.findings]
+    return missing_models(draft.merge, messages, draft.places)
 
 
 def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Model:

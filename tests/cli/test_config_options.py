@@ -9,7 +9,7 @@ import pytest
 import yaml
 from nested_runs import invoke, read
 
-from mergekit_map.config.presets import PRESETS
+from mergekit_map.config.tasks import PRESETS
 from mergekit_map.config.template import map_block
 
 

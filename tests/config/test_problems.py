@@ -14,10 +14,15 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticKnownError
 from pydantic_core._pydantic_core import list_all_errors
 
-from mergekit_map.config.presets import PresetTask
 from mergekit_map.config.problems import in_words, mistakes, parse_map_block, validated
 from mergekit_map.config.schema import BackendSpec, SearchSpec, SelectSpec
-from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TextSource
+from mergekit_map.config.tasks import (
+    LmEvalTask,
+    PerplexityTask,
+    PresetTask,
+    PythonTask,
+    TextSource,
+)
 from mergekit_map.config.yaml_file import YamlFile, read_yaml
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.results.front import Front

@@ -15,15 +15,6 @@ def test_comments_stand_on_top_a_line_each() -> None:
     assert text == "# why\n#\n# two lines: here\nb: 1\na:\n- c: 2\n"
 
 
-def test_what_holds_no_other_may_be_on_one_line() -> None:
-    content = {"tasks": {"math": {"lm_eval": "gsm8k", "metric": "acc"}}}
-
-    text = yaml_text([content], inline=True)
-
-    assert text == "tasks:\n  math: {lm_eval: gsm8k, metric: acc}\n"
-    assert yaml.safe_load(yaml_text([content])) == yaml.safe_load(text) == content
-
-
 @pytest.mark.parametrize(
     "text",
     [

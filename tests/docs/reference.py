@@ -13,12 +13,13 @@ from figures import FIGURES
 from pages import PAGES
 from pydantic import BaseModel, TypeAdapter
 
-from mergekit_map.config.presets import PRESETS, PresetTask
 from mergekit_map.config.schema import MapBlock, SearchSpec, SelectSpec
 from mergekit_map.config.tasks import (
+    PRESETS,
     EngineSpec,
     LmEvalTask,
     PerplexityTask,
+    PresetTask,
     PythonTask,
     TextSource,
 )

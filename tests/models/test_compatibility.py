@@ -18,10 +18,10 @@ from mergekit.options import MergeOptions
 from safetensors.torch import load_file, save_file
 
 from mergekit_map.errors import MergeError
-from mergekit_map.models.config_checks import Finding, compare_settings
+from mergekit_map.models.compatibility import compare_settings, compare_tokenizers
+from mergekit_map.models.facts import Finding, read_tokenizer
 from mergekit_map.models.files import find_model
 from mergekit_map.models.preflight import Family, inspect_models
-from mergekit_map.models.tokenizers import compare_tokenizers, read_tokenizer
 
 MakeModel = Callable[..., Path]
 

@@ -11,7 +11,7 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
 from mergekit_map.errors import MergeError
-from mergekit_map.models.files import find_model, fingerprint
+from mergekit_map.models.files import find_model, fingerprint, read_headers
 from mergekit_map.models.references import absolute_references
 
 
@@ -155,3 +155,25 @@ def test_reads_shapes_and_rows_without_loading(family: dict[str, Path]) -> None:
     assert headers[name].shape == (64, 32)
     whole = load_file(family["a"] / "model.safetensors")[name]
     torch.testing.assert_close(headers[name].read(3, 5), whole[3:5])
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn],
+)
+def test_what_safetensors_writes_is_read(tmp_path: Path, dtype: torch.dtype) -> None:
+    tensors = {
+        "a": torch.zeros(3, 5).to(dtype),
+        "empty": torch.zeros(0, 4).to(dtype),
+        "one": torch.tensor(1.0).to(dtype),
+    }
+    path = tmp_path / "model.safetensors"
+    save_file(tensors, path, {"format": "pt"})
+
+    found = read_headers(path)
+
+    assert {n: h.shape for n, h in found.items()} == {
+        "a": (3, 5),
+        "empty": (0, 4),
+        "one": (),
+    }

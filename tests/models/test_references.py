@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from mergekit.common import ModelReference
 
-from mergekit_map.config.problems import Problem
-from mergekit_map.models.files import NO_FOLDER
-from mergekit_map.models.model_paths import missing_models
-from mergekit_map.models.references import Reference, absolute_references
+from mergekit_map.models.references import (
+    NO_FOLDER,
+    Reference,
+    absolute_references,
+    missing_models,
+)
 
 NAMES = ["gpt2", "org/model@main", "/a/b/c", "./a/", "base+org/lora", "b@1+l@2"]
 
@@ -49,9 +51,6 @@ def test_a_folder_that_is_a_link_to_itself_is_not_there(tmp_path: Path) -> None:
 
 def test_a_lost_folder_called_base_is_none_that_can_be_given_by_name() -> None:
     merge = {"base_model": "base", "models": [{"model": "tuned"}]}
-    problems = [
-        Problem(("base_model",), NO_FOLDER),
-        Problem(("models", 0, "model"), NO_FOLDER),
-    ]
+    messages = [f"{NO_FOLDER} {path!r}" for path in ("base", "tuned")]
 
-    assert missing_models(merge, problems, {}) == ["tuned"]
+    assert missing_models(merge, messages, {}) == ["tuned"]

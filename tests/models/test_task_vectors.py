@@ -14,23 +14,22 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mergekit_map.models.adapters import AdaptedWeights, read_adapter
-from mergekit_map.models.files import find_model
-from mergekit_map.models.safetensors_headers import read_headers
-from mergekit_map.models.task_vectors import StoredWeights, Weights, measure_vectors
+from mergekit_map.models.adapters import ModelWeights, read_adapter
+from mergekit_map.models.files import find_model, read_headers
+from mergekit_map.models.task_vectors import measure_vectors
 
 Tensors = dict[str, Tensor]
-Store = Callable[[str, Tensors], StoredWeights]
+Store = Callable[[str, Tensors], ModelWeights]
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """Write tensors to a file and give what reads them."""
 
-    def write(name: str, tensors: Tensors) -> StoredWeights:
+    def write(name: str, tensors: Tensors) -> ModelWeights:
         path = tmp_path / f"{name}.safetensors"
         save_file(tensors, path)
-        return StoredWeights(read_headers(path))
+        return ModelWeights(read_headers(path))
 
     return write
 
@@ -103,7 +102,7 @@ def test_signs_by_hand(store: Store) -> None:
     assert figures.models["one"].norm_ratio == pytest.approx(5 / 6)
 
 
-def large_family(store: Store) -> tuple[Weights, dict[str, Weights]]:
+def large_family(store: Store) -> tuple[ModelWeights, dict[str, ModelWeights]]:
     """Make matrices whose rows are alike, as they are in a model, and vectors."""
     generator = torch.Generator().manual_seed(0)
     shapes = {"up": (4096, 128), "down": (128, 4096), "norm": (128,), "one": (1, 128)}
@@ -220,7 +219,7 @@ ADAPTERS: dict[str, dict[str, Any]] = {
 
 def adapted(
     model: Any, folder: Path, settings: dict[str, Any]
-) -> tuple[AdaptedWeights, Tensors]:
+) -> tuple[ModelWeights, Tensors]:
     """Train an adapter, by chance; give it as we read it, and as peft merges it."""
     torch.manual_seed(5)
     config = peft.LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", **settings)
@@ -232,7 +231,7 @@ def adapted(
     wrapped.save_pretrained(folder / "adapter")
     wrapped.merge_and_unload().save_pretrained(folder / "merged")
     front = read_headers(folder / "base" / "model.safetensors")
-    read = AdaptedWeights(front, read_adapter(find_model(str(folder / "adapter"))))
+    read = ModelWeights(front, read_adapter(find_model(str(folder / "adapter"))))
     return read, load_file(folder / "merged" / "model.safetensors")
 
 

@@ -14,8 +14,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import Kind
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from mergekit_map.config.presets import PRESETS, PresetTask
-from mergekit_map.config.tasks import LmEvalTask
+from mergekit_map.config.tasks import PRESETS, LmEvalTask, PresetTask
 from mergekit_map.errors import InvalidTask
 from mergekit_map.tasks.lm_eval_tasks import built_in_tasks, load_harness
 

@@ -23,7 +23,7 @@ from mergekit_map.errors import MissingModels
 from mergekit_map.utils.text import bytes_in_words, count_in_words, listed
 
 if TYPE_CHECKING:
-    from mergekit_map.models.config_checks import Finding
+    from mergekit_map.models.facts import Finding
     from mergekit_map.workflows.inspect import Inspection, Pair, Plan, Probe
 
 # Of severities, the worst first.
