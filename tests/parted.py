@@ -13,8 +13,7 @@ import pytest
 from fakes import run
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
-from mergekit_map.evaluation.evaluator import MergeEvaluator
-from mergekit_map.evaluation.worker import Worker
+from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker
 from mergekit_map.results.log import Evaluation, read_log
 from mergekit_map.search import measure
 from mergekit_map.search.study import Study, StudyResult
@@ -54,7 +53,7 @@ class Models:
     said: Callable[[Mapping[str, float], str, np.ndarray], Any] | None = None
     asked: list[tuple[tuple[float, ...], str, int]] = field(default_factory=list)
 
-    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+    def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Merge."""
         return {task: _Measured(self, dict(coefficients), task) for task in METRICS}
 

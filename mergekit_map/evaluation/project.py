@@ -66,6 +66,7 @@ from mergekit_map.search.study import Study
 from mergekit_map.tasks.engines import (
     HF,
     NAMES,
+    VLLM,
     EngineChoice,
     backend_problems,
     choose_engines,
@@ -73,6 +74,7 @@ from mergekit_map.tasks.engines import (
 )
 from mergekit_map.tasks.holdout_split import HeldOut, held_out_of, held_out_problems
 from mergekit_map.tasks.loading import LoadedTask, load_tasks, small_samples
+from mergekit_map.types import Measure
 from mergekit_map.utils.files import StrPath, digest
 from mergekit_map.utils.text import listed
 
@@ -298,6 +300,21 @@ class Project:
         if self.on_disk is None:
             return study
         return replace(study, on_disk=study.of_models(points.others, merge=""))
+
+    def by_engine(self) -> tuple[Project, Project]:
+        """Divide the tasks into those of Hugging Face's model and those of vLLM."""
+        there = {n for n, chosen in self.engines.items() if chosen.name == VLLM}
+        parts = (
+            {n: task for n, task in self.tasks.items() if (n in there) == wanted}
+            for wanted in (False, True)
+        )
+        here, rest = (replace(self, tasks=part) for part in parts)
+        return (here if there else self), rest
+
+    def as_searched(self, measures: Mapping[str, Measure]) -> Mapping[str, Measure]:
+        """Hide the held-out documents from the search."""
+        apart = self.held_out
+        return measures if apart is None else apart.parts(measures, self.tasks)
 
     @cached_property
     def held_out(self) -> HeldOut | None:

@@ -18,7 +18,6 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.problems import Problem
 from mergekit_map.config.yaml_file import shortened
 from mergekit_map.errors import EvaluationError, MergeError
-from mergekit_map.evaluation.engines import by_engine
 from mergekit_map.evaluation.evaluator import open_merges
 from mergekit_map.evaluation.project import (
     Draft,
@@ -86,7 +85,7 @@ def probe_config(
     with ExitStack() as stack:
         opened = open_merges(project)
         merges, load = _timed(lambda: stack.enter_context(opened))
-        measures, merge = _timed(lambda: merges.at(soup))
+        measures, merge = _timed(lambda: merges(soup))
         for task, measure in measures.items():
             try:
                 found, seconds[task] = _timed(measure)
@@ -332,7 +331,7 @@ def _weights(family: Family) -> WeightsRead:
 def _engines(project: Project) -> dict[str, str]:
     """Return the engine of each task that generates."""
     chosen = {n: found.in_words() for n, found in project.engines.items()}
-    there = by_engine(project)[1].tasks
+    there = project.by_engine()[1].tasks
     try:
         words = memory_in_words(project)
     except MergeError as error:

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.evaluation.evaluator import MergeEvaluator, merges_of_checkpoint
+from mergekit_map.evaluation.evaluator import (
+    MergeEvaluator,
+    Worker,
+    merges_of_checkpoint,
+)
 from mergekit_map.evaluation.finished_project import finished_project, refuse_changes
 from mergekit_map.evaluation.project import Project, quiet_options
-from mergekit_map.evaluation.worker import Worker
 from mergekit_map.hub.card import MergeRecord, write_card
 from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
 from mergekit_map.merging.devices import check_device

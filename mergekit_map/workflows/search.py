@@ -11,9 +11,13 @@ from pathlib import Path
 
 from mergekit_map._version import __version__
 from mergekit_map.errors import ConfigError
-from mergekit_map.evaluation.evaluator import MergeEvaluator, open_merges
+from mergekit_map.evaluation.evaluator import (
+    MergeEvaluator,
+    Worker,
+    Workers,
+    open_merges,
+)
 from mergekit_map.evaluation.project import Project, load_project
-from mergekit_map.evaluation.worker import Worker, Workers
 from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.merging.recipe import Recipes, changes_in_words
 from mergekit_map.merging.reference_points import linear_space, soup_weights

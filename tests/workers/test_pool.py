@@ -16,11 +16,17 @@ import pytest
 import yaml
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
-from mergekit_map.evaluation.worker import Work, Worker
+from mergekit_map.evaluation.evaluator import Worker
 from mergekit_map.results.log import read_log
+from mergekit_map.types import MeasurementRequest
 from mergekit_map.workers import pool, worker_main
-from mergekit_map.workers.pool import Answer, Opening, WorkerPool, process_pool
-from mergekit_map.workers.worker_main import measure, open_models
+from mergekit_map.workers.pool import (
+    Answer,
+    Opening,
+    Request,
+    WorkerPool,
+    process_pool,
+)
 from mergekit_map.workflows.search import search_front
 
 FOUND = ("front.json", "front.csv", ".state/surrogates.json")
@@ -57,6 +63,9 @@ metric_list: [{metric: exact_match}]
 ASKED = "def text(document):\n    return 'one ' + document['question']\n"
 
 
+Asked = MeasurementRequest | None  # None: to open the models
+
+
 class Died(Exception):
     """What futures of a fake worker raise once it is dead."""
 
@@ -73,40 +82,37 @@ class Fake:
         self._boss = boss
         self._worker: list[Worker] = []
 
-    def start(self, opening: Opening) -> Future[Answer]:
-        self.end()
-        return self._boss.later(None, lambda: self._alone(open_models, opening))
-
-    def measure(self, work: Work) -> Future[Answer]:
-        if self._boss.idle_deaths:
+    def ask(self, request: Request) -> Future[Answer]:
+        work = None if isinstance(request, Opening) else request
+        if work and self._boss.idle_deaths:
             self._boss.idle_deaths -= 1
             raise Died
-        return self._boss.later(work, lambda: self._alone(measure, work))
+        return self._boss.later(work, lambda: self._alone(request))
 
     def end(self, error: Exception | None = None) -> str:
         self._worker = []
         return "was ended by SIGKILL" if error else "ended"
 
-    def _alone(self, act: Callable[[Any], Answer], asked: Any) -> Answer:
-        """Act with the models that this one opened."""
+    def _alone(self, request: Request) -> Answer:
+        """Answer with the models that this one opened."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(worker_main, "_OPENED", self._worker)
-            return act(asked)
+            return worker_main.answer(request)
 
 
 class Fakes:
     """Decides when each fake worker answers, or that it dies instead."""
 
     def __init__(self, count: int, seed: int = 0, deaths: int = 0):
-        self.kill: Callable[[Work | None], bool] = lambda _: False
-        self.asked: list[Work | None] = []
-        self.killed: set[Work | None] = set()
+        self.kill: Callable[[Asked], bool] = lambda _: False
+        self.asked: list[Asked] = []
+        self.killed: set[Asked] = set()
         self.idle_deaths = 0  # that come before the next measurements
         self._rng, self._deaths = random.Random(seed), deaths
-        self._open: list[tuple[Work | None, Callable[[], Answer], Future[Answer]]] = []
+        self._open: list[tuple[Asked, Callable[[], Answer], Future[Answer]]] = []
         self.pool = WorkerPool([Fake(self) for _ in range(count)])
 
-    def later(self, work: Work | None, answer: Callable[[], Answer]) -> Future[Answer]:
+    def later(self, work: Asked, answer: Callable[[], Answer]) -> Future[Answer]:
         future: Future[Answer] = Future()
         self._open.append((work, answer, future))
         return future
@@ -240,9 +246,9 @@ def test_workers_find_what_one_process_finds(name: str, config: dict[str, Any]) 
 def test_work_that_two_workers_died_at_is_a_failed_measurement(
     config: dict[str, Any],
 ) -> None:
-    fakes, third = Fakes(2), list[Work]()
+    fakes, third = Fakes(2), list[MeasurementRequest]()
 
-    def kill(work: Work | None) -> bool:
+    def kill(work: Asked) -> bool:
         if work is None or work.task != "two":
             return False
         merges = {e.key[0] for e in read_log(Path("run/evaluations.jsonl"))}
@@ -308,7 +314,7 @@ def test_what_was_measured_ahead_is_not_measured_again(config: dict[str, Any]) -
     alone = search(config, "alone")
     fakes = Fakes(3, seed=1)
 
-    def stop(_: Work | None) -> bool:
+    def stop(_: Asked) -> bool:
         if (
             Path("run/.state/evaluations.early.jsonl").exists()
             and len(fakes.asked) > 12

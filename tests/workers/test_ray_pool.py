@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.evaluation.worker import Work
-from mergekit_map.workers.pool import Answer, WorkerPool
+from mergekit_map.types import MeasurementRequest
+from mergekit_map.workers.pool import Answer, Request, WorkerPool
 from mergekit_map.workers.ray import RayWorker, gpus_of_each, ray_pool
 from mergekit_map.workflows.search import search_front
 
@@ -146,16 +146,17 @@ def test_actors_find_what_one_process_finds_also_when_some_are_killed(
     search_front("config.yml", "whole")
     search_front("config.yml", "shared", workers=actors)
     assert_same("shared", "whole")
-    asked, measure = list[Work](), RayWorker.measure
+    asked, ask = list[Request](), RayWorker.ask
 
-    def measure_or_die(worker: RayWorker, work: Work) -> Future[Answer]:
-        future = measure(worker, work)
-        asked.append(work)
-        if len(asked) in (5, 20):
-            os.kill(own_actors()[0], signal.SIGKILL)
+    def ask_and_kill(worker: RayWorker, request: Request) -> Future[Answer]:
+        future = ask(worker, request)
+        if isinstance(request, MeasurementRequest):
+            asked.append(request)
+            if len(asked) in (5, 20):
+                os.kill(own_actors()[0], signal.SIGKILL)
         return future
 
-    monkeypatch.setattr(RayWorker, "measure", measure_or_die)
+    monkeypatch.setattr(RayWorker, "ask", ask_and_kill)
     search_front("config.yml", "killed", workers=actors)
 
     assert len(asked) > len(set(asked))
