@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from mergekit.options import MergeOptions
 
+from mergekit_map.errors import ArtifactError
 from mergekit_map.evaluation.evaluator import (
     MergeEvaluator,
     Worker,
@@ -23,11 +23,10 @@ from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_check
 from mergekit_map.merging.devices import check_device
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.models.files import refuse_replaced
-from mergekit_map.report.notebook import folded, front_html
-from mergekit_map.report.plots import front_figure
+from mergekit_map.models.references import map_references
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.front_table import front_frame
 from mergekit_map.results.log import Evaluation, Role, merge_key, open_log, read_log
+from mergekit_map.results.recipe_rendering import documents
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import judged
 from mergekit_map.search.callbacks import CallbackList, with_callbacks
@@ -37,7 +36,11 @@ from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Reporter, Study
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage
-from mergekit_map.workflows.atomic_selection import save_choice, selection_lock
+from mergekit_map.workflows.atomic_selection import (
+    save_choice,
+    selection_lock,
+    write_recipes,
+)
 from mergekit_map.workflows.holdout import (
     Confirming,
     Records,
@@ -45,43 +48,12 @@ from mergekit_map.workflows.holdout import (
     with_differences,
 )
 from mergekit_map.workflows.nested_checkpoints import finished_pairs
-from mergekit_map.workflows.recipes import present_recipe, write_recipes
+from mergekit_map.workflows.partial_front import look_at
 from mergekit_map.workflows.reporting import reporting
-from mergekit_map.workflows.results import front_line
-from mergekit_map.workflows.select import Selection, select_point
-from mergekit_map.workflows.unfinished import look_at
-
-if TYPE_CHECKING:
-    import pandas
-    from matplotlib.figure import Figure
+from mergekit_map.workflows.results import Merged, Selection
+from mergekit_map.workflows.select import select_point
 
 _ROUNDING = 1e-6  # of a value, between two ways to add up the same numbers
-
-
-@dataclass(frozen=True, eq=False)
-class Merged:
-    """A checkpoint that was written and measured."""
-
-    path: Path
-    point: Merge  # with what was measured of the checkpoint
-    command: str  # that writes the same one with mergekit alone
-    front: Front  # with that point in its place
-
-    def __repr__(self) -> str:
-        """Return its content in a line."""
-        return f"Merged({str(self.path)!r}: {front_line(self.front)})"
-
-    def _repr_html_(self) -> str:
-        shown = front_html(self.front, str(self.path))
-        return shown + folded("the same checkpoint with mergekit alone", self.command)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return the points of the front as a table, the columns of front.csv."""
-        return front_frame(self.front)
-
-    def plot(self) -> Figure:
-        """Draw the front, the chosen point as it was measured."""
-        return front_figure(self.front)
 
 
 def merge_point(
@@ -124,7 +96,7 @@ def _merge(
     part = project  # that has the coefficients of the point
     if project.nests_checkpoints:
         part, recipes, place = finished_pairs(project, place)
-    recipe = present_recipe(recipes, selection, RunFolder(run))
+    recipe = _present_recipe(recipes, selection, RunFolder(run))
     refuse_replaced(project.fingerprints)
     with whole_folder(out) as folder:
         with stage(f"writing {out}"):
@@ -146,7 +118,7 @@ def _merge(
         with selection_lock(chosen):
             front = _with_measured(project, selection, searched, run, place)
             if recipe != selection.recipe:
-                write_recipes(recipes, front, chosen)
+                write_recipes(front, chosen, recipes.texts(front, chosen))
             save_choice(front, chosen, chosen.read_recipe(front.selected))
         shown = front.with_point(selection.index, written)
         command = recipes.command(Path("mergekit_config.yml"), "OUT")
@@ -155,7 +127,40 @@ def _merge(
         record = MergeRecord(name, recipe, command, shown, tasks, difference)
         write_card(folder, record)
     command = recipes.command(RunFolder(run).recipe(selection.index), "OUT")
-    return Merged(out, written, command, shown)
+    return Merged(shown, out, written, command)
+
+
+def _present_recipe(recipes: Recipes, selection: Selection, run: RunFolder) -> str:
+    """Return the recipe of a selection, with the present paths of its models.
+
+    Its models are compared by their order, as their earlier paths are not recorded.
+
+    Raises:
+        ArtifactError: what the run folder has is not the recipe of the point.
+    """
+    lines = selection.recipe.splitlines(keepends=True)
+    given = "".join(line for line in lines if not line.startswith("#"))
+    now = recipes.text(selection.point.coefficients)
+    if given != now and _numbered(given) != _numbered(now):
+        raise ArtifactError(
+            f"{run.recipe(selection.index)} is not the recipe of point "
+            f"{selection.index}: its coefficients give another one; search again, or "
+            "merge the recipe itself with mergekit-yaml if it is what you want"
+        )
+    return "".join(line for line in lines if line.startswith("#")) + now
+
+
+def _numbered(recipe: str) -> list[Any] | None:
+    """Read a recipe with numbers for its models; None for no recipe."""
+    numbers: dict[str, str] = {}
+
+    def number(model: str) -> str:
+        return numbers.setdefault(model, str(len(numbers)))
+
+    try:
+        return [map_references(part, number) for part in documents(recipe)]
+    except ValueError:
+        return None
 
 
 def _with_measured(
