@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,9 +20,9 @@ from mergekit_map.evaluation.evaluator import (
 from mergekit_map.evaluation.finished_project import finished_project, refuse_changes
 from mergekit_map.evaluation.project import Project, quiet_options
 from mergekit_map.hub.card import MergeRecord, write_card
-from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
+from mergekit_map.merging.checkpoint import write_recipe
 from mergekit_map.merging.devices import check_device
-from mergekit_map.merging.recipe import Recipes, stock_config
+from mergekit_map.merging.recipe import Recipes
 from mergekit_map.models.files import refuse_replaced
 from mergekit_map.models.references import map_references
 from mergekit_map.results.front import Front, Merge
@@ -91,42 +92,36 @@ def merge_point(
 def _merge(
     project: Project, selection: Selection, run: Path, out: Path, events: CallbackList
 ) -> Merged:
-    recipes, place = Recipes(project.space, project.options), RunFolder(run)
+    chosen = place = RunFolder(run)
+    recipes, part = Recipes(project.space, project.options), project
     check_device(project.options)
-    part = project  # that has the coefficients of the point
-    if project.nests_checkpoints:
-        part, recipes, place = finished_pairs(project, place)
-    recipe = _present_recipe(recipes, selection, RunFolder(run))
+    if project.nests_checkpoints:  # the last pair has the coefficients of the point
+        part, recipes, place = finished_pairs(project, chosen)
+    recipe = _present_recipe(recipes, selection, chosen)
     refuse_replaced(project.fingerprints)
     with whole_folder(out) as folder:
         with stage(f"writing {out}"):
-            if recipes.folder is not None:
-                write_staged_checkpoint(recipe, recipes.folder, folder, project.options)
+            write_recipe(recipe, recipes.folder, folder, project.options)
+            if recipes.folder is not None:  # whose stages are there only now
                 part = part.as_known(place.read_manifest())
-                # Now that the stages are there.
                 refuse_changes(part, place.read_manifest())
-            else:
-                config = stock_config(part.space, selection.point.coefficients)
-                write_checkpoint(config, folder, project.options)
         refuse_replaced(project.fingerprints)
         (folder / "mergekit_config.yml").write_text(recipe, encoding="utf-8")
         point = selection.point
         searched, written = _measure_checkpoint(part, folder, place, point, events)
         if difference := _difference(searched, written):
             events.notice(difference)
-        chosen = RunFolder(run)
         with selection_lock(chosen):
-            front = _with_measured(project, selection, searched, run, place)
+            front = _with_measured(project, selection, searched, chosen, place)
             if recipe != selection.recipe:
                 write_recipes(front, chosen, recipes.texts(front, chosen))
             save_choice(front, chosen, chosen.read_recipe(front.selected))
         shown = front.with_point(selection.index, written)
         command = recipes.command(Path("mergekit_config.yml"), "OUT")
-        tasks = project.spec.tasks
-        name = out.resolve().name
+        name, tasks = out.resolve().name, project.spec.tasks
         record = MergeRecord(name, recipe, command, shown, tasks, difference)
         write_card(folder, record)
-    command = recipes.command(RunFolder(run).recipe(selection.index), "OUT")
+    command = recipes.command(chosen.recipe(selection.index), "OUT")
     return Merged(shown, out, written, command)
 
 
@@ -164,19 +159,17 @@ def _numbered(recipe: str) -> list[Any] | None:
 
 
 def _with_measured(
-    project: Project, selection: Selection, searched: Merge, run: Path, place: RunFolder
+    project: Project,
+    selection: Selection,
+    searched: Merge,
+    chosen: RunFolder,
+    place: RunFolder,
 ) -> Front:
-    """Return the front with the measurements of the selection."""
-    front = RunFolder(run).read_front().with_point(selection.index, searched)
-    records = Records.of(project, RunFolder(run))
+    """Return the front with the measurements of the selection, chosen as it was."""
+    front = chosen.read_front().with_point(selection.index, searched)
     evaluations = list(read_log(place.log))
-    front = with_differences(front, records, evaluations)
+    front = with_differences(front, Records.of(project, chosen), evaluations)
     front = with_confirmation(project, front, place, evaluations)
-    return _chosen_by(front, selection)
-
-
-def _chosen_by(front: Front, selection: Selection) -> Front:
-    """Return the front with the choice and its reasons as they were."""
     kept = ("selected", "select", "reason")
     update = {key: getattr(selection.front, key) for key in kept}
     return judged(front.model_copy(update=update))
@@ -190,29 +183,27 @@ def _measure_checkpoint(
     Returns the point as the search measured it, and as the checkpoint.
     """
     study, merge = project.study(), point.coefficients
-    with open_log(run.log, run.lock) as log:
+    worker = Worker(merges_of_checkpoint(project, folder))
+    with open_log(run.log, run.lock) as log, closing(worker):
         log.listener = events.measured
         known = _searched_tasks(study, merge, log)
         new = [task for task in study.tasks if task not in known]
         # A single item of a search is of the merge that the search made.
-        todo: list[tuple[Role, list[str], Path | None]] = [
-            ("front", new, run.samples(study.merge)),
-            ("checkpoint", known, None),
+        searching = MergeEvaluator(worker, run.samples(study.merge), study.definitions)
+        again = MergeEvaluator(worker, None)
+        todo: list[tuple[Role, list[str], MergeEvaluator]] = [
+            ("front", new, searching),
+            ("checkpoint", known, again),
         ]
-        for role, tasks, samples in todo:
-            written = Worker(merges_of_checkpoint(project, folder))
+        for role, tasks, evaluate in todo:
             part = of_tasks(study, tasks)
-            with MergeEvaluator(written, samples, study.definitions) as evaluate:
-                measure(part, [(role, merge)], evaluate, log, events.progress)
-        written = Worker(merges_of_checkpoint(project, folder))
-        with MergeEvaluator(written, None) as evaluate:
-            confirming = Confirming(project, run, log, evaluate, events.progress)
-            if project.held_out is not None:
-                held_out = project.held_out_study()
-                confirming.measure(held_out, [merge], study.tasks)
+            measure(part, [(role, merge)], evaluate, log, events.progress)
+        if project.held_out is not None:
+            confirming = Confirming(project, run, log, again, events.progress)
+            confirming.measure(project.held_out_study(), [merge], study.tasks)
         searched = measured_at(study, merge, log)
-        again = {e.task: e.reading for e in log if e.role == "checkpoint"}  # the last
-    readings = {t: again[t] if t in known else searched[t] for t in study.tasks}
+        last = {e.task: e.reading for e in log if e.role == "checkpoint"}
+    readings = {t: last[t] if t in known else searched[t] for t in study.tasks}
     return (
         point.model_copy(update={"measured": searched}),
         point.model_copy(update={"measured": readings}),
