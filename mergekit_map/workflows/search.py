@@ -6,7 +6,6 @@ import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 
 from mergekit_map._version import __version__
@@ -116,8 +115,9 @@ def _search(
                 confirming = Confirming(project, folder, log, evaluate, events.progress)
                 front, surrogates = _measured_front(study, confirming)
         if project.nests_checkpoints:
-            search = partial(_search, events=events, pool=pool)
-            front, surrogates, recipes = search_pairs(project, log, folder, search)
+            front, surrogates, recipes = search_pairs(
+                project, log, folder, lambda part, to: _search(part, to, events, pool)
+            )
             records = Records.of(project, folder)
             front = choose_measured(with_differences(front, records))
         write_recipes(front, folder, recipes.texts(front, folder))
