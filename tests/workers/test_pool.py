@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from worker_runs import assert_same, lines
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import Worker
@@ -28,8 +29,6 @@ from mergekit_map.workers.pool import (
     process_pool,
 )
 from mergekit_map.workflows.search import search_front
-
-FOUND = ("front.json", "front.csv", ".state/surrogates.json")
 
 MINE = """
 def one(model, tokenizer, documents=None):
@@ -139,13 +138,8 @@ def _paths() -> Iterator[None]:
 
 
 @pytest.fixture
-def config(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
-    """Give a configuration of two coefficients and two texts."""
-    monkeypatch.chdir(tmp_path)
-    Path("one.txt").write_text("hello world, one plus two\n" * 60)
-    Path("two.txt").write_text("def return three\n" * 60)
+def config(config: dict[str, Any]) -> dict[str, Any]:
+    """Add what other tasks measure to the configuration of two texts."""
     Path("mine.py").write_text(MINE)
     Path("choices.yaml").write_text(CHOICES)
     Path("asked.py").write_text(ASKED)
@@ -155,20 +149,7 @@ def config(
         for i in range(12)
     ]
     Path("choices.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    texts = {
-        name: {"perplexity": {"file": f"{name}.txt"}, "block": 32}
-        for name in ("one", "two")
-    }
-    return {
-        "merge_method": "task_arithmetic",
-        "base_model": str(family["base"]),
-        "models": [{"model": str(family[name])} for name in "ab"],
-        "map": {
-            "batch_size": 4,
-            "tasks": texts,
-            "search": {"evaluations": 12, "remeasure": 2},
-        },
-    }
+    return config
 
 
 def search(
@@ -181,24 +162,6 @@ def search(
             workers = workers.pool
         search_front("config.yml", run, workers=workers)
     return Path(run)
-
-
-def lines(run: Path) -> list[dict[str, Any]]:
-    """Read a log without its timings."""
-    texts = (run / "evaluations.jsonl").read_text().splitlines()
-    return [{**json.loads(text), "seconds": 0} for text in texts]
-
-
-def assert_same(run: Path, other: Path) -> None:
-    assert lines(run) == lines(other)
-    for name in FOUND:
-        assert (run / name).read_bytes() == (other / name).read_bytes()
-    recipes = [path.relative_to(run) for path in sorted(run.glob("recipes/*.yml"))]
-    assert recipes
-    for name in [*recipes, Path("recipe.yml")]:
-        text = (run / name).read_text().replace(f"{run}/", f"{other}/")
-        assert text == (other / name).read_text()
-    assert not (run / "evaluations.early.jsonl").exists()
 
 
 VARIANTS: dict[str, Callable[[dict[str, Any]], Any]] = {
