@@ -52,7 +52,12 @@ from mergekit_map.models.model_paths import (
     written_names,
     written_parts,
 )
-from mergekit_map.models.preflight import check_models, check_tokenizer_sources
+from mergekit_map.models.preflight import (
+    Family,
+    check_tokenizer_sources,
+    inspect_models,
+    warn_of_ratios,
+)
 from mergekit_map.models.references import (
     Reference,
     absolute_references,
@@ -81,7 +86,7 @@ from mergekit_map.utils.text import listed
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A parsed configuration, before its models are inspected."""
+    """A parsed configuration, and all that was found about it and its models."""
 
     file: YamlFile
     directory: Path
@@ -90,11 +95,13 @@ class Draft:
     tasks: Mapping[str, LoadedTask]
     merge: MergeConfig | None  # mergekit's part; None where it is wrong
     problems: Sequence[Problem]
-    adapters: Mapping[str, Finding] = field(default_factory=dict)  # filled-in bases
-    places: Mapping[str, str] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
-    open_device: bool = False  # nobody asked for the one in the options
-    warnings: Sequence[str] = ()  # for the user, about the models
+    family: Family  # its models
+    lost: Sequence[str]  # models that were not found, as --model-path names them
+    plan: bool  # whether mergekit can plan the merge, for which it needs the models
+    adapters: Mapping[str, Finding]  # filled-in bases
+    places: Mapping[str, str]
+    names: Mapping[str, str]
+    open_device: bool  # nobody asked for the one in the options
 
 
 def quiet_options(options: MergeOptions | None) -> MergeOptions:
@@ -110,8 +117,11 @@ def read_draft(
     trust_run: bool = False,
     model_paths: Mapping[str, StrPath] = MappingProxyType({}),
     settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    download: bool = False,
 ) -> Draft:
-    """Read a configuration and load its tasks; of models only adapters are read.
+    """Read a configuration, load its tasks and inspect its models.
+
+    With ``download`` models are there afterwards, and their errors are problems.
 
     Raises:
         ArtifactError: it lies in a run folder, and names code.
@@ -146,18 +156,34 @@ def read_draft(
         unable = {name for name, task in tasks.items() if not task.partial}
         problems += part_problems(spec, metrics, unable)
     options = quiet_options(options)
+    open_device, options = options.device is None, decided(options)
+    family, lost, plan = Family((), None), list[str](), True
+    if merge is not None:
+        family = inspect_models(merge, options, download=download)
+        lost = missing_models(merge, family.problems, places)
+        if not download:
+            facts = [model.facts for model in family.models]
+            here = all(of is not None and not of.files.on_the_hub for of in facts)
+            plan = here and not family.problems
+        elif family.problems:
+            problems += family.problems
+        else:
+            options = with_adapter_cache(merge, options)
     return Draft(
-        file,
-        directory,
-        decided(options),
-        spec,
-        tasks,
-        merge,
-        problems,
-        said,
-        places,
-        names,
-        open_device=options.device is None,
+        file=file,
+        directory=directory,
+        options=options,
+        spec=spec,
+        tasks=tasks,
+        merge=merge,
+        problems=problems,
+        family=family,
+        lost=lost,
+        plan=plan,
+        adapters=said,
+        places=places,
+        names=names,
+        open_device=open_device,
     )
 
 
@@ -389,34 +415,22 @@ def load_project(
         trust_run=trust_run,
         model_paths=model_paths,
         settings=settings,
+        download=True,
     )
-    lost: list[str] = []
-    if (merge := draft.merge) is not None:
-        problems, warnings = check_models(merge, draft.options)
-        problems_so_far = [*draft.problems, *problems]
-        draft = replace(draft, problems=problems_so_far, warnings=warnings)
-        lost = missing_models(merge, problems, draft.places)
-        if not problems:
-            draft = replace(draft, options=with_adapter_cache(merge, draft.options))
     project, problems = finish_draft(draft)
     try:
         raise_problems(draft.file, problems)
     except ConfigError as error:
-        if lost:
-            raise MissingModels(str(error), lost) from None
+        if draft.lost:
+            raise MissingModels(str(error), draft.lost) from None
         raise
     if project is None:
         raise AssertionError("no problem, and no project either")
     return project
 
 
-def finish_draft(
-    draft: Draft, *, plan: bool = True
-) -> tuple[Project | None, list[Problem]]:
-    """Return the project of a draft, or raise all problems, the draft's included.
-
-    With ``plan``, mergekit plans the merge, for which it needs the models.
-    """
+def finish_draft(draft: Draft) -> tuple[Project | None, list[Problem]]:
+    """Return the project of a draft, or all problems, the draft's included."""
     options, spec, problems = draft.options, draft.spec, [*draft.problems]
     if draft.merge is None or spec is None or concerns_merge(problems):
         return None, problems
@@ -426,7 +440,7 @@ def finish_draft(
     problems += more
     if space is None:
         return None, problems
-    if plan:
+    if draft.plan:
         problems += check_plan(space, options)
     if problems:
         return None, problems
@@ -437,7 +451,7 @@ def finish_draft(
         space=space,
         tasks=draft.tasks,
         options=options,
-        notes=[*map(str, draft.adapters.values()), *draft.warnings],
+        notes=[*map(str, draft.adapters.values()), *warn_of_ratios(draft.family)],
         places=draft.places,
         names=draft.names,
         open_device=draft.open_device,
@@ -447,7 +461,7 @@ def finish_draft(
     problems += held_out_problems(
         spec.search, draft.tasks, nests_checkpoints=project.nests_checkpoints
     )
-    if plan and "models" not in space.template:
+    if draft.plan and "models" not in space.template:
         project = _with_possible_references(project)
     study = project.outline()
     problems += [*search_problems(study), *select_problems(study)]
