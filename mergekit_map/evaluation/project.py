@@ -86,22 +86,14 @@ from mergekit_map.utils.text import listed
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A parsed configuration, and all that was found about it and its models."""
+    """What was found about a configuration and its models."""
 
     file: YamlFile
-    directory: Path
-    options: MergeOptions
-    spec: MapBlock | None  # None where the map block is wrong
-    tasks: Mapping[str, LoadedTask]
-    merge: MergeConfig | None  # mergekit's part; None where it is wrong
     problems: Sequence[Problem]
-    family: Family  # its models
+    project: Project | None  # None where there are problems
+    family: Family  # the models
     lost: Sequence[str]  # models that were not found, as --model-path names them
-    plan: bool  # whether mergekit can plan the merge, for which it needs the models
     adapters: Mapping[str, Finding]  # filled-in bases
-    places: Mapping[str, str]
-    names: Mapping[str, str]
-    open_device: bool  # nobody asked for the one in the options
 
 
 def quiet_options(options: MergeOptions | None) -> MergeOptions:
@@ -132,62 +124,88 @@ def read_draft(
         check_device(options)
     file = with_settings(read_yaml(config), settings)
     problems = [*repeated_keys(file), *check_merge(file.merge)]
-    sound = not concerns_merge(problems)
-    said: Mapping[str, Finding] = {}
+    family, adapters = Family((), None), dict[str, Finding]()
     merge, places, names = None, dict[str, str](), dict[str, str]()
-    if sound:
+    if not _concerns_merge(problems):
         placed, places = with_places(file.merge, model_paths)
         merge = absolute_references(placed, directory)
         written = absolute_references(file.merge, directory)
         moved = written_parts(merge, written)
-        merge, said = with_adapter_bases(merge, directory)
+        merge, adapters = with_adapter_bases(merge, directory)
         names = written_names(merge, moved)
         problems += check_tokenizer_sources(merge)
-    spec, specs, more = parse_map_block(file)
+    spec, tasks, more = _read_map_block(file, config, directory, trust_run=trust_run)
+    problems += more
+    options = quiet_options(options)
+    is_open, options, lost = options.device is None, decided(options), list[str]()
+    if merge is not None:
+        family = inspect_models(merge, options, download=download)
+        lost = missing_models(merge, family.problems, places)
+        problems += family.problems if download else []
+    if merge is None or spec is None or _concerns_merge(problems):
+        return Draft(file, problems, None, family, lost, adapters)
+    if download:
+        options = with_adapter_cache(merge, options)
+    if options.random_seed is None:
+        options = options.model_copy(update={"random_seed": spec.search.seed})
+    space, more = _named_as_written(merge, spec.search, names)
+    problems += more
+    # mergekit plans a merge of models that are there.
+    plan = download or (family.is_here and not family.problems)
+    if space is not None and plan:
+        problems += check_plan(space, options)
+    if space is None or problems:
+        return Draft(file, problems, None, family, lost, adapters)
+    project = Project(
+        file=file,
+        directory=directory,
+        spec=spec,
+        space=space,
+        tasks=tasks,
+        options=options,
+        notes=[*map(str, adapters.values()), *warn_of_ratios(family)],
+        places=places,
+        names=names,
+        open_device=is_open,
+    )
+    if plan and "models" not in space.template:
+        project = _with_possible_references(project)
+    problems += _project_problems(project)
+    found = None if problems else project
+    return Draft(file, problems, found, family, lost, adapters)
+
+
+def _read_map_block(
+    file: YamlFile, config: Path, directory: Path, *, trust_run: bool
+) -> tuple[MapBlock | None, Mapping[str, LoadedTask], list[Problem]]:
+    """Parse the map block and load its tasks, with all of their problems."""
+    spec, specs, problems = parse_map_block(file)
     backend, engine = (spec.backend, spec.engine) if spec else (None, None)
     if not trust_run:
         refuse_code(config, specs, backend, engine)
     tasks, wrong = load_tasks(specs, directory)
-    problems += [*more, *wrong, *engine_problems(tasks, specs, engine)]
+    problems = [*problems, *wrong, *engine_problems(tasks, specs, engine)]
     problems += backend_problems(backend)
     if spec is not None:
         problems += check_gradients(file.merge, spec)
         metrics = {name: task.metric for name, task in tasks.items()}
         unable = {name for name, task in tasks.items() if not task.partial}
         problems += part_problems(spec, metrics, unable)
-    options = quiet_options(options)
-    open_device, options = options.device is None, decided(options)
-    family, lost, plan = Family((), None), list[str](), True
-    if merge is not None:
-        family = inspect_models(merge, options, download=download)
-        lost = missing_models(merge, family.problems, places)
-        if not download:
-            facts = [model.facts for model in family.models]
-            here = all(of is not None and not of.files.on_the_hub for of in facts)
-            plan = here and not family.problems
-        elif family.problems:
-            problems += family.problems
-        else:
-            options = with_adapter_cache(merge, options)
-    return Draft(
-        file=file,
-        directory=directory,
-        options=options,
-        spec=spec,
-        tasks=tasks,
-        merge=merge,
-        problems=problems,
-        family=family,
-        lost=lost,
-        plan=plan,
-        adapters=said,
-        places=places,
-        names=names,
-        open_device=open_device,
-    )
+    return spec, tasks, problems
 
 
-def concerns_merge(problems: list[Problem]) -> bool:
+def _project_problems(project: Project) -> list[Problem]:
+    """List the reasons against a search."""
+    nests, study = project.nests_checkpoints, project.outline()
+    return [
+        *(staging_problems(project.space) if nests else ()),
+        *held_out_problems(project.spec.search, project.tasks, nests_checkpoints=nests),
+        *search_problems(study),
+        *select_problems(study),
+    ]
+
+
+def _concerns_merge(problems: list[Problem]) -> bool:
     """Whether there is a problem outside the map block."""
     return any(problem.key[:1] != ("map",) for problem in problems)
 
@@ -417,55 +435,15 @@ def load_project(
         settings=settings,
         download=True,
     )
-    project, problems = finish_draft(draft)
     try:
-        raise_problems(draft.file, problems)
+        raise_problems(draft.file, draft.problems)
     except ConfigError as error:
         if draft.lost:
             raise MissingModels(str(error), draft.lost) from None
         raise
-    if project is None:
+    if draft.project is None:
         raise AssertionError("no problem, and no project either")
-    return project
-
-
-def finish_draft(draft: Draft) -> tuple[Project | None, list[Problem]]:
-    """Return the project of a draft, or all problems, the draft's included."""
-    options, spec, problems = draft.options, draft.spec, [*draft.problems]
-    if draft.merge is None or spec is None or concerns_merge(problems):
-        return None, problems
-    if options.random_seed is None:
-        options = options.model_copy(update={"random_seed": spec.search.seed})
-    space, more = _named_as_written(draft.merge, spec.search, draft.names)
-    problems += more
-    if space is None:
-        return None, problems
-    if draft.plan:
-        problems += check_plan(space, options)
-    if problems:
-        return None, problems
-    project = Project(
-        file=draft.file,
-        directory=draft.directory,
-        spec=spec,
-        space=space,
-        tasks=draft.tasks,
-        options=options,
-        notes=[*map(str, draft.adapters.values()), *warn_of_ratios(draft.family)],
-        places=draft.places,
-        names=draft.names,
-        open_device=draft.open_device,
-    )
-    if project.nests_checkpoints:
-        problems += staging_problems(space)
-    problems += held_out_problems(
-        spec.search, draft.tasks, nests_checkpoints=project.nests_checkpoints
-    )
-    if draft.plan and "models" not in space.template:
-        project = _with_possible_references(project)
-    study = project.outline()
-    problems += [*search_problems(study), *select_problems(study)]
-    return (None if problems else project), problems
+    return draft.project
 
 
 def _with_possible_references(project: Project) -> Project:

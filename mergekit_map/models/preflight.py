@@ -85,6 +85,12 @@ class Family:
     figures: Figures | None  # None where no two models could be read
 
     @property
+    def is_here(self) -> bool:
+        """Whether all weights are on this machine."""
+        found = [model.facts for model in self.models]
+        return all(of is not None and not of.files.on_the_hub for of in found)
+
+    @property
     def problems(self) -> list[Problem]:
         """List the errors, where the models stand in the configuration."""
         return [

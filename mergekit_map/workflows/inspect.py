@@ -21,7 +21,6 @@ from mergekit_map.evaluation.evaluator import open_merges
 from mergekit_map.evaluation.project import (
     Draft,
     Project,
-    finish_draft,
     load_project,
     read_draft,
 )
@@ -256,13 +255,13 @@ def inspect_config(
     family, models = draft.family, draft.family.models
     names = {model.reference: model.name for model in models}
     pairs = family.figures.pairs.items() if family.figures else ()
-    project, problems = finish_draft(draft)
-    sound = not family.problems
+    project, sound = draft.project, not family.problems
     return Inspection(
         config=str(config),
-        mergeable=sound and not problems,
+        mergeable=sound and not draft.problems,
         problems=[
-            Place(draft.file.locate(p.key), shortened(p.message)) for p in problems
+            Place(draft.file.locate(p.key), shortened(p.message))
+            for p in draft.problems
         ],
         models=[_model(model, draft, family.figures) for model in models],
         pairs=[
