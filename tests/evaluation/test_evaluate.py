@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ask_task import write_ask
 from lm_eval.models.huggingface import HFLM
 
 from mergekit_map.errors import EvaluationError
@@ -101,22 +101,7 @@ def test_after_a_function_that_changes_the_weights_the_merge_is_written_again(
 def test_two_metrics_of_a_merge_are_of_one_generation_and_of_that_merge(
     config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = "".join(json.dumps({"text": text}) + "\n" for text in ("a b", "c", "d e f"))
-    Path("ask.jsonl").write_text(rows)
-    task = {
-        "task": "ask",
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(Path("ask.jsonl").absolute())}},
-        "test_split": "test",
-        "output_type": "generate_until",
-        "doc_to_text": "{{text}}",
-        "doc_to_target": "a",
-        "generation_kwargs": {"until": ["e"], "max_gen_toks": 8},
-        "metric_list": [
-            {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}
-        ],
-    }
-    Path("ask.yaml").write_text(yaml.safe_dump(task))
+    write_ask(("a b", "c", "d e f"))
     config["map"]["tasks"] = {
         name: {"lm_eval": "ask.yaml", "metric": metric}
         for name, metric in (("right", "exact_match"), ("length", "answer_tokens"))

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ask_task import write_ask
 from worker_runs import assert_same, lines
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
@@ -47,17 +48,6 @@ doc_to_text: !function asked.text
 doc_to_choice: "{{choices}}"
 doc_to_target: "{{answer}}"
 metric_list: [{metric: acc}]
-"""
-ASK = """
-task: ask
-dataset_path: json
-dataset_kwargs: {data_files: {test: choices.jsonl}}
-test_split: test
-output_type: generate_until
-doc_to_text: "{{question}}"
-doc_to_target: a
-generation_kwargs: {until: [e], max_gen_toks: 8}
-metric_list: [{metric: exact_match}]
 """
 ASKED = "def text(document):\n    return 'one ' + document['question']\n"
 
@@ -143,7 +133,7 @@ def config(config: dict[str, Any]) -> dict[str, Any]:
     Path("mine.py").write_text(MINE)
     Path("choices.yaml").write_text(CHOICES)
     Path("asked.py").write_text(ASKED)
-    Path("ask.yaml").write_text(ASK)
+    write_ask(f"hello {i}" for i in range(12))
     rows = [
         {"question": f"hello {i}", "choices": ["one", "two"], "answer": i % 2}
         for i in range(12)
