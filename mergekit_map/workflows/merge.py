@@ -44,7 +44,7 @@ from mergekit_map.workflows.atomic_selection import (
 )
 from mergekit_map.workflows.holdout import (
     Confirming,
-    Records,
+    samples_of,
     with_confirmation,
     with_differences,
 )
@@ -168,7 +168,8 @@ def _with_measured(
     """Return the front with the measurements of the selection, chosen as it was."""
     front = chosen.read_front().with_point(selection.index, searched)
     evaluations = list(read_log(place.log))
-    front = with_differences(front, Records.of(project, chosen), evaluations)
+    samples = samples_of(project, chosen)
+    front = with_differences(front, samples, chosen, evaluations)
     front = with_confirmation(project, front, place, evaluations)
     kept = ("selected", "select", "reason")
     update = {key: getattr(selection.front, key) for key in kept}

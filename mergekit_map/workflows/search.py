@@ -54,7 +54,7 @@ from mergekit_map.workers.pool import WorkerPool, process_pool
 from mergekit_map.workers.ray import ray_pool
 from mergekit_map.workers.worker_main import packed
 from mergekit_map.workflows.atomic_selection import write_recipes
-from mergekit_map.workflows.holdout import Confirming, Records, with_differences
+from mergekit_map.workflows.holdout import Confirming, samples_of, with_differences
 from mergekit_map.workflows.nested_checkpoints import search_pairs
 from mergekit_map.workflows.partial_front import remove_partial_front
 from mergekit_map.workflows.reporting import reporting
@@ -118,8 +118,8 @@ def _search(
             front, surrogates, recipes = search_pairs(
                 project, log, folder, lambda part, to: _search(part, to, events, pool)
             )
-            records = Records.of(project, folder)
-            front = choose_measured(with_differences(front, records))
+            front = with_differences(front, samples_of(project, folder), folder)
+            front = choose_measured(front)
         write_recipes(front, folder, recipes.texts(front, folder))
         _write_soup(project, folder)
         write_record(folder.surrogates, surrogates)
@@ -189,13 +189,14 @@ def _measured_front(study: Study, confirming: Confirming) -> tuple[Front, Surrog
     folder, log = confirming.run, confirming.log
     with one_thread():
         result = run_study(study, confirming.evaluate, log, confirming.report)
-        records = Records.of(confirming.project, folder)
-        front = with_differences(found_front(study, result, log), records, log)
+        samples = samples_of(confirming.project, folder)
+        front = found_front(study, result, log)
+        front = with_differences(front, samples, folder, log)
         front = confirming.front(choose_measured(front))
         for number, stage in enumerate(result.stages, start=1):
             # Only the whole is merged, so that the points of a pair have no recipes.
             part = found_front(stage.study, stage.result, log, part=True)
-            part = with_differences(part, records, log)
+            part = with_differences(part, samples, folder, log)
             save_front(part, folder.pair(number))
     return front, fitted_surrogates(study, result)
 
