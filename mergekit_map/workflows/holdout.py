@@ -100,31 +100,26 @@ def with_confirmation(
         ]
         for part in ([study] if study.on_disk is None else [study, study.on_disk])
     }
-    merges, records = [], []
-    for merge, lines in found.items():
-        store = AnswerStore(run.held_out_samples(merge), study.definitions)
+    merges, items = [], {task: list[Itemised | None]() for task in study.tasks}
+    for fingerprint, lines in found.items():
+        store = AnswerStore(run.held_out_samples(fingerprint), study.definitions)
         for key, of in by_merge(lines).items():
             coefficients = dict(next(iter(of.values())).coefficients)
             measured = {task: e.reading for task, e in of.items()}
-            label = labels.get(key)
             merges.append(
-                Merge(label=label, coefficients=coefficients, measured=measured)
+                Merge(
+                    label=labels.get(key), coefficients=coefficients, measured=measured
+                )
             )
-            records.append(store)
-
-    def read(store: AnswerStore, merge: Merge, task: str) -> Itemised | None:
-        answers = store.read(merge.coefficients, task)
-        measured = merge.measured.get(task, UNKNOWN)
-        return itemise(answers) if are_of(answers, measured) else None
-
+            for task, known in items.items():
+                answers = store.read(coefficients, task)
+                if not are_of(answers, measured.get(task, UNKNOWN)):
+                    known.append(None)
+                else:
+                    known.append(itemise(answers))
     chosen = merge_key(front.chosen.coefficients)
     choices = {*by_merge(found[study.merge])} - labels.keys()
-    compared = {
-        task: compare_items(
-            [read(*pair, task) for pair in zip(records, merges, strict=True)]
-        )
-        for task in study.tasks
-    }
+    compared = {task: compare_items(known) for task, known in items.items()}
     confirmation = HoldoutEvaluation(
         share=project.held_out.share,
         documents={e.task: e.n for e in found[study.merge]},
