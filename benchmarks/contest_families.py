@@ -191,7 +191,7 @@ def _measured(folder: Path, family: Family, X: Array, name: str) -> Iterator[Arr
         measure = _answers(folder, family, merges) if family.choices else _block_losses
         for i, point in enumerate(X):
             named = dict(zip(project.space.names, map(float, point), strict=True))
-            yield measure(merges.at(named))
+            yield measure(merges(named))
             if i % 50 == 0:
                 print(f"\r{name} {i} of {len(X)}", end="", flush=True)
 
@@ -214,7 +214,7 @@ def _answers(
 
     A question is how a text goes on: as it does, or as the base model would have it.
     """
-    merges.at(dict.fromkeys(merges.merge.coefficients, 0.0))
+    merges(dict.fromkeys(merges.merge.coefficients, 0.0))
     rng = np.random.default_rng(0)
     asked = []
     for name in family.names:

@@ -46,7 +46,7 @@ def measure(run: Path, X: Array, out: Path) -> list[dict[str, Any]]:
         for x in X[len(read(out)) :]:
             start = time.perf_counter()
             named = dict(zip(project.space.names, map(float, x), strict=True))
-            found = {name: task() for name, task in merges.at(named).items()}
+            found = {name: task() for name, task in merges(named).items()}
             tasks = {
                 name: {
                     "value": one.value,

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from mergekit_map.workflows.init import config_schema as config_schema
     from mergekit_map.workflows.inspect import inspect_config as inspect_config
     from mergekit_map.workflows.inspect import probe_config as probe_config
-    from mergekit_map.workflows.merge import Merged as Merged
     from mergekit_map.workflows.merge import merge_point as merge_point
+    from mergekit_map.workflows.partial_front import look_at as look_at
+    from mergekit_map.workflows.results import Merged as Merged
     from mergekit_map.workflows.results import Run as Run
+    from mergekit_map.workflows.results import Selection as Selection
     from mergekit_map.workflows.results import read_run as read_run
     from mergekit_map.workflows.search import search_front as search_front
-    from mergekit_map.workflows.select import Selection as Selection
     from mergekit_map.workflows.select import select_point as select_point
-    from mergekit_map.workflows.unfinished import look_at as look_at
 
 # name -> module that holds it
 _HOMES = {
@@ -43,19 +43,19 @@ _HOMES = {
     "ComparisonSpec": "compare.contest",
     "MapError": "errors",
     "Measurement": "types",
-    "Merged": "workflows.merge",
+    "Merged": "workflows.results",
     "Metric": "types",
     "Progress": "search.study",
     "Project": "evaluation.project",
     "Reporter": "search.study",
     "Run": "workflows.results",
-    "Selection": "workflows.select",
+    "Selection": "workflows.results",
     "compare_runs": "compare.runner",
     "config_schema": "workflows.init",
     "gains": "results.gains",
     "inspect_config": "workflows.inspect",
     "load_project": "evaluation.project",
-    "look_at": "workflows.unfinished",
+    "look_at": "workflows.partial_front",
     "merge_point": "workflows.merge",
     "probe_config": "workflows.inspect",
     "read_imported": "search.import_csv",

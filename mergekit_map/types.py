@@ -56,13 +56,19 @@ class Measurement:
     sampling: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class MeasurementRequest:
-    """A measurement that will be requested."""
+    """A measurement to make, as a value that can be sent to another process."""
 
-    coefficients: Mapping[str, float]
+    merge: tuple[tuple[str, float], ...]  # coefficients by name
     task: str
     documents: tuple[int, ...] | None = None  # counted from 0; None: all of them
+    held_out: bool = False  # of the documents that a search never sees
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """Return the coefficients of the merge."""
+        return dict(self.merge)
 
 
 @dataclass(frozen=True)

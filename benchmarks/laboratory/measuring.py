@@ -33,6 +33,6 @@ def measure(content: Mapping[str, Any], X: Array) -> Array:
     values = np.empty((len(X), len(tasks)))
     with merges_in_memory(project) as merges:
         for row, point in zip(values, X, strict=True):
-            measures = merges.at(dict(zip(names, map(float, point), strict=True)))
+            measures = merges(dict(zip(names, map(float, point), strict=True)))
             row[:] = [measures[task]().value for task in tasks]
     return values

@@ -130,7 +130,7 @@ def readable_folder(run: Path) -> Path:
     doing = f"{run} is not finished: reading what is measured"
     with starting(doing if folder.unfinished else f"repairing the choice of {run}"):
         from mergekit_map.results.run_folder import unfinished_in_words
-        from mergekit_map.workflows.unfinished import look_at
+        from mergekit_map.workflows.partial_front import look_at
 
         found = RunFolder(look_at(run))
     for sentence in unfinished_in_words(found, found.read_front()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -31,9 +31,8 @@ from mergekit_map.compare.indicators import (
 from mergekit_map.compare.opponents import OPPONENTS, WEIGHING, check_installed
 from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError, nearest
-from mergekit_map.evaluation.evaluator import MergeEvaluator, open_merges
+from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker, open_merges
 from mergekit_map.evaluation.project import Project
-from mergekit_map.evaluation.worker import Merges, Worker
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.results.log import (
     ASSESSING,
@@ -303,24 +302,17 @@ class Bench:
     done: int = 0
 
     @contextmanager
-    def open(
-        self,
-        project: Project,
-        merges: AbstractContextManager[Merges] | None = None,
-        study: Study | None = None,
-    ) -> Iterator[MeasureMerges]:
+    def open(self, project: Project) -> Iterator[MeasureMerges]:
         """Keep the models of a project loaded, from the first merge to measure on.
 
-        By default they are merged as the project says, and measured on its tasks
-        without derivatives, which only a fit has a use for.
+        They are measured without derivatives, which only a fit has a use for.
         """
         search = project.spec.search.model_copy(update={"gradients": False})
         spec = project.spec.model_copy(update={"search": search})
         plain = replace(project, spec=spec)
-        study = study or plain.study()
+        study, worker = plain.study(), Worker(open_merges(plain))
         folder = self.run.samples(study.merge)
-        merges = merges or open_merges(plain)
-        with MergeEvaluator(Worker(merges), folder, study.definitions) as evaluate:
+        with MergeEvaluator(worker, folder, study.definitions) as evaluate:
 
             def measure_merges(role: Role, points: Points) -> FloatArray:
                 candidates = [(role, point) for point in points]

@@ -1,20 +1,23 @@
 """The evaluator of a search: it merges by coefficients and measures tasks.
 
-Merges are held in memory, or written as checkpoints by stock mergekit and loaded.
+Merges are made by an engine: a context that is entered at the first measurement, and
+yields a function from coefficients to the measures of the tasks. Engines are Hugging
+Face's model in memory, vLLM in place, and checkpoints on disk that either of them
+loads; several can run side by side. ``tasks/engines.py`` chooses the engine of a task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol, TypeAlias
 
-from mergekit_map.evaluation.engines import by_engine, side_by_side
 from mergekit_map.evaluation.project import Project
 from mergekit_map.evaluation.vllm import checkpoint_in_vllm, merges_in_vllm
-from mergekit_map.evaluation.worker import Merges, Work, Workers
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
@@ -23,74 +26,89 @@ from mergekit_map.models.files import refuse_replaced
 from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.results.out_of_order_results import Waiting
 from mergekit_map.results.samples import AnswerStore, mean_of
+from mergekit_map.tasks.holdout_split import HoldoutSplit
 from mergekit_map.tasks.preparing import Generations, prepare_tasks
 from mergekit_map.types import Answers, Measure, Measurement, MeasurementRequest
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.text import bytes_in_words
 
+# Merges, and returns the measures of the tasks, valid until the next merge.
+Merges: TypeAlias = Callable[[Mapping[str, float]], Mapping[str, Measure]]
+Engine: TypeAlias = AbstractContextManager[Merges]
+# Receives what was measured before it was requested.
+Arrived: TypeAlias = Callable[[MeasurementRequest, Measurement], None]
 
-@dataclass(eq=False)
-class OnDisk:
-    """Writes each merge with stock mergekit and loads it from there."""
 
-    project: Project
+class Workers(Protocol):
+    """The interface of one worker or a pool of workers."""
+
+    def expect(self, ahead: Sequence[MeasurementRequest], arrived: Arrived) -> None:
+        """Announce the next measurements in order; they replace those before.
+
+        A pool works ahead: it passes a measurement to ``arrived`` if it finishes before
+        its request.
+        """
+        ...
+
+    def measure(self, request: MeasurementRequest) -> Measurement:
+        """Return a measurement; wait for it where it is running already."""
+        ...
+
+    def close(self) -> None:
+        """Release the models."""
+        ...
+
+
+class Worker:
+    """Measures merges one after the other; opens the models with the first one."""
+
+    def __init__(self, engine: Engine):
+        self._unopened = engine
+        self._stack = ExitStack()
+        self._merges: Merges | None = None
+        self._coefficients: Mapping[str, float] | None = None
+        self._measures: Mapping[str, Measure] = {}
+
+    def open(self) -> Merges:
+        """Open the models, unless they are open.
+
+        Raises:
+            MapError: they cannot be merged, or not measured.
+        """
+        if self._merges is None:
+            self._merges = self._stack.enter_context(self._unopened)
+        return self._merges
+
+    def close(self) -> None:
+        """Release the models."""
+        self._stack.close()
+
+    def expect(self, ahead: Sequence[MeasurementRequest], arrived: Arrived) -> None:
+        """Do nothing: one worker does not work ahead."""
+
+    def measure(self, request: MeasurementRequest) -> Measurement:
+        """Merge, unless these coefficients are merged already, and measure a task."""
+        measure = self.at(request.coefficients)[request.task]
+        if request.held_out:
+            assert isinstance(measure, HoldoutSplit)
+            measure = measure.held_out
+        try:
+            return measure(request.documents)
+        except BaseException:
+            self._coefficients = None  # code may have changed the merge
+            raise
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Write a checkpoint, load it, and delete it."""
-        check_room(self.project.space, self.project.spec, self.project.options)
-        with scratch_folder() as scratch:
-            folder = scratch / "model"
-            config = self.project.space.config(coefficients)
-            with stage("merging to disk"):
-                write_checkpoint(config, folder, self.project.options)
-            return OneCheckpoint(self.project, folder).at(coefficients)
-
-
-@dataclass(frozen=True, eq=False)
-class Watched:
-    """Merges of models that are compared with their fingerprints after each merge."""
-
-    merges: Merges
-    fingerprints: Mapping[str, str]
-
-    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Merge, and refuse it where a model was replaced meanwhile."""
-        measures = self.merges.at(coefficients)
-        refuse_replaced(self.fingerprints)
-        return measures
-
-
-@dataclass(eq=False)
-class OneCheckpoint:
-    """Measures the checkpoint in a folder, whatever the coefficients."""
-
-    project: Project
-    folder: Path
-
-    def at(self, _: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Load the checkpoint."""
-        spec = self.project.spec
-        size = sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
-        with stage(f"loading the merge from disk ({bytes_in_words(size)})"):
-            model, tokenizer = load_checkpoint(self.folder, self.project.options)
-            measures = prepare_tasks(
-                self.project.tasks,
-                model,
-                tokenizer,
-                batch_size=spec.batch_size,
-                backend=spec.backend,
-                generations=Generations(),
-            )
-        return as_searched(self.project, measures)
-
-
-def as_searched(
-    project: Project, measures: Mapping[str, Measure]
-) -> Mapping[str, Measure]:
-    """Hide the held-out documents from the search."""
-    apart = project.held_out
-    return measures if apart is None else apart.parts(measures, project.tasks)
+        """Merge, unless these coefficients are merged already."""
+        merges = self.open()
+        if self._coefficients != coefficients:
+            # If the merge fails, it is of no coefficients; and what measured the last
+            # one may hold a model that the next one needs the memory of.
+            self._coefficients, self._measures = None, {}
+            self._measures = merges(coefficients)
+            self._coefficients = dict(coefficients)
+        return self._measures
 
 
 class MergeEvaluator:
@@ -141,103 +159,153 @@ class MergeEvaluator:
 
         The scores of some ``documents`` are taken from the records, if they are there.
         """
-        wanted = MeasurementRequest(coefficients, task, documents)
-        if (found := self._stored(wanted)) is not None:
-            return found
-        measured = self._workers.measure(self._work(wanted))
-        self._record(wanted, measured)
+        merge = tuple(coefficients.items())
+        request = MeasurementRequest(merge, task, documents, self._held_out)
+        if (stored := self._stored(request)) is not None:
+            return stored
+        measured = self._workers.measure(request)
+        self._record(request, measured)
         return measured
 
     def expect(self, ahead: Sequence[MeasurementRequest]) -> None:
         """Announce the next requests, so that workers can start on them."""
-        works = {self._work(w): w for w in ahead if not self._is_stored(w)}
 
-        def arrived(work: Work, measured: Measurement) -> None:
-            wanted = works[work]
-            self._record(wanted, measured)
-            if wanted.documents is not None:
-                key = evaluation_key(wanted.coefficients, wanted.task)
+        def arrived(request: MeasurementRequest, measured: Measurement) -> None:
+            self._record(request, measured)
+            if request.documents is not None:
+                key = evaluation_key(request.coefficients, request.task)
                 self._took[key] = measured.seconds or 0.0
             elif self._early is not None:
-                self._early.keep(wanted.coefficients, wanted.task, measured)
+                self._early.keep(request.coefficients, request.task, measured)
 
-        self._workers.expect(list(works), arrived)
+        wanted = [replace(request, held_out=self._held_out) for request in ahead]
+        missing = [request for request in wanted if self._stored(request) is None]
+        self._workers.expect(missing, arrived)
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
         """Return the scores on record, of this definition of the task."""
         return self._records.read(coefficients, task) if self._records else None
 
-    def _stored(self, wanted: MeasurementRequest) -> Measurement | None:
+    def _stored(self, request: MeasurementRequest) -> Measurement | None:
         """Return a measurement that finished before its request, or before a kill."""
-        coefficients, task = wanted.coefficients, wanted.task
-        if wanted.documents is None:
-            return self._early.take(coefficients, task) if self._early else None
-        if (answers := self._scores(wanted)) is None:
+        coefficients, task = request.coefficients, request.task
+        if request.documents is None:
+            return self._early.find(coefficients, task) if self._early else None
+        answers = self.answers(coefficients, task)
+        if answers is None or answers.ids != request.documents:
             return None
-        took = self._took.pop(evaluation_key(coefficients, task), None)
+        took = self._took.get(evaluation_key(coefficients, task))
         value, n = mean_of(answers), len(answers.ids)
         return Measurement(value, None, n, answers=answers, seconds=took)
 
-    def _is_stored(self, wanted: MeasurementRequest) -> bool:
-        coefficients, task = wanted.coefficients, wanted.task
-        if wanted.documents is None:
-            early = self._early
-            return early is not None and early.find(coefficients, task) is not None
-        return self._scores(wanted) is not None
-
-    def _scores(self, wanted: MeasurementRequest) -> Answers | None:
-        """Read the scores of exactly these documents."""
-        answers = self.answers(wanted.coefficients, wanted.task)
-        return answers if answers and answers.ids == wanted.documents else None
-
-    def _record(self, wanted: MeasurementRequest, measured: Measurement) -> None:
+    def _record(self, request: MeasurementRequest, measured: Measurement) -> None:
         if self._records is not None:
-            self._records.write(wanted.coefficients, wanted.task, measured)
-
-    def _work(self, wanted: MeasurementRequest) -> Work:
-        merge = tuple(wanted.coefficients.items())
-        return Work(merge, wanted.task, wanted.documents, self._held_out)
+            self._records.write(request.coefficients, request.task, measured)
 
 
 @contextmanager
 def open_merges(project: Project) -> Iterator[Merges]:
-    """Open the merges in Hugging Face's model, vLLM, or both side by side."""
-    here, in_vllm = by_engine(project)
-    by_us = (
-        nullcontext(OnDisk(here))
-        if project.spec.merge == "disk"
-        else merges_in_memory(here)
-    )
+    """Open the merges in Hugging Face's model, vLLM, or both side by side.
+
+    Merges of models that were replaced meanwhile are refused.
+    """
+
+    def by_us(part: Project) -> Engine:
+        if project.spec.merge == "disk":
+            return nullcontext(partial(_merge_on_disk, part))
+        return merges_in_memory(part)
+
     refuse_replaced(project.fingerprints)
-    with _join_engines(here, by_us, in_vllm, merges_in_vllm) as merges:
-        yield Watched(merges, project.fingerprints)
+    with _by_engine(project, by_us, merges_in_vllm) as merges:
+
+        def watched(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+            measures = merges(coefficients)
+            refuse_replaced(project.fingerprints)
+            return measures
+
+        yield watched
 
 
-def merges_of_checkpoint(
-    project: Project, folder: Path
-) -> AbstractContextManager[Merges]:
+def merges_of_checkpoint(project: Project, folder: Path) -> Engine:
     """Open the checkpoint in a folder, whatever the coefficients."""
-    here, in_vllm = by_engine(project)
-    by_us = nullcontext(OneCheckpoint(here, folder))
-    return _join_engines(
-        here, by_us, in_vllm, lambda part: checkpoint_in_vllm(part, folder)
+    return _by_engine(
+        project,
+        lambda part: nullcontext(lambda _: _load(part, folder)),
+        lambda part: checkpoint_in_vllm(part, folder),
     )
 
 
-def _join_engines(
-    here: Project,
-    by_us: AbstractContextManager[Merges],
-    in_vllm: Project,
-    by_vllm: Callable[[Project], AbstractContextManager[Merges]],
-) -> AbstractContextManager[Merges]:
-    if not in_vllm.tasks:
-        return by_us
-    return side_by_side(
-        {
-            **dict.fromkeys(here.tasks, by_us),
-            **dict.fromkeys(in_vllm.tasks, by_vllm(in_vllm)),
-        }
-    )
+def _by_engine(
+    project: Project,
+    by_us: Callable[[Project], Engine],
+    by_vllm: Callable[[Project], Engine],
+) -> Engine:
+    here, there = project.by_engine()
+    if not there.tasks:
+        return by_us(here)
+    engines = dict.fromkeys(here.tasks, by_us(here))
+    return side_by_side({**engines, **dict.fromkeys(there.tasks, by_vllm(there))})
+
+
+@contextmanager
+def side_by_side(engines: Mapping[str, Engine]) -> Iterator[Merges]:
+    """Yield merges whose tasks are each measured by their own engine.
+
+    An engine is opened, and a merge written to it, when one of its tasks is measured.
+    """
+    with ExitStack() as stack:
+        workers = {id(engine): Worker(engine) for engine in engines.values()}
+        for worker in workers.values():
+            stack.callback(worker.close)
+        of_task = {task: workers[id(engine)] for task, engine in engines.items()}
+        yield lambda coefficients: _LazyMeasures(of_task, dict(coefficients))
+
+
+@dataclass(frozen=True, eq=False)
+class _LazyMeasures(Mapping[str, Measure]):
+    """The measures of a merge; looking one up writes the merge to its engine."""
+
+    workers: Mapping[str, Worker]
+    coefficients: Mapping[str, float]
+
+    def __getitem__(self, task: str) -> Measure:
+        return self.workers[task].at(self.coefficients)[task]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.workers)
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+
+def _merge_on_disk(
+    project: Project, coefficients: Mapping[str, float]
+) -> Mapping[str, Measure]:
+    """Write a checkpoint with stock mergekit, load it, and delete it."""
+    check_room(project.space, project.spec, project.options)
+    with scratch_folder() as scratch:
+        folder = scratch / "model"
+        config = project.space.config(coefficients)
+        with stage("merging to disk"):
+            write_checkpoint(config, folder, project.options)
+        return _load(project, folder)
+
+
+def _load(project: Project, folder: Path) -> Mapping[str, Measure]:
+    """Load a checkpoint, and prepare the tasks to measure it."""
+    spec = project.spec
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    with stage(f"loading the merge from disk ({bytes_in_words(size)})"):
+        model, tokenizer = load_checkpoint(folder, project.options)
+        measures = prepare_tasks(
+            project.tasks,
+            model,
+            tokenizer,
+            batch_size=spec.batch_size,
+            backend=spec.backend,
+            generations=Generations(),
+        )
+    return project.as_searched(measures)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +316,7 @@ class InMemory:
     measures: Mapping[str, Measure]
     generations: Generations = field(default_factory=Generations)
 
-    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+    def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write the weights."""
         self.generations.forget()
         self.merge.write(coefficients)
@@ -276,4 +344,4 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
                 differentiate=differentiate,
                 generations=generations,
             )
-        yield InMemory(merge, as_searched(project, measures), generations)
+        yield InMemory(merge, project.as_searched(measures), generations)

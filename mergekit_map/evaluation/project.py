@@ -46,7 +46,12 @@ from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.adapters import with_adapter_bases
 from mergekit_map.models.facts import Finding
 from mergekit_map.models.files import find_model, former_fingerprint
-from mergekit_map.models.preflight import check_models, check_tokenizer_sources
+from mergekit_map.models.preflight import (
+    Family,
+    check_tokenizer_sources,
+    inspect_models,
+    warn_of_ratios,
+)
 from mergekit_map.models.references import (
     Reference,
     absolute_references,
@@ -63,6 +68,7 @@ from mergekit_map.search.study import Study
 from mergekit_map.tasks.engines import (
     HF,
     NAMES,
+    VLLM,
     EngineChoice,
     backend_problems,
     choose_engines,
@@ -70,26 +76,21 @@ from mergekit_map.tasks.engines import (
 )
 from mergekit_map.tasks.holdout_split import HeldOut, held_out_of, held_out_problems
 from mergekit_map.tasks.loading import LoadedTask, load_tasks, small_samples
+from mergekit_map.types import Measure
 from mergekit_map.utils.files import StrPath, digest
 from mergekit_map.utils.text import listed
 
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A parsed configuration, before its models are inspected."""
+    """What was found about a configuration and its models."""
 
     file: YamlFile
-    directory: Path
-    options: MergeOptions
-    spec: MapBlock | None  # None where the map block is wrong
-    tasks: Mapping[str, LoadedTask]
-    merge: MergeConfig | None  # mergekit's part; None where it is wrong
     problems: Sequence[Problem]
-    adapters: Mapping[str, Finding] = field(default_factory=dict)  # filled-in bases
-    places: Mapping[str, str] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
-    open_device: bool = False  # nobody asked for the one in the options
-    warnings: Sequence[str] = ()  # for the user, about the models
+    project: Project | None  # None where there are problems
+    family: Family  # the models
+    lost: Sequence[str]  # models that were not found, as --model-path names them
+    adapters: Mapping[str, Finding]  # filled-in bases
 
 
 def quiet_options(options: MergeOptions | None) -> MergeOptions:
@@ -105,8 +106,11 @@ def read_draft(
     trust_run: bool = False,
     model_paths: Mapping[str, StrPath] = MappingProxyType({}),
     settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    download: bool = False,
 ) -> Draft:
-    """Read a configuration and load its tasks; of models only adapters are read.
+    """Read a configuration, load its tasks and inspect its models.
+
+    With ``download`` models are there afterwards, and their errors are problems.
 
     Raises:
         ArtifactError: it lies in a run folder, and names code.
@@ -117,44 +121,86 @@ def read_draft(
         check_device(options)
     file = with_settings(read_yaml(config), settings)
     problems = [*repeated_keys(file), *check_merge(file.merge)]
-    sound = not concerns_merge(problems)
-    said: Mapping[str, Finding] = {}
+    family, adapters = Family((), None), dict[str, Finding]()
     merge, places, names = None, dict[str, str](), dict[str, str]()
-    if sound:
+    if not _concerns_merge(problems):
         placed, places = with_places(file.merge, model_paths)
         placed = absolute_references(placed, directory)
-        merge, said = with_adapter_bases(placed, directory)
+        merge, adapters = with_adapter_bases(placed, directory)
         names = written_names(merge, placed, absolute_references(file.merge, directory))
         problems += check_tokenizer_sources(merge)
-    spec, specs, more = parse_map_block(file)
+    spec, tasks, more = _read_map_block(file, config, directory, trust_run=trust_run)
+    problems += more
+    options = quiet_options(options)
+    is_open, options, lost = options.device is None, decided(options), list[str]()
+    if merge is not None:
+        family = inspect_models(merge, options, download=download)
+        lost = missing_models(merge, (p.message for p in family.problems), places)
+        problems += family.problems if download else []
+    if merge is None or spec is None or _concerns_merge(problems):
+        return Draft(file, problems, None, family, lost, adapters)
+    if download:
+        options = with_adapter_cache(merge, options)
+    if options.random_seed is None:
+        options = options.model_copy(update={"random_seed": spec.search.seed})
+    space, more = _named_as_written(merge, spec.search, names)
+    problems += more
+    # mergekit plans a merge of models that are there.
+    plan = download or (family.is_here and not family.problems)
+    if space is not None and plan:
+        problems += check_plan(space, options)
+    if space is None or problems:
+        return Draft(file, problems, None, family, lost, adapters)
+    project = Project(
+        file=file,
+        directory=directory,
+        spec=spec,
+        space=space,
+        tasks=tasks,
+        options=options,
+        notes=[*map(str, adapters.values()), *warn_of_ratios(family)],
+        places=places,
+        names=names,
+        open_device=is_open,
+    )
+    if plan and "models" not in space.template:
+        project = _with_possible_references(project)
+    problems += _project_problems(project)
+    found = None if problems else project
+    return Draft(file, problems, found, family, lost, adapters)
+
+
+def _read_map_block(
+    file: YamlFile, config: Path, directory: Path, *, trust_run: bool
+) -> tuple[MapBlock | None, Mapping[str, LoadedTask], list[Problem]]:
+    """Parse the map block and load its tasks, with all of their problems."""
+    spec, specs, problems = parse_map_block(file)
     backend, engine = (spec.backend, spec.engine) if spec else (None, None)
     if not trust_run:
         refuse_code(config, specs, backend, engine)
     tasks, wrong = load_tasks(specs, directory)
-    problems += [*more, *wrong, *engine_problems(tasks, specs, engine)]
+    problems = [*problems, *wrong, *engine_problems(tasks, specs, engine)]
     problems += backend_problems(backend)
     if spec is not None:
         problems += check_gradients(file.merge, spec)
         metrics = {name: task.metric for name, task in tasks.items()}
         unable = {name for name, task in tasks.items() if not task.partial}
         problems += part_problems(spec, metrics, unable)
-    options = quiet_options(options)
-    return Draft(
-        file,
-        directory,
-        decided(options),
-        spec,
-        tasks,
-        merge,
-        problems,
-        said,
-        places,
-        names,
-        open_device=options.device is None,
-    )
+    return spec, tasks, problems
 
 
-def concerns_merge(problems: list[Problem]) -> bool:
+def _project_problems(project: Project) -> list[Problem]:
+    """List the reasons against a search."""
+    nests, study = project.nests_checkpoints, project.outline()
+    return [
+        *(staging_problems(project.space) if nests else ()),
+        *held_out_problems(project.spec.search, project.tasks, nests_checkpoints=nests),
+        *search_problems(study),
+        *select_problems(study),
+    ]
+
+
+def _concerns_merge(problems: list[Problem]) -> bool:
     """Whether there is a problem outside the map block."""
     return any(problem.key[:1] != ("map",) for problem in problems)
 
@@ -294,6 +340,21 @@ class Project:
             return study
         return replace(study, on_disk=study.of_models(points.others, merge=""))
 
+    def by_engine(self) -> tuple[Project, Project]:
+        """Divide the tasks into those of Hugging Face's model and those of vLLM."""
+        there = {n for n, chosen in self.engines.items() if chosen.name == VLLM}
+        parts = (
+            {n: task for n, task in self.tasks.items() if (n in there) == wanted}
+            for wanted in (False, True)
+        )
+        here, rest = (replace(self, tasks=part) for part in parts)
+        return (here if there else self), rest
+
+    def as_searched(self, measures: Mapping[str, Measure]) -> Mapping[str, Measure]:
+        """Hide the held-out documents from the search."""
+        apart = self.held_out
+        return measures if apart is None else apart.parts(measures, self.tasks)
+
     @cached_property
     def held_out(self) -> HeldOut | None:
         """Return the held-out documents; None where the search sees all."""
@@ -367,69 +428,17 @@ def load_project(
         trust_run=trust_run,
         model_paths=model_paths,
         settings=settings,
+        download=True,
     )
-    lost: list[str] = []
-    if (merge := draft.merge) is not None:
-        problems, warnings = check_models(merge, draft.options)
-        problems_so_far = [*draft.problems, *problems]
-        draft = replace(draft, problems=problems_so_far, warnings=warnings)
-        lost = missing_models(merge, [p.message for p in problems], draft.places)
-        if not problems:
-            draft = replace(draft, options=with_adapter_cache(merge, draft.options))
-    project, problems = finish_draft(draft)
     try:
-        raise_problems(draft.file, problems)
+        raise_problems(draft.file, draft.problems)
     except ConfigError as error:
-        if lost:
-            raise MissingModels(str(error), lost) from None
+        if draft.lost:
+            raise MissingModels(str(error), draft.lost) from None
         raise
-    if project is None:
+    if draft.project is None:
         raise AssertionError("no problem, and no project either")
-    return project
-
-
-def finish_draft(
-    draft: Draft, *, plan: bool = True
-) -> tuple[Project | None, list[Problem]]:
-    """Return the project of a draft, or raise all problems, the draft's included.
-
-    With ``plan``, mergekit plans the merge, for which it needs the models.
-    """
-    options, spec, problems = draft.options, draft.spec, [*draft.problems]
-    if draft.merge is None or spec is None or concerns_merge(problems):
-        return None, problems
-    if options.random_seed is None:
-        options = options.model_copy(update={"random_seed": spec.search.seed})
-    space, more = _named_as_written(draft.merge, spec.search, draft.names)
-    problems += more
-    if space is None:
-        return None, problems
-    if plan:
-        problems += check_plan(space, options)
-    if problems:
-        return None, problems
-    project = Project(
-        file=draft.file,
-        directory=draft.directory,
-        spec=spec,
-        space=space,
-        tasks=draft.tasks,
-        options=options,
-        notes=[*map(str, draft.adapters.values()), *draft.warnings],
-        places=draft.places,
-        names=draft.names,
-        open_device=draft.open_device,
-    )
-    if project.nests_checkpoints:
-        problems += staging_problems(space)
-    problems += held_out_problems(
-        spec.search, draft.tasks, nests_checkpoints=project.nests_checkpoints
-    )
-    if plan and "models" not in space.template:
-        project = _with_possible_references(project)
-    study = project.outline()
-    problems += [*search_problems(study), *select_problems(study)]
-    return (None if problems else project), problems
+    return draft.project
 
 
 def _with_possible_references(project: Project) -> Project:

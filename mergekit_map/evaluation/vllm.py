@@ -11,7 +11,7 @@ own, started from mergekit's checkpoint, and its values are the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,6 @@ from typing import Any
 import transformers
 
 from mergekit_map.errors import MergeError
-from mergekit_map.evaluation.engines import by_engine
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.memory import engine_share
@@ -61,7 +60,7 @@ class VllmInPlace:
     measures: Mapping[str, Measure]
     generations: Generations
 
-    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+    def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write the weights."""
         self.generations.forget()
         write_merge(self.lm, coefficients, self.names)
@@ -75,7 +74,7 @@ class VllmFromDisk:
         self._project = project
         self._engine = stack.enter_context(ExitStack())
 
-    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+    def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write a checkpoint, start an engine from it, and delete it."""
         self._engine.close()  # before the next one wants its memory
         with scratch_folder() as scratch:
@@ -107,22 +106,16 @@ def merges_in_vllm(project: Project) -> Iterator[VllmInPlace | VllmFromDisk]:
 
 
 @contextmanager
-def checkpoint_in_vllm(project: Project, folder: Path) -> Iterator[_OneCheckpoint]:
+def checkpoint_in_vllm(
+    project: Project, folder: Path
+) -> Iterator[Callable[[Mapping[str, float]], Mapping[str, Measure]]]:
     """Open the checkpoint in a folder in vLLM, whatever the coefficients."""
     args = engine_args(project, folder)
-    with stage("starting vLLM"), ExitStack() as starting:
-        lm = starting.enter_context(vllm_model(folder, **args))
-        stack = starting.pop_all()
-    with stack:
-        yield _OneCheckpoint(_measures(project, lm, Generations()))
-
-
-@dataclass(frozen=True, eq=False)
-class _OneCheckpoint:
-    measures: Mapping[str, Measure]
-
-    def at(self, _: Mapping[str, float]) -> Mapping[str, Measure]:
-        return self.measures
+    with ExitStack() as stack:
+        with stage("starting vLLM"):
+            lm = stack.enter_context(vllm_model(folder, **args))
+        measures = _measures(project, lm, Generations())
+        yield lambda _: measures
 
 
 def engine_args(project: Project, checkpoint: Path) -> dict[str, Any]:
@@ -147,7 +140,7 @@ def _memory_of_gpu(project: Project) -> dict[str, float]:
 
 def memory_in_words(project: Project) -> str:
     """Describe vLLM's share of a GPU; empty without a GPU to share."""
-    part = by_engine(project)[1]
+    part = project.by_engine()[1]
     if not part.tasks or not (found := _memory_of_gpu(part)):
         return ""
     return f"; it takes {found['gpu_memory_utilization']:.0%} of the GPU"
@@ -206,7 +199,7 @@ def _why_not(
     None where they are as close as those of its checkpoint come to themselves.
     """
     ask_probes(engine.lm)  # of another merge, so that it has something to forget
-    engine.at(merge)
+    engine(merge)
     once, again = expected
     allowed, gap = once.difference(again), once.difference(ask_probes(engine.lm))
     if gap <= allowed:
@@ -232,6 +225,4 @@ def _write(project: Project, merge: Mapping[str, float], folder: Path) -> None:
 def _measures(
     project: Project, lm: Any, generations: Generations
 ) -> Mapping[str, Measure]:
-    measures = prepare_generating(project.tasks, lm, generations)
-    apart = project.held_out
-    return measures if apart is None else apart.parts(measures, project.tasks)
+    return project.as_searched(prepare_generating(project.tasks, lm, generations))

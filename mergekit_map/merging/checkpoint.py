@@ -120,10 +120,10 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
         run_merge(MergeConfiguration.model_validate(dict(config)), str(folder), options)
 
 
-def write_staged_checkpoint(
-    recipe: str, stages: Path, folder: Path, options: MergeOptions
+def write_recipe(
+    recipe: str, stages: Path | None, folder: Path, options: MergeOptions
 ) -> None:
-    """Merge a recipe of several stages, as ``mergekit-multi`` does.
+    """Merge a recipe, as ``mergekit-multi`` does where it has stages.
 
     Checkpoints of named stages are taken from ``stages``, or written there if missing.
 
@@ -131,6 +131,9 @@ def write_staged_checkpoint(
         MergeError: mergekit refuses the models or the configuration, or the folder
             cannot be written.
     """
+    if stages is None:
+        write_checkpoint(yaml.safe_load(recipe), folder, options)
+        return
     options = options.model_copy(update={"write_model_card": False})
     with _translate_errors(folder):
         for config in yaml.safe_load_all(recipe):

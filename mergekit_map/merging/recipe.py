@@ -29,7 +29,10 @@ from mergekit_map.models.references import (
     models_with_adapter,
     referenced_models,
 )
+from mergekit_map.results.front import Front
+from mergekit_map.results.recipe_rendering import recipe_comments
 from mergekit_map.results.records import Identity
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.utils.files import digest
 
 # Methods that draw no random numbers, so that their merges are the same for every seed.
@@ -59,12 +62,31 @@ class Recipes:
     stages: Sequence[MergeConfig] = ()  # what is merged before, each with a name
     folder: Path | None = None  # where that lies, if there are stages
 
-    def text(self, coefficients: Mapping[str, float], comments: Sequence[str]) -> str:
-        """Return a recipe as text, for ``mergekit-multi`` where there are stages."""
+    def text(
+        self,
+        coefficients: Mapping[str, float],
+        comments: Sequence[str] = (),
+        path: Path | None = None,
+    ) -> str:
+        """Return a recipe as text, for ``mergekit-multi`` where there are stages.
+
+        The last comment is the command that merges it from ``path``.
+        """
         config = self.space.config(coefficients)
         if self.folder is not None:
             config = by_stage_name(config, self.folder)
+        if path is not None:
+            comments = [*comments, f"Merge it with: {self.command(path, 'OUT')}"]
         return yaml_text([*self.stages, config], comments)
+
+    def texts(self, front: Front, folder: RunFolder) -> list[str]:
+        """Return the recipes of the points of a front, as its run folder has them."""
+        return [
+            self.text(
+                point.coefficients, recipe_comments(front, index), folder.recipe(index)
+            )
+            for index, point in enumerate(front.points)
+        ]
 
     def command(self, recipe: Path, out: str) -> str:
         """Return the stock command that writes a recipe's checkpoint, bit for bit.

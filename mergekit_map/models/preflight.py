@@ -80,23 +80,21 @@ class Family:
     models: Sequence[InspectedModel]  # the one that others are compared with first
     figures: Figures | None  # None where no two models could be read
 
+    @property
+    def is_here(self) -> bool:
+        """Whether all weights are on this machine."""
+        found = [model.facts for model in self.models]
+        return all(of is not None and not of.files.on_the_hub for of in found)
 
-def check_models(
-    merge: MergeConfig, options: MergeOptions
-) -> tuple[list[Problem], list[str]]:
-    """List the problems of merging these models, and warnings for the user.
-
-    ``merge`` is a configuration that ``check_merge`` accepts. Every model is downloaded
-    if necessary, and inspected, so that all problems are found at once.
-    """
-    family = inspect_models(merge, options, download=True)
-    problems = [
-        Problem(model.key, str(finding))
-        for model in family.models
-        for finding in model.findings
-        if finding.severity == "error"
-    ]
-    return problems, _warn_of_ratios(family)
+    @property
+    def problems(self) -> list[Problem]:
+        """List the errors, where the models stand in the configuration."""
+        return [
+            Problem(model.key, str(finding))
+            for model in self.models
+            for finding in model.findings
+            if finding.severity == "error"
+        ]
 
 
 def check_tokenizer_sources(merge: MergeConfig) -> Iterator[Problem]:
@@ -111,7 +109,7 @@ def check_tokenizer_sources(merge: MergeConfig) -> Iterator[Problem]:
                 yield Problem((key,), str(error))
 
 
-def _warn_of_ratios(family: Family) -> list[str]:
+def warn_of_ratios(family: Family) -> list[str]:
     """Return a line about models that are far from the base model, if there are any."""
     figures = family.figures.models if family.figures is not None else {}
     far = [

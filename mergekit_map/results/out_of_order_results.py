@@ -33,7 +33,6 @@ class OutOfOrderResults:
 
     def __init__(self, path: Path, logged: Callable[[], Iterable[Evaluation]]):
         self.path, self._logged = path, logged
-        self.taken: list[Evaluation] = []  # whose line stays until the log has it
         drop_torn_line(path)
         self.lines = list(read_log(path))
         self.tidy()
@@ -64,23 +63,16 @@ class Waiting:
         """Return those of the same merge and other definitions of the tasks."""
         return replace(self, definitions=definitions)
 
-    def find(self, coefficients: Mapping[str, float], task: str) -> Evaluation | None:
+    def find(self, coefficients: Mapping[str, float], task: str) -> Measurement | None:
         """Return a measurement on all documents, if it waits."""
         wanted = evaluation_key(coefficients, task), self.merge, self.definitions[task]
         for e in self.results.lines:
             # What failed is tried again; a part of the documents is on record anyway.
-            waits = e not in self.results.taken and e.error is None and e.whole
+            waits = e.error is None and e.whole
             if waits and (e.key, e.merge, e.definition) == wanted:
-                return e
+                kept = ("value", "stderr", "n", "details", "gradient", "seconds")
+                return Measurement(**{name: getattr(e, name) for name in kept})
         return None
-
-    def take(self, coefficients: Mapping[str, float], task: str) -> Measurement | None:
-        """Take a measurement on all documents, if it waits; its items are on record."""
-        if (e := self.find(coefficients, task)) is None:
-            return None
-        self.results.taken.append(e)
-        kept = ("value", "stderr", "n", "details", "gradient", "seconds")
-        return Measurement(**{name: getattr(e, name) for name in kept})
 
     def keep(
         self, coefficients: Mapping[str, float], task: str, measured: Measurement

@@ -101,10 +101,11 @@ def _coming_requests(
     """List the coming measurements, as far as they do not depend on results."""
     wanted = []
     for role, coefficients, task in missing:
+        merge = tuple(coefficients.items())
         if _asks_all(study, role, task):
-            wanted.append(MeasurementRequest(coefficients, task))
+            wanted.append(MeasurementRequest(merge, task))
         elif task in subsets:
-            wanted.append(MeasurementRequest(coefficients, task, subsets[task].ids))
+            wanted.append(MeasurementRequest(merge, task, subsets[task].ids))
     return wanted
 
 

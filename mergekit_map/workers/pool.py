@@ -32,16 +32,16 @@ from multiprocessing import (
 )
 from multiprocessing.context import BaseContext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
+from mergekit_map.types import Measurement, MeasurementRequest
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage, warn
 from mergekit_map.utils.shutdown import check_interrupt, temporary
 
 if TYPE_CHECKING:
-    from mergekit_map.evaluation.worker import Arrived, Work
-    from mergekit_map.types import Measurement
+    from mergekit_map.evaluation.evaluator import Arrived
 
 _DEATHS = 2  # of workers at the same work, or in a row before the models were open
 _SECONDS_BETWEEN_LOOKS = 0.2  # at signals, which wake nobody
@@ -57,6 +57,10 @@ class Opening:
     paths: Sequence[str]  # where its modules are
     sources: Mapping[str, str]  # digests of the files of those that have no other name
     threads: int  # of each worker
+
+
+# What a worker is asked for: to open models, or to measure with those that are open.
+Request: TypeAlias = Opening | MeasurementRequest
 
 
 @dataclass(frozen=True)
@@ -76,12 +80,11 @@ class WorkerHandle(Protocol):
         """Return the errors that its futures raise once it is dead."""
         ...
 
-    def start(self, opening: Opening) -> Future[Answer]:
-        """Start a new worker in place of the one before, and open the models."""
-        ...
+    def ask(self, request: Request) -> Future[Answer]:
+        """Return the future of an answer; start the worker if there is none.
 
-    def measure(self, work: Work) -> Future[Answer]:
-        """Return the future of a measurement; an idle worker's death is raised."""
+        The death of an idle worker is raised.
+        """
         ...
 
     def end(self, error: Exception | None = None) -> str:
@@ -93,7 +96,7 @@ class WorkerHandle(Protocol):
 class PendingTask:
     """A measurement that was requested, or announced."""
 
-    work: Work
+    request: MeasurementRequest
     arrived: Arrived | None = None  # None where the caller waits for it
     running: bool = False
     deaths: int = 0  # of workers that measured it
@@ -124,7 +127,8 @@ class WorkerPool:
         self.count, self.threads = len(handles), threads
         self._slots = [_Slot(handle) for handle in handles]
         self._opening: Opening | None = None
-        self._pending: dict[Work, PendingTask] = {}  # in the order of one process
+        # In the order of one process.
+        self._pending: dict[MeasurementRequest, PendingTask] = {}
         self._seconds: dict[str, float] = {}  # that each task took last
         self._broken: Exception | None = None  # why no models can be opened
 
@@ -147,17 +151,17 @@ class WorkerPool:
         self._slots = [_Slot(slot.handle) for slot in self._slots]
         return self
 
-    def expect(self, ahead: Sequence[Work], arrived: Arrived) -> None:
+    def expect(self, ahead: Sequence[MeasurementRequest], arrived: Arrived) -> None:
         """Announce the next measurements in order; running ones are finished."""
-        pending = {work: self._pending.get(work) or PendingTask(work) for work in ahead}
+        pending = {one: self._pending.get(one) or PendingTask(one) for one in ahead}
         for task in pending.values():
             task.arrived = arrived
-        begun = {w: t for w, t in self._pending.items() if t.running or t.answer}
+        begun = {r: t for r, t in self._pending.items() if t.running or t.answer}
         self._pending = {**pending, **begun}
         self._collect()
         self._assign()
 
-    def measure(self, work: Work) -> Measurement:
+    def measure(self, request: MeasurementRequest) -> Measurement:
         """Return a measurement as soon as it is finished.
 
         Raises:
@@ -165,14 +169,14 @@ class WorkerPool:
             MergeError: workers die before the models are open.
             MapError: the same error as in one process.
         """
-        task = self._pending.pop(work, None) or PendingTask(work)
+        task = self._pending.pop(request, None) or PendingTask(request)
         task.arrived = None
-        self._pending = {work: task, **self._pending}
+        self._pending = {request: task, **self._pending}
         if not any(slot.is_open for slot in self._slots):
             with stage(f"opening the models in {self.count} workers"):
                 self._wait(lambda: any(slot.is_open for slot in self._slots))
         self._wait(lambda: task.answer is not None)
-        del self._pending[work]
+        del self._pending[request]
         assert task.answer is not None
         if task.answer.error is not None:
             raise task.answer.error
@@ -206,18 +210,19 @@ class WorkerPool:
             if slot.is_open and self._begin(slot, task):
                 continue
             assert self._opening is not None
-            slot.future = slot.handle.start(self._opening)
+            slot.handle.end()  # with the models of another project
+            slot.future = slot.handle.ask(self._opening)
 
     def _begin(self, slot: _Slot, task: PendingTask) -> bool:
         """Begin a measurement, unless the worker died while it had nothing to do."""
         try:
-            slot.future = slot.handle.measure(task.work)
+            slot.future = slot.handle.ask(task.request)
         except slot.handle.dies_with as error:
             slot.handle.end(error)
             slot.is_open, slot.merge = False, None
             return False
         task.running = True
-        slot.pending, slot.merge = task, task.work.merge
+        slot.pending, slot.merge = task, task.request.merge
         return True
 
     def _next_task(self, slot: _Slot) -> PendingTask | None:
@@ -226,14 +231,14 @@ class WorkerPool:
         The longest comes first, so that all end at about the same time.
         """
         tasks = [t for t in self._pending.values() if not t.running and not t.answer]
-        own = [task for task in tasks if task.work.merge == slot.merge]
+        own = [task for task in tasks if task.request.merge == slot.merge]
         if not own:
             made = {other.merge for other in self._slots if other.pending is not None}
-            fresh = [task for task in tasks if task.work.merge not in made]
-            own = [t for t in fresh if t.work.merge == fresh[0].work.merge]
+            fresh = [task for task in tasks if task.request.merge not in made]
+            own = [t for t in fresh if t.request.merge == fresh[0].request.merge]
         return max(
             own or tasks,
-            key=lambda task: self._seconds.get(task.work.task, math.inf),
+            key=lambda task: self._seconds.get(task.request.task, math.inf),
             default=None,
         )
 
@@ -261,10 +266,10 @@ class WorkerPool:
         task.running, task.answer = False, answer
         if answer.value is None:
             return
-        self._seconds[task.work.task] = answer.value.seconds or 0.0
-        if task.arrived is not None and self._pending.get(task.work) is task:
-            del self._pending[task.work]
-            task.arrived(task.work, answer.value)
+        self._seconds[task.request.task] = answer.value.seconds or 0.0
+        if task.arrived is not None and self._pending.get(task.request) is task:
+            del self._pending[task.request]
+            task.arrived(task.request, answer.value)
 
     def _handle_death(self, slot: _Slot, task: PendingTask | None, how: str) -> None:
         """Record the death of a worker; its task is retried once."""
@@ -283,8 +288,8 @@ class WorkerPool:
         task.deaths += 1
         if task.deaths == _DEATHS:
             error = EvaluationError(
-                f"task {task.work.task!r}: the worker that measured it {how}, and so "
-                "did a second one; if memory is short, take fewer workers or lower "
+                f"task {task.request.task!r}: the worker that measured it {how}, and "
+                "so did a second one; if memory is short, take fewer workers or lower "
                 "batch_size"
             )
             task.answer = Answer(None, error)
@@ -353,9 +358,10 @@ class WorkerProcess:
         self._process: Any = None
         self._stack = ExitStack()  # that has the folder of its temporary files
 
-    def start(self, opening: Opening) -> Future[Answer]:
-        """Start a new process in place of the one before, and open the models."""
-        self.end()
+    def ask(self, request: Request) -> Future[Answer]:
+        """Return the future of an answer; start the process if there is none."""
+        if self._executor is not None:
+            return self._executor.submit(answer, request)
         scratch = self._stack.enter_context(scratch_folder())
         environment = {**os.environ, "TMPDIR": str(scratch)}
         if self._gpus is not None:
@@ -367,17 +373,12 @@ class WorkerProcess:
         if forks:
             start_forkserver()
             with _without_main():
-                future = self._executor.submit(_open, opening)
+                future = self._executor.submit(answer, request)
         else:
             with _without_main(), _signals_blocked():
-                future = self._executor.submit(_open, opening)
+                future = self._executor.submit(answer, request)
         (self._process,) = set(active_children()) - before
         return future
-
-    def measure(self, work: Work) -> Future[Answer]:
-        """Return the future of a measurement."""
-        assert self._executor is not None
-        return self._executor.submit(_measure, work)
 
     def end(self, error: Exception | None = None) -> str:
         """End the process and return how; ``error`` is that of its death, if any."""
@@ -467,13 +468,8 @@ def _end_with_parent(scratch: str) -> None:
     os._exit(1)
 
 
-def _open(opening: Opening) -> Answer:
-    from mergekit_map.workers.worker_main import open_models
+def answer(request: Request) -> Answer:
+    """Open models or measure; runs in a worker."""
+    from mergekit_map.workers import worker_main
 
-    return open_models(opening)
-
-
-def _measure(work: Work) -> Answer:
-    from mergekit_map.workers.worker_main import measure
-
-    return measure(work)
+    return worker_main.answer(request)

@@ -15,8 +15,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.evaluation.worker import Work
-from mergekit_map.workers.pool import Answer, Opening, WorkerPool, visible_gpus
+from mergekit_map.workers.pool import (
+    Answer,
+    Request,
+    WorkerPool,
+    answer,
+    visible_gpus,
+)
 
 _STORE = 128 * 2**20  # bytes; Ray would take a third of the memory
 
@@ -24,17 +29,9 @@ _STORE = 128 * 2**20  # bytes; Ray would take a third of the memory
 class Actor:
     """The class that Ray runs: a worker that answers one request after the other."""
 
-    def open(self, opening: Opening) -> Answer:
-        """Open the models."""
-        from mergekit_map.workers.worker_main import open_models
-
-        return open_models(opening)
-
-    def measure(self, work: Work) -> Answer:
-        """Measure a task of a merge."""
-        from mergekit_map.workers.worker_main import measure
-
-        return measure(work)
+    def answer(self, request: Request) -> Answer:
+        """Open models or measure."""
+        return answer(request)
 
 
 class RayWorker:
@@ -50,16 +47,12 @@ class RayWorker:
         self._ray, self._make = ray, make
         self._actor: Any = None
 
-    def start(self, opening: Opening) -> Future[Answer]:
-        """Start a new actor in place of the one before, and open the models."""
-        self.end()
-        self._actor = self._make()
-        return self._future(self._actor.open.remote(opening))
-
-    def measure(self, work: Work) -> Future[Answer]:
-        """Return the future of a measurement."""
-        assert self._actor is not None
-        return self._future(self._actor.measure.remote(work))
+    def ask(self, request: Request) -> Future[Answer]:
+        """Return the future of an answer; start the actor if there is none."""
+        if self._actor is None:
+            self._actor = self._make()
+        future: Future[Answer] = self._actor.answer.remote(request).future()
+        return future
 
     def end(self, error: Exception | None = None) -> str:
         """End the actor and return how; ``error`` is that of its death, if any."""
@@ -67,10 +60,6 @@ class RayWorker:
             self._ray.kill(self._actor)
         self._actor = None
         return "ended" if error is None else f"was lost ({_first_line(error)})"
-
-    def _future(self, reference: Any) -> Future[Answer]:
-        future: Future[Answer] = reference.future()
-        return future
 
 
 @contextmanager

@@ -5,14 +5,12 @@ A worker runs them in a process of its own. It answers in plain values, errors t
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import io
 import logging
 import pickle
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,18 +22,16 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from mergekit_map.config.tasks import PythonTask
 from mergekit_map.errors import ConfigError, EvaluationError, in_words
-from mergekit_map.evaluation.evaluator import open_merges
+from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Project
-from mergekit_map.evaluation.worker import Work, Worker
 from mergekit_map.tasks.python_function import (
     PythonFunction,
     definition_of,
     former_definition,
 )
-from mergekit_map.types import Measurement
 from mergekit_map.utils.files import sha256
 from mergekit_map.utils.progress import notifying
-from mergekit_map.workers.pool import Answer, Opening
+from mergekit_map.workers.pool import Answer, Opening, Request
 
 _OPENED: list[Worker] = []  # one at most
 
@@ -61,14 +57,21 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
     )
 
 
-def open_models(opening: Opening) -> Answer:
-    """Open the models of a project in place of those of another one."""
-    return _answer(functools.partial(_open, opening))
-
-
-def measure(work: Work) -> Answer:
-    """Measure a task of a merge."""
-    return _answer(functools.partial(_OPENED[0].measure, work))
+def answer(request: Request) -> Answer:
+    """Open the models of a project in place of another one's, or measure a merge."""
+    started = time.perf_counter()
+    value, error, remarks = None, None, _Remarks()
+    try:
+        with notifying(remarks):
+            if isinstance(request, Opening):
+                _open(request)
+            else:
+                value = _OPENED[0].measure(request)
+    except BaseException as failure:  # noqa: BLE001 - whoever asked raises it
+        error = _portable(failure)
+    if value is not None:
+        value = replace(value, seconds=time.perf_counter() - started)
+    return Answer(value, error, remarks.texts)
 
 
 def _open(opening: Opening) -> None:
@@ -147,19 +150,6 @@ class _Remarks:
     def notice(self, text: str) -> None:
         """Keep a notice."""
         self.texts.append(text)
-
-
-def _answer(action: Callable[[], Measurement | None]) -> Answer:
-    started = time.perf_counter()
-    value, error, remarks = None, None, _Remarks()
-    try:
-        with notifying(remarks):
-            value = action()
-    except BaseException as failure:  # noqa: BLE001 - whoever asked raises it
-        error = _portable(failure)
-    if value is not None:
-        value = replace(value, seconds=time.perf_counter() - started)
-    return Answer(value, error, remarks.texts)
 
 
 def _silence() -> None:

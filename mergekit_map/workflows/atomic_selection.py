@@ -7,7 +7,7 @@ the files again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -65,6 +65,14 @@ def repaired_folder(run: Path) -> RunFolder:
         with selection_lock(folder):
             pass
     return folder
+
+
+def write_recipes(front: Front, folder: RunFolder, texts: Sequence[str]) -> None:
+    """Write the recipe of each point of a front, and that of the chosen one."""
+    for index, text in enumerate(texts):
+        write_atomically(folder.recipe(index), text)
+    write_atomically(folder.chosen_recipe, f"# {front.reason}\n{texts[front.selected]}")
+    folder.remove_recipes(len(front.points))
 
 
 def save_choice(front: Front, folder: RunFolder, recipe: str) -> str:

@@ -18,11 +18,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluation.finished_project import finished_project
-from mergekit_map.merging.checkpoint import (
-    load_checkpoint,
-    write_checkpoint,
-    write_staged_checkpoint,
-)
+from mergekit_map.merging.checkpoint import load_checkpoint, write_recipe
 from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.results.run_folder import RunFolder
@@ -33,12 +29,8 @@ from mergekit_map.workflows.nested_checkpoints import finished_pairs
 _MOST_TOKENS = 512  # of an answer
 
 
-@dataclass(frozen=True)
-class Turn:
-    """A message of the user or of the model."""
-
-    role: str  # user or assistant
-    content: str
+# Of the user or the assistant: role and content, as chat templates have them.
+Message: TypeAlias = Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +45,13 @@ class ChatModel:
         """Whether the model has a chat template; otherwise it continues a text."""
         return bool(self.tokenizer.chat_template)
 
-    def answer(self, turns: Sequence[Turn], emit: Callable[[str], None]) -> str:
-        """Yield the words of the next turn.
+    def answer(self, said: Sequence[Message], emit: Callable[[str], None]) -> str:
+        """Emit the words of the next message, and return it.
 
         Raises:
             EvaluationError: what was said is too long for the model.
         """
-        inputs = self._encode(turns).to(self.model.device)
+        inputs = self._encode(said).to(self.model.device)
         length = inputs["input_ids"].shape[1]
         config = self.model.config.get_text_config()
         longest = getattr(config, "max_position_embeddings", None)
@@ -75,16 +67,17 @@ class ChatModel:
             generate(**inputs, max_new_tokens=room, streamer=streamer)
         return streamer.text
 
-    def _encode(self, turns: Sequence[Turn]) -> Any:
-        if not self.chats:
-            said = [f"\n{t.content}" if t.role == "user" else t.content for t in turns]
-            return self.tokenizer("".join(said).lstrip("\n"), return_tensors="pt")
-        return self.tokenizer.apply_chat_template(
-            [{"role": turn.role, "content": turn.content} for turn in turns],
-            add_generation_prompt=True,
-            return_tensors="pt",
-            return_dict=True,
-        )
+    def _encode(self, said: Sequence[Message]) -> Any:
+        if self.chats:
+            return self.tokenizer.apply_chat_template(
+                list(said),
+                add_generation_prompt=True,
+                return_tensors="pt",
+                return_dict=True,
+            )
+        start = {"user": "\n", "assistant": ""}
+        text = "".join(start[one["role"]] + one["content"] for one in said)
+        return self.tokenizer(text.lstrip("\n"), return_tensors="pt")
 
 
 class _Streamer(transformers.TextStreamer):
@@ -132,13 +125,8 @@ def open_chat(
 
     def on_disk(coefficients: Mapping[str, float]) -> ChatModel:
         with scratch_folder() as scratch:
-            folder = scratch / "model"
-            if recipes.folder is not None:
-                text = recipes.text(coefficients, ())
-                write_staged_checkpoint(text, recipes.folder, folder, project.options)
-            else:
-                config = project.space.config(coefficients)
-                write_checkpoint(config, folder, project.options)
+            folder, recipe = scratch / "model", recipes.text(coefficients)
+            write_recipe(recipe, recipes.folder, folder, project.options)
             return _chat_model(*load_checkpoint(folder, project.options))
 
     yield on_disk

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from mergekit_map.results.front import (
     Front,
     HoldoutEvaluation,
     Merge,
-    Reading,
 )
 from mergekit_map.results.gains import best_single
 from mergekit_map.results.log import (
@@ -44,8 +43,6 @@ from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import BASE, SOUP, Answers
 from mergekit_map.utils.files import digest
 
-# A folder of records, and the coefficients that those of a merge are filed under.
-Place: TypeAlias = tuple[Path, Mapping[str, float]]
 # What rivals of a search measured is no part of it.
 _RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
 
@@ -103,20 +100,26 @@ def with_confirmation(
         ]
         for part in ([study] if study.on_disk is None else [study, study.on_disk])
     }
-    merges, records = [], []
-    for merge, lines in found.items():
-        store = AnswerStore(run.held_out_samples(merge), study.definitions)
+    merges, items = [], {task: list[Itemised | None]() for task in study.tasks}
+    for fingerprint, lines in found.items():
+        store = AnswerStore(run.held_out_samples(fingerprint), study.definitions)
         for key, of in by_merge(lines).items():
-            merges.append(_held_out_merge(of, labels.get(key)))
-            records.append(store)
+            coefficients = dict(next(iter(of.values())).coefficients)
+            measured = {task: e.reading for task, e in of.items()}
+            merges.append(
+                Merge(
+                    label=labels.get(key), coefficients=coefficients, measured=measured
+                )
+            )
+            for task, known in items.items():
+                answers = store.read(coefficients, task)
+                if not are_of(answers, measured.get(task, UNKNOWN)):
+                    known.append(None)
+                else:
+                    known.append(itemise(answers))
     chosen = merge_key(front.chosen.coefficients)
     choices = {*by_merge(found[study.merge])} - labels.keys()
-    compared = {
-        task: compare_items(
-            [_read_merge(*pair, task) for pair in zip(records, merges, strict=True)]
-        )
-        for task in study.tasks
-    }
+    compared = {task: compare_items(known) for task, known in items.items()}
     confirmation = HoldoutEvaluation(
         share=project.held_out.share,
         documents={e.task: e.n for e in found[study.merge]},
@@ -127,41 +130,15 @@ def with_confirmation(
     return judged(front.model_copy(update={"holdout": confirmation}))
 
 
-def _held_out_merge(found: Mapping[str, Evaluation], label: str | None) -> Merge:
-    return Merge(
-        label=label,
-        coefficients=dict(next(iter(found.values())).coefficients),
-        measured={task: e.reading for task, e in found.items()},
-    )
+def samples_of(project: Project, run: RunFolder) -> Path:
+    """Return the folder of records of the merges of a front.
 
-
-def _read_merge(records: AnswerStore, merge: Merge, task: str) -> Itemised | None:
-    answers = records.read(merge.coefficients, task)
-    measured = merge.measured.get(task, UNKNOWN)
-    return itemise(answers) if are_of(answers, measured) else None
-
-
-@dataclass(frozen=True, eq=False)
-class Records:
-    """The places of records: a folder for each task, a file for each merge."""
-
-    merges: Path
-    run: RunFolder  # with those of linear merges
-
-    @classmethod
-    def of(cls, project: Project, run: RunFolder) -> Records:
-        """Return the records of a search; its pairs, if it has some, are finished."""
-        merges = run.samples(project.merge)
-        if project.nests_checkpoints:
-            last = run.pair(len(project.space.names) - 1)
-            merges = last.samples(last.read_manifest().merge)
-        return cls(merges, run)
-
-    def place(self, merge: Merge) -> Place:
-        """Return the places of the records of a merge of the front."""
-        if merge.linear is None:
-            return self.merges, merge.coefficients
-        return self.run.samples(merge.linear.merge), merge.logged
+    Where pairs of checkpoints are merged, they are finished.
+    """
+    if not project.nests_checkpoints:
+        return run.samples(project.merge)
+    last = run.pair(len(project.space.names) - 1)
+    return last.samples(last.read_manifest().merge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,30 +150,31 @@ class Itemised:
 
 
 def with_differences(
-    front: Front, records: Records, log: Iterable[Evaluation] = ()
+    front: Front, samples: Path, run: RunFolder, log: Iterable[Evaluation] = ()
 ) -> Front:
-    """Compare merges item by item where possible, and assess the front with that."""
+    """Compare merges item by item where possible, and assess the front with that.
+
+    ``samples`` has the records of its merges, the run folder those of linear ones.
+    """
     evaluations = list(log)
     own = {merge_key(e.coefficients) for e in evaluations if e.role not in _RIVALS}
     rivals = {merge_key(e.coefficients) for e in evaluations} - own
-    found = {}
-    for name in front.tasks:
-        known = [
-            None
-            if merge_key(merge.coefficients) in rivals
-            else _read(name, merge.measured[name], records.place(merge))
-            for merge in front.known
-        ]
-        if differences := compare_items(known):
-            found[name] = differences
+
+    def read(merge: Merge, task: str) -> Itemised | None:
+        if merge_key(merge.coefficients) in rivals:
+            return None
+        folder = run.samples(merge.linear.merge) if merge.linear else samples
+        content = read_sample_file(folder / task, merge.logged)
+        answers = answers_of(content)
+        if not are_of(answers, merge.measured[task]):
+            return None
+        return itemise(answers, _parts(content))
+
+    compared = {
+        t: compare_items([read(m, t) for m in front.known]) for t in front.tasks
+    }
+    found = {task: one for task, one in compared.items() if one is not None}
     return judged(front.model_copy(update={"differences": found}))
-
-
-def _read(name: str, measured: Reading, place: Place) -> Itemised | None:
-    folder, coefficients = place
-    content = read_sample_file(folder / name, coefficients)
-    answers = answers_of(content)
-    return itemise(answers, _parts(content)) if are_of(answers, measured) else None
 
 
 def _parts(content: Mapping[str, Any]) -> list[str]:

@@ -17,12 +17,10 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import shortened
 from mergekit_map.errors import EvaluationError, MergeError
-from mergekit_map.evaluation.engines import by_engine
 from mergekit_map.evaluation.evaluator import open_merges
 from mergekit_map.evaluation.project import (
     Draft,
     Project,
-    finish_draft,
     load_project,
     read_draft,
 )
@@ -30,9 +28,8 @@ from mergekit_map.evaluation.vllm import memory_in_words
 from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.merging.memory import Need, needs, shortages
 from mergekit_map.models.compatibility import main_dtype
-from mergekit_map.models.facts import Finding, has_errors
-from mergekit_map.models.preflight import Family, InspectedModel, inspect_models
-from mergekit_map.models.references import missing_models
+from mergekit_map.models.facts import Finding
+from mergekit_map.models.preflight import Family, InspectedModel
 from mergekit_map.models.task_vectors import Figures
 from mergekit_map.results.front import n_safe
 from mergekit_map.search.budget import forecast, n_holdout, price
@@ -85,7 +82,7 @@ def probe_config(
     with ExitStack() as stack:
         opened = open_merges(project)
         merges, load = _timed(lambda: stack.enter_context(opened))
-        measures, merge = _timed(lambda: merges.at(soup))
+        measures, merge = _timed(lambda: merges(soup))
         for task, measure in measures.items():
             try:
                 found, seconds[task] = _timed(measure)
@@ -255,20 +252,16 @@ def inspect_config(
     draft = read_draft(
         config, options, directory, trust_run=trust_run, model_paths=model_paths
     )
-    family = Family((), None)
-    if draft.merge is not None:
-        family = inspect_models(draft.merge, draft.options, download=False)
-    models = family.models
+    family, models = draft.family, draft.family.models
     names = {model.reference: model.name for model in models}
     pairs = family.figures.pairs.items() if family.figures else ()
-    sound = not any(has_errors(model.findings) for model in models)
-    here = all(m.facts is not None and not m.facts.files.on_the_hub for m in models)
-    project, problems = finish_draft(draft, plan=sound and here)
+    project, sound = draft.project, not family.problems
     return Inspection(
         config=str(config),
-        mergeable=sound and not problems,
+        mergeable=sound and not draft.problems,
         problems=[
-            Place(draft.file.locate(p.key), shortened(p.message)) for p in problems
+            Place(draft.file.locate(p.key), shortened(p.message))
+            for p in draft.problems
         ],
         models=[_model(model, draft, family.figures) for model in models],
         pairs=[
@@ -277,22 +270,16 @@ def inspect_config(
         ],
         weights=_weights(family),
         plan=None if project is None else _plan(project, models),
-        lost=_lost(draft, models),
+        lost=draft.lost,
         small_samples=project.small_samples() if project and sound else (),
     )
-
-
-def _lost(draft: Draft, models: Sequence[InspectedModel]) -> list[str]:
-    if draft.merge is None:
-        return []
-    messages = [str(finding) for model in models for finding in model.findings]
-    return missing_models(draft.merge, messages, draft.places)
 
 
 def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Model:
     facts = model.facts
     headers = facts.headers.values() if facts is not None else ()
     figure = figures.models.get(model.reference) if figures is not None else None
+    note = draft.adapters.get(model.reference)
     return Model(
         name=model.name,
         reference=model.reference,
@@ -304,14 +291,7 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
         changed=figure.changed if figure else None,
         read=figure.n_read if figure else 0,
         compared=figure.n_parameters if figure else 0,
-        findings=[
-            *model.findings,
-            *(
-                draft.adapters[name]
-                for name in [model.reference]
-                if name in draft.adapters
-            ),
-        ],
+        findings=[*model.findings, *filter(None, [note])],
     )
 
 
@@ -331,7 +311,7 @@ def _weights(family: Family) -> WeightsRead:
 def _engines(project: Project) -> dict[str, str]:
     """Return the engine of each task that generates."""
     chosen = {n: found.in_words() for n, found in project.engines.items()}
-    there = by_engine(project)[1].tasks
+    there = project.by_engine()[1].tasks
     try:
         words = memory_in_words(project)
     except MergeError as error:

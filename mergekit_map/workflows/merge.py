@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.evaluation.evaluator import MergeEvaluator, merges_of_checkpoint
+from mergekit_map.errors import ArtifactError
+from mergekit_map.evaluation.evaluator import (
+    MergeEvaluator,
+    Worker,
+    merges_of_checkpoint,
+)
 from mergekit_map.evaluation.finished_project import finished_project, refuse_changes
 from mergekit_map.evaluation.project import Project, quiet_options
-from mergekit_map.evaluation.worker import Worker
 from mergekit_map.hub.card import MergeRecord, write_card
-from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
+from mergekit_map.merging.checkpoint import write_recipe
 from mergekit_map.merging.devices import check_device
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.models.files import refuse_replaced
-from mergekit_map.report.notebook import folded, front_html
-from mergekit_map.report.plots import front_figure
+from mergekit_map.models.references import map_references
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.front_table import front_frame
 from mergekit_map.results.log import Evaluation, Role, merge_key, open_log, read_log
+from mergekit_map.results.recipe_rendering import documents
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import judged
 from mergekit_map.search.callbacks import CallbackList, with_callbacks
@@ -34,51 +37,24 @@ from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Reporter, Study
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage
-from mergekit_map.workflows.atomic_selection import save_choice, selection_lock
+from mergekit_map.workflows.atomic_selection import (
+    save_choice,
+    selection_lock,
+    write_recipes,
+)
 from mergekit_map.workflows.holdout import (
     Confirming,
-    Records,
+    samples_of,
     with_confirmation,
     with_differences,
 )
 from mergekit_map.workflows.nested_checkpoints import finished_pairs
-from mergekit_map.workflows.recipes import present_recipe, write_recipes
+from mergekit_map.workflows.partial_front import look_at
 from mergekit_map.workflows.reporting import reporting
-from mergekit_map.workflows.results import front_line
-from mergekit_map.workflows.select import Selection, select_point
-from mergekit_map.workflows.unfinished import look_at
-
-if TYPE_CHECKING:
-    import pandas
-    from matplotlib.figure import Figure
+from mergekit_map.workflows.results import Merged, Selection
+from mergekit_map.workflows.select import select_point
 
 _ROUNDING = 1e-6  # of a value, between two ways to add up the same numbers
-
-
-@dataclass(frozen=True, eq=False)
-class Merged:
-    """A checkpoint that was written and measured."""
-
-    path: Path
-    point: Merge  # with what was measured of the checkpoint
-    command: str  # that writes the same one with mergekit alone
-    front: Front  # with that point in its place
-
-    def __repr__(self) -> str:
-        """Return its content in a line."""
-        return f"Merged({str(self.path)!r}: {front_line(self.front)})"
-
-    def _repr_html_(self) -> str:
-        shown = front_html(self.front, str(self.path))
-        return shown + folded("the same checkpoint with mergekit alone", self.command)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return the points of the front as a table, the columns of front.csv."""
-        return front_frame(self.front)
-
-    def plot(self) -> Figure:
-        """Draw the front, the chosen point as it was measured."""
-        return front_figure(self.front)
 
 
 def merge_point(
@@ -116,59 +92,85 @@ def merge_point(
 def _merge(
     project: Project, selection: Selection, run: Path, out: Path, events: CallbackList
 ) -> Merged:
-    recipes, place = Recipes(project.space, project.options), RunFolder(run)
+    chosen = place = RunFolder(run)
+    recipes, part = Recipes(project.space, project.options), project
     check_device(project.options)
-    part = project  # that has the coefficients of the point
-    if project.nests_checkpoints:
-        part, recipes, place = finished_pairs(project, place)
-    recipe = present_recipe(recipes, selection, RunFolder(run))
+    if project.nests_checkpoints:  # the last pair has the coefficients of the point
+        part, recipes, place = finished_pairs(project, chosen)
+    recipe = _present_recipe(recipes, selection, chosen)
     refuse_replaced(project.fingerprints)
     with whole_folder(out) as folder:
         with stage(f"writing {out}"):
-            if recipes.folder is not None:
-                write_staged_checkpoint(recipe, recipes.folder, folder, project.options)
+            write_recipe(recipe, recipes.folder, folder, project.options)
+            if recipes.folder is not None:  # whose stages are there only now
                 part = part.as_known(place.read_manifest())
-                # Now that the stages are there.
                 refuse_changes(part, place.read_manifest())
-            else:
-                config = part.space.config(selection.point.coefficients)
-                write_checkpoint(config, folder, project.options)
         refuse_replaced(project.fingerprints)
         (folder / "mergekit_config.yml").write_text(recipe, encoding="utf-8")
         point = selection.point
         searched, written = _measure_checkpoint(part, folder, place, point, events)
         if difference := _difference(searched, written):
             events.notice(difference)
-        chosen = RunFolder(run)
         with selection_lock(chosen):
-            front = _with_measured(project, selection, searched, run, place)
+            front = _with_measured(project, selection, searched, chosen, place)
             if recipe != selection.recipe:
-                write_recipes(recipes, front, chosen)
+                write_recipes(front, chosen, recipes.texts(front, chosen))
             save_choice(front, chosen, chosen.read_recipe(front.selected))
         shown = front.with_point(selection.index, written)
         command = recipes.command(Path("mergekit_config.yml"), "OUT")
-        tasks = project.spec.tasks
-        name = out.resolve().name
+        name, tasks = out.resolve().name, project.spec.tasks
         record = MergeRecord(name, recipe, command, shown, tasks, difference)
         write_card(folder, record)
-    command = recipes.command(RunFolder(run).recipe(selection.index), "OUT")
-    return Merged(out, written, command, shown)
+    command = recipes.command(chosen.recipe(selection.index), "OUT")
+    return Merged(shown, out, written, command)
+
+
+def _present_recipe(recipes: Recipes, selection: Selection, run: RunFolder) -> str:
+    """Return the recipe of a selection, with the present paths of its models.
+
+    Its models are compared by their order, as their earlier paths are not recorded.
+
+    Raises:
+        ArtifactError: what the run folder has is not the recipe of the point.
+    """
+    lines = selection.recipe.splitlines(keepends=True)
+    given = "".join(line for line in lines if not line.startswith("#"))
+    now = recipes.text(selection.point.coefficients)
+    if given != now and _numbered(given) != _numbered(now):
+        raise ArtifactError(
+            f"{run.recipe(selection.index)} is not the recipe of point "
+            f"{selection.index}: its coefficients give another one; search again, or "
+            "merge the recipe itself with mergekit-yaml if it is what you want"
+        )
+    return "".join(line for line in lines if line.startswith("#")) + now
+
+
+def _numbered(recipe: str) -> list[Any] | None:
+    """Read a recipe with numbers for its models; None for no recipe."""
+    numbers: dict[str, str] = {}
+
+    def number(model: str) -> str:
+        return numbers.setdefault(model, str(len(numbers)))
+
+    try:
+        return [map_references(part, number) for part in documents(recipe)]
+    except ValueError:
+        return None
 
 
 def _with_measured(
-    project: Project, selection: Selection, searched: Merge, run: Path, place: RunFolder
+    project: Project,
+    selection: Selection,
+    searched: Merge,
+    chosen: RunFolder,
+    place: RunFolder,
 ) -> Front:
-    """Return the front with the measurements of the selection."""
-    front = RunFolder(run).read_front().with_point(selection.index, searched)
-    records = Records.of(project, RunFolder(run))
+    """Return the front with the measurements of the selection, chosen as it was."""
+    front = chosen.read_front().with_point(selection.index, searched)
     evaluations = list(read_log(place.log))
-    front = with_differences(front, records, evaluations)
+    samples = samples_of(project, chosen)
+    front = with_differences(front, samples, chosen, evaluations)
     front = with_confirmation(project, front, place, evaluations)
-    return _chosen_by(front, selection)
-
-
-def _chosen_by(front: Front, selection: Selection) -> Front:
-    """Return the front with the choice and its reasons as they were."""
     kept = ("selected", "select", "reason")
     update = {key: getattr(selection.front, key) for key in kept}
     return judged(front.model_copy(update=update))
@@ -182,29 +184,27 @@ def _measure_checkpoint(
     Returns the point as the search measured it, and as the checkpoint.
     """
     study, merge = project.study(), point.coefficients
-    with open_log(run.log, run.lock) as log:
+    worker = Worker(merges_of_checkpoint(project, folder))
+    with open_log(run.log, run.lock) as log, closing(worker):
         log.listener = events.measured
         known = _searched_tasks(study, merge, log)
         new = [task for task in study.tasks if task not in known]
         # A single item of a search is of the merge that the search made.
-        todo: list[tuple[Role, list[str], Path | None]] = [
-            ("front", new, run.samples(study.merge)),
-            ("checkpoint", known, None),
+        searching = MergeEvaluator(worker, run.samples(study.merge), study.definitions)
+        again = MergeEvaluator(worker, None)
+        todo: list[tuple[Role, list[str], MergeEvaluator]] = [
+            ("front", new, searching),
+            ("checkpoint", known, again),
         ]
-        for role, tasks, samples in todo:
-            written = Worker(merges_of_checkpoint(project, folder))
+        for role, tasks, evaluate in todo:
             part = of_tasks(study, tasks)
-            with MergeEvaluator(written, samples, study.definitions) as evaluate:
-                measure(part, [(role, merge)], evaluate, log, events.progress)
-        written = Worker(merges_of_checkpoint(project, folder))
-        with MergeEvaluator(written, None) as evaluate:
-            confirming = Confirming(project, run, log, evaluate, events.progress)
-            if project.held_out is not None:
-                held_out = project.held_out_study()
-                confirming.measure(held_out, [merge], study.tasks)
+            measure(part, [(role, merge)], evaluate, log, events.progress)
+        if project.held_out is not None:
+            confirming = Confirming(project, run, log, again, events.progress)
+            confirming.measure(project.held_out_study(), [merge], study.tasks)
         searched = measured_at(study, merge, log)
-        again = {e.task: e.reading for e in log if e.role == "checkpoint"}  # the last
-    readings = {t: again[t] if t in known else searched[t] for t in study.tasks}
+        last = {e.task: e.reading for e in log if e.role == "checkpoint"}
+    readings = {t: last[t] if t in known else searched[t] for t in study.tasks}
     return (
         point.model_copy(update={"measured": searched}),
         point.model_copy(update={"measured": readings}),

@@ -10,9 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from mergekit_map.config.problems import raise_problems
 from mergekit_map.config.schema import SearchSpec, SelectSpec
@@ -46,16 +44,11 @@ from mergekit_map.search.study import Study
 from mergekit_map.utils.files import whole_folder, write_atomically
 
 
-class Search(Protocol):
-    """A function that searches one pair into a folder."""
-
-    def __call__(self, project: Project, run: Path) -> Front:
-        """Return the result of the pair."""
-        ...
-
-
 def search_pairs(
-    project: Project, log: Iterable[Evaluation], run: RunFolder, search: Search
+    project: Project,
+    log: Iterable[Evaluation],
+    run: RunFolder,
+    search: Callable[[Project, Path], Front],
 ) -> tuple[Front, Surrogates, Recipes]:
     """Search pair after pair, merging what is chosen of each but the last.
 
@@ -63,7 +56,7 @@ def search_pairs(
         project: The project of all models.
         log: The measurements of its reference points.
         run: The run folder of the whole search.
-        search: Searches one pair.
+        search: Searches one pair into a folder.
 
     Returns:
         The front of the last pair, with the anchors of the project, its surrogates, and
@@ -75,29 +68,34 @@ def search_pairs(
     groups = first_groups(study, singles)
     stages: list[MergeConfig] = []
     while True:
-        pair, number = next_pair(study, groups), len(stages) + 1
-        choices = pair_choices(study, singles, readings, groups, pair)
-        smalls = [
-            _small_study(study, pair, choice, readings, last=len(groups) == 2)
-            for choice in choices
-        ]
-        made = partial(_pair_project, project, pair=pair, run=run, number=number)
-        into = partial(search, run=run.pair(number).path)
-        part, front = _search_pair(smalls, made, into)
+        pair, into = next_pair(study, groups), run.pair(len(stages) + 1)
+        is_last = len(groups) == 2
+        for choice in pair_choices(study, singles, readings, groups, pair):
+            small = _small_study(study, pair, choice, readings, last=is_last)
+            part = _pair_project(project, small, pair, run, into)
+            front = search(part, into.path)
+            if not unmet_limits(front):
+                break
         values = {task: front.chosen.measured[task].value for task in part.tasks}
         known = {task: value for task, value in values.items() if value is not None}
-        name = run.pair(number).path.name
-        group = merge_groups(study, singles, pair, name, known)
-        if len(groups) == 2:
-            folder = run.merged if stages else None
-            recipes = Recipes(part.space, part.options, stages, folder)
+        group = merge_groups(study, singles, pair, into.path.name, known)
+        if is_last:
             whole = _whole_front(study, log, front, group.order)
-            path = run.pair(number).surrogates
-            return whole, read_record(path, Surrogates, "finished search"), recipes
+            surrogates = read_record(into.surrogates, Surrogates, "finished search")
+            return whole, surrogates, _recipes(part, stages, run)
         merge = part.space.config(front.chosen.coefficients)
-        _write_once(part, merge, run.merged / name)
-        stages.append({"name": name, **by_stage_name(merge, run.merged)})
+        _write_once(part, merge, run.merged / into.path.name)
+        stages.append(_stage(merge, into, run))
         groups = [*(g for g in groups if g not in pair), group]
+
+
+def _stage(merge: MergeConfig, pair: RunFolder, run: RunFolder) -> MergeConfig:
+    return {"name": pair.path.name, **by_stage_name(merge, run.merged)}
+
+
+def _recipes(part: Project, stages: Sequence[MergeConfig], run: RunFolder) -> Recipes:
+    folder = run.merged if stages else None
+    return Recipes(part.space, part.options, stages, folder)
 
 
 def finished_pairs(
@@ -118,19 +116,15 @@ def finished_pairs(
         pair = run.pair(number)
         chosen = pair.read_front().chosen.coefficients
         merge = _finished_pair(project, pair, places).space.config(chosen)
-        stages.append({"name": pair.path.name, **by_stage_name(merge, run.merged)})
+        stages.append(_stage(merge, pair, run))
     part = _finished_pair(project, run.pair(n_pairs), places)
-    folder = run.merged if stages else None
-    recipes = Recipes(part.space, part.options, stages, folder)
-    return part, recipes, run.pair(n_pairs)
+    return part, _recipes(part, stages, run), run.pair(n_pairs)
 
 
 def _places(project: Project, run: RunFolder, n_pairs: int) -> dict[str, str]:
     """Map the earlier paths of models and merged pairs to the present ones."""
-    known, models = (
-        run.read_manifest().models,
-        referenced_models(project.space.template),
-    )
+    known = run.read_manifest().models
+    models = referenced_models(project.space.template)
     places = dict(zip(known, models, strict=False))
     for number in range(1, n_pairs + 1):
         pair = run.pair(number)
@@ -153,20 +147,6 @@ def _finished_pair(
     return replace(project, file=file, space=space, has_references=False)
 
 
-def _search_pair(
-    smalls: Sequence[Study],
-    made: Callable[[Study], Project],
-    search: Callable[[Project], Front],
-) -> tuple[Project, Front]:
-    """Search a pair with the first of its studies whose limits can be kept."""
-    for small in smalls:
-        part = made(small)
-        front = search(part)
-        if not unmet_limits(front):
-            break
-    return part, front
-
-
 def _small_study(
     study: Study, pair: Pair, select: SelectSpec, readings: Anchors, *, last: bool
 ) -> Study:
@@ -182,7 +162,7 @@ def _small_study(
 
 
 def _pair_project(
-    project: Project, small: Study, pair: Pair, run: RunFolder, number: int
+    project: Project, small: Study, pair: Pair, run: RunFolder, into: RunFolder
 ) -> Project:
     """Return the project of a pair, and write its configuration for the record.
 
@@ -208,7 +188,7 @@ def _pair_project(
     content = {**merge, "map": {**block, **changes}}
     order = " and ".join(str(group.order) for group in pair)
     text = yaml_text([content], [f"A pair of a nested search: {order}"])
-    path = run.pair(number).path.with_suffix(".yml")
+    path = into.path.with_suffix(".yml")
     write_atomically(path, text)
     typed = {
         "tasks": {task: project.spec.tasks[task] for task in small.tasks},

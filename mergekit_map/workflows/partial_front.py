@@ -22,20 +22,54 @@ from mergekit_map.results.front import Front, Unfinished
 from mergekit_map.results.log import Evaluation, by_merge, read_log, whole_lines
 from mergekit_map.results.recipe_rendering import recipe_like
 from mergekit_map.results.records import write_record
-from mergekit_map.results.run_folder import RunFolder, SearchPlan, read_search_plan
+from mergekit_map.results.run_folder import (
+    RunFolder,
+    SearchPlan,
+    open_run,
+    read_search_plan,
+)
 from mergekit_map.results.selection import judged
-from mergekit_map.search.partial_front import complete_merges, find_partial_front
 from mergekit_map.search.study import Study
-from mergekit_map.utils.files import digest, write_atomically
+from mergekit_map.utils.files import StrPath, digest, write_atomically
+from mergekit_map.workflows.atomic_selection import (
+    locked,
+    repaired_folder,
+    write_recipes,
+)
 
 
-def write_partial_front(folder: RunFolder) -> None:
-    """Write the partial front of an unfinished search, unless it is up to date.
+def look_at(run: StrPath) -> Path:
+    """Return the folder to read a search from, finished or not.
+
+    A finished search is read from its own folder. The partial front of an unfinished
+    one, be it stopped, killed or running, is first written to a folder of its own,
+    which ``select_point``, ``merge_point`` and ``write_report`` treat as a finished
+    search.
 
     Raises:
         ArtifactError: there is nothing to look at yet, or a file is damaged.
-        ConfigError: the configuration is.
     """
+    run = Path(run)
+    folder = RunFolder(run)
+    if not folder.unfinished:
+        return repaired_folder(run).path
+    open_run(run)
+    with locked(folder.so_far_lock, folder.so_far.path):
+        _write_partial_front(folder)
+    return folder.so_far.path
+
+
+def remove_partial_front(folder: RunFolder) -> None:
+    """Remove the partial front and the plan of a search that is finished."""
+    folder.plan.unlink(missing_ok=True)
+    if folder.so_far.path.exists():
+        with locked(folder.so_far_lock, folder.so_far.path):
+            shutil.rmtree(folder.so_far.path, ignore_errors=True)
+    folder.so_far_lock.unlink(missing_ok=True)
+
+
+def _write_partial_front(folder: RunFolder) -> None:
+    """Write the partial front of an unfinished search, unless it is up to date."""
     plan, so_far = read_search_plan(folder), folder.so_far
     if plan.recipe is None:
         raise ArtifactError(_of_pairs(folder))
@@ -63,7 +97,7 @@ def write_partial_front(folder: RunFolder) -> None:
     _write_found(folder, plan, measured, _choices(plan, earlier), of)
 
 
-def study_of(plan: SearchPlan) -> Study:
+def _study_of(plan: SearchPlan) -> Study:
     """Return the study of a project, without the models."""
     study = Study(
         bounds=plan.bounds,
@@ -90,7 +124,10 @@ def _write_found(
     choices: Sequence[SelectSpec],
     of: str,
 ) -> None:
-    study, so_far = study_of(plan), folder.so_far
+    # It fits surrogates with SciPy, which a finished search has no use for.
+    from mergekit_map.search.partial_front import complete_merges, find_partial_front
+
+    study, so_far = _study_of(plan), folder.so_far
     log = list(read_log(so_far.log))
     try:
         front, surrogates = find_partial_front(study, log, choices)
@@ -107,20 +144,14 @@ def _write_found(
     so_far.surrogates.unlink(missing_ok=True)
     if surrogates is not None:
         write_record(so_far.surrogates, surrogates)
-    _write_recipes(so_far, plan, front)
+    recipe, identity = plan.recipe or "", plan.manifest.identity
+    texts = [
+        recipe_like(recipe, so_far.plan, identity, front, index)
+        for index in range(len(front.points))
+    ]
+    write_recipes(front, so_far, texts)
     save_front(front, so_far)
     write_record(so_far.manifest, plan.manifest)
-
-
-def _write_recipes(so_far: RunFolder, plan: SearchPlan, front: Front) -> None:
-    for index in range(len(front.points)):
-        text = recipe_like(
-            plan.recipe or "", so_far.plan, plan.manifest.identity, front, index
-        )
-        write_atomically(so_far.recipe(index), text)
-        if index == front.selected:
-            write_atomically(so_far.chosen_recipe, f"# {front.reason}\n{text}")
-    so_far.remove_recipes(len(front.points))
 
 
 def _earlier(so_far: RunFolder) -> Front | None:

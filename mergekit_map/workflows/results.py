@@ -1,4 +1,4 @@
-"""The result of a finished search, for a notebook."""
+"""The results of a search, a selection and a merge, for a notebook."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mergekit_map.report.notebook import front_html
+from mergekit_map.report.notebook import folded, front_html
 from mergekit_map.report.plots import front_figure
-from mergekit_map.results.front import Front
+from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.front_table import front_frame
 from mergekit_map.results.run_folder import open_run
 from mergekit_map.utils.files import StrPath
@@ -18,12 +18,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
+@dataclass(frozen=True, eq=False, repr=False)
+class FrontResult:
+    """A front with its table and picture."""
+
+    front: Front  # all that front.json holds
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the points of the front as a table, the columns of front.csv."""
+        return front_frame(self.front)
+
+    def plot(self) -> Figure:
+        """Draw the front, the chosen point with it."""
+        return front_figure(self.front)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Run(FrontResult):
     """The folder of a finished search, with its front; usable as a path."""
 
     path: Path
-    front: Front  # all that front.json holds
 
     def __fspath__(self) -> str:
         """Return the path of the folder."""
@@ -36,13 +50,47 @@ class Run:
     def _repr_html_(self) -> str:
         return front_html(self.front, str(self.path))
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return the points of the front as a table, the columns of front.csv."""
-        return front_frame(self.front)
 
-    def plot(self) -> Figure:
-        """Draw the front."""
-        return front_figure(self.front)
+@dataclass(frozen=True, eq=False, repr=False)
+class Selection(FrontResult):
+    """A point of a front, and the recipe that merges it."""
+
+    recipe: str  # mergekit YAML
+
+    @property
+    def index(self) -> int:
+        """Return the number of the point."""
+        return self.front.selected
+
+    @property
+    def point(self) -> Merge:
+        """Return the point."""
+        return self.front.chosen
+
+    def __repr__(self) -> str:
+        """Describe the choice in a line."""
+        return f"Selection({front_line(self.front)})"
+
+    def _repr_html_(self) -> str:
+        shown = front_html(self.front, "chosen")
+        return shown + folded("recipe.yml", self.recipe)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Merged(FrontResult):
+    """A checkpoint that was written and measured; its point is so in the front."""
+
+    path: Path
+    point: Merge  # with what was measured of the checkpoint
+    command: str  # that writes the same one with mergekit alone
+
+    def __repr__(self) -> str:
+        """Return its content in a line."""
+        return f"Merged({str(self.path)!r}: {front_line(self.front)})"
+
+    def _repr_html_(self) -> str:
+        shown = front_html(self.front, str(self.path))
+        return shown + folded("the same checkpoint with mergekit alone", self.command)
 
 
 def read_run(run: StrPath) -> Run:
@@ -52,7 +100,7 @@ def read_run(run: StrPath) -> Run:
         ArtifactError: the search is not finished, or a file of it is damaged.
     """
     folder = open_run(Path(run))
-    return Run(folder.path, folder.read_front())
+    return Run(folder.read_front(), folder.path)
 
 
 def front_line(front: Front) -> str:

@@ -6,14 +6,17 @@ import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 
 from mergekit_map._version import __version__
 from mergekit_map.errors import ConfigError
-from mergekit_map.evaluation.evaluator import MergeEvaluator, open_merges
+from mergekit_map.evaluation.evaluator import (
+    MergeEvaluator,
+    Worker,
+    Workers,
+    open_merges,
+)
 from mergekit_map.evaluation.project import Project, load_project
-from mergekit_map.evaluation.worker import Worker, Workers
 from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.merging.recipe import Recipes, changes_in_words
 from mergekit_map.merging.reference_points import linear_space, soup_weights
@@ -30,7 +33,7 @@ from mergekit_map.results.run_folder import (
 )
 from mergekit_map.results.selection import choose_measured
 from mergekit_map.results.surrogate_file import Surrogates
-from mergekit_map.search.budget import forecast
+from mergekit_map.search.budget import Forecast, forecast
 from mergekit_map.search.callbacks import (
     Callback,
     CallbackList,
@@ -43,19 +46,19 @@ from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import matching, measure, reference_values
 from mergekit_map.search.planning import warn_of_few
 from mergekit_map.search.reuse import reuse_measurements
-from mergekit_map.search.study import Candidate, Progress, Reporter, Study, StudyResult
+from mergekit_map.search.study import Candidate, Progress, Reporter, Study
 from mergekit_map.surrogates.fit import one_thread
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 from mergekit_map.utils.files import StrPath, digest, write_atomically
 from mergekit_map.workers.pool import WorkerPool, process_pool
 from mergekit_map.workers.ray import ray_pool
 from mergekit_map.workers.worker_main import packed
-from mergekit_map.workflows.holdout import Confirming, Records, with_differences
+from mergekit_map.workflows.atomic_selection import write_recipes
+from mergekit_map.workflows.holdout import Confirming, samples_of, with_differences
 from mergekit_map.workflows.nested_checkpoints import search_pairs
-from mergekit_map.workflows.recipes import write_recipes
+from mergekit_map.workflows.partial_front import remove_partial_front
 from mergekit_map.workflows.reporting import reporting
 from mergekit_map.workflows.results import Run
-from mergekit_map.workflows.unfinished import remove_partial_front
 
 
 def search_front(
@@ -84,54 +87,53 @@ def search_front(
     run = Path(run)
     with (
         reporting(reporter) as seen,
-        with_callbacks(seen, callbacks) as told,
+        with_callbacks(seen, callbacks) as events,
         _started_pool(workers) as pool,
     ):
-        front = _search(project, run, told, imported, pool)
-        told.finish(front)
-    return Run(run, front)
+        front = _search(project, run, events, pool, imported)
+        events.finish(front)
+    return Run(front, run)
 
 
 def _search(
     project: Project,
     run: Path,
-    told: CallbackList,
-    imported: Sequence[Evaluation] = (),
-    pool: WorkerPool | None = None,
-) -> Front:
-    project = _project_for(run, project, told, imported)
-    if project.nests_checkpoints:
-        return _search_nested(project, run, told, imported, pool)
-    with _claimed(run) as log:
-        with _opened_run(project, log, told, imported, pool) as (study, evaluate):
-            result, front = _measured_front(project, run, told, study, log, evaluate)
-            _write_stages(project, result, log, run)
-        surrogates = fitted_surrogates(study, result)
-        recipes = Recipes(project.space, project.options)
-        _write_results(project, front, surrogates, recipes, log)
-    return front
-
-
-def _search_nested(
-    project: Project,
-    run: Path,
-    told: CallbackList,
-    imported: Sequence[Evaluation],
+    events: CallbackList,
     pool: WorkerPool | None,
+    imported: Sequence[Evaluation] = (),
 ) -> Front:
-    with _claimed(run) as log:
-        with _opened_run(project, log, told, imported, pool):
-            pass  # base, parents and soup are measured, and nothing is merged of all
-        search = partial(_search, told=told, pool=pool)
-        front, surrogates, recipes = search_pairs(project, log, RunFolder(run), search)
-        records = Records.of(project, RunFolder(run))
-        front = choose_measured(with_differences(front, records))
-        _write_results(project, front, surrogates, recipes, log)
+    """Search into a folder, locked until its results are written."""
+    folder = RunFolder(run)
+    project = _project_for(folder, project, events, imported)
+    recipes = Recipes(project.space, project.options)
+    folder.claim()
+    with open_log(folder.log, folder.lock) as log:
+        with _opened_run(project, log, events, imported, pool) as (study, evaluate):
+            # Pairs of checkpoints are searched one by one, when base, parents and soup
+            # are measured.
+            if not project.nests_checkpoints:
+                confirming = Confirming(project, folder, log, evaluate, events.progress)
+                front, surrogates = _measured_front(study, confirming)
+        if project.nests_checkpoints:
+            front, surrogates, recipes = search_pairs(
+                project, log, folder, lambda part, to: _search(part, to, events, pool)
+            )
+            front = with_differences(front, samples_of(project, folder), folder)
+            front = choose_measured(front)
+        write_recipes(front, folder, recipes.texts(front, folder))
+        _write_soup(project, folder)
+        write_record(folder.surrogates, surrogates)
+        save_front(front, folder)
+        write_record(folder.manifest, _manifest(project, project.study()))
+        remove_partial_front(folder)
     return front
 
 
 def _project_for(
-    run: Path, project: Project, told: CallbackList, imported: Sequence[Evaluation]
+    folder: RunFolder,
+    project: Project,
+    events: CallbackList,
+    imported: Sequence[Evaluation],
 ) -> Project:
     """Return a project as the run folder records it.
 
@@ -143,15 +145,15 @@ def _project_for(
             "what was measured elsewhere may be of documents that 'holdout' keeps "
             "apart; leave out one of them"
         )
-    if (before := _measured_before(RunFolder(run))) is not None:
+    if (before := _measured_before(folder)) is not None:
         project = project.going_on(before.identity).measured_as(before.definitions)
         project = project.as_known(before)
     if words := choice_in_words(
         str(project.options.device), best_device(), was_open=project.open_device
     ):
-        told.notice(words)
+        events.notice(words)
     for name, chosen in project.engines.items():
-        told.notice(f"answers of {name} are generated by {chosen.in_words()}")
+        events.notice(f"answers of {name} are generated by {chosen.in_words()}")
     return project
 
 
@@ -182,23 +184,21 @@ def _workers_for(project: Project, pool: WorkerPool | None) -> Workers:
     return Worker(open_merges(project))
 
 
-def _measured_front(
-    project: Project,
-    run: Path,
-    told: CallbackList,
-    study: Study,
-    log: EvaluationLog,
-    evaluate: MergeEvaluator,
-) -> tuple[StudyResult, Front]:
-    """Measure all merges of a search, and return its result and front."""
+def _measured_front(study: Study, confirming: Confirming) -> tuple[Front, Surrogates]:
+    """Measure all merges of a search, and return its front and surrogates."""
+    folder, log = confirming.run, confirming.log
     with one_thread():
-        result = run_study(study, evaluate, log, told.progress)
-        records = Records.of(project, RunFolder(run))
+        result = run_study(study, confirming.evaluate, log, confirming.report)
+        samples = samples_of(confirming.project, folder)
         front = found_front(study, result, log)
-        front = with_differences(front, records, log)
-        front = choose_measured(front)
-        confirming = Confirming(project, RunFolder(run), log, evaluate, told.progress)
-        return result, confirming.front(front)
+        front = with_differences(front, samples, folder, log)
+        front = confirming.front(choose_measured(front))
+        for number, stage in enumerate(result.stages, start=1):
+            # Only the whole is merged, so that the points of a pair have no recipes.
+            part = found_front(stage.study, stage.result, log, part=True)
+            part = with_differences(part, samples, folder, log)
+            save_front(part, folder.pair(number))
+    return front, fitted_surrogates(study, result)
 
 
 def _measured_before(run: RunFolder) -> Manifest | None:
@@ -209,35 +209,27 @@ def _measured_before(run: RunFolder) -> Manifest | None:
 
 
 @contextmanager
-def _claimed(run: Path) -> Iterator[EvaluationLog]:
-    """Lock a run folder for this search, until its results are written."""
-    folder = RunFolder(run)
-    folder.claim()
-    with open_log(folder.log, folder.lock) as log:
-        yield log
-
-
-@contextmanager
 def _opened_run(
     project: Project,
     log: EvaluationLog,
-    told: CallbackList,
+    events: CallbackList,
     imported: Sequence[Evaluation],
     pool: WorkerPool | None,
 ) -> Iterator[tuple[Study, MergeEvaluator]]:
+    """Write the plan of a search, measure its references, and yield its evaluator."""
     run = log.path.parent
     folder, study = RunFolder(run), project.study()
+    ahead = forecast(study, checkpoints=project.nests_checkpoints)
     with ExitStack() as stack:
         before = _measured_before(folder)
         changed = "the configuration"
         if before is not None:
             changed = changes_in_words(before.identity, project.identity)
-        write_record(folder.plan, _underway(project, study, folder))
+        write_record(folder.plan, _search_plan(project, study, folder, ahead))
         folder.manifest.unlink(missing_ok=True)
         write_atomically(folder.config, project.file.text)
-        reuse_measurements(study, log, folder, told.notice, changed)
-        add_imported(study, log, imported, told.notice)
-        ahead = forecast(study, checkpoints=project.nests_checkpoints)
+        reuse_measurements(study, log, folder, events.notice, changed)
+        add_imported(study, log, imported, events.notice)
         start = Started(
             run=run,
             config=project.file.content,
@@ -246,13 +238,13 @@ def _opened_run(
             total=ahead.measurements,
             known=list(log),
         )
-        told.start(start, study)
-        log.listener = told.measured
+        events.start(start, study)
+        log.listener = events.measured
         if few := warn_of_few(study, matching(study, log)):
-            told.notice(few)
+            events.notice(few)
         early = OutOfOrderResults(folder.early, lambda: log)
         stack.callback(early.tidy)
-        measure_references(project, study, log, early, told.progress, pool)
+        _measure_references(project, study, log, early, events.progress, pool)
         evaluate = MergeEvaluator(
             _workers_for(project, pool),
             folder.samples(study.merge),
@@ -263,48 +255,26 @@ def _opened_run(
         parts = (study, study.on_disk) if study.on_disk is not None else (study,)
         latest = {e.key: e for part in parts for e in matching(part, log)}
     if failed := sum(e.failed for e in latest.values()):
-        told.notice(
+        events.notice(
             f"{failed} measurements failed and are left out of the fits; they are the "
             f"lines with a null value in {folder.log}"
         )
 
 
-def _write_stages(
-    project: Project, result: StudyResult, log: EvaluationLog, run: Path
-) -> None:
-    for number, stage in enumerate(result.stages, start=1):
-        # Only the whole is merged, so that the points of a pair have no recipes.
-        front = found_front(stage.study, stage.result, log, part=True)
-        records = Records.of(project, RunFolder(run))
-        front = with_differences(front, records, log)
-        save_front(front, RunFolder(run).pair(number))
-
-
-def _write_results(
-    project: Project,
-    front: Front,
-    surrogates: Surrogates,
-    recipes: Recipes,
-    log: EvaluationLog,
-) -> None:
-    folder = RunFolder(log.path.parent)
-    write_recipes(recipes, front, folder)
-    write_soup(project, folder)
-    write_record(folder.surrogates, surrogates)
-    save_front(front, folder)
-    write_record(folder.manifest, _manifest(project, project.study()))
-    remove_partial_front(folder)
-
-
-def _underway(project: Project, study: Study, run: RunFolder) -> SearchPlan:
-    """Write the plan of a search, for readers before its end."""
-    ahead = forecast(study, checkpoints=project.nests_checkpoints)
-    recipe = None
+def _search_plan(
+    project: Project, study: Study, folder: RunFolder, ahead: Forecast
+) -> SearchPlan:
+    """Return the plan of a search, for readers before its end."""
+    recipe, linear = None, dict[str, LinearMerge]()
     if not project.nests_checkpoints:
         recipes = Recipes(project.space, project.options)
-        command = recipes.command(run.so_far.recipe(0), "OUT")
         anchor = next(iter(study.fixed.values()))
-        recipe = recipes.text(anchor, [f"Merge it with: {command}"])
+        recipe = recipes.text(anchor, (), folder.so_far.recipe(0))
+    if (part := study.on_disk) is not None:
+        linear = {
+            label: LinearMerge(merge=part.merge, weights=dict(weights))
+            for label, weights in part.anchors.items()
+        }
     return SearchPlan(
         manifest=_manifest(project, study),
         source=str(project.file.path),
@@ -312,22 +282,13 @@ def _underway(project: Project, study: Study, run: RunFolder) -> SearchPlan:
         bounds=dict(study.bounds),
         anchors={label: dict(merge) for label, merge in study.anchors.items()},
         corners={label: dict(merge) for label, merge in study.corners.items()},
-        linear=_linear(study),
+        linear=linear,
         tasks=dict(study.tasks),
         documents=dict(study.documents),
         search=study.search,
         select=study.select,
         recipe=recipe,
     )
-
-
-def _linear(study: Study) -> dict[str, LinearMerge]:
-    if (part := study.on_disk) is None:
-        return {}
-    return {
-        label: LinearMerge(merge=part.merge, weights=dict(weights))
-        for label, weights in part.anchors.items()
-    }
 
 
 def _manifest(project: Project, study: Study) -> Manifest:
@@ -347,7 +308,7 @@ def _manifest(project: Project, study: Study) -> Manifest:
     )
 
 
-def measure_references(
+def _measure_references(
     project: Project,
     study: Study,
     log: EvaluationLog,
@@ -355,7 +316,10 @@ def measure_references(
     report: Callable[[Progress], None],
     pool: WorkerPool | None,
 ) -> None:
-    """Measure what the log lacks, also on held-out documents.
+    """Measure base, parents and soup that are no merges of the search.
+
+    What the log has is not measured again. Some are measured on held-out documents,
+    too.
 
     Raises:
         EvaluationError: the first of them cannot be measured.
@@ -363,38 +327,32 @@ def measure_references(
     part, models = study.on_disk, project.on_disk
     if part is None or models is None:
         return
-    run = RunFolder(log.path.parent)
+    folder = RunFolder(log.path.parent)
     waiting = early.of(part.merge, part.definitions)
-    samples = run.samples(part.merge)
+    samples = folder.samples(part.merge)
     workers = _workers_for(models, pool)
     with MergeEvaluator(workers, samples, part.definitions, waiting) as evaluate:
-        candidates: list[Candidate] = [("anchor", c) for c in part.anchors.values()]
-        measure(part, candidates, evaluate, log, report)
-        confirming = Confirming(models, run, log, evaluate, report)
-        always = [part.anchors[k] for k in (BASE, SOUP) if k in part.anchors]
-        held_out = project.held_out_study().on_disk if project.held_out else None
-        if held_out is None:
+        anchors: list[Candidate] = [("anchor", c) for c in part.anchors.values()]
+        measure(part, anchors, evaluate, log, report)
+        if project.held_out is None:
             return
+        confirming = Confirming(models, folder, log, evaluate, report)
+        held_out = project.held_out_study().on_disk
+        assert held_out is not None
+        always = [part.anchors[k] for k in (BASE, SOUP) if k in part.anchors]
         confirming.measure(held_out, always, part.tasks)
         values = reference_values(study, (), log).values
         for task, metric in part.tasks.items():
-            singles = {
-                label: metric.utility(values[label][task])
-                for label in part.anchors.keys() - NO_SINGLE_MODEL
-                if task in values[label]
-            }
-            if singles:
-                best = max(sorted(singles), key=lambda label: singles[label])
+            singles = sorted(part.anchors.keys() - NO_SINGLE_MODEL)
+            known = [label for label in singles if task in values[label]]
+            if known:
+                best = max(known, key=lambda one: metric.utility(values[one][task]))
                 confirming.measure(held_out, [part.anchors[best]], [task])
 
 
-def write_soup(project: Project, run: RunFolder) -> None:
+def _write_soup(project: Project, folder: RunFolder) -> None:
     """Write the recipe of the plain average of the parents, for stock mergekit."""
     recipes = Recipes(linear_space(project.space), project.options)
-    command = recipes.command(run.soup_recipe, "OUT")
-    comments = [
-        "The soup: the plain average of the models, without a search.",
-        f"Merge it with: {command}",
-    ]
-    text = recipes.text(soup_weights(project.space), comments)
-    write_atomically(run.soup_recipe, text)
+    comment = "The soup: the plain average of the models, without a search."
+    text = recipes.text(soup_weights(project.space), [comment], folder.soup_recipe)
+    write_atomically(folder.soup_recipe, text)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mergekit_map.config.problems import parse_select
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.report.notebook import folded, front_html
-from mergekit_map.report.plots import front_figure
-from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.front_table import front_frame
+from mergekit_map.results.front import Front
 from mergekit_map.results.recipe_rendering import (
     further_recipe,
     naming_its_place,
@@ -22,48 +18,11 @@ from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.results.selection import choose_point, judged
 from mergekit_map.utils.files import StrPath
 from mergekit_map.workflows.atomic_selection import save_choice, selection_lock
-from mergekit_map.workflows.results import front_line
-from mergekit_map.workflows.unfinished import look_at
+from mergekit_map.workflows.partial_front import look_at
+from mergekit_map.workflows.results import Selection
 
 if TYPE_CHECKING:
-    import pandas
-    from matplotlib.figure import Figure
-
     from mergekit_map.results.surrogate_file import Surrogates
-
-
-@dataclass(frozen=True)
-class Selection:
-    """A point of a front, and the recipe that merges it."""
-
-    front: Front
-    recipe: str  # mergekit YAML
-
-    @property
-    def index(self) -> int:
-        """Return the number of the point."""
-        return self.front.selected
-
-    @property
-    def point(self) -> Merge:
-        """Return the point."""
-        return self.front.chosen
-
-    def __repr__(self) -> str:
-        """Describe the choice in a line."""
-        return f"Selection({front_line(self.front)})"
-
-    def _repr_html_(self) -> str:
-        shown = front_html(self.front, "chosen")
-        return shown + folded("recipe.yml", self.recipe)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return the point."""
-        return front_frame(self.front)
-
-    def plot(self) -> Figure:
-        """Draw the front, the chosen point with it."""
-        return front_figure(self.front)
 
 
 def select_point(

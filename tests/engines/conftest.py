@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 import torch
 import transformers
 import yaml
+from ask_task import write_ask
 
 SIZE = {
     "hidden_size": 64,
@@ -78,23 +78,9 @@ def write_config(
     """Write a configuration whose task ``ask`` has the merge write, and its files."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "cache"))
-    rows = [{"text": f"hello world {i} one plus two " * (1 + i % 3)} for i in range(12)]
-    Path("ask.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    texts = (f"hello world {i} one plus two " * (1 + i % 3) for i in range(12))
+    write_ask(texts, tokens=24)
     Path("text.txt").write_text("hello world, one plus two\n" * 40)
-    task = {
-        "task": "ask",
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(Path("ask.jsonl").absolute())}},
-        "test_split": "test",
-        "output_type": "generate_until",
-        "doc_to_text": "{{text}}",
-        "doc_to_target": "a",
-        "generation_kwargs": {"until": ["e"], "max_gen_toks": 24},
-        "metric_list": [
-            {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}
-        ],
-    }
-    Path("ask.yaml").write_text(yaml.safe_dump(task))
 
     def write(kind: str, method: str = "task_arithmetic", **block: Any) -> Path:
         parameters = {"density": 0.5} if method == "ties" else {}

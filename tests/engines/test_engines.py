@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.evaluation.engines import side_by_side
+from mergekit_map.evaluation.evaluator import side_by_side
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.memory import share_beside
 from mergekit_map.tasks.engines import EngineChoice, installed_vllm
@@ -32,7 +32,7 @@ class Counting:
         yield self
         self.told.append("close")
 
-    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Any]:
+    def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Any]:
         self.told.append(coefficients["a"])
         return {"one": "measures one", "two": "measures two", "three": "measures three"}
 
@@ -44,13 +44,13 @@ def test_an_engine_is_opened_and_written_to_when_its_task_is_measured() -> None:
 
     with side_by_side(engines) as merges:  # type: ignore[arg-type]
         for a in (0.0, 1.0):
-            measures = merges.at({"a": a})
+            measures = merges({"a": a})
             assert [measures[t] for t in ("one", "two")] == [
                 "measures one",
                 "measures two",
             ]
         assert second.told == []
-        assert merges.at({"a": 0.5})["three"] == "measures three"
+        assert merges({"a": 0.5})["three"] == "measures three"
         assert list(measures) == ["one", "two", "three"]
 
     assert first.told == ["open", 0.0, 1.0, "close"]

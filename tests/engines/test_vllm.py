@@ -19,7 +19,6 @@ pytest.importorskip(
     "vllm", reason="vLLM is not installed; see tests/engines/run_vllm.sh"
 )
 
-from mergekit_map.evaluation.engines import by_engine
 from mergekit_map.evaluation.project import load_project
 from mergekit_map.evaluation.vllm import (
     VllmFromDisk,
@@ -38,7 +37,7 @@ pytestmark = [
 
 
 def opened(config: Path) -> type[Any]:
-    with merges_in_vllm(by_engine(load_project(config))[1]) as merges:
+    with merges_in_vllm(load_project(config).by_engine()[1]) as merges:
         return type(merges)
 
 
@@ -59,12 +58,12 @@ def test_logged_values_are_those_of_a_fresh_engine_on_mergekits_checkpoint(
     }
     assert {line["engine"] for line in logged.values()} == {"vllm"}
     assert len({line["value"] for line in logged.values()}) > 2
-    project = by_engine(load_project(config))[1]
+    project = load_project(config).by_engine()[1]
     for number, (merge, line) in enumerate(list(logged.items())[-2:]):
         folder = Path(f"stock-{number}")
         write_checkpoint(project.space.config(dict(merge)), folder, project.options)
         with checkpoint_in_vllm(project, folder) as merges:
-            found = merges.at({})["ask"]()
+            found = merges({})["ask"]()
         assert (found.value, found.stderr) == (line["value"], line["stderr"])
 
 
@@ -112,16 +111,16 @@ def test_experts_are_measured_as_a_fresh_engine_measures_mergekits_checkpoint(
     write_config: Write,
 ) -> None:
     """In place or from disk, as the self-check finds."""
-    project = by_engine(load_project(write_config("experts", engine="vllm")))[1]
+    project = load_project(write_config("experts", engine="vllm")).by_engine()[1]
     merge = {"a": 0.3, "b": 0.6}
 
     with merges_in_vllm(project) as merges:
-        found = merges.at(merge)["ask"]()
+        found = merges(merge)["ask"]()
 
     folder = Path("stock")
     write_checkpoint(project.space.config(merge), folder, project.options)
     with checkpoint_in_vllm(project, folder) as merges:
-        assert merges.at({})["ask"]() == found
+        assert merges({})["ask"]() == found
 
 
 def test_merges_are_written_into_both_halves_of_a_model_that_is_split(
@@ -129,14 +128,14 @@ def test_merges_are_written_into_both_halves_of_a_model_that_is_split(
 ) -> None:
     args = {"tensor_parallel_size": 2}
     config = write_config("llama", engine={"name": "vllm", "args": args})
-    project = by_engine(load_project(config))[1]
+    project = load_project(config).by_engine()[1]
     merge = {"a": 0.3, "b": 0.6}
 
     with merges_in_vllm(project) as merges:
         assert isinstance(merges, VllmInPlace)
-        found = merges.at(merge)["ask"]()
+        found = merges(merge)["ask"]()
 
     folder = Path("stock")
     write_checkpoint(project.space.config(merge), folder, project.options)
     with checkpoint_in_vllm(project, folder) as merges:
-        assert merges.at({})["ask"]() == found
+        assert merges({})["ask"]() == found

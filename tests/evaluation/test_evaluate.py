@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
+from ask_task import write_ask
 from lm_eval.models.huggingface import HFLM
 
 from mergekit_map.errors import EvaluationError
-from mergekit_map.evaluation.evaluator import merges_in_memory
+from mergekit_map.evaluation.evaluator import Worker, merges_in_memory
 from mergekit_map.evaluation.project import load_project
-from mergekit_map.evaluation.worker import Work, Worker
-from mergekit_map.types import Measurement
+from mergekit_map.types import Measurement, MeasurementRequest
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def measured(
     config["map"]["search"] = search
     Path("config.yml").write_text(yaml.safe_dump(config))
     with merges_in_memory(load_project(Path("config.yml"))) as merges:
-        return {task: measure() for task, measure in merges.at(coefficients).items()}
+        return {task: measure() for task, measure in merges(coefficients).items()}
 
 
 @pytest.mark.slow
@@ -74,7 +73,7 @@ def test_a_gradient_is_of_the_merge_that_was_written_last(
     Path("config.yml").write_text(yaml.safe_dump(config))
     with merges_in_memory(load_project(Path("config.yml"))) as merges:
         gradients = [
-            merges.at({"a": x, "b": 0.5})["text"]().gradient for x in (0.2, 0.9, 0.2)
+            merges({"a": x, "b": 0.5})["text"]().gradient for x in (0.2, 0.9, 0.2)
         ]
 
     assert gradients[0] == gradients[2]
@@ -90,33 +89,19 @@ def test_after_a_function_that_changes_the_weights_the_merge_is_written_again(
     merge = tuple({"a": 0.4, "b": 0.7}.items())
     worker = Worker(merges_in_memory(load_project(Path("config.yml"))))
 
-    before = worker.measure(Work(merge, "text"))
+    text, own = (MeasurementRequest(merge, task) for task in ("text", "own"))
+    before = worker.measure(text)
     with pytest.raises(EvaluationError, match="changed the weights"):
-        worker.measure(Work(merge, "own"))
+        worker.measure(own)
 
-    assert worker.measure(Work(merge, "text")) == before
+    assert worker.measure(text) == before
     worker.close()
 
 
 def test_two_metrics_of_a_merge_are_of_one_generation_and_of_that_merge(
     config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = "".join(json.dumps({"text": text}) + "\n" for text in ("a b", "c", "d e f"))
-    Path("ask.jsonl").write_text(rows)
-    task = {
-        "task": "ask",
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(Path("ask.jsonl").absolute())}},
-        "test_split": "test",
-        "output_type": "generate_until",
-        "doc_to_text": "{{text}}",
-        "doc_to_target": "a",
-        "generation_kwargs": {"until": ["e"], "max_gen_toks": 8},
-        "metric_list": [
-            {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}
-        ],
-    }
-    Path("ask.yaml").write_text(yaml.safe_dump(task))
+    write_ask(("a b", "c", "d e f"))
     config["map"]["tasks"] = {
         name: {"lm_eval": "ask.yaml", "metric": metric}
         for name, metric in (("right", "exact_match"), ("length", "answer_tokens"))
@@ -134,7 +119,7 @@ def test_two_metrics_of_a_merge_are_of_one_generation_and_of_that_merge(
     with merges_in_memory(load_project(Path("config.yml"))) as merges:
         found = []
         for c in coefficients:
-            measures = merges.at(c)
+            measures = merges(c)
             measures["right"]()
             found.append(measures["length"]())
 

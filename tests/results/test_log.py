@@ -132,30 +132,28 @@ def kept(folder: Path) -> Evaluation:
         return next(iter(log))
 
 
-def test_what_is_kept_is_given_once_to_whoever_opens_it_next(tmp_path: Path) -> None:
+def test_what_is_kept_is_given_to_whoever_opens_it_next(tmp_path: Path) -> None:
     kept(tmp_path)
     early = opened(tmp_path)
     found = early.of("m", TASKS)
-    assert found.find(dict(reversed(MERGE.items())), "one")
-    assert found.take(MERGE, "one") == MEASURED
-    assert found.take(MERGE, "one") is None
+    assert found.find(dict(reversed(MERGE.items())), "one") == MEASURED
     early.tidy()
-    assert opened(tmp_path).of("m", TASKS).take(MERGE, "one") == MEASURED
+    assert opened(tmp_path).of("m", TASKS).find(MERGE, "one") == MEASURED
 
 
 def test_other_fingerprints_are_other_measurements(tmp_path: Path) -> None:
     kept(tmp_path)
     early = opened(tmp_path)
-    assert early.of("n", TASKS).take(MERGE, "one") is None
-    assert early.of("m", {"one": "d3"}).take(MERGE, "one") is None
-    assert early.of("m", TASKS).take({"a": 0.25, "b": 0.33}, "one") is None
-    assert early.of("m", TASKS).take(MERGE, "one") == MEASURED
+    assert early.of("n", TASKS).find(MERGE, "one") is None
+    assert early.of("m", {"one": "d3"}).find(MERGE, "one") is None
+    assert early.of("m", TASKS).find({"a": 0.25, "b": 0.33}, "one") is None
+    assert early.of("m", TASKS).find(MERGE, "one") == MEASURED
 
 
 def test_what_the_log_has_by_then_is_not_given_again(tmp_path: Path) -> None:
     line = kept(tmp_path)
     logged = replace(line, role="refinement")
-    assert opened(tmp_path, [logged]).of("m", TASKS).take(MERGE, "one") is None
+    assert opened(tmp_path, [logged]).of("m", TASKS).find(MERGE, "one") is None
     assert not (tmp_path / "e.jsonl").exists()
 
 
@@ -164,7 +162,7 @@ def test_a_line_that_a_kill_cut_short_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:40])
-    assert opened(tmp_path).of("m", TASKS).take(MERGE, "one") == MEASURED
+    assert opened(tmp_path).of("m", TASKS).find(MERGE, "one") == MEASURED
     assert path.read_bytes() == whole
 
 

@@ -20,7 +20,7 @@ from mergekit_map.search.finish import found_front
 from mergekit_map.search.study import StudyResult
 from mergekit_map.surrogates.links import Link
 from mergekit_map.types import Answers, Measurement, Metric
-from mergekit_map.workflows.holdout import Records, with_differences
+from mergekit_map.workflows.holdout import with_differences
 
 SCORE = Metric(higher_is_better=True, lower=None, upper=None)
 
@@ -145,7 +145,7 @@ def test_a_step_is_told_as_a_wrong_shape_and_a_miss(
     assert missed * np.ptp(values) < 2 * (measured.stderr or 0.0)
 
     if records == "with records per item":
-        front = with_differences(front, Records(tmp_path, RunFolder(tmp_path)))
+        front = with_differences(front, tmp_path, RunFolder(tmp_path))
         assert front.differences["loss"].items == N
 
     words = " ".join(front.verdicts)

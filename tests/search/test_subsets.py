@@ -19,8 +19,7 @@ from fakes import front_of, logged, make_study, run
 from fakes import line as line_of
 
 from mergekit_map.errors import ArtifactError, EvaluationError
-from mergekit_map.evaluation.evaluator import MergeEvaluator
-from mergekit_map.evaluation.worker import Worker
+from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker
 from mergekit_map.results.log import Evaluation, EvaluationLog, merge_key
 from mergekit_map.search import measure
 from mergekit_map.search.budget import can_go_on
@@ -54,7 +53,7 @@ class Models:
     said: Callable[[Mapping[str, float], str, np.ndarray], Any] | None = None
     asked: list[tuple[tuple[float, ...], str, int]] = field(default_factory=list)
 
-    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+    def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Merge."""
         return {task: _Measured(self, dict(coefficients), task) for task in METRICS}
 

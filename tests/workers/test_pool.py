@@ -14,16 +14,22 @@ from typing import Any
 
 import pytest
 import yaml
+from ask_task import write_ask
+from worker_runs import assert_same, lines
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
-from mergekit_map.evaluation.worker import Work, Worker
+from mergekit_map.evaluation.evaluator import Worker
 from mergekit_map.results.log import read_log
+from mergekit_map.types import MeasurementRequest
 from mergekit_map.workers import pool, worker_main
-from mergekit_map.workers.pool import Answer, Opening, WorkerPool, process_pool
-from mergekit_map.workers.worker_main import measure, open_models
+from mergekit_map.workers.pool import (
+    Answer,
+    Opening,
+    Request,
+    WorkerPool,
+    process_pool,
+)
 from mergekit_map.workflows.search import search_front
-
-FOUND = ("front.json", "front.csv", ".state/surrogates.json")
 
 MINE = """
 def one(model, tokenizer, documents=None):
@@ -43,18 +49,10 @@ doc_to_choice: "{{choices}}"
 doc_to_target: "{{answer}}"
 metric_list: [{metric: acc}]
 """
-ASK = """
-task: ask
-dataset_path: json
-dataset_kwargs: {data_files: {test: choices.jsonl}}
-test_split: test
-output_type: generate_until
-doc_to_text: "{{question}}"
-doc_to_target: a
-generation_kwargs: {until: [e], max_gen_toks: 8}
-metric_list: [{metric: exact_match}]
-"""
 ASKED = "def text(document):\n    return 'one ' + document['question']\n"
+
+
+Asked = MeasurementRequest | None  # None: to open the models
 
 
 class Died(Exception):
@@ -73,40 +71,37 @@ class Fake:
         self._boss = boss
         self._worker: list[Worker] = []
 
-    def start(self, opening: Opening) -> Future[Answer]:
-        self.end()
-        return self._boss.later(None, lambda: self._alone(open_models, opening))
-
-    def measure(self, work: Work) -> Future[Answer]:
-        if self._boss.idle_deaths:
+    def ask(self, request: Request) -> Future[Answer]:
+        work = None if isinstance(request, Opening) else request
+        if work and self._boss.idle_deaths:
             self._boss.idle_deaths -= 1
             raise Died
-        return self._boss.later(work, lambda: self._alone(measure, work))
+        return self._boss.later(work, lambda: self._alone(request))
 
     def end(self, error: Exception | None = None) -> str:
         self._worker = []
         return "was ended by SIGKILL" if error else "ended"
 
-    def _alone(self, act: Callable[[Any], Answer], asked: Any) -> Answer:
-        """Act with the models that this one opened."""
+    def _alone(self, request: Request) -> Answer:
+        """Answer with the models that this one opened."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(worker_main, "_OPENED", self._worker)
-            return act(asked)
+            return worker_main.answer(request)
 
 
 class Fakes:
     """Decides when each fake worker answers, or that it dies instead."""
 
     def __init__(self, count: int, seed: int = 0, deaths: int = 0):
-        self.kill: Callable[[Work | None], bool] = lambda _: False
-        self.asked: list[Work | None] = []
-        self.killed: set[Work | None] = set()
+        self.kill: Callable[[Asked], bool] = lambda _: False
+        self.asked: list[Asked] = []
+        self.killed: set[Asked] = set()
         self.idle_deaths = 0  # that come before the next measurements
         self._rng, self._deaths = random.Random(seed), deaths
-        self._open: list[tuple[Work | None, Callable[[], Answer], Future[Answer]]] = []
+        self._open: list[tuple[Asked, Callable[[], Answer], Future[Answer]]] = []
         self.pool = WorkerPool([Fake(self) for _ in range(count)])
 
-    def later(self, work: Work | None, answer: Callable[[], Answer]) -> Future[Answer]:
+    def later(self, work: Asked, answer: Callable[[], Answer]) -> Future[Answer]:
         future: Future[Answer] = Future()
         self._open.append((work, answer, future))
         return future
@@ -133,36 +128,18 @@ def _paths() -> Iterator[None]:
 
 
 @pytest.fixture
-def config(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
-    """Give a configuration of two coefficients and two texts."""
-    monkeypatch.chdir(tmp_path)
-    Path("one.txt").write_text("hello world, one plus two\n" * 60)
-    Path("two.txt").write_text("def return three\n" * 60)
+def config(config: dict[str, Any]) -> dict[str, Any]:
+    """Add what other tasks measure to the configuration of two texts."""
     Path("mine.py").write_text(MINE)
     Path("choices.yaml").write_text(CHOICES)
     Path("asked.py").write_text(ASKED)
-    Path("ask.yaml").write_text(ASK)
+    write_ask(f"hello {i}" for i in range(12))
     rows = [
         {"question": f"hello {i}", "choices": ["one", "two"], "answer": i % 2}
         for i in range(12)
     ]
     Path("choices.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    texts = {
-        name: {"perplexity": {"file": f"{name}.txt"}, "block": 32}
-        for name in ("one", "two")
-    }
-    return {
-        "merge_method": "task_arithmetic",
-        "base_model": str(family["base"]),
-        "models": [{"model": str(family[name])} for name in "ab"],
-        "map": {
-            "batch_size": 4,
-            "tasks": texts,
-            "search": {"evaluations": 12, "remeasure": 2},
-        },
-    }
+    return config
 
 
 def search(
@@ -175,24 +152,6 @@ def search(
             workers = workers.pool
         search_front("config.yml", run, workers=workers)
     return Path(run)
-
-
-def lines(run: Path) -> list[dict[str, Any]]:
-    """Read a log without its timings."""
-    texts = (run / "evaluations.jsonl").read_text().splitlines()
-    return [{**json.loads(text), "seconds": 0} for text in texts]
-
-
-def assert_same(run: Path, other: Path) -> None:
-    assert lines(run) == lines(other)
-    for name in FOUND:
-        assert (run / name).read_bytes() == (other / name).read_bytes()
-    recipes = [path.relative_to(run) for path in sorted(run.glob("recipes/*.yml"))]
-    assert recipes
-    for name in [*recipes, Path("recipe.yml")]:
-        text = (run / name).read_text().replace(f"{run}/", f"{other}/")
-        assert text == (other / name).read_text()
-    assert not (run / "evaluations.early.jsonl").exists()
 
 
 VARIANTS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -240,9 +199,9 @@ def test_workers_find_what_one_process_finds(name: str, config: dict[str, Any]) 
 def test_work_that_two_workers_died_at_is_a_failed_measurement(
     config: dict[str, Any],
 ) -> None:
-    fakes, third = Fakes(2), list[Work]()
+    fakes, third = Fakes(2), list[MeasurementRequest]()
 
-    def kill(work: Work | None) -> bool:
+    def kill(work: Asked) -> bool:
         if work is None or work.task != "two":
             return False
         merges = {e.key[0] for e in read_log(Path("run/evaluations.jsonl"))}
@@ -308,7 +267,7 @@ def test_what_was_measured_ahead_is_not_measured_again(config: dict[str, Any]) -
     alone = search(config, "alone")
     fakes = Fakes(3, seed=1)
 
-    def stop(_: Work | None) -> bool:
+    def stop(_: Asked) -> bool:
         if (
             Path("run/.state/evaluations.early.jsonl").exists()
             and len(fakes.asked) > 12

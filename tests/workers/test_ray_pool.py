@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -12,14 +11,13 @@ import textwrap
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
+from worker_runs import assert_same
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.evaluation.worker import Work
-from mergekit_map.workers.pool import Answer, WorkerPool
+from mergekit_map.types import MeasurementRequest
+from mergekit_map.workers.pool import Answer, Request, WorkerPool
 from mergekit_map.workers.ray import RayWorker, gpus_of_each, ray_pool
 from mergekit_map.workflows.search import search_front
 
@@ -48,31 +46,6 @@ def test_who_has_no_ray_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
         pass
 
 
-@pytest.fixture
-def config(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
-    monkeypatch.chdir(tmp_path)
-    Path("one.txt").write_text("hello world, one plus two\n" * 60)
-    Path("two.txt").write_text("def return three\n" * 60)
-    texts = {
-        name: {"perplexity": {"file": f"{name}.txt"}, "block": 32}
-        for name in ("one", "two")
-    }
-    config = {
-        "merge_method": "task_arithmetic",
-        "base_model": str(family["base"]),
-        "models": [{"model": str(family[name])} for name in "ab"],
-        "map": {
-            "batch_size": 4,
-            "tasks": texts,
-            "search": {"evaluations": 12, "remeasure": 2},
-        },
-    }
-    Path("config.yml").write_text(yaml.safe_dump(config))
-    return config
-
-
 @pytest.fixture(scope="module")
 def actors() -> Iterator[WorkerPool]:
     """Two actors of a cluster that ends with the tests."""
@@ -81,20 +54,6 @@ def actors() -> Iterator[WorkerPool]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         with ray_pool(2) as actors:
             yield actors
-
-
-def lines(run: str) -> list[dict[str, Any]]:
-    """Read a log without its timings."""
-    texts = Path(run, "evaluations.jsonl").read_text().splitlines()
-    return [{**json.loads(text), "seconds": 0} for text in texts]
-
-
-def assert_same(run: str, other: str) -> None:
-    assert lines(run) == lines(other)
-    for name in ("front.json", "front.csv", ".state/surrogates.json"):
-        assert Path(run, name).read_bytes() == Path(other, name).read_bytes()
-    recipe = Path(run, "recipe.yml").read_text().replace(f"{run}/", f"{other}/")
-    assert recipe == Path(other, "recipe.yml").read_text()
 
 
 def own_actors() -> list[int]:
@@ -145,21 +104,22 @@ def test_actors_find_what_one_process_finds_also_when_some_are_killed(
 ) -> None:
     search_front("config.yml", "whole")
     search_front("config.yml", "shared", workers=actors)
-    assert_same("shared", "whole")
-    asked, measure = list[Work](), RayWorker.measure
+    assert_same(Path("shared"), Path("whole"))
+    asked, ask = list[Request](), RayWorker.ask
 
-    def measure_or_die(worker: RayWorker, work: Work) -> Future[Answer]:
-        future = measure(worker, work)
-        asked.append(work)
-        if len(asked) in (5, 20):
-            os.kill(own_actors()[0], signal.SIGKILL)
+    def ask_and_kill(worker: RayWorker, request: Request) -> Future[Answer]:
+        future = ask(worker, request)
+        if isinstance(request, MeasurementRequest):
+            asked.append(request)
+            if len(asked) in (5, 20):
+                os.kill(own_actors()[0], signal.SIGKILL)
         return future
 
-    monkeypatch.setattr(RayWorker, "measure", measure_or_die)
+    monkeypatch.setattr(RayWorker, "ask", ask_and_kill)
     search_front("config.yml", "killed", workers=actors)
 
     assert len(asked) > len(set(asked))
-    assert_same("killed", "whole")
+    assert_same(Path("killed"), Path("whole"))
 
 
 @HAS_RAY

@@ -17,7 +17,7 @@ from mergekit_map.results.paired import stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import read_sample_file, write_samples
 from mergekit_map.types import Answers, Measurement
-from mergekit_map.workflows.holdout import Records, itemise, with_differences
+from mergekit_map.workflows.holdout import itemise, with_differences
 
 N = 30
 RNG = np.random.default_rng(0)
@@ -48,10 +48,6 @@ def value(samples: list[dict[str, float]]) -> float:
     return sum(s["loss"] * s["tokens"] for s in samples) / sum(TOKENS)
 
 
-def records(folder: Path) -> Records:
-    return Records(folder, RunFolder(folder))
-
-
 def searched(folder: Path, shifts: list[float]) -> tuple[Front, list[np.ndarray]]:
     """Write the records of merges with a=0, 0.01, ..., the last one an anchor."""
     rows, influences = [], []
@@ -71,7 +67,7 @@ def searched(folder: Path, shifts: list[float]) -> tuple[Front, list[np.ndarray]
 def test_merges_are_compared_item_by_item(tmp_path: Path) -> None:
     front, influences = searched(tmp_path, [0.0, 0.2, 0.5])
 
-    found = with_differences(front, records(tmp_path))
+    found = with_differences(front, tmp_path, RunFolder(tmp_path))
 
     expected = stderrs_of_differences(np.array(influences), np.zeros(N, int))
     kept = found.differences["code"]
@@ -84,8 +80,8 @@ def test_merges_are_compared_item_by_item(tmp_path: Path) -> None:
 def test_gains_are_judged_by_it(tmp_path: Path) -> None:
     front, _ = searched(tmp_path, [0.0, 0.3, 0.12])
 
-    before = gains(with_differences(front, records(Path())))
-    after = gains(with_differences(front, records(tmp_path)))
+    before = gains(with_differences(front, Path(), RunFolder(Path())))
+    after = gains(with_differences(front, tmp_path, RunFolder(tmp_path)))
 
     assert before.where("base", "noise") == ["code"]
     assert after.where("base", "better") == ["code"]
@@ -96,7 +92,7 @@ def test_only_records_of_the_value_that_was_measured_count(tmp_path: Path) -> No
     # The file is of an earlier definition of the task, on texts as long as these.
     keep(tmp_path / "code", {"a": 0.01, "b": 0.5}, losses(0.2))
 
-    found = with_differences(front, records(tmp_path))
+    found = with_differences(front, tmp_path, RunFolder(tmp_path))
 
     assert found.differences["code"].merges == (0, 2)
 
@@ -108,7 +104,7 @@ def test_only_merges_with_the_same_items_are_compared(tmp_path: Path) -> None:
     others = [{**s, "block": s["block"] + 1} for s in samples]
     keep(tmp_path / "code", place, others)
 
-    found = with_differences(front, records(tmp_path))
+    found = with_differences(front, tmp_path, RunFolder(tmp_path))
 
     assert found.differences["code"].merges == (0, 2)
 
@@ -119,7 +115,7 @@ def test_a_damaged_file_of_records_is_passed_over(tmp_path: Path, text: str) -> 
     for path in (tmp_path / "code").iterdir():
         path.write_text(text)
 
-    found = with_differences(front, records(tmp_path))
+    found = with_differences(front, tmp_path, RunFolder(tmp_path))
 
     assert found.differences == {}
 
@@ -142,7 +138,7 @@ def test_what_rivals_measured_is_not_compared(
         for role in roles
     ]
 
-    found = with_differences(front, records(tmp_path), log)
+    found = with_differences(front, tmp_path, RunFolder(tmp_path), log)
 
     assert found.differences["code"].merges == merges
 
@@ -157,9 +153,8 @@ def test_anchors_of_other_models_have_records_of_their_own(tmp_path: Path) -> No
     kept_there = read_sample_file(tmp_path / "all" / "code", anchor.coefficients)
     samples = kept_there["samples"]
     keep(RunFolder(tmp_path).samples("singles") / "code", single, samples)
-    places = Records(tmp_path / "all", RunFolder(tmp_path))
 
-    found = with_differences(front, places)
+    found = with_differences(front, tmp_path / "all", RunFolder(tmp_path))
 
     expected = stderrs_of_differences(np.array(influences), np.zeros(N, int))
     kept = found.differences["code"].square

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from mergekit_map.cli.main import main
 from mergekit_map.config.tasks import PythonTask
-from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.checkpoint import write_recipe
 from mergekit_map.tasks.python_function import load_function
 
 MODULE = """
@@ -95,16 +94,16 @@ def test_a_checkpoint_that_is_not_what_was_measured_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def write_another(
-        config: Mapping[str, Any], folder: Path, options: MergeOptions
+        recipe: str, stages: Path | None, folder: Path, options: MergeOptions
     ) -> None:
-        write_checkpoint(config, folder, options)
+        write_recipe(recipe, stages, folder, options)
         file = folder / "model.safetensors"
         tensors = load_file(file)
         head = tensors["lm_head.weight"].clone()
         head[1] = 2 * head[1]
         save_file({**tensors, "lm_head.weight": head}, file, {"format": "pt"})
 
-    monkeypatch.setattr("mergekit_map.workflows.merge.write_checkpoint", write_another)
+    monkeypatch.setattr("mergekit_map.workflows.merge.write_recipe", write_another)
     before = {t: r["value"] for t, r in chosen()["measured"].items()}
 
     result = invoke("merge", "run", "out", "--trust-run")

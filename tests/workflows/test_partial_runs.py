@@ -16,7 +16,7 @@ from mergekit_map.cli.main import main
 from mergekit_map.results.front import Front
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.workflows.unfinished import look_at
+from mergekit_map.workflows.partial_front import look_at
 
 # Two tasks that stop the search where a file says so.
 TASKS = """

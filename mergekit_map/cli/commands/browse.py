@@ -31,22 +31,20 @@ if TYPE_CHECKING:
     from mergekit_map.browse.app import ExitAction
     from mergekit_map.browse.state import View
     from mergekit_map.results.run_folder import RunFolder
-    from mergekit_map.workflows.chat import ChatModel, ChatModels
+    from mergekit_map.workflows.chat import ChatModel, ChatModels, Message
 
 
 def _talk(model: ChatModel, name: str) -> None:
     """Chat with a merge in the terminal, until a line is empty or input ends."""
-    from mergekit_map.workflows.chat import Turn
-
     how = "" if model.chats else "; without a chat template it goes on with your text"
     click.echo(f"{name}{how}")
     click.echo("An empty line: back. /new: begin anew. Ctrl-C stops an answer.")
-    turns: list[Turn] = []
+    turns: list[Message] = []
     while line := _line():
         if line == "/new":
             turns.clear()
             continue
-        said = [*turns, Turn("user", line)]
+        said = [*turns, {"role": "user", "content": line}]
         try:
             with deferred():
                 answer = model.answer(said, _emit)
@@ -56,7 +54,7 @@ def _talk(model: ChatModel, name: str) -> None:
             click.echo(f"error: {printable(str(error))}", err=True)
         else:
             click.echo()
-            turns = [*said, Turn("assistant", answer)]
+            turns = [*said, {"role": "assistant", "content": answer}]
 
 
 def _line() -> str:
