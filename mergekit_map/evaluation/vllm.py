@@ -28,7 +28,7 @@ from mergekit_map.merging.memory import engine_share
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.recording import NoPlace, open_recorded, record
 from mergekit_map.merging.vllm_worker import NAME
-from mergekit_map.tasks.preparing import Generations, prepare_generating
+from mergekit_map.tasks.loading import Generations, prepare_generating
 from mergekit_map.tasks.vllm_model import (
     Replies,
     ask_probes,
