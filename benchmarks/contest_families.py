@@ -39,7 +39,7 @@ from mergekit_map.config.tasks import TextSource
 from mergekit_map.demo.family import train_family
 from mergekit_map.demo.training import Schedule, join_documents, one_thread
 from mergekit_map.evaluation.evaluator import InMemory, merges_in_memory
-from mergekit_map.tasks.text import read_documents
+from mergekit_map.tasks.perplexity import read_documents
 from mergekit_map.types import Measure
 
 _STRONG = Schedule(steps=400, learning_rate=4e-3, matrix_learning_rate=1.2e-2, batch=16)

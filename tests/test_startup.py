@@ -313,7 +313,7 @@ def test_most_modules_import_nothing_heavy() -> None:
 
 @pytest.mark.slow  # imports lm-eval anew
 def test_tasks_are_measured_without_mergekit() -> None:
-    assert "mergekit" not in imported_by("mergekit_map.tasks.preparing").popitem()[1]
+    assert "mergekit" not in imported_by("mergekit_map.tasks.loading").popitem()[1]
 
 
 @pytest.mark.slow  # imports mergekit anew

@@ -27,7 +27,7 @@ from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.results.out_of_order_results import Waiting
 from mergekit_map.results.samples import AnswerStore, mean_of
 from mergekit_map.tasks.holdout_split import HoldoutSplit
-from mergekit_map.tasks.preparing import Generations, prepare_tasks
+from mergekit_map.tasks.loading import Generations, prepare_tasks
 from mergekit_map.types import Answers, Measure, Measurement, MeasurementRequest
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage

@@ -30,7 +30,7 @@ from mergekit_map.merging.recording import (
     record,
 )
 from mergekit_map.merging.vllm_worker import NAME
-from mergekit_map.tasks.preparing import Generations, prepare_generating
+from mergekit_map.tasks.loading import Generations, prepare_generating
 from mergekit_map.tasks.vllm_model import (
     Replies,
     ask_probes,

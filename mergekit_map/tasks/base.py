@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mergekit_map.types import Measurement
 from mergekit_map.utils.files import sha256
@@ -133,20 +134,18 @@ def _source_hash(function: Any) -> str | None:
     return sha256(Path(file).read_bytes())
 
 
-def ratio_standard_error(
-    totals: Sequence[float], weights: Sequence[float]
-) -> float | None:
+def ratio_standard_error(totals: ArrayLike, weights: ArrayLike) -> float | None:
     """Estimate the standard error of ``sum(totals) / sum(weights)``.
 
     The linearised estimator of survey sampling (Cochran, Sampling Techniques, 1977,
     section 6.4), with the items as independent draws; with equal weights it is the
     standard error of a mean. None with fewer than two items.
     """
-    n = len(totals)
-    if n < 2:
-        return None
     y = np.asarray(totals, dtype=np.float64)  # (n,)
     w = np.asarray(weights, dtype=np.float64)  # (n,)
+    n = len(y)
+    if n < 2:
+        return None
     with np.errstate(invalid="ignore"):  # infinite losses give NaN, as they should
         residuals = y - y.sum() / w.sum() * w
         squares = float(residuals @ residuals)

@@ -16,10 +16,9 @@ from mergekit_map.config.schema import BackendSpec, MapBlock
 from mergekit_map.config.tasks import CALLED, EngineSpec, LmEvalTask, TaskSpec
 from mergekit_map.errors import nearest
 from mergekit_map.tasks.base import fingerprint
-from mergekit_map.tasks.lm_eval_tasks import HarnessTask
+from mergekit_map.tasks.lm_eval_tasks import GENERATED, HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
 
-_KIND = "generate_until"
 INSTALL = "pip install 'mergekit-map[vllm]'"
 _DRAWS = "draws its answers, which generate does alike for every merge"
 HF, VLLM = NAMES = ("hf", "vllm")
@@ -51,9 +50,7 @@ class EngineChoice:
 
 def generates(task: LoadedTask) -> bool:
     """Whether a task has the model write text, and nothing else."""
-    return isinstance(task, HarnessTask) and all(
-        leaf.OUTPUT_TYPE == _KIND for leaf in task.loaded["tasks"].values()
-    )
+    return isinstance(task, HarnessTask) and task.kinds == {GENERATED}
 
 
 def backend_problems(backend: BackendSpec | None) -> list[Problem]:
@@ -109,9 +106,7 @@ def draws(task: LoadedTask) -> bool:
     """Whether a task has the model sample its answers, instead of the likeliest."""
     return isinstance(task, HarnessTask) and any(
         bool(options.get("do_sample")) or float(options.get("temperature") or 0) > 0
-        for leaf in task.loaded["tasks"].values()
-        if leaf.OUTPUT_TYPE == _KIND
-        for options in {id(r.args[1]): r.args[1] for r in leaf.instances}.values()
+        for options in (r.args[1] for r in task.requests if r.request_type == GENERATED)
     )
 
 

@@ -6,7 +6,8 @@ held-out documents it does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import EvaluationError
+from mergekit_map.tasks.base import Documents, PreparedTask
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.python_function import PythonFunction
 from mergekit_map.types import Measure, Measurement
@@ -21,37 +23,6 @@ from mergekit_map.utils.files import digest
 
 _LEAST = 2  # documents on either side: of one, no standard error is known
 _KEY = ("map", "search", "holdout")
-
-
-@dataclass(frozen=True, eq=False)
-class DocumentSubset:
-    """A task on some of its documents, as if there were no others."""
-
-    measure: Measure
-    ids: Sequence[int]  # rising, among all documents
-
-    @property
-    def size(self) -> int:
-        """Return how many there are."""
-        return len(self.ids)
-
-    def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
-        """Evaluate the model on them, or on those at these places among them.
-
-        Answers are counted by these places; records name documents as the task does.
-        """
-        return self._renumbered(self.measure(self._of_all(documents)))
-
-    def _of_all(self, documents: Sequence[int] | None) -> list[int]:
-        places = range(len(self.ids)) if documents is None else documents
-        return [self.ids[place] for place in places]
-
-    def _renumbered(self, measured: Measurement) -> Measurement:
-        if measured.answers is None:
-            return measured
-        place_of = {document: place for place, document in enumerate(self.ids)}
-        ids = tuple(place_of[document] for document in measured.answers.ids)
-        return replace(measured, answers=replace(measured.answers, ids=ids))
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,23 +37,45 @@ class HoldoutSplit:
     @property
     def size(self) -> int | None:
         """Return how many documents the search has; None where that is unknown yet."""
-        size = self.apart.size_of(self.name, self.measure)
+        size = self._size
         return None if size is None else len(self._ids(size)[0])
 
-    def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
+    def __call__(self, documents: Documents = None) -> Measurement:
         """Evaluate the model on all documents of the search, or some of them."""
-        return self._part(0)(documents)
+        return self._measure_part(0, documents)
 
     @property
-    def held_out(self) -> DocumentSubset:
+    def held_out(self) -> PreparedTask:
         """Return the task on the documents that the search never sees."""
-        return self._part(1)
+        return PreparedTask(functools.partial(self._measure_part, 1), None)
 
-    def _part(self, number: int) -> DocumentSubset:
-        size = self.apart.size_of(self.name, self.measure)
-        if size is None:
-            size = self.apart.learn_size(self.name, self.measure())
-        return DocumentSubset(self.measure, self._ids(size)[number])
+    def _measure_part(self, number: int, documents: Documents) -> Measurement:
+        """Evaluate the model on a part, or on the documents at these places in it.
+
+        Answers are counted by these places; records name documents as the task does.
+        """
+        size = self._learn_size() if self._size is None else self._size
+        ids = self._ids(size)[number]
+        places = range(len(ids)) if documents is None else documents
+        measured = self.measure([ids[place] for place in places])
+        if measured.answers is None:
+            return measured
+        return replace(measured, answers=replace(measured.answers, ids=tuple(places)))
+
+    @property
+    def _size(self) -> int | None:
+        known = self.apart.sizes.get(self.name)
+        return known if self.measure.size is None else self.measure.size
+
+    def _learn_size(self) -> int:
+        answers = self.measure().answers
+        if answers is None:
+            raise EvaluationError(
+                f"task {self.name!r} gave one number and no list with a number for "
+                "each document, so that none can be held out; return a list, or leave "
+                "'holdout' out"
+            )
+        return self.apart.sizes.setdefault(self.name, len(answers.ids))
 
     def _ids(self, size: int) -> tuple[list[int], list[int]]:
         try:
@@ -96,7 +89,7 @@ class HeldOut:
 
     def __init__(self, share: float, seed: int):
         self.share, self._seed = share, seed
-        self._sizes: dict[str, int] = {}  # of tasks that do not say before
+        self.sizes: dict[str, int] = {}  # of tasks that do not say before
 
     def parts(
         self, measures: Mapping[str, Measure], tasks: Mapping[str, LoadedTask]
@@ -132,20 +125,6 @@ class HeldOut:
             for part in ("searched", "held out")
         )
         return searched, rest
-
-    def size_of(self, name: str, measure: Measure) -> int | None:
-        """Return how many documents a task has, if that is known."""
-        return self._sizes.get(name) if measure.size is None else measure.size
-
-    def learn_size(self, name: str, measured: Measurement) -> int:
-        """Count the documents of a task that was measured on all."""
-        if measured.answers is None:
-            raise EvaluationError(
-                f"task {name!r} gave one number and no list with a number for each "
-                "document, so that none can be held out; return a list, or leave "
-                "'holdout' out"
-            )
-        return self._sizes.setdefault(name, len(measured.answers.ids))
 
 
 def held_out_of(search: SearchSpec) -> HeldOut | None:

@@ -12,13 +12,9 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import logging
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -33,32 +29,36 @@ from transformers import PreTrainedModel
 
 from mergekit_map.config.schema import BackendSpec
 from mergekit_map.errors import EvaluationError
+from mergekit_map.results.samples import mean_of
 from mergekit_map.tasks.base import Documents, PreparedTask, ratio_standard_error
 from mergekit_map.tasks.isolation import interruptible, quiet, separate_randomness
 from mergekit_map.tasks.lm_eval_patches import (
-    asking,
     build_requests,
     cached_templates,
+    with_documents,
     without_tying,
 )
 from mergekit_map.tasks.lm_eval_tasks import (
     ANSWER_TOKENS,
-    Average,
+    EXPONENTIAL,
+    GENERATED,
+    SCORED,
     HarnessTask,
-    aggregation_of,
-    average,
-    is_scored,
+    standard_error,
+    sums,
     with_lengths,
 )
 from mergekit_map.tasks.loglikelihood import (
     BatchSize,
+    Budget,
     Likelihood,
-    Likelihoods,
+    Request,
+    budget_of,
     checked,
     fitted,
+    likelihoods,
 )
-from mergekit_map.tasks.prefix_tree import Request
-from mergekit_map.types import Answers, Measure, Measurement
+from mergekit_map.types import Answers, Measurement
 
 logger = logging.getLogger(__name__)
 _ROLLING = "loglikelihood_rolling"
@@ -74,6 +74,7 @@ class HarnessModel(HFLM):  # type: ignore[misc]
     lm-eval builds and tokenises the requests, and judges the answers.
     """
 
+    budget: Budget
     score: Callable[[Sequence[Request]], list[Likelihood]] | None = None
 
     def _loglikelihood_tokens(
@@ -98,10 +99,7 @@ class HarnessModel(HFLM):  # type: ignore[misc]
 
 
 def make_harness_model(
-    model: PreTrainedModel,
-    tokenizer: Any,
-    batch_size: BatchSize,
-    max_length: int | None,
+    model: PreTrainedModel, tokenizer: Any, batch_size: BatchSize
 ) -> HarnessModel:
     """Wrap the model for lm-eval; neither it nor the tokenizer is changed."""
     with quiet(), without_tying(model):
@@ -109,9 +107,9 @@ def make_harness_model(
             pretrained=model,
             tokenizer=copy.deepcopy(tokenizer),  # it gets a padding token
             batch_size=_rows(batch_size),
-            max_length=max_length,
             softmax_dtype="float32",  # in bfloat16, choices tie by rounding
         )
+    lm.budget = budget_of(batch_size, model.device)
     lm.tok_encode = functools.cache(lm.tok_encode)  # prompts are the same each time
     return lm
 
@@ -140,72 +138,44 @@ def _rows(batch_size: BatchSize) -> int:
     return _GENERATING if batch_size == "auto" else batch_size
 
 
-def prepare_harness(
-    task: HarnessTask,
-    harness_model: Callable[[int | None], Any],
-    scores: Callable[[], Likelihoods],
-) -> Measure:
-    """Bind the task's requests to the model; the callable makes it for a longest input.
-
-    Requests that are scored, and not generated, go to ``scores``.
+def prepare_harness(task: HarnessTask, lm: Any) -> PreparedTask:
+    """Bind the task's requests to a model class of lm-eval.
 
     Raises:
         EvaluationError: the tokenizer lacks BOS and EOS, or the chat template.
     """
-    lm = harness_model(None)
-    if not isinstance(lm, HarnessModel):
-        return prepare_backend(task, lm)
-    kinds = {leaf.OUTPUT_TYPE for leaf in task.loaded["tasks"].values()}
-    if _ROLLING in kinds and lm.max_length > _ROLLING_LENGTH:
-        lm = harness_model(_ROLLING_LENGTH)
-    if lm.prefix_token_id is None:
+    if isinstance(lm, HarnessModel) and lm.prefix_token_id is None:
         raise EvaluationError(
             "lm-eval needs a tokenizer with a BOS or EOS token, this one has neither; "
             "set one, or measure with a perplexity task"
         )
-    if task.chat:
+    if task.spec.apply_chat_template:
         _apply_chat_template(task, lm)
-    _warn_of_long_prompts(task, lm)
-    if lm.backend == "causal" and is_scored(task.loaded):
-        lm = _scored(task, lm, scores())
-    return _ready(task, lm)
+    if isinstance(lm, HarnessModel):
+        lm = copy.copy(lm)
+        if _ROLLING in task.kinds:
+            lm._max_length = min(lm.max_length, _ROLLING_LENGTH)
+        _warn_of_long_prompts(task, lm)
+        if lm.backend == "causal" and task.kinds <= SCORED:
+            _score_by_us(task, lm)
+    return PreparedTask(functools.partial(measure_harness, task, lm), task.size)
 
 
-def _scored(
-    task: HarnessTask, shared: HarnessModel, scores: Likelihoods
-) -> HarnessModel:
+def _score_by_us(task: HarnessTask, lm: HarnessModel) -> None:
     """Tokenise all requests now, and find how this model can score them."""
-    lm, requests = copy.copy(shared), dict[Request, None]()
+    requests = list[Request]()
     lm.batch_size_per_gpu = sys.maxsize  # all windows of rolling tasks come at once
 
     def keep(some: Sequence[Request]) -> list[Likelihood]:
-        requests.update(dict.fromkeys(some))
+        requests.extend(some)
         return [(0.0, False)] * len(some)
 
     lm.score = keep
     with quiet(), separate_randomness():
-        for leaf in task.loaded["tasks"].values():
-            for kind in {request.request_type for request in leaf.instances}:
-                getattr(lm, kind)([r for r in leaf.instances if r.request_type == kind])
-    distinct = list(requests)
-    lm.score = checked(fitted(scores, distinct), distinct, task.name).score_all
-    return lm
-
-
-def prepare_backend(task: HarnessTask, lm: Any) -> Measure:
-    """Bind the task's requests to a model class of lm-eval.
-
-    Raises:
-        EvaluationError: the tokenizer lacks the chat template that the task needs.
-    """
-    if task.chat:
-        _apply_chat_template(task, lm)
-    return _ready(task, lm)
-
-
-def _ready(task: HarnessTask, lm: Any) -> Measure:
-    run = functools.partial(measure_harness, task, lm)
-    return PreparedTask(run, sum(task.sizes.values()))
+        for kind in task.kinds:
+            getattr(lm, kind)([r for r in task.requests if r.request_type == kind])
+    scores = fitted(likelihoods(lm.model, lm.budget), requests)
+    lm.score = checked(scores, requests, task.name).score_all
 
 
 def _apply_chat_template(task: HarnessTask, lm: Any) -> None:
@@ -217,7 +187,7 @@ def _apply_chat_template(task: HarnessTask, lm: Any) -> None:
     with quiet(), separate_randomness(), cached_templates():
         build_requests(
             task.loaded,
-            task.limit,
+            task.spec.limit,
             apply_chat_template=True,
             chat_template=lm.apply_chat_template,
             fewshot_as_multiturn=True,  # as the command does with a chat template
@@ -226,27 +196,26 @@ def _apply_chat_template(task: HarnessTask, lm: Any) -> None:
 
 def _warn_of_long_prompts(task: HarnessTask, lm: HarnessModel) -> None:
     """Warn how many prompts lm-eval will cut; also fills the cache of tokens."""
-    requests = [r for leaf in task.loaded["tasks"].values() for r in leaf.instances]
     with quiet():
-        n_long = sum(_is_too_long(request, lm) for request in requests)
+        n_long = sum(_is_too_long(request, lm) for request in task.requests)
     if n_long:
         logger.warning(
             "task %r: %d of %d prompts are too long for the %d positions of %s; "
             "lm-eval cuts them from the left",
-            *(task.name, n_long, len(requests), lm.max_length),
+            *(task.name, n_long, len(task.requests), lm.max_length),
             lm.model.name_or_path or "the model",
         )
 
 
 def _is_too_long(request: Any, lm: HarnessModel) -> bool:
-    if request.request_type == "loglikelihood":
-        context, continuation = request.args[:2]
-        return bool(len(lm.tok_encode(context + continuation)) > lm.max_length + 1)
-    if request.request_type == "generate_until":
-        prompt, options = request.args[:2]
-        room = lm.max_length - options.get("max_gen_toks", lm.max_gen_toks)
-        return bool(len(lm.tok_encode(prompt)) > room)
-    return False  # rolling windows cut nothing
+    if request.request_type == _ROLLING:
+        return False  # windows cut nothing
+    text, rest = request.args[:2]
+    if request.request_type == GENERATED:
+        room = lm.max_length - rest.get("max_gen_toks", lm.max_gen_toks)
+    else:
+        text, room = text + rest, lm.max_length + 1
+    return bool(len(lm.tok_encode(text)) > room)
 
 
 def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measurement:
@@ -261,9 +230,21 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
     results = _evaluate(task, lm, None if documents is None else asked)
     readings = results["results"][task.subject]
     samples = _samples_read(task, results, lm)
-    measured = Measurement(
-        value=_value(task, readings, samples),
-        stderr=None,
+    answers = _answers(task, samples, asked, documents)
+    if documents is None and task.reading in readings:
+        value, stderr = float(readings[task.reading]), _standard_error(task, samples)
+    elif answers is None:
+        raise EvaluationError(
+            f"lm-eval has no {task.spec.metric!r} of some of these documents, or gives "
+            "them no weight, so that only all of them can be measured"
+        )
+    elif documents is None:  # lengths of answers, which lm-eval does not know
+        value, stderr = mean_of(answers), _standard_error(task, samples)
+    else:
+        value, stderr = mean_of(answers), _error_of_some(answers)
+    return Measurement(
+        value=value,
+        stderr=stderr,
         n=sum(len(found) for found in samples.values()),
         details={
             key: float(value)
@@ -271,154 +252,103 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
             if "," in key and key != task.reading and isinstance(value, Real)
         },
         samples=tuple(
-            _record(sample, leaf, task.metric_name, task.loaded["tasks"][leaf])
+            _record(sample, leaf, task.spec.metric, task.loaded["tasks"][leaf])
             for leaf, found in samples.items()
             for sample in found
         ),
-        answers=_answers(task, samples, asked),
+        answers=answers,
     )
-    if documents is None:
-        return replace(measured, stderr=_standard_error(task, samples))
-    return _of_some(task, measured)
 
 
-def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, Any]:
-    with ExitStack() as stack:
-        for context in (quiet(), separate_randomness(), cached_templates()):
-            stack.enter_context(context)
-        stack.enter_context(interruptible(lm))
-        loaded = task.loaded
-        if asked is not None:
-            loaded = stack.enter_context(asking(loaded, asked))
-        # Never use_cache or cache_requests: their keys do not contain the model.
-        results: Mapping[str, Any] = lm_eval.evaluate(
-            lm=lm,
-            task_dict=loaded,
-            limit=task.limit,
-            bootstrap_iters=0,
-            log_samples=True,
-            confirm_run_unsafe_code=task.may_run_code,
-        )
-    return results
-
-
-def _value(task: HarnessTask, readings: Mapping[str, Any], samples: Samples) -> float:
-    """Return the value; that of lengths is the mean over all documents."""
-    if task.metric_name != ANSWER_TOKENS:
-        return float(readings[task.reading])
-    lengths = [s[ANSWER_TOKENS] for found in samples.values() for s in found]
-    return math.fsum(lengths) / len(lengths)
-
-
-def _samples_read(task: HarnessTask, results: Mapping[str, Any], lm: Any) -> Samples:
-    metric, _, filter_name = task.reading.partition(",")
-    if metric == ANSWER_TOKENS:
-        found = results["samples"]
-        return {leaf: with_lengths(found[leaf], lm.tokenizer) for leaf in found}
-    return {
-        leaf: [s for s in found if s["filter"] == filter_name and metric in s]
-        for leaf, found in results["samples"].items()
-    }
-
-
-def _divide(task: HarnessTask, documents: Sequence[int] | None) -> dict[str, list[int]]:
+def _divide(task: HarnessTask, documents: Documents) -> dict[str, list[int]]:
     """Split documents counted through all tasks into tasks and places in them.
 
     Tasks without documents are left out.
     """
     asked: dict[str, list[int]] = {}
     start = 0
-    wanted = None if documents is None else set(documents)
+    wanted = set(range(task.size) if documents is None else documents)
     for leaf, size in task.sizes.items():
-        places = range(size)
-        chosen = [i for i in places if wanted is None or start + i in wanted]
-        if chosen:
+        if chosen := [i for i in range(size) if start + i in wanted]:
             asked[leaf] = chosen
         start += size
     return asked
 
 
-def _answers(task: HarnessTask, samples: Samples, asked: Asked) -> Answers | None:
+def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, Any]:
+    with quiet(), separate_randomness(), cached_templates(), interruptible(lm):
+        # Never use_cache or cache_requests: their keys do not contain the model.
+        results: Mapping[str, Any] = lm_eval.evaluate(
+            lm=lm,
+            task_dict=with_documents(task.loaded, asked),
+            limit=task.spec.limit,
+            bootstrap_iters=0,
+            log_samples=True,
+            confirm_run_unsafe_code=task.spec.confirm_run_unsafe_code,
+        )
+    return results
+
+
+def _samples_read(task: HarnessTask, results: Mapping[str, Any], lm: Any) -> Samples:
+    metric, filter_name = task.spec.metric, task.reading.partition(",")[2]
+    found = results["samples"]
+    if metric == ANSWER_TOKENS:
+        samples = {leaf: with_lengths(found[leaf], lm.tokenizer) for leaf in found}
+    else:
+        samples = {
+            leaf: [s for s in some if s["filter"] == filter_name and metric in s]
+            for leaf, some in found.items()
+        }
+    return {leaf: some for leaf, some in samples.items() if some}
+
+
+def _answers(
+    task: HarnessTask, samples: Samples, asked: Asked, documents: Documents
+) -> Answers | None:
     """Read the scores of the measured documents.
 
     None where the value is no average of documents, where some of them have no part
     in it, and where one has no weight.
     """
-    found = {leaf: some for leaf, some in samples.items() if some}
-    if not task.partial or _counts(found) != _counts(asked):
+    if not task.partial:
         return None
-    metric = task.metric_name
-    averages = [
-        average(
-            aggregation_of(task.loaded["tasks"][leaf], metric),
-            [sample[metric] for sample in some],
-        )
-        for leaf, some in found.items()
-    ]
-    known = [one for one in averages if one is not None]
-    if not all((one.weights > 0).all() for one in known):
-        return None
-    scales = _scales(task)
-    return Answers(
-        ids=_ids(task, asked),
-        values=_join([one.totals / one.weights for one in known]),
-        weights=_join(
-            [one.weights * scales[leaf] for leaf, one in zip(found, known, strict=True)]
-        ),
-        exponential=known[0].exponential,
-    )
+    values, weights, exponential = list[float](), list[float](), False
+    for leaf, places in asked.items():
+        results = [sample[task.spec.metric] for sample in samples.get(leaf, ())]
+        aggregation = task.aggregation(leaf)
+        totals, own = sums(aggregation, results)
+        if len(results) != len(places) or not (own > 0).all():
+            return None
+        values += (totals / own).tolist()
+        weights += (own * task.weight_in(leaf)).tolist()
+        exponential = aggregation in EXPONENTIAL
+    ids = range(task.size) if documents is None else documents
+    return Answers(tuple(ids), tuple(values), tuple(weights), exponential)
 
 
-def _shares(task: HarnessTask, sizes: Sequence[int]) -> list[float]:
-    """Return the weights of the parts of a group; a task by itself has one."""
+def _standard_error(task: HarnessTask, samples: Samples) -> float | None:
+    """Return the error of all documents, which lm-eval pools from those of tasks."""
+    known, sizes = list[float](), list[int]()
+    for leaf, found in samples.items():
+        results = [sample[task.spec.metric] for sample in found]
+        error = standard_error(task.aggregation(leaf), results)
+        if error is None:
+            return None
+        known.append(error)
+        sizes.append(len(found))
     if task.subject not in task.loaded["groups"]:
-        return [1.0]
-    counts = sizes if _counts_by_size(task) else [1] * len(sizes)
-    return [count / sum(counts) for count in counts]
+        return known[0]
+    if task.by_size:
+        return float(metrics.pooled_sample_stderr(known, sizes))
+    return float(metrics.unweighted_mean_stderr(known))
 
 
-def _counts_by_size(task: HarnessTask) -> bool:
-    """Whether all documents of a group count alike, and not all of its tasks."""
-    group = task.loaded["groups"][task.subject]
-    entries = [c for c in group.aggregate_metric_list if c.metric == task.metric_name]
-    # The last entry of a metric is the one whose value lm-eval keeps.
-    return task.metric_name == ANSWER_TOKENS or bool(entries[-1].weight_by_size)
-
-
-def _counts(parts: Mapping[str, Sequence[Any]]) -> dict[str, int]:
-    return {name: len(part) for name, part in parts.items()}
-
-
-def _scales(task: HarnessTask) -> dict[str, float]:
-    """Return how much a document of each task counts, 1 on average over all of them."""
-    sizes = list(task.sizes.values())
-    weighed = zip(task.sizes.items(), _shares(task, sizes), strict=True)
-    return {leaf: sum(sizes) * share / size for (leaf, size), share in weighed}
-
-
-def _ids(task: HarnessTask, asked: Asked) -> tuple[int, ...]:
-    starts = itertools.accumulate(task.sizes.values(), initial=0)
-    start_of = dict(zip(task.sizes, starts, strict=False))
-    return tuple(start_of[leaf] + i for leaf, places in asked.items() for i in places)
-
-
-def _join(parts: Sequence[Any]) -> tuple[float, ...]:
-    return tuple(np.concatenate(parts).tolist())
-
-
-def _of_some(task: HarnessTask, measured: Measurement) -> Measurement:
-    if measured.answers is None:
-        raise EvaluationError(
-            f"lm-eval has no {task.metric_name!r} of some of these documents, or gives "
-            "them no weight, so that only all of them can be measured"
-        )
-    weights = np.array(measured.answers.weights)
-    totals = np.array(measured.answers.values) * weights
-    own = Average(totals, weights, measured.answers.exponential)
-    error = ratio_standard_error(totals.tolist(), weights.tolist())
-    if error is not None and own.exponential:
-        error *= own.value
-    return replace(measured, value=own.value, stderr=error)
+def _error_of_some(answers: Answers) -> float | None:
+    weights = np.array(answers.weights)
+    error = ratio_standard_error(np.array(answers.values) * weights, weights)
+    if error is None or not answers.exponential:
+        return error
+    return error * mean_of(answers)
 
 
 def _record(
@@ -443,45 +373,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value if isinstance(value, int | float | str | None) else str(value)
-
-
-def _standard_error(task: HarnessTask, samples: Samples) -> float | None:
-    metric = task.metric_name
-    sizes, known = [], []
-    for leaf, found in samples.items():
-        if found:
-            mean = aggregation_of(task.loaded["tasks"][leaf], metric)
-            error = _leaf_standard_error(mean, [sample[metric] for sample in found])
-            if error is None:
-                return None
-            sizes.append(len(found))
-            known.append(error)
-    if task.subject not in task.loaded["groups"]:
-        return known[0]
-    if _counts_by_size(task):
-        return float(metrics.pooled_sample_stderr(known, sizes))
-    return float(metrics.unweighted_mean_stderr(known))
-
-
-def _leaf_standard_error(aggregation: Any, values: Sequence[Any]) -> float | None:
-    """Compute lm-eval's closed form, or that of an exponential or ratio of means.
-
-    lm-eval bootstraps ``perplexity`` and gives no error for the two weighted ones;
-    for the others (f1, mcc, bleu, a task's own) no error is known.
-    """
-    if len(values) < 2:
-        return None
-    if aggregation is metrics.mean:
-        return float(metrics.mean_stderr(values))
-    if aggregation is metrics.perplexity:
-        return float(metrics.perplexity(values) * metrics.mean_stderr(values))
-    if aggregation in (metrics.weighted_perplexity, metrics.bits_per_byte):
-        # Both are functions of one ratio; its error times the slope of the function.
-        slope = (
-            1 / math.log(2)
-            if aggregation is metrics.bits_per_byte
-            else float(aggregation(values))
-        )
-        error = ratio_standard_error(*zip(*values, strict=True))
-        return None if error is None else error * slope
-    return None

@@ -6,11 +6,14 @@ names the parts that the installed one lacks.
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
+from unittest.mock import patch  # raises AttributeError where a part is no more
 
 import lm_eval.api.model
 import lm_eval.api.task
@@ -39,37 +42,24 @@ def without_bars() -> Iterator[None]:
     with ExitStack() as stack:
         loaded = [sys.modules[name] for name in _LOADED_LATE if name in sys.modules]
         for module in (*_WITH_BARS, *loaded):
-            stack.enter_context(_replaced(module, "tqdm", _counting(module.tqdm)))
+            stack.enter_context(patch.object(module, "tqdm", _counting(module.tqdm)))
         yield
 
 
-def cached_templates() -> AbstractContextManager[None]:
+def cached_templates() -> AbstractContextManager[Any]:
     """Compile each template once; compiling it for each field takes half of the time.
 
     It is rendered in a sandbox: lm-eval lets templates reach all of Python.
     """
-    return _replaced(lm_eval.utils.env, "from_string", _compile_template)
+    return patch.object(lm_eval.utils.env, "from_string", _compile_template)
 
 
-@functools.cache
-def sandbox() -> SandboxedEnvironment:
-    """Return an environment that renders templates as lm-eval's own does."""
-    known = lm_eval.utils.env
-    made = SandboxedEnvironment(
-        loader=known.loader,
-        undefined=known.undefined,
-        keep_trailing_newline=known.keep_trailing_newline,
-    )
-    made.filters.update(known.filters)
-    return made
-
-
-def without_tying(model: PreTrainedModel) -> AbstractContextManager[None]:
+def without_tying(model: PreTrainedModel) -> AbstractContextManager[Any]:
     """Keep HFLM from tying weights: it would overwrite an untied head.
 
     It would also replace parameters that others hold.
     """
-    return _replaced(model, "tie_weights", lambda: None)
+    return patch.object(model, "tie_weights", lambda: None)
 
 
 def build_requests(
@@ -84,45 +74,37 @@ def build_requests(
     for task in loaded["tasks"].values():
         task.set_fewshot_seed(_FEWSHOT_SEED)
         size = get_sample_size(task, limit)
-        documents = list(type(task).doc_iterator(task, limit=size))
+        documents = list(task.doc_iterator(limit=size))
         task.doc_iterator = functools.partial(_same_documents, documents)
-        type(task).build_all_requests(task, limit=size, **chat)
-        task.build_all_requests = functools.partial(_forget_responses, task)
+        task.build_all_requests(limit=size, **chat)
 
 
-@contextmanager
-def asking(
-    loaded: Mapping[str, Any], asked: Mapping[str, Sequence[int]]
-) -> Iterator[Mapping[str, Any]]:
-    """Restrict each task to these of its documents, by place, and drop other tasks.
+def with_documents(
+    loaded: Mapping[str, Any], asked: Mapping[str, Sequence[int]] | None
+) -> dict[str, Any]:
+    """Return tasks with some of their documents, by place; without the other tasks.
 
-    lm-eval's own ``samples`` numbers documents anew, needs one of each task, and
-    builds all requests again. Requests and documents are those of ``build_requests``.
+    Requests and documents are those of ``build_requests``, without responses. lm-eval
+    would build all of them again, and add responses to those that are there; its own
+    ``samples`` numbers documents anew, and needs one of each task.
     """
-    with ExitStack() as stack:
-        for name, places in asked.items():
-            task = loaded["tasks"][name]
-            documents = list(task.doc_iterator())
-            some = [documents[place] for place in places]
-            ids = {doc_id for doc_id, _ in some}
-            requests = [r for r in task.instances if r.doc_id in ids]
-            iterate = functools.partial(_same_documents, some)
-            stack.enter_context(_replaced(task, "doc_iterator", iterate))
-            stack.enter_context(_replaced(task, "_instances", requests))
-        yield {**loaded, "tasks": {name: loaded["tasks"][name] for name in asked}}
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    getattr(owner, name)  # raises AttributeError where lm-eval has it no more
-    own = vars(owner)
-    before = {name: own[name]} if name in own else {}
-    own[name] = value
-    try:
-        yield
-    finally:
-        del own[name]
-        own.update(before)
+    parts = {}
+    for name, task in loaded["tasks"].items():
+        if asked is not None and name not in asked:
+            continue
+        documents = list(task.doc_iterator())
+        if asked is not None:
+            documents = [documents[place] for place in asked[name]]
+        ids = {doc_id for doc_id, _ in documents}
+        parts[name] = copy.copy(task)
+        parts[name].doc_iterator = functools.partial(_same_documents, documents)
+        parts[name].build_all_requests = lambda **_: None
+        parts[name]._instances = [
+            replace(request, resps=[], filtered_resps={})
+            for request in task.instances
+            if request.doc_id in ids
+        ]
+    return {**loaded, "tasks": parts}
 
 
 @functools.cache
@@ -149,14 +131,21 @@ def _counting(bar: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _compile_template(source: str) -> Any:
-    return sandbox().from_string(source)
+    return _sandbox().from_string(source)
+
+
+@functools.cache
+def _sandbox() -> SandboxedEnvironment:
+    """Return an environment that renders templates as lm-eval's own does."""
+    known = lm_eval.utils.env
+    made = SandboxedEnvironment(
+        loader=known.loader,
+        undefined=known.undefined,
+        keep_trailing_newline=known.keep_trailing_newline,
+    )
+    made.filters.update(known.filters)
+    return made
 
 
 def _same_documents(documents: list[Any], **_: Any) -> Iterator[Any]:
     return iter(documents)
-
-
-def _forget_responses(task: Any, **_: Any) -> None:
-    # lm-eval appends the responses of each evaluation to those that are there.
-    for request in task.instances:
-        request.resps, request.filtered_resps = [], {}

@@ -16,7 +16,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
@@ -32,14 +32,140 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from mergekit_map.config.tasks import NO_METRIC, PRESETS, LmEvalTask
 from mergekit_map.errors import InvalidTask, nearest
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.tasks.base import fingerprint
+from mergekit_map.tasks.base import fingerprint, ratio_standard_error
 from mergekit_map.tasks.isolation import quiet, separate_randomness
 from mergekit_map.tasks.lm_eval_patches import build_requests, cached_templates
 from mergekit_map.types import Metric
 
 _KEY = ("lm_eval",)
-_RATIOS = (metrics.weighted_perplexity, metrics.bits_per_byte)
-_KNOWN = (metrics.mean, metrics.perplexity, *_RATIOS)
+ANSWER_TOKENS = "answer_tokens"
+GENERATED = "generate_until"
+SCORED = frozenset({"loglikelihood", "loglikelihood_rolling"})
+# lm-eval's aggregations that are means of documents, or their exponentials, and what
+# the mean is divided by.
+_MEANS = {
+    metrics.mean: 1.0,
+    metrics.perplexity: -1.0,
+    metrics.weighted_perplexity: -1.0,
+    metrics.bits_per_byte: -math.log(2),
+}
+EXPONENTIAL = (metrics.perplexity, metrics.weighted_perplexity)
+# By name, for aggregations of this module; a task's own may be on another scale.
+_METRICS = "lm_eval.api.metrics"
+_RANGES: dict[str, tuple[float | None, float | None]] = {
+    **dict.fromkeys(("acc", "acc_norm", "acc_bytes", "acc_mutual_info"), (0.0, 1.0)),
+    **dict.fromkeys(("acc_all", "exact_match", "em", "f1"), (0.0, 1.0)),
+    "mcc": (-1.0, 1.0),
+    **dict.fromkeys(("bleu", "chrf", "chrf++"), (0.0, 100.0)),
+    **dict.fromkeys(("perplexity", "word_perplexity", "byte_perplexity"), (1.0, None)),
+    **dict.fromkeys(("bits_per_byte", "brier_score", "ter"), (0.0, None)),
+}
+# Where the documents come from; the documents themselves are in the fingerprint.
+_NOT_IDENTITY = {"dataset_path", "dataset_name", "dataset_kwargs", "custom_dataset"}
+
+
+@dataclass(frozen=True, eq=False)
+class HarnessTask:
+    """One metric of one task or group of lm-eval, with its requests."""
+
+    name: str
+    spec: LmEvalTask
+    metric: Metric
+    fingerprint: str
+    loaded: Mapping[str, Any]  # lm-eval's tasks and groups; they keep the requests
+    subject: str  # the task or group whose result is read
+    reading: str  # lm-eval's "<metric>,<filter>"
+    sizes: Mapping[str, int]  # documents of each task that has the reading
+
+    @property
+    def requests(self) -> list[Any]:
+        """Return the requests of all tasks."""
+        tasks = self.loaded["tasks"].values()
+        return [request for task in tasks for request in task.instances]
+
+    @property
+    def kinds(self) -> set[str]:
+        """Return what a model is asked for: log-likelihoods, or text."""
+        return {request.request_type for request in self.requests}
+
+    @property
+    def size(self) -> int:
+        """Return how many documents it has."""
+        return sum(self.sizes.values())
+
+    @property
+    def partial(self) -> bool:
+        """Whether the value is an average, so that some documents say it.
+
+        A ratio in a group is not: how much a document counts there depends on others.
+        """
+        aggregations = [self.aggregation(leaf) for leaf in self.sizes]
+        if len(aggregations) == 1:
+            return aggregations[0] in _MEANS
+        return all(aggregation is metrics.mean for aggregation in aggregations)
+
+    @property
+    def by_size(self) -> bool:
+        """Whether all documents of a group count alike, and not all of its tasks."""
+        group = self.loaded["groups"].get(self.subject)
+        if group is None or self.spec.metric == ANSWER_TOKENS:
+            return True
+        found = [c for c in group.aggregate_metric_list if c.metric == self.spec.metric]
+        # The last entry of a metric is the one whose value lm-eval keeps.
+        return bool(found[-1].weight_by_size)
+
+    def weight_in(self, leaf: str) -> float:
+        """Return the weight of a document of one task, 1 on average over all."""
+        return 1.0 if self.by_size else self.size / len(self.sizes) / self.sizes[leaf]
+
+    def aggregation(self, leaf: str) -> Callable[..., float]:
+        """Return lm-eval's function that aggregates the metric over documents."""
+        known = self.loaded["tasks"][leaf].aggregation()
+        found: Callable[..., float] = known.get(self.spec.metric, metrics.mean)
+        return found
+
+
+def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
+    """Find the task, rehearse it and build its requests.
+
+    Raises:
+        InvalidTask: no such task, data, metric or filter, or the rehearsal failed.
+    """
+    with quiet(), separate_randomness(), cached_templates():
+        loaded = find_tasks(spec.lm_eval, directory)
+        subject = _choose_subject(loaded, spec)
+        _set_shots(loaded, spec)
+        with setting_up(), separate_randomness():
+            results: Mapping[str, Any] = lm_eval.evaluate(
+                lm=DummyLM(),
+                task_dict=loaded,
+                limit=2,
+                bootstrap_iters=0,
+                confirm_run_unsafe_code=spec.confirm_run_unsafe_code,
+            )
+        known, tasks = results["results"], loaded["tasks"]
+        if subject not in known:
+            text = f"the task is called {subject}, which is no text; put it in quotes"
+            raise InvalidTask(_KEY, text)
+        if spec.metric == ANSWER_TOKENS:
+            reading, metric = _answer_tokens(loaded, spec)
+            parts = list(tasks)
+        else:
+            reading = _choose_reading(known[subject], subject, loaded, spec)
+            metric = _describe_metric(results, loaded, spec)
+            parts = [leaf for leaf in tasks if reading in known[leaf]]
+        with setting_up():
+            build_requests(loaded, spec.limit)
+    return HarnessTask(
+        name=name,
+        spec=spec,
+        metric=metric,
+        fingerprint=_fingerprint(loaded, subject, reading, spec),
+        loaded=loaded,
+        subject=subject,
+        reading=reading,
+        sizes={leaf: len(list(tasks[leaf].doc_iterator())) for leaf in parts},
+    )
 
 
 def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
@@ -142,31 +268,6 @@ def _members(tasks: Any) -> list[str]:
     return [name for name in named if isinstance(name, str)]
 
 
-ANSWER_TOKENS = "answer_tokens"
-
-
-METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit="tokens")
-
-
-_KIND = "generate_until"
-
-
-def check_generation(loaded: Mapping[str, Any]) -> None:
-    """Refuse tasks whose documents are not answered by generated text.
-
-    Raises:
-        InvalidTask: one is not.
-    """
-    for name, task in loaded["tasks"].items():
-        if task.OUTPUT_TYPE != _KIND:
-            raise InvalidTask(
-                ("metric",),
-                f"{ANSWER_TOKENS!r} is the length of what a model generates, but task "
-                f"{name!r} has it choose or scores text ({task.OUTPUT_TYPE}); take a "
-                "task that generates, such as gsm8k",
-            )
-
-
 def with_lengths(
     found: Sequence[Mapping[str, Any]], tokenizer: Any
 ) -> list[dict[str, Any]]:
@@ -189,114 +290,23 @@ def _length(sample: Mapping[str, Any], tokenizer: Any) -> float:
     return sum(counts) / len(counts)
 
 
-# By name, for aggregations of this module; a task's own may be on another scale.
-_METRICS = "lm_eval.api.metrics"
-
-
-_RANGES: dict[str, tuple[float | None, float | None]] = {
-    **dict.fromkeys(("acc", "acc_norm", "acc_bytes", "acc_mutual_info"), (0.0, 1.0)),
-    **dict.fromkeys(("acc_all", "exact_match", "em", "f1"), (0.0, 1.0)),
-    "mcc": (-1.0, 1.0),
-    **dict.fromkeys(("bleu", "chrf", "chrf++"), (0.0, 100.0)),
-    **dict.fromkeys(("perplexity", "word_perplexity", "byte_perplexity"), (1.0, None)),
-    **dict.fromkeys(("bits_per_byte", "brier_score", "ter"), (0.0, None)),
-}
-
-
-_SCORED = frozenset({"loglikelihood", "loglikelihood_rolling"})
-
-
-# Where the documents come from; the documents themselves are in the fingerprint.
-_NOT_IDENTITY = {"dataset_path", "dataset_name", "dataset_kwargs", "custom_dataset"}
-
-
-@dataclass(frozen=True, eq=False)
-class HarnessTask:
-    """One metric of one task or group of lm-eval, with its requests."""
-
-    name: str
-    metric: Metric
-    fingerprint: str
-    loaded: Mapping[str, Any]  # lm-eval's tasks and groups; they keep the requests
-    subject: str  # the task or group whose result is read
-    reading: str  # lm-eval's "<metric>,<filter>"
-    limit: int | float | None
-    chat: bool  # whether prompts get the tokenizer's chat template
-    may_run_code: bool  # that a model wrote
-    sizes: Mapping[str, int]  # documents of each task that has the reading
-    partial: bool  # whether the value is an average, so that some documents say it
-
-    @property
-    def metric_name(self) -> str:
-        """Return the metric's name in lm-eval."""
-        return self.reading.partition(",")[0]
-
-
-def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
-    """Find the task, rehearse it and build its requests.
-
-    Raises:
-        InvalidTask: no such task, data, metric or filter, or the rehearsal failed.
-    """
-    with quiet(), separate_randomness(), cached_templates():
-        loaded = find_tasks(spec.lm_eval, directory)
-        subject = _choose_subject(loaded, spec)
-        _set_shots(loaded, spec)
-        with setting_up(), separate_randomness():
-            results: Mapping[str, Any] = lm_eval.evaluate(
-                lm=DummyLM(),
-                task_dict=loaded,
-                limit=2,
-                bootstrap_iters=0,
-                confirm_run_unsafe_code=spec.confirm_run_unsafe_code,
-            )
-        if subject not in results["results"]:
-            text = f"the task is called {subject}, which is no text; put it in quotes"
-            raise InvalidTask(("lm_eval",), text)
-        if spec.metric == ANSWER_TOKENS:
-            reading, metric = _answer_tokens(loaded, spec)
-        else:
-            reading = _choose_reading(results, subject, loaded, spec)
-            metric = _describe_metric(results, loaded, spec)
-        with setting_up():
-            build_requests(loaded, spec.limit)
-    tasks = loaded["tasks"]
-    known = results["results"]
-    parts = [
-        leaf for leaf in tasks if spec.metric == ANSWER_TOKENS or reading in known[leaf]
-    ]
-    return HarnessTask(
-        name=name,
-        metric=metric,
-        fingerprint=_fingerprint(loaded, subject, reading, spec),
-        loaded=loaded,
-        subject=subject,
-        reading=reading,
-        limit=spec.limit,
-        chat=spec.apply_chat_template,
-        may_run_code=spec.confirm_run_unsafe_code,
-        sizes={leaf: len(list(tasks[leaf].doc_iterator())) for leaf in parts},
-        partial=are_averages([aggregation_of(tasks[p], spec.metric) for p in parts]),
-    )
-
-
 def _answer_tokens(loaded: Mapping[str, Any], spec: LmEvalTask) -> tuple[str, Metric]:
-    check_generation(loaded)
+    for name, task in loaded["tasks"].items():
+        if task.OUTPUT_TYPE != GENERATED:
+            raise InvalidTask(
+                ("metric",),
+                f"{ANSWER_TOKENS!r} is the length of what a model generates, but task "
+                f"{name!r} has it choose or scores text ({task.OUTPUT_TYPE}); take a "
+                "task that generates, such as gsm8k",
+            )
     if spec.filter is not None:
         raise InvalidTask(
             ("filter",),
             f"{ANSWER_TOKENS!r} counts answers before any filter; remove the filter",
         )
-    lower, upper = spec.range or (METRIC.lower, METRIC.upper)
-    higher = spec.direction == "maximize"
-    metric = replace(METRIC, higher_is_better=higher, lower=lower, upper=upper)
+    lower, upper = spec.range or (0.0, None)
+    metric = Metric(spec.direction == "maximize", lower, upper, unit="tokens")
     return f"{ANSWER_TOKENS},none", metric
-
-
-def is_scored(loaded: Mapping[str, Any]) -> bool:
-    """Whether all requests are log-likelihoods."""
-    tasks = loaded["tasks"].values()
-    return all(r.request_type in _SCORED for task in tasks for r in task.instances)
 
 
 def _choose_subject(loaded: Mapping[str, Any], spec: LmEvalTask) -> str:
@@ -326,13 +336,13 @@ def _set_shots(loaded: Mapping[str, Any], spec: LmEvalTask) -> None:
 
 
 def _choose_reading(
-    results: Mapping[str, Any],
+    readings: Mapping[str, Any],
     subject: str,
     loaded: Mapping[str, Any],
     spec: LmEvalTask,
 ) -> str:
     filters: dict[str, list[str]] = {}  # by metric
-    for key in results["results"][subject]:
+    for key in readings:
         metric, comma, name = key.partition(",")
         if comma and not metric.endswith("_stderr"):
             filters.setdefault(metric, []).append(name)
@@ -409,8 +419,9 @@ def _known_range(
 def _fingerprint(
     loaded: Mapping[str, Any], subject: str, reading: str, spec: LmEvalTask
 ) -> str:
-    tasks = []
+    tasks, kinds = [], set[str]()
     for name, task in loaded["tasks"].items():
+        kinds |= {request.request_type for request in task.instances}
         config = {
             field.name: getattr(task.config, field.name)
             for field in dataclasses.fields(task.config)
@@ -425,57 +436,38 @@ def _fingerprint(
     of_run = [version("lm_eval"), subject, reading, spec.limit]
     # The number is the version of how the value is found: what is scored is so by us,
     # in other batches than lm-eval's, and what is generated by its loop.
-    number = 2 if is_scored(loaded) else 1
+    number = 2 if kinds <= SCORED else 1
     return fingerprint(
         "lm_eval", number, of_run, spec.apply_chat_template, tasks, groups
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Average:
-    """The ratio of two sums over documents, or its exponential."""
+def sums(
+    aggregation: Callable[..., float], results: Sequence[Any]
+) -> tuple[FloatArray, FloatArray]:
+    """Return what is summed over the documents of a task, and their weights; (n,) each.
 
-    totals: FloatArray  # (n,)
-    weights: FloatArray  # (n,)
-    exponential: bool = False
-
-    @property
-    def value(self) -> float:
-        """Return the value over all documents."""
-        return math.exp(self._ratio) if self.exponential else self._ratio
-
-    @property
-    def _ratio(self) -> float:
-        return float(self.totals.sum() / self.weights.sum())
-
-
-def aggregation_of(leaf: Any, metric: str) -> Callable[..., float]:
-    """Return lm-eval's function that aggregates a metric over documents."""
-    found: Callable[..., float] = leaf.aggregation().get(metric, metrics.mean)
-    return found
-
-
-def are_averages(aggregations: Sequence[Callable[..., float]]) -> bool:
-    """Whether a task, or the mean of several, is one average of all documents.
-
-    A ratio in a group is not: how much a document counts there depends on the others.
+    The ratio of the two sums is lm-eval's value, or the logarithm of it.
     """
-    if len(aggregations) == 1:
-        return aggregations[0] in _KNOWN
-    return all(aggregation is metrics.mean for aggregation in aggregations)
+    array = np.array(results, np.float64)  # (n,), or (n, 2) for a ratio of sums
+    totals, weights = array.T if array.ndim == 2 else (array, np.ones(len(array)))
+    return totals / _MEANS[aggregation], weights
 
 
-def average(aggregation: Callable[..., float], values: Sequence[Any]) -> Average | None:
-    """Convert lm-eval's results per document of one task; None for other metrics."""
-    if aggregation not in _KNOWN:
+def standard_error(
+    aggregation: Callable[..., float], results: Sequence[Any]
+) -> float | None:
+    """Return lm-eval's closed form, or that of an exponential or ratio of means.
+
+    lm-eval bootstraps ``perplexity`` and gives no error for the two weighted ones;
+    for the others (f1, mcc, bleu, a task's own) no error is known.
+    """
+    if len(results) < 2 or aggregation not in _MEANS:
         return None
-    array = np.array(values, np.float64)  # (n,), or (n, 2) for a ratio of sums
-    if aggregation in _RATIOS:
-        totals, weights = array.T
-    else:
-        totals, weights = array, np.ones(len(array))
     if aggregation is metrics.mean:
-        return Average(totals, weights)
-    if aggregation is metrics.bits_per_byte:
-        return Average(-totals / math.log(2), weights)
-    return Average(-totals, weights, exponential=True)
+        return float(metrics.mean_stderr(results))
+    totals, weights = sums(aggregation, results)
+    error = ratio_standard_error(totals, weights)
+    if error is None or aggregation not in EXPONENTIAL:
+        return error
+    return error * float(aggregation(results))

@@ -1,21 +1,49 @@
-"""Loading of all tasks without a model, with all of their mistakes."""
+"""Loading of all tasks without a model, and their preparation for one in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from transformers import AutoConfig, AutoTokenizer
+import torch
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from mergekit_map.config.problems import Problem
+from mergekit_map.config.schema import BackendSpec
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
-from mergekit_map.errors import InvalidTask
+from mergekit_map.errors import EvaluationError, InvalidTask, in_words
+from mergekit_map.results.records import LARGEST
+from mergekit_map.tasks.base import Documents, PreparedTask, fingerprint
+from mergekit_map.tasks.lm_eval_model import (
+    make_harness_model,
+    open_backend,
+    prepare_harness,
+)
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask, load_harness
-from mergekit_map.tasks.perplexity import PerplexityText, count_blocks, load_perplexity
-from mergekit_map.tasks.python_function import PythonFunction, load_function
+from mergekit_map.tasks.loglikelihood import BatchSize, keep_freed_memory
+from mergekit_map.tasks.perplexity import (
+    PerplexityText,
+    count_blocks,
+    load_perplexity,
+    prepare_perplexity,
+)
+from mergekit_map.tasks.python_function import (
+    PythonFunction,
+    load_function,
+    prepare_function,
+)
+from mergekit_map.types import Differentiate, Measure, Measurement, Metric
 
 LoadedTask = PerplexityText | HarnessTask | PythonFunction
 _FEW = 8  # documents or blocks: of fewer, a standard error is off by a quarter or more
+_OUT_OF_MEMORY = (
+    "; lower batch_size, or the task's block, or with gradients set "
+    "checkpoint_activations"
+)
 
 
 def load_tasks(
@@ -69,3 +97,163 @@ def small_samples(
             yield f"{name} has one {unit}, and so no standard error: {more}"
         elif n < _FEW:
             yield f"{name} has {n} {unit}s, and so rough standard errors: {more}"
+
+
+class Generations:
+    """The generated answers of one model; forgotten when its weights change.
+
+    All requests of a call are cached together, and none by itself: how they are
+    batched moves an answer by its rounding, and a search that was stopped between two
+    tasks must go on to the same numbers.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[str]] = {}
+
+    def forget(self) -> None:
+        """Forget all answers, as the model has changed."""
+        self._known.clear()
+
+    def remembered(
+        self, generate: Callable[..., list[str]]
+    ) -> Callable[..., list[str]]:
+        """Generate the answers that are not cached."""
+
+        def answer(requests: Sequence[Any], *args: Any, **options: Any) -> list[str]:
+            asked = fingerprint([request.args for request in requests])
+            if asked not in self._known:
+                self._known[asked] = generate(requests, *args, **options)
+            return list(self._known[asked])
+
+        return answer
+
+
+def prepare_tasks(
+    tasks: Mapping[str, LoadedTask],
+    model: PreTrainedModel,
+    tokenizer: Any,
+    *,
+    batch_size: BatchSize = "auto",
+    backend: BackendSpec | None = None,
+    differentiate: Differentiate | None = None,
+    generations: Generations | None = None,
+) -> dict[str, Measure]:
+    """Tokenise and build all requests once; each result measures the present model.
+
+    The model is put into evaluation mode and otherwise left alone: overwrite its
+    weights in place between measurements. Prepare again for another model. With a
+    ``backend``, lm-eval tasks are measured by that, on the folder the model is from.
+    With ``generations``, tasks that have the model generate the same share it; they
+    must be forgotten when its weights change. With ``differentiate``, tasks whose
+    metric is differentiable give a gradient too.
+
+    Raises:
+        EvaluationError: a task cannot be measured on this model; a measurement
+            raises it too. It names the task and the model.
+    """
+    model.train(mode=False)
+    if model.device.type == "cpu":
+        keep_freed_memory()
+
+    @functools.cache
+    def harness_model() -> Any:
+        if backend is None:
+            lm: Any = make_harness_model(model, tokenizer, batch_size)
+        else:
+            lm = open_backend(Path(str(model.name_or_path)), backend, batch_size)
+        if generations is not None:
+            lm.generate_until = generations.remembered(lm.generate_until)
+        return lm
+
+    measures: dict[str, Measure] = {}
+    for name, task in tasks.items():
+        with _located(name, model):
+            if tokenizer is None and not isinstance(task, PythonFunction):
+                raise EvaluationError(
+                    "only language models, which have a tokenizer, have this measured; "
+                    "measure this model with a task of the kind 'python'"
+                )
+            match task:
+                case PerplexityText():
+                    measure = prepare_perplexity(
+                        task, model, tokenizer, batch_size, differentiate
+                    )
+                case HarnessTask():
+                    measure = prepare_harness(task, harness_model())
+                case PythonFunction():
+                    measure = prepare_function(task, model, tokenizer)
+        measures[name] = _checked(task, model, measure)
+    return measures
+
+
+def prepare_generating(
+    tasks: Mapping[str, LoadedTask], lm: Any, generations: Generations
+) -> dict[str, Measure]:
+    """Prepare tasks that generate for a model of lm-eval that is no Hugging Face model.
+
+    ``generations`` must be forgotten when its weights change.
+
+    Raises:
+        EvaluationError: its tokenizer has no chat template, and a task needs one.
+    """
+    lm.generate_until = generations.remembered(lm.generate_until)
+    measures: dict[str, Measure] = {}
+    for name, task in tasks.items():
+        assert isinstance(task, HarnessTask)
+        with _located(name, lm.tokenizer):
+            measure = prepare_harness(task, lm)
+        measures[name] = _checked(task, lm.tokenizer, measure)
+    return measures
+
+
+def _checked(task: LoadedTask, model: Any, measure: Measure) -> PreparedTask:
+    """Name the task and the model in errors, and refuse impossible values.
+
+    The caller judges NaN and infinity.
+    """
+
+    def run(documents: Documents) -> Measurement:
+        with _located(task.name, model):
+            measurement = measure(documents)
+            _check_value(task.metric, measurement)
+        return measurement
+
+    return PreparedTask(run, measure.size)
+
+
+def _check_value(metric: Metric, measurement: Measurement) -> None:
+    value, answers = measurement.value, measurement.answers
+    numbers = [value, measurement.stderr or 0.0, *(answers.values if answers else ())]
+    for number in numbers:  # whose squares must not overflow
+        if math.isfinite(number) and abs(number) > LARGEST:
+            raise EvaluationError(
+                f"values and standard errors must not be above {LARGEST:g}, got "
+                f"{number:g}: their squares would be no numbers; divide them"
+            )
+    lower, upper = metric.bounds
+    if math.isfinite(value) and not lower <= value <= upper:
+        raise EvaluationError(
+            f"values must lie in [{metric.lower}, {metric.upper}], got {value}; "
+            "state the range of the metric with 'range:'"
+        )
+
+
+@contextlib.contextmanager
+def _located(name: str, model: Any) -> Iterator[None]:
+    """Add the names of task and model to an error."""
+    try:
+        yield
+    except EvaluationError as error:
+        raise EvaluationError(f"{_place(name, model)}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an exit, too, is of the task and not of the search
+        hint = _OUT_OF_MEMORY if isinstance(error, torch.OutOfMemoryError) else ""
+        raise EvaluationError(
+            f"{_place(name, model)}: could not be measured: {in_words(error)}{hint}"
+        ) from error
+
+
+def _place(name: str, model: Any) -> str:
+    # Transformers looks long for the name, which is wanted where something failed.
+    return f"task {name!r} on model {model.name_or_path or type(model).__name__!r}"

@@ -1,9 +1,12 @@
 """Log-likelihoods of requests under a model in memory, at the speed of its matmuls.
 
 Common beginnings of requests are computed once, requests of one length together, and
-logits only where something is scored. Models that do not read a tree of tokens as its
-paths (recurrent ones, windows shorter than a request, custom code) read each request
-by itself.
+logits only where something is scored. Requests with a common beginning stand in a
+prefix tree: one row of tokens, depth first, in which a token sees those above it alone
+(``j`` sees ``i`` if ``i <= j < ends[i]``). A request is a path in it, and scored where
+its last tokens are predicted. A row without branches is plain text. Models that do not
+read a tree as its paths (recurrent ones, windows shorter than a request, custom code)
+read each request by itself.
 
 With a vocabulary of 128 000, the logits of 512 tokens are 250 MB, and most of them are
 never used; so they are computed in chunks. ``batch_size`` bounds the tokens that a
@@ -13,20 +16,21 @@ model reads at once.
 from __future__ import annotations
 
 import ctypes
+import functools
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from mergekit_map.tasks.prefix_tree import Request, Tree, arrange, padded, scored_places
 from mergekit_map.utils.progress import step
 
 # The numbers of these parameters in glibc's malloc.h.
@@ -34,6 +38,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _KEPT = 1 << 28  # bytes free at the end of the heap
 LARGEST = 1 << 25  # bytes of a block that is kept; glibc takes no more
 logger = logging.getLogger(__name__)
+BatchSize: TypeAlias = int | Literal["auto"]
+# One log-likelihood, and whether each of its tokens is the most likely one.
+Likelihood = tuple[float, bool]
 # ``head``: the head of the model on its last hidden states; ``selected``: the model
 # itself, its head shown some hidden states alone; ``all``: the logits of all places.
 Way: TypeAlias = Literal["head", "selected", "all"]
@@ -42,6 +49,19 @@ _WAYS: tuple[Way, ...] = ("head", "selected")
 # allocator keeps, and with much less, as each time the whole head is read.
 MOST_BYTES_CPU = LARGEST * 3 // 4
 MOST_BYTES = 256 << 20
+# Processors are not faster with more, only the caches are missed.
+_TOKENS_CPU = 1024
+# Accelerators are as busy as they get with so many, if the memory is there.
+_TOKENS = 32768
+_OPEN = sys.maxsize  # the end of a token that all later ones may follow
+_CHECKED = 4  # trees that are compared with their paths
+_MOST_CHECKED = 2048  # tokens of these
+# How far the same may be apart, of itself plus one, by rounding alone: sums of dozens
+# of nats are off by hundredths in half precision.
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
+_HALF = 0.05
+# Positions are turned by the longest request there is, so not by its own length.
+_ROPES_BY_LENGTH = {"dynamic", "longrope"}
 
 
 def keep_freed_memory() -> None:
@@ -64,20 +84,23 @@ class NextTokens:
     def logits(
         self, inputs: Mapping[str, torch.Tensor], places: torch.Tensor
     ) -> Iterator[torch.Tensor]:
-        """Yield the logits at rising places of the flattened input ids, in chunks.
+        """Yield the logits at places of the flattened input ids, in chunks.
 
         Chunks are (k, vocabulary), of the model's dtype.
         """
+        head = self._head
         if self.way == "head":
-            head: Any = _head(self.model)
             hidden = self._hidden(inputs)
-            if len(places) < len(hidden):
-                hidden = hidden[places.to(hidden.device)]
-            for some in torch.split(hidden, self.most):
+            for some in torch.split(hidden[places.to(hidden.device)], self.most):
                 yield _predict(head, some)
             return
+
+        def select(_: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+            hidden = args[0].flatten(0, 1)
+            return (hidden[places.to(hidden.device)][None], *args[1:])
+
         if self.way == "selected":
-            with _at_places(_head(self.model), places):
+            with head.register_forward_pre_hook(select):
                 found = self.model(**inputs, use_cache=False).logits[0]
         else:
             logits = self.model(**inputs, use_cache=False).logits.flatten(0, 1)
@@ -93,12 +116,16 @@ class NextTokens:
         """
         goals = targets.flatten()
         chunks = torch.split(goals, self.most)
-        if self.way == "head" and torch.is_grad_enabled() and len(chunks) > 1:
-            head, hidden = _head(self.model), self._hidden(inputs)
-            pairs = zip(torch.split(hidden, self.most), chunks, strict=True)
+        if self.way == "head":
+            loss = functools.partial(_head_loss, self._head)
+            options: dict[str, Any] = {
+                "use_reentrant": False,
+                "preserve_rng_state": False,
+            }
+            hidden = torch.split(self._hidden(inputs), self.most)
             losses = [
-                checkpoint(_head_loss, head, some, goal, use_reentrant=False)
-                for some, goal in pairs
+                checkpoint(loss, some, goal, **options)
+                for some, goal in zip(hidden, chunks, strict=True)
             ]
         else:
             places = torch.arange(len(goals), device=goals.device)
@@ -113,6 +140,10 @@ class NextTokens:
         return hidden.flatten(0, 1)
 
     @property
+    def _head(self) -> Any:
+        return self.model.get_output_embeddings()  # type: ignore[no-untyped-call]
+
+    @property
     def bounded(self) -> bool:
         """Whether logits are bounded however large a batch is."""
         return self.way == "head"
@@ -120,46 +151,30 @@ class NextTokens:
 
 def next_tokens(model: PreTrainedModel) -> NextTokens:
     """Choose the way with the least work, by trying it on a few tokens."""
-    on_cpu = model.device.type == "cpu"
     embeddings = model.get_input_embeddings().weight
     assert isinstance(embeddings, torch.Tensor)
     vocabulary = len(embeddings)
-    most_bytes = MOST_BYTES_CPU if on_cpu else MOST_BYTES
+    most_bytes = MOST_BYTES_CPU if model.device.type == "cpu" else MOST_BYTES
     most = max(1, most_bytes // (4 * vocabulary))
-    tokens = torch.arange(8, device=model.device) % vocabulary
-    inputs = {"input_ids": tokens[None]}
-    places = torch.arange(len(tokens), device=model.device)
+    places = torch.arange(8, device=model.device)
+    inputs = {"input_ids": places[None] % vocabulary}
     with torch.inference_mode():
-        (plain,) = NextTokens(model, "all", len(tokens)).logits(inputs, places)
+        (plain,) = NextTokens(model, "all", len(places)).logits(inputs, places)
         for way in _WAYS:
-            if _same(NextTokens(model, way, len(tokens)), inputs, places, plain):
+            try:
+                (found,) = NextTokens(model, way, len(places)).logits(inputs, places)
+            except Exception:  # noqa: BLE001 - code of any model, called as it may not expect
+                continue
+            if found.shape == plain.shape and torch.allclose(
+                found, plain, rtol=0, atol=0, equal_nan=True
+            ):
                 return NextTokens(model, way, most)
     logger.debug("%s: logits of all places are computed", type(model).__name__)
     return NextTokens(model, "all", most)
 
 
-def _same(
-    predicted: NextTokens,
-    inputs: Mapping[str, torch.Tensor],
-    places: torch.Tensor,
-    plain: torch.Tensor,
-) -> bool:
-    """Whether a way gives the bits of the model itself, at all places."""
-    try:
-        (found,) = predicted.logits(inputs, places)
-    except Exception:  # noqa: BLE001 - code of any model, called as it may not expect
-        return False
-    return found.shape == plain.shape and torch.allclose(
-        found, plain, rtol=0, atol=0, equal_nan=True
-    )
-
-
 def _head_loss(head: Any, hidden: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
     return _loss(_predict(head, hidden), goal)
-
-
-def _loss(logits: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(logits.float(), goal.to(logits.device), reduction="none")
 
 
 def _predict(head: Any, hidden: torch.Tensor) -> torch.Tensor:
@@ -167,34 +182,8 @@ def _predict(head: Any, hidden: torch.Tensor) -> torch.Tensor:
     return logits
 
 
-def _head(model: Any) -> Any:
-    return model.get_output_embeddings()
-
-
-@contextmanager
-def _at_places(head: Any, places: torch.Tensor) -> Iterator[None]:
-    """Pass a head the hidden states of these places alone, as one row."""
-
-    def select(_: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        hidden = args[0].flatten(0, 1)
-        return (hidden[places.to(hidden.device)][None], *args[1:])
-
-    handle = head.register_forward_pre_hook(select)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-BatchSize: TypeAlias = int | Literal["auto"]
-
-
-# Processors are not faster with more, only the caches are missed.
-_TOKENS_CPU = 1024
-
-
-# Accelerators are as busy as they get with so many, if the memory is there.
-_TOKENS = 32768
+def _loss(logits: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits.float(), goal.to(logits.device), reduction="none")
 
 
 @dataclass(frozen=True)
@@ -234,26 +223,109 @@ def found_by_trying(budget: Budget, attempt: Callable[[Budget], None]) -> Budget
         logger.info("out of memory: at most %d tokens are read at once", budget.tokens)
 
 
-# One log-likelihood, and whether each of its tokens is the most likely one.
-Likelihood = tuple[float, bool]
+@dataclass(frozen=True)
+class Request:
+    """Tokens that a model reads, and the last ones to predict."""
+
+    inputs: tuple[int, ...]
+    targets: tuple[int, ...]  # at most as many
 
 
-_CHECKED = 4  # trees that are compared with their paths
+class Tree:
+    """A row of tokens, which grows by requests in the order of their tokens."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.depths: list[int] = []  # how many are above each
+        self.ends: list[int] = []  # behind the last that is below each
+        # Which request, and at which places the tokens before its targets are.
+        self.scored: list[tuple[int, list[int]]] = []
+        self.last: tuple[int, ...] = ()  # the tokens of the last request
+        self._path: list[int] = []  # their places
+
+    @property
+    def branches(self) -> bool:
+        """Whether it is more than plain text."""
+        return min(self.ends) < _OPEN
+
+    def add(self, index: int, request: Request, shared: int) -> None:
+        """Add the tokens that the last request does not share."""
+        start, inputs = len(self.tokens), request.inputs
+        for place in self._path[shared:]:
+            self.ends[place] = start
+        new = range(start, start + len(inputs) - shared)
+        self._path = [*self._path[:shared], *new]
+        self.tokens += inputs[shared:]
+        self.depths += range(shared, len(inputs))
+        self.ends += [_OPEN] * len(new)
+        self.last = inputs
+        self.scored.append((index, self._path[-len(request.targets) :]))
 
 
-_MOST_CHECKED = 2048  # tokens of these
+@functools.lru_cache(maxsize=32)  # for each set of documents of a few tasks
+def arrange(
+    requests: tuple[Request, ...], *, width: int | None, tokens: int, rows: int | None
+) -> list[list[Tree]]:
+    """Arrange requests in trees, and these by length in batches.
+
+    A batch has at most so many padded tokens or, where they are given, ``rows``. Rows
+    with branches need a mask, and are batched apart from plain text.
+    """
+    trees = grow_trees(requests, width=width, longest=tokens)
+    batches: list[list[Tree]] = []
+    for tree in sorted(trees, key=lambda tree: (not tree.branches, -len(tree.tokens))):
+        longest = batches[-1][0] if batches else tree
+        most = rows or tokens // len(longest.tokens)
+        if batches and len(batches[-1]) < most and longest.branches == tree.branches:
+            batches[-1].append(tree)
+        else:
+            batches.append([tree])
+    return batches
 
 
-# How far the same may be apart, of itself plus one, by rounding alone: sums of dozens
-# of nats are off by hundredths in half precision.
-_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
+def grow_trees(
+    requests: Sequence[Request], *, width: int | None, longest: int
+) -> list[Tree]:
+    """Arrange all requests in trees of at most ``longest`` tokens, where one can be.
+
+    A request joins the one before it in the order of their tokens if that is less work
+    for a model of this ``width``, whose layers take as long for a token as for
+    ``6 * width`` others in attention. Without a width it joins only in plain text.
+    """
+    trees: list[Tree] = []
+    for index in sorted(range(len(requests)), key=lambda i: (requests[i].inputs, i)):
+        inputs, shared = requests[index].inputs, 0
+        if trees:
+            shared = _common(trees[-1].last, inputs)
+        if not trees or not _joins(trees[-1], len(inputs), shared, width, longest):
+            trees.append(Tree())
+            shared = 0
+        trees[-1].add(index, requests[index], shared)
+    return trees
 
 
-_HALF = 0.05
+def _joins(
+    tree: Tree, length: int, shared: int, width: int | None, longest: int
+) -> bool:
+    size, new = len(tree.tokens), length - shared
+    if shared == len(tree.last) and size == shared:  # nothing branches
+        return size + new <= max(longest, length)
+    if width is None or size + new > longest:
+        return False
+    joined = 6 * width * new + (size + new) ** 2 - size**2
+    return joined < 6 * width * length + length**2
 
 
-# Positions are turned by the longest request there is, so not by its own length.
-_ROPES_BY_LENGTH = {"dynamic", "longrope"}
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Count the tokens that both begin with."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:  # comparing slices is faster than a loop over tokens
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,70 +338,89 @@ class Likelihoods:
     width: int | None  # as ``grow_trees`` has it
 
     def score_all(self, requests: Sequence[Request]) -> list[Likelihood]:
-        """Score requests, the same ones once."""
-        distinct = list(dict.fromkeys(requests))
-        batches, known = self.batches(distinct), dict[Request, Likelihood]()
+        """Score requests in the order in which they were given."""
+        batches, known = self.batches(requests), dict[int, Likelihood]()
         for number, batch in enumerate(batches, start=1):
-            found = self.score(batch, distinct)
-            known |= {distinct[index]: score for index, score in found.items()}
+            known |= self.score(batch, requests)
             step(number, len(batches))
-        return [known[request] for request in requests]
+        return [known[index] for index in range(len(requests))]
 
     def batches(self, requests: Sequence[Request]) -> list[list[Tree]]:
         """Arrange requests; a batch is independent of all others."""
-        tokens, rows = self._tokens(), self.budget.rows
+        tokens, rows = self.budget.tokens, self.budget.rows
+        if not self.predicted.bounded:
+            tokens = min(tokens, self.predicted.most)
         return arrange(tuple(requests), width=self.width, tokens=tokens, rows=rows)
 
     def score(
         self, trees: Sequence[Tree], requests: Sequence[Request]
     ) -> dict[int, Likelihood]:
         """Score a batch, by number of request."""
-        tokens = padded([tree.tokens for tree in trees], 0)
+        inputs = _inputs(trees, self.model)
+        length = inputs["input_ids"].shape[1]
         asked = [index for tree in trees for index, _ in tree.scored]
-        owners = np.repeat(
-            np.arange(len(asked)), [len(requests[index].targets) for index in asked]
-        )
-        targets = np.array([t for index in asked for t in requests[index].targets])
-        flat = scored_places(trees, tokens.shape[1])
-        places, where = np.unique(flat, return_inverse=True)
-        found, best = self._log_chances(trees, tokens, places, where, targets)
-        sums = np.bincount(owners, weights=found, minlength=len(asked))
-        missed = np.bincount(owners, weights=~best, minlength=len(asked))
-        scores = zip(sums.tolist(), (missed == 0).tolist(), strict=True)
-        return dict(zip(asked, scores, strict=True))
-
-    def _tokens(self) -> int:
-        if self.predicted.bounded:
-            return self.budget.tokens
-        return min(self.budget.tokens, self.predicted.most)
-
-    def _log_chances(
-        self, trees: Sequence[Tree], tokens: Any, places: Any, where: Any, targets: Any
-    ) -> tuple[Any, Any]:
-        """Return the log-probability of each target, and whether none is likelier."""
-        found, best = np.empty(len(targets)), np.empty(len(targets), bool)
-        device, start = self.model.device, 0
+        targets = [token for index in asked for token in requests[index].targets]
+        places = [
+            row * length + place
+            for row, tree in enumerate(trees)
+            for _, path in tree.scored
+            for place in path
+        ]
+        losses, best = list[torch.Tensor](), list[torch.Tensor]()
         with torch.inference_mode():
-            inputs = _inputs(trees, tokens, self.model)
-            for logits in self.predicted.logits(
-                inputs, torch.from_numpy(places).to(device)
-            ):
-                end = start + len(logits)
-                mine = np.flatnonzero((where >= start) & (where < end))
-                rows = torch.from_numpy(where[mine] - start).to(logits.device)
-                goals = torch.from_numpy(targets[mine]).to(logits.device)
-                known = logits.float()
-                chances = known[rows, goals] - known.logsumexp(-1)[rows]
-                found[mine] = chances.cpu().numpy()
-                best[mine] = (known.argmax(-1)[rows] == goals).cpu().numpy()
-                start = end
-        return found, best
+            chunks = self.predicted.logits(inputs, torch.tensor(places))
+            goals = torch.split(torch.tensor(targets), self.predicted.most)
+            for logits, goal in zip(chunks, goals, strict=True):
+                known, goal = logits.float(), goal.to(logits.device)
+                losses.append(_loss(known, goal).cpu())
+                best.append((known.argmax(-1) == goal).cpu())
+        lengths = [len(requests[index].targets) for index in asked]
+        found = zip(
+            asked,
+            torch.split(torch.cat(losses).double(), lengths),
+            torch.split(torch.cat(best), lengths),
+            strict=True,
+        )
+        return {index: (-float(loss.sum()), bool(b.all())) for index, loss, b in found}
+
+
+def _inputs(trees: Sequence[Tree], model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    def stacked(rows: Sequence[list[int]]) -> torch.Tensor:
+        tensors = [torch.tensor(row) for row in rows]
+        return pad_sequence(tensors, batch_first=True).to(model.device)
+
+    inputs = {"input_ids": stacked([tree.tokens for tree in trees])}
+    if not trees[0].branches:  # what is padded comes last, and is seen by nothing
+        return inputs
+    ends = stacked([tree.ends for tree in trees])
+    place = torch.arange(ends.shape[1], device=model.device)
+    seen = (place <= place[:, None]) & (place[:, None] < ends[:, None, :])
+    # Added to the scores of attention: every implementation in torch takes it so.
+    mask = torch.zeros(seen.shape, dtype=model.dtype, device=model.device)
+    mask.masked_fill_(~seen, torch.finfo(model.dtype).min)
+    inputs["position_ids"] = stacked([tree.depths for tree in trees])
+    inputs["attention_mask"] = mask[:, None]
+    return inputs
 
 
 def likelihoods(model: PreTrainedModel, budget: Budget) -> Likelihoods:
     """Return a scorer of requests under a model."""
     width = model.config.get_text_config().hidden_size
     return Likelihoods(model, next_tokens(model), budget, width)
+
+
+def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
+    """Find how many tokens fit in an accelerator's memory, by the largest passes."""
+    if scores.model.device.type == "cpu" or scores.budget.rows is not None:
+        return scores
+
+    def attempt(budget: Budget) -> None:
+        trying = replace(scores, budget=budget)
+        largest = {batch[0].branches: batch for batch in trying.batches(requests)[::-1]}
+        for batch in largest.values():
+            trying.score(batch, requests)
+
+    return replace(scores, budget=found_by_trying(scores.budget, attempt))
 
 
 def checked(scores: Likelihoods, requests: Sequence[Request], name: str) -> Likelihoods:
@@ -343,22 +434,6 @@ def checked(scores: Likelihoods, requests: Sequence[Request], name: str) -> Like
         *(name, reason),
     )
     return replace(scores, width=None)
-
-
-def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
-    """Find how many tokens fit in an accelerator's memory, by the largest passes."""
-    if scores.model.device.type == "cpu" or scores.budget.rows is not None:
-        return scores
-
-    def attempt(budget: Budget) -> None:
-        trying = replace(scores, budget=budget)
-        batches = trying.batches(requests)
-        for branches in (True, False):
-            kind = [batch for batch in batches if batch[0].branches == branches]
-            for batch in kind[:1]:
-                trying.score(batch, requests)
-
-    return replace(scores, budget=found_by_trying(scores.budget, attempt))
 
 
 def _reason(model: PreTrainedModel, requests: Sequence[Request]) -> str | None:
@@ -379,14 +454,22 @@ def _reason(model: PreTrainedModel, requests: Sequence[Request]) -> str | None:
 
 
 def _difference(scores: Likelihoods, requests: Sequence[Request]) -> str | None:
-    """Compare a few trees with their paths; return how they differ."""
-    trees = _to_check(scores, requests)
+    """Compare a few trees with their paths; return how they differ.
+
+    These are the longest tree that is not too long, and some of the shortest.
+    """
+    trees = [
+        tree
+        for batch in scores.batches(requests)  # the longest come first
+        for tree in batch
+        if tree.branches and len(tree.tokens) <= _MOST_CHECKED
+    ]
     if not trees:
         return None
+    trees = trees[:1] + trees[1:][-_CHECKED + 1 :]
     indices = [index for tree in trees for index, _ in tree.scored]
     plain = replace(scores, width=None)
-    some = [requests[index] for index in indices]
-    expected = plain.score_all(some)
+    expected = plain.score_all([requests[index] for index in indices])
     try:
         found = scores.score(trees, requests)
     except Exception as error:  # noqa: BLE001 - code of any model, on a mask of ours
@@ -400,34 +483,3 @@ def _difference(scores: Likelihoods, requests: Sequence[Request]) -> str | None:
         f"log-likelihoods differ by {np.nanmax(abs(one - other)):.2g} from those of "
         "requests by themselves"
     )
-
-
-def _to_check(scores: Likelihoods, requests: Sequence[Request]) -> list[Tree]:
-    """Return the longest tree that is not too long, and some of the shortest."""
-    trees = [
-        tree
-        for batch in scores.batches(requests)
-        for tree in batch
-        if tree.branches and len(tree.tokens) <= _MOST_CHECKED
-    ]
-    trees.sort(key=lambda tree: -len(tree.tokens))
-    return trees[:1] + trees[1:][-_CHECKED + 1 :]
-
-
-def _inputs(
-    trees: Sequence[Tree], tokens: Any, model: PreTrainedModel
-) -> dict[str, torch.Tensor]:
-    device = model.device
-    inputs = {"input_ids": torch.from_numpy(tokens).to(device)}
-    if not trees[0].branches:  # what is padded comes last, and is seen by nothing
-        return inputs
-    depths = torch.from_numpy(padded([tree.depths for tree in trees], 0))
-    ends = torch.from_numpy(padded([tree.ends for tree in trees])).to(device)
-    place = torch.arange(tokens.shape[1], device=device)
-    seen = (place <= place[:, None]) & (place[:, None] < ends[:, None, :])
-    # Added to the scores of attention: every implementation in torch takes it so.
-    mask = torch.zeros(seen.shape, dtype=model.dtype, device=device)
-    mask.masked_fill_(~seen, torch.finfo(model.dtype).min)
-    inputs["position_ids"] = depths.to(device)
-    inputs["attention_mask"] = mask[:, None]
-    return inputs

@@ -11,10 +11,9 @@ import functools
 import hashlib
 import importlib
 import inspect
-import math
 import reprlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -28,7 +27,6 @@ from transformers import PreTrainedModel
 
 from mergekit_map.config.tasks import PythonTask
 from mergekit_map.errors import EvaluationError, InvalidTask, in_words, nearest
-from mergekit_map.results.records import LARGEST
 from mergekit_map.surrogates.arrays import finite
 from mergekit_map.tasks.base import (
     PreparedTask,
@@ -37,7 +35,7 @@ from mergekit_map.tasks.base import (
     ratio_standard_error,
 )
 from mergekit_map.tasks.isolation import separate_randomness
-from mergekit_map.types import Answers, Measure, Measurement, Metric
+from mergekit_map.types import Answers, Measurement, Metric
 from mergekit_map.utils.text import printable
 
 _KEY = ("python",)
@@ -52,8 +50,8 @@ class PythonFunction:
     function: Callable[..., Any]
     metric: Metric
     fingerprint: str  # of its file, and of what that imports from its own folder
+    former: str  # the fingerprint of its file alone, which earlier versions used
     partial: bool  # whether it is told which documents to measure
-    former: str = ""  # the fingerprint of its file alone, which earlier versions used
 
 
 def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunction:
@@ -82,27 +80,21 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
         ) from None
     lower, upper = spec.range or (None, None)
     metric = Metric(spec.direction == "maximize", lower, upper)
-    identity, former = definition_of(spec, function), former_definition(spec, function)
-    return PythonFunction(name, function, metric, identity, partial, former)
+    return PythonFunction(name, function, metric, *definitions(spec, function), partial)
 
 
-def former_definition(spec: PythonTask, function: Callable[..., Any]) -> str:
-    """Return the digest of a task whose module imports none of its own folder."""
-    return fingerprint("python", 1, spec.python, spec.direction, function)
-
-
-def definition_of(spec: PythonTask, function: Callable[..., Any]) -> str:
-    """Return the digest of a task, with its present files."""
-    module = importlib.import_module(spec.python.partition(":")[0])
-    beside = modules_beside(module)
-    texts = [{name: beside[name].read_bytes() for name in sorted(beside)}]
-    own = texts if beside else []
-    return fingerprint("python", 1, spec.python, spec.direction, function, *own)
+def definitions(spec: PythonTask, function: Callable[..., Any]) -> tuple[str, str]:
+    """Return the digest of a task with its present files, and that of its own file."""
+    beside = modules_beside(importlib.import_module(spec.python.partition(":")[0]))
+    texts = {name: beside[name].read_bytes() for name in sorted(beside)}
+    parts = ("python", 1, spec.python, spec.direction, function)
+    former = fingerprint(*parts)
+    return fingerprint(*parts, texts) if texts else former, former
 
 
 def prepare_function(
     task: PythonFunction, model: PreTrainedModel, tokenizer: Any
-) -> Measure:
+) -> PreparedTask:
     """Bind the function to the model, and to a tokenizer that it may change."""
     run = functools.partial(_measure, task, model, copy.deepcopy(tokenizer))
     return PreparedTask(run, None)
@@ -165,8 +157,13 @@ def _measure(
             "of the merge; change a copy in it (copy.deepcopy(model))"
         )
     values = _as_list(returned)
-    if documents is not None:
-        _check_count(returned, values, len(documents))
+    if documents is not None and (values is None or len(values) != len(documents)):
+        got = _short_text(returned) if values is None else f"{len(values)}"
+        raise EvaluationError(
+            "the function must return a list with a number for each of the "
+            f"{len(documents)} documents it was asked for, got {got}; measure those of "
+            "'documents', all where it is None"
+        )
     if values is None:
         return _one_value(returned)
     return _mean(values, range(len(values)) if documents is None else documents)
@@ -207,19 +204,7 @@ def _as_list(returned: Any) -> list[float] | None:
         return None
     if not returned or not all(isinstance(value, Real) for value in returned):
         raise _unusable(returned)
-    found = [float(value) for value in returned]
-    check_sizes(found)
-    return found
-
-
-def _check_count(returned: Any, values: list[float] | None, asked: int) -> None:
-    if values is None or len(values) != asked:
-        got = _short_text(returned) if values is None else f"{len(values)}"
-        raise EvaluationError(
-            f"the function must return a list with a number for each of the {asked} "
-            f"documents it was asked for, got {got}; measure those of 'documents', all "
-            "where it is None"
-        )
+    return [float(value) for value in returned]
 
 
 def _mean(values: Sequence[float], ids: Sequence[int]) -> Measurement:
@@ -234,16 +219,6 @@ def _mean(values: Sequence[float], ids: Sequence[int]) -> Measurement:
         ),
         answers=Answers(tuple(ids), tuple(values), weights),
     )
-
-
-def check_sizes(numbers: Iterable[float]) -> None:
-    """Refuse numbers whose squares overflow."""
-    for number in numbers:
-        if math.isfinite(number) and abs(number) > LARGEST:
-            raise EvaluationError(
-                f"values and standard errors must not be above {LARGEST:g}, got "
-                f"{number:g}: their squares would be no numbers; divide them"
-            )
 
 
 def _one_value(returned: Any) -> Measurement:

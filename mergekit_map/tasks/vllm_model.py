@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -63,19 +64,15 @@ def vllm_model(folder: Path, **args: Any) -> Iterator[Any]:
         MergeError: vLLM cannot open it.
     """
     lm = _opened(folder, args)
+    from vllm.distributed import cleanup_dist_env_and_memory
+
     try:
         yield lm
     finally:
         lm.model.llm_engine.engine_core.shutdown()
         del lm.model
-        _give_back()
-
-
-def _give_back() -> None:
-    from vllm.distributed import cleanup_dist_env_and_memory
-
-    gc.collect()
-    cleanup_dist_env_and_memory()
+        gc.collect()
+        cleanup_dist_env_and_memory()
 
 
 def _opened(folder: Path, args: Mapping[str, Any]) -> Any:
@@ -115,16 +112,11 @@ def _found_by_its_name() -> Iterator[None]:
     real = importlib.metadata.version
 
     def version(distribution_name: str) -> str:
-        found = installed_vllm()
-        if distribution_name == "vllm" and found is not None:
-            return found.version
-        return real(distribution_name)
+        found = installed_vllm() if distribution_name == "vllm" else None
+        return found.version if found else real(distribution_name)
 
-    importlib.metadata.version = version
-    try:
+    with patch("importlib.metadata.version", version):
         yield
-    finally:
-        importlib.metadata.version = real
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,11 +180,10 @@ def longest_input(tasks: Iterable[LoadedTask], tokenizer: Any, most: int) -> int
     longest = 0
     for task in tasks:
         assert isinstance(task, HarnessTask)
-        for leaf in task.loaded["tasks"].values():
-            for prompt, options in (request.args for request in leaf.instances):
-                answer = normalize_gen_kwargs(options, _DEFAULT_ANSWER)["max_gen_toks"]
-                room = _CHAT if task.chat else 0
-                longest = max(longest, len(tokenizer(prompt).input_ids) + answer + room)
+        room = _CHAT if task.spec.apply_chat_template else 0
+        for prompt, options in (request.args for request in task.requests):
+            answer = normalize_gen_kwargs(options, _DEFAULT_ANSWER)["max_gen_toks"]
+            longest = max(longest, len(tokenizer(prompt).input_ids) + answer + room)
     return min(most, max(longest + 1, _LEAST_LENGTH))
 
 

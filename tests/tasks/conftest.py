@@ -7,7 +7,7 @@ os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TRANSFORMERS_OFFL
 
 import pytest
 import torch
-from task_files import WORDS, build_model, build_tokenizer
+from task_files import WORDS, Bench, build_model, build_tokenizer
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 
@@ -44,3 +44,8 @@ def documents() -> list[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path
+
+
+@pytest.fixture
+def bench(folder: Path, model: LlamaForCausalLM, tokenizer: Any) -> Bench:
+    return Bench(folder, model, tokenizer)

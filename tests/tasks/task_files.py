@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,10 @@ import torch
 import yaml
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from mergekit_map.config.tasks import TASK_KINDS
+from mergekit_map.tasks.loading import LoadedTask, load_tasks, prepare_tasks
+from mergekit_map.types import Measure
 
 # fmt: off
 WORDS = [
@@ -60,6 +66,32 @@ def build_model(vocabulary: int, *, seed: int = 0) -> LlamaForCausalLM:
         eos_token_id=1,
     )
     return LlamaForCausalLM(config).eval().requires_grad_(False)
+
+
+@dataclass
+class Bench:
+    """A model to measure, and the folder of the files of its tasks."""
+
+    folder: Path
+    model: LlamaForCausalLM
+    tokenizer: Any
+
+    def load(self, **keys: Any) -> LoadedTask:
+        """Load a task as a configuration has it."""
+        (kind,) = (kind for key, kind in TASK_KINDS.items() if key in keys)
+        tasks, problems = load_tasks({"mine": kind.model_validate(keys)}, self.folder)
+        assert not problems
+        return tasks["mine"]
+
+    def prepare(
+        self, task: LoadedTask | Mapping[str, Any], model: Any = None, **options: Any
+    ) -> Measure:
+        """Prepare a task for the model, or for another one."""
+        loaded = self.load(**task) if isinstance(task, Mapping) else task
+        options = {"batch_size": 8, **options}
+        tokenizer = options.pop("tokenizer", self.tokenizer)
+        model = model or self.model
+        return prepare_tasks({"mine": loaded}, model, tokenizer, **options)["mine"]
 
 
 def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from lm_eval.models.huggingface import HFLM
-from task_files import build_model, write_choices, write_generation
-from transformers import LlamaForCausalLM
+from task_files import Bench, build_model, write_choices, write_generation
 
 from mergekit_map.config.tasks import LmEvalTask
-from mergekit_map.tasks.loading import load_tasks
-from mergekit_map.tasks.preparing import Generations, prepare_tasks
+from mergekit_map.tasks.loading import Generations, load_tasks, prepare_tasks
 from mergekit_map.types import Measure
 from mergekit_map.utils.shutdown import Interrupted
 
-TASKS: dict[str, dict[str, Any]] = {
-    "right": {"metric": "exact_match", "filter": "whole"},
-    "length": {"metric": "answer_tokens"},
+LENGTH = {"lm_eval": "generation.yaml", "metric": "answer_tokens"}
+TASKS = {
+    "right": {**LENGTH, "metric": "exact_match", "filter": "whole"},
+    "length": LENGTH,
 }
 
 
@@ -39,32 +36,23 @@ def generated(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return kept
 
 
-def prepare(
-    folder: Path,
-    model: LlamaForCausalLM,
-    tokenizer: Any,
-    tasks: Mapping[str, Mapping[str, Any]] = TASKS,
-    **options: Any,
-) -> dict[str, Measure]:
-    specs = {
-        name: LmEvalTask.model_validate({"lm_eval": "generation.yaml", **task})
-        for name, task in tasks.items()
-    }
-    loaded, problems = load_tasks(specs, folder)
+def prepare_both(bench: Bench, **options: Any) -> dict[str, Measure]:
+    specs = {name: LmEvalTask.model_validate(task) for name, task in TASKS.items()}
+    loaded, problems = load_tasks(specs, bench.folder)
     assert not problems
-    return prepare_tasks(loaded, model, tokenizer, batch_size=4, **options)
+    return prepare_tasks(loaded, bench.model, bench.tokenizer, batch_size=8, **options)
 
 
 def test_the_tokens_of_the_text_before_the_stop_string_are_counted(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, generated: list[list[str]]
+    bench: Bench, generated: list[list[str]]
 ) -> None:
-    write_generation(folder)
-    measure = prepare(folder, model, tokenizer)["length"]
+    write_generation(bench.folder)
 
-    found = measure()
+    found = bench.prepare(LENGTH)()
 
     (texts,) = generated
-    counts = [len(tokenizer(t, add_special_tokens=False)["input_ids"]) for t in texts]
+    encode = bench.tokenizer
+    counts = [len(encode(t, add_special_tokens=False)["input_ids"]) for t in texts]
     assert len(set(counts)) > 1
     assert not any("." in text for text in texts)
     assert [s["answer_tokens"] for s in found.samples] == counts
@@ -74,38 +62,26 @@ def test_the_tokens_of_the_text_before_the_stop_string_are_counted(
     assert found.details.keys() == {"exact_match,letter", "exact_match,whole"}
 
 
-def test_fewer_tokens_are_better_unless_the_task_says_otherwise(folder: Path) -> None:
-    write_generation(folder)
-    found = {}
-    for direction in (None, "maximize"):
-        spec = LmEvalTask.model_validate(
-            {"lm_eval": "generation.yaml", "direction": direction, **TASKS["length"]}
-        )
-        (task,) = load_tasks({"mine": spec}, folder)[0].values()
-        found[direction] = task.metric
+def test_fewer_tokens_are_better_unless_the_task_says_otherwise(bench: Bench) -> None:
+    write_generation(bench.folder)
 
-    assert (found[None].better, found[None].unit) == ("lower", "tokens")
-    assert found[None].bounds == (0, math.inf)
-    assert found["maximize"].better == "higher"
+    plain = bench.load(**LENGTH).metric
+    turned = bench.load(**LENGTH, direction="maximize").metric
+
+    assert (plain.better, plain.unit) == ("lower", "tokens")
+    assert plain.bounds == (0, math.inf)
+    assert turned.better == "higher"
 
 
 @pytest.mark.parametrize("draws", [True, False])
 def test_both_metrics_of_a_task_are_of_one_generation(
-    folder: Path,
-    model: LlamaForCausalLM,
-    tokenizer: Any,
-    generated: list[list[str]],
-    *,
-    draws: bool,
+    bench: Bench, generated: list[list[str]], *, draws: bool
 ) -> None:
-    write_generation(folder, draws=draws)
-    alone = {
-        name: prepare(folder, model, tokenizer, {name: task})[name]()
-        for name, task in TASKS.items()
-    }
+    write_generation(bench.folder, draws=draws)
+    alone = {name: bench.prepare(task)() for name, task in TASKS.items()}
     generated.clear()
 
-    shared = prepare(folder, model, tokenizer, generations=Generations())
+    shared = prepare_both(bench, generations=Generations())
     together = {name: measure() for name, measure in shared.items()}
 
     assert together == alone
@@ -113,13 +89,10 @@ def test_both_metrics_of_a_task_are_of_one_generation(
 
 
 def test_an_interrupt_is_looked_for_before_each_token(
-    folder: Path,
-    model: LlamaForCausalLM,
-    tokenizer: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_generation(folder)
-    measure = prepare(folder, model, tokenizer)["length"]
+    write_generation(bench.folder)
+    measure = bench.prepare(LENGTH)
     looks = iter([None, None, Interrupted(signal.SIGINT)])
 
     def look() -> None:
@@ -131,14 +104,14 @@ def test_an_interrupt_is_looked_for_before_each_token(
         measure()
 
     assert next(looks, "none is left") == "none is left"
-    assert not model._forward_pre_hooks
+    assert not bench.model._forward_pre_hooks
 
 
 def test_other_documents_are_generated_anew(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, generated: list[list[str]]
+    bench: Bench, generated: list[list[str]]
 ) -> None:
-    write_generation(folder)
-    shared = prepare(folder, model, tokenizer, generations=Generations())
+    write_generation(bench.folder)
+    shared = prepare_both(bench, generations=Generations())
 
     shared["right"]([0, 2, 5])
     shared["length"]([0, 2, 5])
@@ -147,19 +120,16 @@ def test_other_documents_are_generated_anew(
     assert [len(texts) for texts in generated] == [3, 2]
 
 
-def test_a_model_of_other_weights_generates_anew(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    write_generation(folder)
+def test_a_model_of_other_weights_generates_anew(bench: Bench) -> None:
+    write_generation(bench.folder)
     generations = Generations()
-    measure = prepare(folder, model, tokenizer, generations=generations)["length"]
-    other = build_model(len(tokenizer), seed=1)
-    expected = prepare(folder, other, tokenizer)["length"]()
+    measure = bench.prepare(LENGTH, generations=generations)
+    other = build_model(len(bench.tokenizer), seed=1)
+    expected = bench.prepare(LENGTH, other)()
     before = measure()
 
     generations.forget()
-    for target, source in zip(model.parameters(), other.parameters(), strict=True):
-        target.copy_(source)
+    bench.model.load_state_dict(other.state_dict())
 
     assert measure() == expected != before
 
@@ -172,15 +142,12 @@ def test_a_model_of_other_weights_generates_anew(
     ],
 )
 def test_what_has_no_answers_to_count_is_refused(
-    folder: Path, options: dict[str, Any], message: str
+    bench: Bench, options: dict[str, Any], message: str
 ) -> None:
-    write_generation(folder)
-    write_choices(folder)
-    spec = LmEvalTask.model_validate(
-        {"lm_eval": "generation.yaml", "metric": "answer_tokens", **options}
-    )
+    write_generation(bench.folder)
+    write_choices(bench.folder)
+    spec = LmEvalTask.model_validate({**LENGTH, **options})
 
-    _, problems = load_tasks({"mine": spec}, folder)
+    _, (problem,) = load_tasks({"mine": spec}, bench.folder)
 
-    assert len(problems) == 1
-    assert message in problems[0].message
+    assert message in problem.message

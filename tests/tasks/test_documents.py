@@ -7,41 +7,41 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from task_files import write_choices, write_generation, write_rolling, write_yaml
-from transformers import LlamaForCausalLM
+from task_files import (
+    Bench,
+    write_choices,
+    write_generation,
+    write_rolling,
+    write_yaml,
+)
 
-from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.tasks.holdout_split import HeldOut, HoldoutSplit
-from mergekit_map.tasks.loading import LoadedTask, load_tasks
-from mergekit_map.tasks.preparing import prepare_tasks
-from mergekit_map.types import Answers, Measure, Measurement
+from mergekit_map.tasks.loading import LoadedTask
+from mergekit_map.types import Answers, Measurement
 
 LENGTHS = """
 def lengths(model, tokenizer, documents):
     all_of_them = [0.5 * i * i for i in range(9)]
     return all_of_them if documents is None else [all_of_them[i] for i in documents]
 """
-KINDS: dict[str, TaskSpec] = {
-    "text": PerplexityTask.model_validate(
-        {"perplexity": {"file": "text.txt"}, "block": 16}
-    ),
-    "acc": LmEvalTask(lm_eval="choices.yaml", metric="acc", num_fewshot=2),
-    "acc_norm": LmEvalTask(lm_eval="choices.yaml", metric="acc_norm", limit=11),
-    "bits": LmEvalTask(lm_eval="rolling.yaml", metric="bits_per_byte"),
-    "words": LmEvalTask(lm_eval="rolling.yaml", metric="word_perplexity"),
-    "generation": LmEvalTask(
-        lm_eval="generation.yaml", metric="exact_match", filter="letter"
-    ),
-    "length": LmEvalTask(lm_eval="generation.yaml", metric="answer_tokens"),
-    "by_size": LmEvalTask(lm_eval="by_size.yaml", metric="acc_norm"),
-    "by_part": LmEvalTask(lm_eval="by_part.yaml", metric="acc_norm"),
-    "own": PythonTask(python="own_lengths:lengths", direction="maximize"),
+CHOICES, GENERATION = "choices.yaml", {"lm_eval": "generation.yaml"}
+KINDS: dict[str, dict[str, Any]] = {
+    "text": {"perplexity": {"file": "text.txt"}, "block": 16},
+    "acc": {"lm_eval": CHOICES, "metric": "acc", "num_fewshot": 2},
+    "acc_norm": {"lm_eval": CHOICES, "metric": "acc_norm", "limit": 11},
+    "bits": {"lm_eval": "rolling.yaml", "metric": "bits_per_byte"},
+    "words": {"lm_eval": "rolling.yaml", "metric": "word_perplexity"},
+    "generation": {**GENERATION, "metric": "exact_match", "filter": "letter"},
+    "length": {**GENERATION, "metric": "answer_tokens"},
+    "by_size": {"lm_eval": "by_size.yaml", "metric": "acc_norm"},
+    "by_part": {"lm_eval": "by_part.yaml", "metric": "acc_norm"},
+    "own": {"python": "own_lengths:lengths", "direction": "maximize"},
 }
 
 
@@ -65,24 +65,6 @@ def _files(folder: Path, documents: list[str], monkeypatch: pytest.MonkeyPatch) 
         )
 
 
-def load(spec: TaskSpec, folder: Path) -> LoadedTask:
-    tasks, problems = load_tasks({"mine": spec}, folder)
-    assert not problems
-    return tasks["mine"]
-
-
-def prepare(
-    task: LoadedTask,
-    model: Any,
-    tokenizer: Any,
-    batch_size: int | Literal["auto"] = 8,
-    **options: Any,
-) -> Measure:
-    return prepare_tasks(
-        {"mine": task}, model, tokenizer, batch_size=batch_size, **options
-    )["mine"]
-
-
 def together(answers: Answers) -> float:
     mean = np.average(answers.values, weights=answers.weights)
     return float(np.exp(mean) if answers.exponential else mean)
@@ -100,10 +82,10 @@ def without_task(record: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_make_the_value_and_parts_of_them_the_same_answers(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, kind: str
+    bench: Bench, kind: str
 ) -> None:
-    task = load(KINDS[kind], folder)
-    measure = prepare(task, model, tokenizer)
+    task = bench.load(**KINDS[kind])
+    measure = bench.prepare(task)
     full = measure()
 
     assert task.partial
@@ -139,11 +121,9 @@ def test_answers_make_the_value_and_parts_of_them_the_same_answers(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_held_out_and_the_rest_make_the_whole(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, kind: str
-) -> None:
-    task = load(KINDS[kind], folder)
-    measure = prepare(task, model, tokenizer)
+def test_what_is_held_out_and_the_rest_make_the_whole(bench: Bench, kind: str) -> None:
+    task = bench.load(**KINDS[kind])
+    measure = bench.prepare(task)
     full = measure()
     assert full.answers is not None
     found = HeldOut(0.4, seed=1).parts({"mine": measure}, {"mine": task})["mine"]
@@ -188,33 +168,29 @@ def test_tasks_are_divided_apart_and_too_few_documents_are_refused() -> None:
 
 
 def test_only_what_is_asked_is_run(
-    folder: Path,
-    model: LlamaForCausalLM,
-    tokenizer: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows: list[int] = []
-    forward = model.model.forward
+    model = bench.model.model
+    forward = model.forward
 
     def count(input_ids: Any, **options: Any) -> Any:
         rows.append(len(input_ids))
         return forward(input_ids, **options)
 
-    monkeypatch.setattr(model.model, "forward", count)
+    monkeypatch.setattr(model, "forward", count)
     for kind, of_each in {"acc": 1, "text": 1, "generation": 8}.items():
-        measure = prepare(load(KINDS[kind], folder), model, tokenizer)
+        measure = bench.prepare(KINDS[kind])
         rows.clear()
         measure([1, 4])
         assert 2 <= sum(rows) <= 2 * of_each
 
 
-def test_a_metric_of_all_documents_at_once_has_no_answers(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
+def test_a_metric_of_all_documents_at_once_has_no_answers(bench: Bench) -> None:
     metric = {"metric": "acc", "aggregation": "median", "higher_is_better": True}
-    write_choices(folder, metric_list=[metric])
-    task = load(LmEvalTask(lm_eval="choices.yaml", metric="acc"), folder)
-    measure = prepare(task, model, tokenizer)
+    write_choices(bench.folder, metric_list=[metric])
+    task = bench.load(lm_eval=CHOICES, metric="acc")
+    measure = bench.prepare(task)
 
     assert not task.partial
     assert measure().answers is None
@@ -222,18 +198,15 @@ def test_a_metric_of_all_documents_at_once_has_no_answers(
         measure([1, 2])
 
 
-def test_says_that_a_document_lacks_the_metric(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    (folder / "own_part.py").write_text(
+def test_says_that_a_document_lacks_the_metric(bench: Bench) -> None:
+    (bench.folder / "own_part.py").write_text(
         "def process(doc, results):\n"
         "    return {'acc': 1.0} if doc['answer'] < 2 else {}\n"
     )
-    path = folder / "choices.yaml"
+    path = bench.folder / CHOICES
     own = "process_results: !function own_part.process\n"
     path.write_text(path.read_text() + own)
-    task = load(LmEvalTask(lm_eval="choices.yaml", metric="acc"), folder)
-    measure = prepare(task, model, tokenizer)
+    measure = bench.prepare({"lm_eval": CHOICES, "metric": "acc"})
 
     assert measure().answers is None
     assert measure([0, 1, 4]).value == 1.0
@@ -244,24 +217,20 @@ def test_says_that_a_document_lacks_the_metric(
 # Functions of one's own.
 
 
-def own(
-    folder: Path, model: Any, tokenizer: Any, code: str
-) -> tuple[LoadedTask, Measure]:
-    (folder / "own_list.py").write_text(f"import numpy, torch\n{code}\n")
-    task = load(PythonTask(python="own_list:f", direction="maximize"), folder)
-    return task, prepare(task, model, tokenizer)
+def load_own(bench: Bench, code: str) -> LoadedTask:
+    (bench.folder / "own_list.py").write_text(f"import numpy, torch\n{code}\n")
+    return bench.load(python="own_list:f", direction="maximize")
 
 
 @pytest.mark.parametrize(
     "returned", ["[0, 0.5, 4]", "numpy.array([0, 0.5, 4])", "torch.tensor([0, 0.5, 4])"]
 )
 def test_a_function_may_give_a_number_for_each_document(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, returned: str
+    bench: Bench, returned: str
 ) -> None:
-    code = f"def f(model, tokenizer):\n    return {returned}"
-    task, measure = own(folder, model, tokenizer, code)
+    task = load_own(bench, f"def f(model, tokenizer):\n    return {returned}")
 
-    found = measure()
+    found = bench.prepare(task)()
 
     values = (0.0, 0.5, 4.0)
     assert found == Measurement(
@@ -285,15 +254,12 @@ def test_a_function_may_give_a_number_for_each_document(
     ],
 )
 def test_a_function_with_documents_is_asked_for_some(
-    folder: Path,
-    model: LlamaForCausalLM,
-    tokenizer: Any,
-    parameters: str,
-    partial: bool,
+    bench: Bench, parameters: str, partial: bool
 ) -> None:
     code = f"def f(model, tokenizer, {parameters}):\n    return [1.0, 2.0]"
 
-    task, measure = own(folder, model, tokenizer, code)
+    task = load_own(bench, code)
+    measure = bench.prepare(task)
 
     assert task.partial == partial
     assert measure().value == 1.5
@@ -305,10 +271,10 @@ def test_a_function_with_documents_is_asked_for_some(
     [("[1.0, 2.0]", "3 documents .*got 2;"), ("0.5", r"3 documents .*got 0\.5;")],
 )
 def test_says_how_many_documents_the_function_was_asked_for(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, returned: str, got: str
+    bench: Bench, returned: str, got: str
 ) -> None:
     code = f"def f(model, tokenizer, documents):\n    return {returned}"
-    _, measure = own(folder, model, tokenizer, code)
+    measure = bench.prepare(load_own(bench, code))
 
     with pytest.raises(EvaluationError, match=f"task 'mine' .*{got}"):
         measure([0, 4, 9])
@@ -323,19 +289,17 @@ IDENTITIES = {
 
 
 @pytest.mark.skipif(version("lm_eval") != "0.4.13", reason="lm-eval is in the hash")
-def test_tasks_have_the_identities_that_logs_know_them_by(folder: Path) -> None:
-    (folder / "text.txt").write_text("the cat sat on the mat\n")
-    (folder / "own_golden.py").write_text(
+def test_tasks_have_the_identities_that_logs_know_them_by(bench: Bench) -> None:
+    (bench.folder / "text.txt").write_text("the cat sat on the mat\n")
+    (bench.folder / "own_golden.py").write_text(
         "def score(model, tokenizer):\n    return 0.5\n"
     )
-    specs: dict[str, TaskSpec] = {
+    specs: dict[str, dict[str, Any]] = {
         "text": KINDS["text"],
-        "choices": LmEvalTask(
-            lm_eval="choices.yaml", metric="acc", limit=5, num_fewshot=1
-        ),
-        "own": PythonTask(python="own_golden:score", direction="maximize"),
+        "choices": {"lm_eval": CHOICES, "metric": "acc", "limit": 5, "num_fewshot": 1},
+        "own": {"python": "own_golden:score", "direction": "maximize"},
     }
 
-    tasks, _ = load_tasks(specs, folder)
+    found = {name: bench.load(**keys).fingerprint for name, keys in specs.items()}
 
-    assert {name: task.fingerprint for name, task in tasks.items()} == IDENTITIES
+    assert found == IDENTITIES

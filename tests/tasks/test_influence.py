@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from task_files import write_choices, write_rolling, write_yaml
-from transformers import LlamaForCausalLM
+from task_files import Bench, write_choices, write_rolling, write_yaml
 
-from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask
 from mergekit_map.results.samples import mean_of
-from mergekit_map.tasks.loading import load_tasks
-from mergekit_map.tasks.preparing import prepare_tasks
 from mergekit_map.types import Answers, Measurement
 from mergekit_map.workflows.holdout import Itemised, itemise
 
-TEXT = {"perplexity": {"file": "text.txt"}, "block": 16}
 
-
-def measure(
-    folder: Path,
-    model: Any,
-    tokenizer: Any,
-    spec: LmEvalTask | PerplexityTask | PythonTask,
-) -> tuple[Measurement, Itemised]:
-    tasks, problems = load_tasks({"mine": spec}, folder)
-    assert not problems
-    found = prepare_tasks(tasks, model, tokenizer, batch_size=8)["mine"]()
+def measure(bench: Bench, **keys: Any) -> tuple[Measurement, Itemised]:
+    found = bench.prepare(keys)()
     assert found.answers is not None
     parts = [sample.get("task", "") for sample in found.samples]
     itemised = itemise(found.answers, parts)
@@ -43,12 +29,11 @@ def error(influences: Any) -> float:
 
 
 def test_blocks_of_text_have_the_value_and_its_error(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, documents: list[str]
+    bench: Bench, documents: list[str]
 ) -> None:
-    (folder / "text.txt").write_text("\n".join(documents))
-    spec = PerplexityTask.model_validate(TEXT)
+    (bench.folder / "text.txt").write_text("\n".join(documents))
 
-    found, itemised = measure(folder, model, tokenizer, spec)
+    found, itemised = measure(bench, perplexity={"file": "text.txt"}, block=16)
 
     assert len(set(itemised.items)) == found.n > 5
     assert mean_of(found.answers) == pytest.approx(found.value, rel=1e-12)
@@ -60,18 +45,12 @@ def test_blocks_of_text_have_the_value_and_its_error(
     [("choices", "acc"), ("rolling", "bits_per_byte"), ("rolling", "word_perplexity")],
 )
 def test_items_of_lm_eval_have_the_value_and_its_error(
-    folder: Path,
-    model: LlamaForCausalLM,
-    tokenizer: Any,
-    documents: list[str],
-    task: str,
-    metric: str,
+    bench: Bench, documents: list[str], task: str, metric: str
 ) -> None:
-    write_choices(folder)
-    write_rolling(folder, documents)
-    spec = LmEvalTask(lm_eval=f"{task}.yaml", metric=metric)
+    write_choices(bench.folder)
+    write_rolling(bench.folder, documents)
 
-    found, itemised = measure(folder, model, tokenizer, spec)
+    found, itemised = measure(bench, lm_eval=f"{task}.yaml", metric=metric)
 
     assert len(set(itemised.items)) == found.n
     assert mean_of(found.answers) == pytest.approx(found.value, rel=1e-12)
@@ -79,17 +58,16 @@ def test_items_of_lm_eval_have_the_value_and_its_error(
 
 
 @pytest.mark.parametrize("by_size", [True, False])
-def test_parts_of_a_group_count_as_in_its_value(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, by_size: bool
-) -> None:
+def test_parts_of_a_group_count_as_in_its_value(bench: Bench, by_size: bool) -> None:
     metric = {"metric": "acc", "aggregation": "mean", "weight_by_size": by_size}
-    write_choices(folder, "first")
-    write_choices(folder, "second", test_split="train")
+    write_choices(bench.folder, "first")
+    write_choices(bench.folder, "second", test_split="train")
     content = {"group": "both", "task": ["first", "second"]}
-    write_yaml(folder / "both.yaml", {**content, "aggregate_metric_list": [metric]})
-    spec = LmEvalTask(lm_eval="both.yaml", metric="acc")
+    write_yaml(
+        bench.folder / "both.yaml", {**content, "aggregate_metric_list": [metric]}
+    )
 
-    found, itemised = measure(folder, model, tokenizer, spec)
+    found, itemised = measure(bench, lm_eval="both.yaml", metric="acc")
 
     assert mean_of(found.answers) == pytest.approx(found.value, rel=1e-12)
     parts = np.array([part for part, *_ in itemised.items])
@@ -101,11 +79,10 @@ def test_parts_of_a_group_count_as_in_its_value(
 
 
 def test_an_item_moves_the_value_as_leaving_it_out_does(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, documents: list[str]
+    bench: Bench, documents: list[str]
 ) -> None:
-    write_rolling(folder, documents)
-    spec = LmEvalTask(lm_eval="rolling.yaml", metric="bits_per_byte")
-    found, itemised = measure(folder, model, tokenizer, spec)
+    write_rolling(bench.folder, documents)
+    found, itemised = measure(bench, lm_eval="rolling.yaml", metric="bits_per_byte")
     answers = found.answers
     assert answers is not None
 

@@ -2,7 +2,6 @@ import copy
 import logging
 import math
 import random
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -13,6 +12,7 @@ from lm_eval import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from task_files import (
+    Bench,
     build_model,
     build_tokenizer,
     write_choices,
@@ -26,41 +26,25 @@ from mergekit_map.config.schema import BackendSpec
 from mergekit_map.config.tasks import LmEvalTask
 from mergekit_map.errors import EvaluationError
 from mergekit_map.tasks.isolation import quiet
-from mergekit_map.tasks.loading import load_tasks
-from mergekit_map.tasks.preparing import prepare_tasks
-from mergekit_map.types import Measure, Measurement
+from mergekit_map.tasks.lm_eval_tasks import HarnessTask
+from mergekit_map.tasks.loading import load_tasks, prepare_tasks
+from mergekit_map.types import Measurement
 
+ACC = {"lm_eval": "choices.yaml", "metric": "acc"}
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<answer>"
 
 
-def prepare(
-    folder: Path,
-    model: Any,
-    tokenizer: Any,
-    lm_eval: str,
-    metric: str,
-    backend: BackendSpec | None = None,
-    **options: Any,
-) -> Measure:
-    spec = LmEvalTask.model_validate({"lm_eval": lm_eval, "metric": metric, **options})
-    tasks, problems = load_tasks({"mine": spec}, folder)
-    assert not problems
-    prepared = prepare_tasks(tasks, model, tokenizer, batch_size=8, backend=backend)
-    return prepared["mine"]
+def measure(bench: Bench, lm_eval: str, metric: str, **options: Any) -> Measurement:
+    return bench.prepare({"lm_eval": lm_eval, "metric": metric, **options})()
 
 
 def stock(
-    folder: Path,
-    model: Any,
-    tokenizer: Any,
-    task: str,
-    batch_size: int = 8,
-    **options: Any,
+    bench: Bench, task: str, batch_size: int = 8, **options: Any
 ) -> dict[str, Any]:
     """Evaluate as the ``lm_eval`` command does, from a saved checkpoint."""
-    path = folder / "checkpoint"
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
+    path, folder = bench.folder / "checkpoint", str(bench.folder)
+    bench.model.save_pretrained(path)
+    bench.tokenizer.save_pretrained(path)
     with quiet(), mock.patch("lm_eval.evaluator.add_env_info"):  # seconds
         results = simple_evaluate(
             model="hf",
@@ -68,7 +52,7 @@ def stock(
             tasks=[task],
             batch_size=batch_size,
             device="cpu",
-            task_manager=TaskManager(include_path=str(folder), include_defaults=False),
+            task_manager=TaskManager(include_path=folder, include_defaults=False),
             **options,
         )
     assert results is not None
@@ -97,13 +81,13 @@ def loglikelihoods(results: dict[str, Any]) -> Any:
     "options", [{}, {"num_fewshot": 2}, {"limit": 7}, {"limit": 0.2}], ids=str
 )
 def test_choices_are_scored_as_by_the_command(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, options: dict[str, Any]
+    bench: Bench, options: dict[str, Any]
 ) -> None:
-    write_choices(folder)
+    write_choices(bench.folder)
 
-    result = prepare(folder, model, tokenizer, "choices.yaml", "acc", **options)()
+    result = measure(bench, "choices.yaml", "acc", **options)
 
-    expected = stock(folder, model, tokenizer, "choices", **options)
+    expected = stock(bench, "choices", **options)
     theirs = expected["results"]["choices"]
     assert (result.value, result.stderr) == (
         theirs["acc,none"],
@@ -115,19 +99,15 @@ def test_choices_are_scored_as_by_the_command(
     assert_equal_samples(result, expected["samples"]["choices"])
 
 
-def test_bfloat16_models_are_scored_as_by_the_command(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    write_choices(folder)
-    model.to(torch.bfloat16).save_pretrained(folder / "half")
-    half = LlamaForCausalLM.from_pretrained(folder / "half")  # rotations in float32
+def test_bfloat16_models_are_scored_as_by_the_command(bench: Bench) -> None:
+    write_choices(bench.folder)
+    half = bench.folder / "half"
+    bench.model.to(torch.bfloat16).save_pretrained(half)
+    bench.model = LlamaForCausalLM.from_pretrained(half)  # rotations in float32
 
-    result = prepare(folder, half, tokenizer, "choices.yaml", "acc_norm")()
+    result = measure(bench, "choices.yaml", "acc_norm")
 
-    theirs = {
-        rows: stock(folder, half, tokenizer, "choices", batch_size=rows)
-        for rows in (1, 8, 32)
-    }
+    theirs = {rows: stock(bench, "choices", batch_size=rows) for rows in (1, 8, 32)}
     assert result.value == theirs[8]["results"]["choices"]["acc_norm,none"]
     mine = np.array([s["loglikelihoods"] for s in result.samples])
     found = {rows: loglikelihoods(one) for rows, one in theirs.items()}
@@ -139,39 +119,35 @@ def test_bfloat16_models_are_scored_as_by_the_command(
 
 
 @pytest.mark.slow
-def test_chat_templates_are_applied_as_by_the_command(
-    folder: Path, model: LlamaForCausalLM
-) -> None:
-    write_choices(folder)
-    tokenizer = build_tokenizer()
-    plain = prepare(folder, model, tokenizer, "choices.yaml", "acc", num_fewshot=1)()
-    tokenizer.chat_template = CHAT
+def test_chat_templates_are_applied_as_by_the_command(bench: Bench) -> None:
+    write_choices(bench.folder)
+    plain = measure(bench, "choices.yaml", "acc", num_fewshot=1)
+    bench.tokenizer = build_tokenizer()
+    bench.tokenizer.chat_template = CHAT
     options: dict[str, Any] = {"num_fewshot": 1, "apply_chat_template": True}
 
-    result = prepare(folder, model, tokenizer, "choices.yaml", "acc", **options)()
+    result = measure(bench, "choices.yaml", "acc", **options)
 
-    expected = stock(
-        folder, model, tokenizer, "choices", fewshot_as_multiturn=True, **options
-    )
+    expected = stock(bench, "choices", fewshot_as_multiturn=True, **options)
     assert_equal_samples(result, expected["samples"]["choices"])
     assert result.samples != plain.samples
     # A backend measures the checkpoint that the command has measured.
-    arguments = {"softmax_dtype": "float32", "device": "cpu"}
-    options["backend"] = BackendSpec(name="hf", args=arguments)
-    saved = LlamaForCausalLM.from_pretrained(folder / "checkpoint")
-    result = prepare(folder, saved, tokenizer, "choices.yaml", "acc", **options)()
+    backend = BackendSpec(name="hf", args={"softmax_dtype": "float32", "device": "cpu"})
+    saved = LlamaForCausalLM.from_pretrained(bench.folder / "checkpoint")
+    task = bench.load(lm_eval="choices.yaml", metric="acc", **options)
+    result = bench.prepare(task, saved, backend=backend)()
     assert_equal_samples(result, expected["samples"]["choices"])
 
 
 def test_rolling_tasks_are_scored_as_by_the_command(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, documents: list[str]
+    bench: Bench, documents: list[str]
 ) -> None:
-    write_rolling(folder, documents)
+    write_rolling(bench.folder, documents)
 
-    bits = prepare(folder, model, tokenizer, "rolling.yaml", "bits_per_byte")()
-    words = prepare(folder, model, tokenizer, "rolling.yaml", "word_perplexity")()
+    bits = measure(bench, "rolling.yaml", "bits_per_byte")
+    words = measure(bench, "rolling.yaml", "word_perplexity")
 
-    theirs = stock(folder, model, tokenizer, "rolling")["results"]["rolling"]
+    theirs = stock(bench, "rolling")["results"]["rolling"]
     assert bits.value == pytest.approx(theirs["bits_per_byte,none"], rel=1e-6)
     # The exponential of some 80 nats.
     assert words.value == pytest.approx(theirs["word_perplexity,none"], rel=1e-4)
@@ -190,39 +166,37 @@ def test_rolling_tasks_are_scored_as_by_the_command(
 
 @pytest.mark.slow
 def test_rolling_tasks_of_long_models_see_2048_tokens(
-    folder: Path, tokenizer: Any, documents: list[str]
+    bench: Bench, documents: list[str]
 ) -> None:
-    model = build_model(len(tokenizer))
-    model.config.max_position_embeddings = 4096
-    write_rolling(folder, [" ".join(documents * 4)])
+    bench.model.config.max_position_embeddings = 4096
+    path = write_rolling(bench.folder, [" ".join(documents * 4)])
 
-    result = prepare(folder, model, tokenizer, "rolling.yaml", "bits_per_byte")()
+    result = measure(bench, "rolling.yaml", "bits_per_byte")
 
     with quiet():
-        lm = HFLM(pretrained=model, tokenizer=tokenizer, max_length=2048)
+        lm = HFLM(pretrained=bench.model, tokenizer=bench.tokenizer, max_length=2048)
         manager = TaskManager(include_defaults=False)
-        path = str(folder / "rolling.yaml")
-        theirs = simple_evaluate(model=lm, tasks=[path], task_manager=manager)
+        theirs = simple_evaluate(model=lm, tasks=[str(path)], task_manager=manager)
     assert theirs is not None
     expected = theirs["results"]["rolling"]["bits_per_byte,none"]
     assert result.value == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.slow
-def test_groups_have_the_value_and_error_of_lm_eval(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    write_choices(folder, "first")
-    write_choices(folder, "second", doc_to_text="{{question}}", test_split="train")
+def test_groups_have_the_value_and_error_of_lm_eval(bench: Bench) -> None:
+    write_choices(bench.folder, "first")
+    write_choices(
+        bench.folder, "second", doc_to_text="{{question}}", test_split="train"
+    )
     for weighted in (True, False):
         aggregate = [{"metric": "acc", "weight_by_size": weighted}]
         content = {"group": "both", "task": ["first", "second"]}
         content["aggregate_metric_list"] = aggregate
-        write_yaml(folder / "both.yaml", content)
+        write_yaml(bench.folder / "both.yaml", content)
 
-        result = prepare(folder, model, tokenizer, "both.yaml", "acc")()
+        result = measure(bench, "both.yaml", "acc")
 
-        theirs = stock(folder, model, tokenizer, "both")["results"]["both"]
+        theirs = stock(bench, "both")["results"]["both"]
         assert result.value == theirs["acc,none"]
         assert result.stderr == pytest.approx(theirs["acc_stderr,none"], rel=1e-12)
         assert result.n == 52
@@ -230,15 +204,15 @@ def test_groups_have_the_value_and_error_of_lm_eval(
 
 
 def test_sampled_answers_are_the_same_each_time_and_with_each_filter(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+    bench: Bench,
 ) -> None:
-    write_generation(folder)
-    options = {"metric": "exact_match", "filter": "letter"}
-    run = prepare(folder, model, tokenizer, "generation.yaml", **options)
+    write_generation(bench.folder)
+    keys = {"lm_eval": "generation.yaml", "metric": "exact_match", "filter": "letter"}
+    run = bench.prepare(keys)
 
     first, again = run(), run()
 
-    expected = stock(folder, model, tokenizer, "generation")
+    expected = stock(bench, "generation")
     theirs = expected["results"]["generation"]
     assert first == again
     assert first.value == theirs["exact_match,letter"]
@@ -246,20 +220,18 @@ def test_sampled_answers_are_the_same_each_time_and_with_each_filter(
     assert first.n == 6
 
 
-def test_documents_made_at_random_are_those_that_were_asked_about(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    path = write_choices(folder)
+def test_documents_made_at_random_are_those_that_were_asked_about(bench: Bench) -> None:
+    path = write_choices(bench.folder)
     path.write_text(path.read_text() + "process_docs: !function own_order.process\n")
-    (folder / "own_order.py").write_text(
+    (bench.folder / "own_order.py").write_text(
         "from itertools import count\n\nseeds = count()\n\n\n"
         "def process(rows):\n    return rows.shuffle(seed=next(seeds))\n"
     )
-    spec = LmEvalTask(lm_eval="choices.yaml", metric="acc")
-    tasks, _ = load_tasks({"mine": spec}, folder)
-    samples = prepare_tasks(tasks, model, tokenizer, batch_size=8)["mine"]().samples
+    task = bench.load(**ACC)
+    samples = bench.prepare(task)().samples
 
-    asked = tasks["mine"].loaded["tasks"]["choices"].instances
+    assert isinstance(task, HarnessTask)
+    asked = task.loaded["tasks"]["choices"].instances
     answers = {request.doc_id: request.doc["answer"] for request in asked}
     assert len(samples) == len(answers) == 40
     for sample in samples:
@@ -267,17 +239,14 @@ def test_documents_made_at_random_are_those_that_were_asked_about(
         assert sample["acc"] == (best == answers[sample["doc_id"]])
 
 
-def test_values_follow_weights_overwritten_in_place(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    write_choices(folder)
-    other = build_model(len(tokenizer), seed=1)
-    expected = prepare(folder, other, tokenizer, "choices.yaml", "acc", num_fewshot=1)()
-    run = prepare(folder, model, tokenizer, "choices.yaml", "acc", num_fewshot=1)
+def test_values_follow_weights_overwritten_in_place(bench: Bench) -> None:
+    write_choices(bench.folder)
+    other = build_model(len(bench.tokenizer), seed=1)
+    expected = bench.prepare({**ACC, "num_fewshot": 1}, other)()
+    run = bench.prepare({**ACC, "num_fewshot": 1})
 
     first, again = run(), run()
-    for target, source in zip(model.parameters(), other.parameters(), strict=True):
-        target.copy_(source)
+    bench.model.load_state_dict(other.state_dict())
 
     assert first == again
     assert run() == expected
@@ -285,28 +254,24 @@ def test_values_follow_weights_overwritten_in_place(
 
 
 @pytest.mark.slow
-def test_tasks_do_not_change_each_other(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    write_choices(folder)
+def test_tasks_do_not_change_each_other(bench: Bench) -> None:
+    write_choices(bench.folder)
     specs = {
-        name: LmEvalTask.model_validate(
-            {"lm_eval": "choices.yaml", "metric": "acc", **options}
-        )
+        name: LmEvalTask.model_validate({**ACC, **options})
         for name, options in {
             "two": {"num_fewshot": 2},
             "few": {"num_fewshot": 2, "limit": 5},
             "none": {},
         }.items()
     }
-    tasks, _ = load_tasks(specs, folder)
-    together = prepare_tasks(tasks, model, tokenizer, batch_size=8)
+    tasks, _ = load_tasks(specs, bench.folder)
+    together = prepare_tasks(tasks, bench.model, bench.tokenizer, batch_size=8)
     together["none"]()
 
     for name, spec in specs.items():
-        tasks, _ = load_tasks({name: spec}, folder)
-        alone = prepare_tasks(tasks, model, tokenizer, batch_size=8)[name]()
-        assert together[name]() == alone
+        tasks, _ = load_tasks({name: spec}, bench.folder)
+        alone = prepare_tasks(tasks, bench.model, bench.tokenizer, batch_size=8)
+        assert together[name]() == alone[name]()
     few, two = together["few"](), together["two"]()
     assert [s["doc_hash"] for s in few.samples] == [
         s["doc_hash"] for s in two.samples[:5]
@@ -314,27 +279,31 @@ def test_tasks_do_not_change_each_other(
 
 
 def test_the_model_the_tokenizer_and_the_generators_are_left_alone(
-    folder: Path, model: LlamaForCausalLM, capfd: pytest.CaptureFixture[str]
+    bench: Bench, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    write_generation(folder)
-    tokenizer = build_tokenizer()
+    write_generation(bench.folder)
+    model, tokenizer = bench.model, build_tokenizer()
     # A merge of models with different heads: HFLM would tie the head again.
     model.config.tie_word_embeddings = True
     before = {name: p for name, p in model.named_parameters()}
     values = copy.deepcopy(model.state_dict())
-    random.seed(5)
-    np.random.seed(5)  # noqa: NPY002 - the global generator is what is tested
-    torch.manual_seed(5)
-    expected = (random.random(), np.random.rand(), torch.rand(1))  # noqa: NPY002
-    random.seed(5)
-    np.random.seed(5)  # noqa: NPY002
-    torch.manual_seed(5)
+    keys = {"lm_eval": "generation.yaml", "metric": "exact_match", "filter": "whole"}
 
-    options = {"metric": "exact_match", "filter": "whole"}
-    prepare(folder, model, tokenizer, "generation.yaml", **options)()
+    def draw() -> tuple[float, float, torch.Tensor]:
+        return random.random(), np.random.rand(), torch.rand(1)  # noqa: NPY002
 
-    drawn = (random.random(), np.random.rand(), torch.rand(1))  # noqa: NPY002
-    assert drawn == expected
+    def seed() -> None:
+        random.seed(5)
+        np.random.seed(5)  # noqa: NPY002 - the global generator is what is tested
+        torch.manual_seed(5)
+
+    seed()
+    expected = draw()
+    seed()
+
+    bench.prepare(keys, tokenizer=tokenizer)()
+
+    assert draw() == expected
     after = dict(model.named_parameters())
     assert all(after[name] is parameter for name, parameter in before.items())
     assert all(torch.equal(values[k], v) for k, v in model.state_dict().items())
@@ -343,47 +312,36 @@ def test_the_model_the_tokenizer_and_the_generators_are_left_alone(
 
 
 def test_warns_of_prompts_that_lm_eval_cuts(
-    folder: Path,
-    model: LlamaForCausalLM,
-    tokenizer: Any,
-    caplog: pytest.LogCaptureFixture,
+    bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_choices(folder, doc_to_text="{{'the cat ' * 50}}{{question}}")
+    write_choices(bench.folder, doc_to_text="{{'the cat ' * 50}}{{question}}")
 
     with caplog.at_level(logging.WARNING, "mergekit_map"):
-        prepare(folder, model, tokenizer, "choices.yaml", "acc", limit=3)
+        bench.prepare({**ACC, "limit": 3})
 
     assert "task 'mine': 12 of 12 prompts are too long for the 128" in caplog.text
 
 
-def test_says_that_the_tokenizer_has_no_chat_template(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    write_choices(folder)
+def test_says_that_the_tokenizer_has_no_chat_template(bench: Bench) -> None:
+    write_choices(bench.folder)
 
     with pytest.raises(EvaluationError, match=r"task 'mine' .* chat template, this"):
-        prepare(
-            folder, model, tokenizer, "choices.yaml", "acc", apply_chat_template=True
-        )
+        bench.prepare({**ACC, "apply_chat_template": True})
 
 
-def test_says_that_the_tokenizer_has_neither_bos_nor_eos(
-    folder: Path, model: LlamaForCausalLM
-) -> None:
-    write_choices(folder)
+def test_says_that_the_tokenizer_has_neither_bos_nor_eos(bench: Bench) -> None:
+    write_choices(bench.folder)
     tokenizer = build_tokenizer()
     tokenizer.bos_token = tokenizer.eos_token = None
 
     with pytest.raises(EvaluationError, match="BOS or EOS token, this one has neither"):
-        prepare(folder, model, tokenizer, "choices.yaml", "acc")
+        bench.prepare(ACC, tokenizer=tokenizer)
 
 
-def test_a_failing_evaluation_names_task_and_model(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    write_choices(folder)
-    run = prepare(folder, model, tokenizer, "choices.yaml", "acc")
-    model.lm_head = torch.nn.Linear(3, 3)
+def test_a_failing_evaluation_names_task_and_model(bench: Bench) -> None:
+    write_choices(bench.folder)
+    run = bench.prepare(ACC)
+    bench.model.lm_head = torch.nn.Linear(3, 3)
 
     with pytest.raises(EvaluationError, match=r"task 'mine' on model .*RuntimeError"):
         run()

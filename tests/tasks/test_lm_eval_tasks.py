@@ -71,7 +71,7 @@ def test_code_of_a_model_is_run_where_the_user_confirms_it(folder: Path) -> None
         load(folder, "choices.yaml", "acc")
     task = load(folder, "choices.yaml", "acc", confirm_run_unsafe_code=True)
 
-    assert task.may_run_code
+    assert task.spec.confirm_run_unsafe_code
 
 
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {

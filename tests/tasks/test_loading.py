@@ -12,8 +12,7 @@ from mergekit_map.config.tasks import (
     TaskSpec,
     TextSource,
 )
-from mergekit_map.tasks.loading import load_tasks
-from mergekit_map.tasks.preparing import prepare_tasks
+from mergekit_map.tasks.loading import load_tasks, prepare_tasks
 
 
 def good_specs(folder: Path) -> dict[str, TaskSpec]:

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM
+from task_files import Bench
 
 from mergekit_map.config.tasks import PythonTask
 from mergekit_map.errors import EvaluationError, InvalidTask
 from mergekit_map.tasks.loading import load_tasks
-from mergekit_map.tasks.preparing import prepare_tasks
 from mergekit_map.tasks.python_function import (
     PythonFunction,
     load_function,
@@ -32,12 +31,9 @@ def load(
     return load_function("mine", PythonTask.model_validate(keys), folder)
 
 
-def prepare(
-    folder: Path, model: Any, tokenizer: Any, returned: str, **options: Any
-) -> Measure:
+def prepare(bench: Bench, returned: str, **options: Any) -> Measure:
     code = f"import math\nimport torch\ndef score(model, tokenizer):\n {returned}\n"
-    task = load(folder, code, **options)
-    return prepare_tasks({"mine": task}, model, tokenizer, batch_size=1)["mine"]
+    return bench.prepare(load(bench.folder, code, **options))
 
 
 @pytest.mark.parametrize(
@@ -53,19 +49,15 @@ def prepare(
     ],
 )
 def test_returns_a_number_with_or_without_standard_error(
-    folder: Path,
-    model: LlamaForCausalLM,
-    tokenizer: Any,
-    returned: str,
-    expected: Measurement,
+    bench: Bench, returned: str, expected: Measurement
 ) -> None:
-    assert prepare(folder, model, tokenizer, returned)() == expected
+    assert prepare(bench, returned)() == expected
 
 
 def test_what_is_drawn_is_the_same_each_time_and_not_missed_elsewhere(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+    bench: Bench,
 ) -> None:
-    run = prepare(folder, model, tokenizer, "return torch.rand(1).item()")
+    run = prepare(bench, "return torch.rand(1).item()")
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
@@ -92,44 +84,37 @@ def test_what_is_drawn_is_the_same_each_time_and_not_missed_elsewhere(
         "return None, 1",
     ],
 )
-def test_says_that_the_function_returned_no_number(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, returned: str
-) -> None:
-    run = prepare(folder, model, tokenizer, returned)
+def test_says_that_the_function_returned_no_number(bench: Bench, returned: str) -> None:
+    run = prepare(bench, returned)
 
     with pytest.raises(EvaluationError, match=r"task 'mine' .* must return a number"):
         run()
 
 
-def test_says_what_to_lower_where_memory_runs_out(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    run = prepare(folder, model, tokenizer, "raise torch.OutOfMemoryError('full')")
+def test_says_what_to_lower_where_memory_runs_out(bench: Bench) -> None:
+    run = prepare(bench, "raise torch.OutOfMemoryError('full')")
 
     with pytest.raises(EvaluationError, match="full; lower batch_size"):
         run()
 
 
 def test_an_edited_function_is_the_one_that_is_called(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, tmp_path: Path
+    bench: Bench, tmp_path: Path
 ) -> None:
     spec = PythonTask(python="own_edited:score", direction="minimize")
+    places = [(bench.folder, 1), (bench.folder, 22), (tmp_path / "other", 333)]
     values = []
-    for place, value in [(folder, 1), (folder, 22), (tmp_path / "other", 333)]:
+    for place, value in places:
         place.mkdir(exist_ok=True)
         code = f"def score(model, tokenizer):\n    return {value}\n"
         (place / "own_edited.py").write_text(code)
-        task = load_function("mine", spec, place)
-        measures = prepare_tasks({"mine": task}, model, tokenizer, batch_size=1)
-        values.append(measures["mine"]().value)
+        values.append(bench.prepare(load_function("mine", spec, place))().value)
 
     assert values == [1, 22, 333]
 
 
-def test_says_that_the_function_failed(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    run = prepare(folder, model, tokenizer, "raise ArithmeticError('no luck')")
+def test_says_that_the_function_failed(bench: Bench) -> None:
+    run = prepare(bench, "raise ArithmeticError('no luck')")
 
     with pytest.raises(EvaluationError, match="measured: ArithmeticError: no luck"):
         run()
@@ -179,17 +164,15 @@ def test_the_checksum_sees_every_bit_and_every_exchange(
     ],
 )
 def test_a_function_that_changes_the_weights_has_no_value(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, harm: str
+    bench: Bench, harm: str
 ) -> None:
-    run = prepare(folder, model, tokenizer, f"{harm}; return 1")
+    run = prepare(bench, f"{harm}; return 1")
 
     with pytest.raises(EvaluationError, match=r"'mine'.*changed the weights.*copy"):
         run()
 
 
-def test_a_function_may_use_gradients_modes_and_its_tokenizer(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
+def test_a_function_may_use_gradients_modes_and_its_tokenizer(bench: Bench) -> None:
     code = (
         "tokenizer.padding_side = 'left'; model.train()\n"
         " with torch.enable_grad():\n"
@@ -198,16 +181,14 @@ def test_a_function_may_use_gradients_modes_and_its_tokenizer(
         " return float(embedded.grad.abs().sum())"
     )
 
-    assert prepare(folder, model, tokenizer, code)().value > 0
+    assert prepare(bench, code)().value > 0
 
-    assert not model.training
-    assert tokenizer.padding_side == "right"
+    assert not bench.model.training
+    assert bench.tokenizer.padding_side == "right"
 
 
-def test_says_that_a_value_is_out_of_its_range(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    run = prepare(folder, model, tokenizer, "return 50", range=[0, 1])
+def test_says_that_a_value_is_out_of_its_range(bench: Bench) -> None:
+    run = prepare(bench, "return 50", range=[0, 1])
 
     with pytest.raises(EvaluationError, match=r"lie in \[0.0, 1.0\], got 50.*'range:'"):
         run()

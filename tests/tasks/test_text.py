@@ -7,7 +7,7 @@ import pytest
 from mergekit_map.config.tasks import PerplexityTask, TextSource
 from mergekit_map.errors import InvalidTask
 from mergekit_map.tasks.loading import load_tasks
-from mergekit_map.tasks.text import read_documents
+from mergekit_map.tasks.perplexity import read_documents
 
 
 def source(**keys: Any) -> TextSource:
