@@ -15,7 +15,6 @@ from mergekit_map.merging.devices import decided
 from mergekit_map.merging.recipe import changes_in_words
 from mergekit_map.results.records import device_of
 from mergekit_map.results.run_folder import Manifest, open_run
-from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.python_function import PythonFunction
 from mergekit_map.utils.files import StrPath
 
@@ -51,19 +50,17 @@ def finished_project(
         model_paths=model_paths,
     )
     if manifest.digests == 1:
-        tasks = {name: _former(task) for name, task in project.tasks.items()}
-        project = replace(project, tasks=tasks)
+        # As that version defined them.
+        former = {
+            name: replace(task, fingerprint=task.former)
+            for name, task in project.tasks.items()
+            if isinstance(task, PythonFunction)
+        }
+        project = replace(project, tasks={**project.tasks, **former})
     project = project.measured_as(manifest.definitions)
     project = project.as_known(manifest)
     refuse_changes(project, manifest)
     return project
-
-
-def _former(task: LoadedTask) -> LoadedTask:
-    """Return a task with the definition of an earlier version of this program."""
-    if not isinstance(task, PythonFunction):
-        return task
-    return replace(task, fingerprint=task.former)
 
 
 def refuse_changes(project: Project, manifest: Manifest) -> None:

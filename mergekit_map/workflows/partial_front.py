@@ -18,7 +18,7 @@ from mergekit_map.config.schema import SelectSpec
 from mergekit_map.config.yaml_file import read_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.plots import save_front
-from mergekit_map.results.front import Front, Unfinished
+from mergekit_map.results.front import Unfinished
 from mergekit_map.results.log import Evaluation, by_merge, read_log, whole_lines
 from mergekit_map.results.recipe_rendering import recipe_like
 from mergekit_map.results.records import write_record
@@ -80,9 +80,13 @@ def _write_partial_front(folder: RunFolder) -> None:
             *(line.decode(errors="replace") for line in lines),
         ]
     )
-    earlier = _earlier(so_far)
-    if earlier and earlier.unfinished and earlier.unfinished.of == of:
-        return
+    wishes = [plan.select]
+    with suppress(ArtifactError):
+        earlier = so_far.read_front()
+        if earlier.unfinished and earlier.unfinished.of == of:
+            return
+        if earlier.select.index is None:  # else the number of another point now
+            wishes.insert(0, earlier.select)
     # Before anything is written: they may be damaged.
     measured, config = list(read_log(folder.log)), read_text(folder.config)
     so_far.claim()
@@ -94,7 +98,7 @@ def _write_partial_front(folder: RunFolder) -> None:
     write_atomically(so_far.log, b"".join(b"%b\n" % line for line in [*lines, *more]))
     write_atomically(so_far.config, config)
     _link_samples(folder.all_samples, so_far.all_samples)
-    _write_found(folder, plan, measured, _choices(plan, earlier), of)
+    _write_found(folder, plan, measured, wishes, of)
 
 
 def _study_of(plan: SearchPlan) -> Study:
@@ -121,7 +125,7 @@ def _write_found(
     folder: RunFolder,
     plan: SearchPlan,
     measured: Sequence[Evaluation],
-    choices: Sequence[SelectSpec],
+    wishes: Sequence[SelectSpec],
     of: str,
 ) -> None:
     # It fits surrogates with SciPy, which a finished search has no use for.
@@ -130,7 +134,7 @@ def _write_found(
     study, so_far = _study_of(plan), folder.so_far
     log = list(read_log(so_far.log))
     try:
-        front, surrogates = find_partial_front(study, log, choices)
+        front, surrogates = find_partial_front(study, log, wishes)
     except ArtifactError as error:
         again = plan.going_on(folder.path)
         raise ArtifactError(f"{folder.path}: {error}; go on with: {again}") from None
@@ -152,19 +156,6 @@ def _write_found(
     write_recipes(front, so_far, texts)
     save_front(front, so_far)
     write_record(so_far.manifest, plan.manifest)
-
-
-def _earlier(so_far: RunFolder) -> Front | None:
-    """Read the previous partial front."""
-    with suppress(ArtifactError):
-        return so_far.read_front()
-    return None
-
-
-def _choices(plan: SearchPlan, earlier: Front | None) -> list[SelectSpec]:
-    """List the ways to choose: as before, but no number of a point."""
-    before = [] if earlier is None or earlier.select.index is not None else [earlier]
-    return [*(front.select for front in before), plan.select]
 
 
 def _link_samples(source: Path, target: Path) -> None:

@@ -66,12 +66,15 @@ def select_point(
         ConfigError: there is no such task, or the arguments do not go together.
         DesignError: there is no such point, or no merge within the limits.
     """
+    rivals = not_worse_than
+    if rivals is not None and not isinstance(rivals, str):
+        rivals = list(rivals)
     asked = {
         "prefer": prefer,
         "scalarization": scalarization,
         "knee": knee or None,
         "require": require,
-        "not_worse_than": _listed(not_worse_than),
+        "not_worse_than": rivals,
         "index": index,
     }
     select = parse_select({k: v for k, v in asked.items() if v is not None})
@@ -84,13 +87,12 @@ def select_point(
         elif not select.model_fields_set:
             select = before.select.without_limits()
         front = _chosen(folder, before, select)
-        joined = len(front.points) > len(before.points)
-        recipe = _named_recipe(folder, front, joined=joined)
+        if len(front.points) > len(before.points):
+            recipe = further_recipe(folder, front)
+        else:
+            recipe = recipe_of(folder, front, front.selected)
+        recipe = naming_its_place(recipe, folder, front.selected)
         return Selection(front, save_choice(front, folder, recipe))
-
-
-def _listed(names: str | Sequence[str] | None) -> str | list[str] | None:
-    return names if names is None or isinstance(names, str) else list(names)
 
 
 def _chosen(folder: RunFolder, front: Front, select: SelectSpec) -> Front:
@@ -98,12 +100,6 @@ def _chosen(folder: RunFolder, front: Front, select: SelectSpec) -> Front:
         return judged(front)
     known = known_surrogates(folder, front) if select.index is None else None
     return choose_point(front, select, known)
-
-
-def _named_recipe(folder: RunFolder, front: Front, *, joined: bool) -> str:
-    text = further_recipe(folder, front) if joined else None
-    text = text or recipe_of(folder, front, front.selected)
-    return naming_its_place(text, folder, front.selected)
 
 
 def known_surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
