@@ -156,29 +156,6 @@ def plain_loss(model: Any, tokenizer: Any, text: str, block: int) -> float:
     return total / count
 
 
-def test_selecting_costs_nothing(config: dict[str, Any]) -> None:
-    keep(config, "greeting", "spread")
-    write(config)
-    invoke("search", "config.yml", "out.run")
-    before = lines()
-    front = read("out.run/front.json")
-    best = {}
-    for task in front["tasks"]:
-        invoke("select", "out.run", "--prefer", f"{task}=1")
-        front = read("out.run/front.json")
-        best[task] = front["points"][front["selected"]]["predicted"][task]["value"]
-        values = [p["predicted"][task]["value"] for p in front["points"]]
-        higher = front["tasks"][task]["direction"] == "maximize"
-        assert best[task] == (max(values) if higher else min(values))
-    shown = invoke("select", "out.run", "--index", "0", "--verbose")
-
-    assert lines() == before
-    assert "chosen by its index" in shown.stdout
-    chosen, first = Path("out.run/recipe.yml"), Path("out.run/recipes/000.yml")
-    assert yaml.safe_load(chosen.read_text()) == yaml.safe_load(first.read_text())
-    assert chosen.read_text() in shown.stdout
-
-
 @pytest.mark.slow
 def test_a_refined_search_reuses_what_there_is(config: dict[str, Any]) -> None:
     spread = config["map"]["tasks"]["spread"]

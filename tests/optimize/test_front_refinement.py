@@ -11,7 +11,9 @@ from mergekit_map.optimize.front_refinement import (
     maximise,
     pareto_newton,
 )
-from mergekit_map.optimize.front_refinement import volume as exact
+from mergekit_map.optimize.front_refinement import (
+    volume as exact,
+)
 from mergekit_map.surrogates.arrays import FloatArray
 
 CENTRES = np.array([[0.2, 0.3], [0.8, 0.4]])

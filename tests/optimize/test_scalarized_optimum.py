@@ -7,15 +7,14 @@ from surrogate_data import unit
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarized_optimum import Wish, best_merge
 
-CENTRES = np.array([[0.2, 0.3], [0.8, 0.4], [0.4, 0.9]])
-BOX = unit(2)
 # As a front: the corners of the triangle, and nothing of what is between.
-CORNERS = CENTRES
+CORNERS = np.array([[0.2, 0.3], [0.8, 0.4], [0.4, 0.9]])
+BOX = unit(2)
 FREE = np.full(3, -np.inf)
 
 
 def bowls(X: np.ndarray) -> np.ndarray:
-    return -((X[:, None] - CENTRES) ** 2).sum(axis=2)
+    return -((X[:, None] - CORNERS) ** 2).sum(axis=2)
 
 
 def ranges(X: np.ndarray) -> np.ndarray:
@@ -42,7 +41,7 @@ def test_a_preference_finds_the_weighted_centre() -> None:
 
     shares = weights / ranges(CORNERS)  # tasks count by their range over the front
     assert found is not None
-    np.testing.assert_allclose(found, shares @ CENTRES / shares.sum(), atol=1e-4)
+    np.testing.assert_allclose(found, shares @ CORNERS / shares.sum(), atol=1e-4)
 
 
 def test_the_best_achievement_misses_alike_on_every_weighted_task() -> None:
@@ -63,19 +62,19 @@ def test_a_limit_is_kept_and_not_by_more_than_needed() -> None:
     found = best_merge(bowls, BOX, CORNERS, Wish(np.array([1.0, 0, 0]), lower))
 
     # The nearest to the first centre on a circle around the second.
-    towards = (CENTRES[0] - CENTRES[1]) / np.linalg.norm(CENTRES[0] - CENTRES[1])
+    towards = (CORNERS[0] - CORNERS[1]) / np.linalg.norm(CORNERS[0] - CORNERS[1])
     assert found is not None
     assert bowls(found[None])[0, 1] >= -0.1
-    np.testing.assert_allclose(found, CENTRES[1] + 0.1**0.5 * towards, atol=1e-4)
+    np.testing.assert_allclose(found, CORNERS[1] + 0.1**0.5 * towards, atol=1e-4)
 
 
 def test_a_limit_that_nothing_keeps_is_approached() -> None:
     lower = np.array([0.5, -np.inf, -np.inf])  # the best is 0
 
-    found = best_merge(bowls, BOX, CENTRES[1:], Wish(np.ones(3) / 3, lower))
+    found = best_merge(bowls, BOX, CORNERS[1:], Wish(np.ones(3) / 3, lower))
 
     assert found is not None
-    np.testing.assert_allclose(found, CENTRES[0], atol=1e-4)
+    np.testing.assert_allclose(found, CORNERS[0], atol=1e-4)
 
 
 def test_where_a_point_of_the_front_is_the_best_there_is_none_better() -> None:
@@ -83,7 +82,7 @@ def test_where_a_point_of_the_front_is_the_best_there_is_none_better() -> None:
         wish = Wish(np.eye(3)[task], FREE)
         assert best_merge(bowls, BOX, CORNERS, wish) is None
     shares = 1 / ranges(CORNERS)
-    best = (shares @ CENTRES / shares.sum())[None]
+    best = (shares @ CORNERS / shares.sum())[None]
     wish = Wish(np.ones(3) / 3, FREE)
     assert best_merge(bowls, BOX, np.vstack([CORNERS, best]), wish) is None
 

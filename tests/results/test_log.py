@@ -110,17 +110,6 @@ def test_a_log_of_another_version_is_refused(path: Path) -> None:
         list(read_log(path))
 
 
-def test_one_search_at_a_time(path: Path) -> None:
-    with (
-        open_log(path),
-        pytest.raises(ArtifactError, match="another search is writing"),
-        open_log(path),
-    ):
-        pass
-    with open_log(path) as log:
-        assert list(log) == []
-
-
 def opened(folder: Path, logged: list[Evaluation] | None = None) -> OutOfOrderResults:
     return OutOfOrderResults(folder / "e.jsonl", lambda: logged or [])
 
