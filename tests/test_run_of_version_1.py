@@ -99,7 +99,6 @@ def test_the_report_has_all_that_was_measured() -> None:
 
     page = Path("run/report.html").read_text()
     data = re.search(r'type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
-    assert data is not None
     shown = set(numbers(json.loads(data[1])))
     measured = [json.loads(line)["value"] for line in log()]
     assert len(measured) == 16

@@ -98,7 +98,6 @@ def test_no_number_of_a_point_is_lost(width: int) -> None:
     for index, point in enumerate(front.points):
         (row,) = [x for x in seen.lines if re.match(rf" {index} [>*]* ", x)]
         readings = point.measured if point.is_measured(*TASKS) else point.predicted
-        assert readings is not None
         for reading in readings.values():
             assert f"{reading.value:.4g}" in row
 
@@ -216,13 +215,10 @@ def test_what_is_outside_of_the_screen_is_asked_for() -> None:
     elsewhere = press(wide_front(), "m", "text:there", "enter")
     talking = press(wide_front(), "t")
 
-    assert merging.leaving is not None
     assert merging.leaving.doing == "merge"
     assert merging.leaving.choice == {"index": CHOSEN - 1}
     assert merging.leaving.words == {"out": f"my-search-{CHOSEN - 1}"}
-    assert elsewhere.leaving is not None
     assert elsewhere.leaving.words == {"out": "there"}
-    assert talking.leaving is not None
     assert talking.leaving.choice == {"index": CHOSEN}
 
 

@@ -292,7 +292,6 @@ def test_items_are_counted_against_every_anchor_and_say_no_text(
 def write_records(folder: Path, merge: Merge, task: str, definition: str) -> None:
     """Write records of four documents that all say the same."""
     value = merge.measured[task].value
-    assert value is not None
     answers = Answers((0, 1, 2, 3), (value,) * 4, (1.0,) * 4)
     measured = Measurement(
         value, 0.0, 4, samples=({"text": "a secret"},), answers=answers
