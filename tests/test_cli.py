@@ -295,7 +295,7 @@ def test_a_failing_measurement_is_recorded_and_the_search_goes_on(
 def test_a_model_or_task_that_changed_is_named_by_merge(
     config: dict[str, Any], family: dict[str, Path]
 ) -> None:
-    copy = shutil.copytree(family["a"], "moving")
+    copy = shutil.copytree(family["a"], Path("moving"))
     config["models"][0]["model"] = str(copy)
     keep(config, "greeting", "spread")
     write(config)

@@ -38,8 +38,7 @@ def own_corner(c: Mapping[str, float], task: str) -> float:
 
 def orders_of(result: StudyResult) -> list[Any]:
     """List what was merged with what, as a configuration has it."""
-    content: list[Any] = json.loads(json.dumps([s.result.order for s in result.stages]))
-    return content
+    return json.loads(json.dumps([s.result.order for s in result.stages]))
 
 
 def measuring(function: Function = own_optimum) -> Recorder:

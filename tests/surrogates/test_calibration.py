@@ -31,7 +31,7 @@ def bowl(d: int, rng: np.random.Generator) -> Shape:
     def value(X: np.ndarray) -> np.ndarray:
         z = (X - centre) * slope
         round_ = 0.6 * np.sqrt(0.1 + (z**2).sum(axis=1))
-        return np.asarray(np.log1p(np.exp(0.7 * z.sum(axis=1) - 1)) + round_)
+        return np.log1p(np.exp(0.7 * z.sum(axis=1) - 1)) + round_
 
     return value
 
@@ -113,9 +113,7 @@ def test_95_percent_intervals_hold_the_truth_at_every_number_of_merges(
 
 def test_a_crowd_in_one_corner_says_little_of_the_rest_of_the_box() -> None:
     def rippled(X: np.ndarray) -> np.ndarray:
-        return np.asarray(
-            np.sin(3 * X @ (1 / np.arange(1, 4))) + X[:, 0] - X[:, 1] ** 2
-        )
+        return np.sin(3 * X @ (1 / np.arange(1, 4))) + X[:, 0] - X[:, 1] ** 2
 
     Z = qmc.Sobol(3, seed=9).random(256)
     held = []

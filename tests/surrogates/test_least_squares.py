@@ -28,13 +28,11 @@ def observed(X: np.ndarray, y: np.ndarray) -> Observations:
 def weights_of(
     X: np.ndarray, y: np.ndarray, noise: np.ndarray, link: Link = IDENTITY
 ) -> np.ndarray:
-    weights: np.ndarray = weigh(observed(X, y), link, noise).weights
-    return weights
+    return weigh(observed(X, y), link, noise).weights
 
 
 def two_noises(n: int, ratio: float, rng: np.random.Generator) -> np.ndarray:
-    noise: np.ndarray = 0.005 * np.where(rng.random(n) < 0.5, ratio, 1.0)
-    return noise
+    return 0.005 * np.where(rng.random(n) < 0.5, ratio, 1.0)
 
 
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED])

@@ -190,10 +190,7 @@ def test_noise_is_shrunk_away_where_least_squares_follows_it() -> None:
 
 
 def wavy(X: np.ndarray) -> np.ndarray:
-    value: np.ndarray = (
-        0.5 + 0.3 * np.tanh(8 * (X[:, 0] - 0.5)) + 0.1 * np.sin(6 * X[:, 1])
-    )
-    return value
+    return 0.5 + 0.3 * np.tanh(8 * (X[:, 0] - 0.5)) + 0.1 * np.sin(6 * X[:, 1])
 
 
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED])
@@ -250,9 +247,8 @@ def test_says_why_a_design_cannot_be_fitted(
 
 
 def slopes_of(link: Link, truth: Quadratic, X: np.ndarray) -> np.ndarray:
-    return link.derivative(truth.predict(X))[:, None] * (
-        truth.linear + X @ truth.hessian
-    )
+    inner = truth.linear + X @ truth.hessian
+    return link.derivative(truth.predict(X))[:, None] * inner
 
 
 @pytest.mark.parametrize("link", LINKS)
@@ -265,13 +261,8 @@ def test_values_and_slopes_recover_a_quadratic_from_d_plus_one_points(
     bounds = np.column_stack([np.full(d, -1.0), np.linspace(1.0, 3.0, d)])
     X = rng.uniform(-1, 1, size=(d + 1, d))
 
-    fitted = fit(
-        X,
-        link.apply(truth.predict(X)),
-        link,
-        bounds=bounds,
-        slopes=slopes_of(link, truth, X),
-    )
+    y, slopes = link.apply(truth.predict(X)), slopes_of(link, truth, X)
+    fitted = fit(X, y, link, bounds=bounds, slopes=slopes)
 
     np.testing.assert_allclose(fitted.quadratic.hessian, truth.hessian, atol=1e-4)
     np.testing.assert_allclose(fitted.quadratic.linear, truth.linear, atol=1e-4)
