@@ -80,13 +80,13 @@ def test_rounds_go_where_the_surrogate_errs(tmp_path: Path) -> None:
     shares = []
     for seed in range(5):
         folder = tmp_path / str(seed)
-        run(study_of(evaluations=39, seed=seed), folder, losses)
+        run(study_of(evaluations=25, seed=seed), folder, losses)
         added = np.array(merges(folder)[9:])
         bins = bin_of(added, box(2))
         shares.append(np.isin(bins, [4, 5]).mean())  # where x[1] > 2 * x[0], about
 
     # 2 of 6 sectors; 1/3 if the draws knew nothing.
-    assert np.mean(shares) > 0.45
+    assert np.mean(shares) > 0.5
 
 
 def test_a_round_depends_on_what_is_known_to_it_alone() -> None:
