@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
-import pytest
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.results.front import Front
@@ -19,7 +18,6 @@ from mergekit_map.search.study import Evaluator, Progress, Study, StudyResult
 from mergekit_map.types import Measurement, Metric
 
 Call: TypeAlias = tuple[tuple[float, ...], str]  # coefficients, task
-Found = TypeVar("Found")
 
 LOSS = Metric(higher_is_better=False, lower=None, upper=None)
 IDEAL = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
@@ -96,24 +94,6 @@ def run(study: Study, path: Path, evaluate: Evaluator) -> StudyResult:
         result = run_study(study, evaluate, log, ignore)
         write_record(path / "front.json", found_front(study, result, log))
     return result
-
-
-def stopped_and_resumed(
-    search: Callable[[Evaluator], Found], evaluate: Recorder, stop: int
-) -> Found:
-    """Interrupt a search after ``stop`` measurements, and start it once more.
-
-    Returns what it finds in the end; ``evaluate`` has seen the measurements of both.
-    """
-
-    def stopping(coefficients: Mapping[str, float], task: str) -> Measurement:
-        if len(evaluate.calls) == stop:
-            raise KeyboardInterrupt("stopped")
-        return evaluate(coefficients, task)
-
-    with pytest.raises(KeyboardInterrupt, match="stopped"):
-        search(stopping)
-    return search(evaluate)
 
 
 def logged(folder: Path) -> list[Evaluation]:

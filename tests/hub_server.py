@@ -199,28 +199,24 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _info(self, _: bytes, repo_id: str) -> None:
         repository = self._repository(repo_id)
-        content = {
-            "id": repo_id,
-            "modelId": repo_id,
-            "sha": repository.sha,
-            "private": repository.private,
-            "siblings": [{"rfilename": path} for path in repository.files],
-            "cardData": repository.card(),
-            "tags": [],
-        }
-        self._json(content)
+        content = {"id": repo_id, "modelId": repo_id, "tags": []}
+        content |= {"sha": repository.sha, "private": repository.private}
+        content["siblings"] = [{"rfilename": path} for path in repository.files]
+        self._json({**content, "cardData": repository.card()})
 
     def _tree(self, _: bytes, repo_id: str, folder: str | None) -> None:
-        repository = self._repository(repo_id)
-        inside = {
-            p: c for p, c in repository.files.items() if p.startswith(folder or "")
-        }
-        if folder and not inside:
-            raise _Refused(404, "Entry not found", "EntryNotFound")
         files = [
-            {"type": "file", "path": p, "size": len(c), "oid": _git_sha(c)}
-            for p, c in inside.items()
+            {
+                "type": "file",
+                "path": path,
+                "size": len(content),
+                "oid": _git_sha(content),
+            }
+            for path, content in self._repository(repo_id).files.items()
+            if path.startswith(folder or "")
         ]
+        if folder and not files:
+            raise _Refused(404, "Entry not found", "EntryNotFound")
         self._json(files)
 
     def _preupload(self, body: bytes, repo_id: str) -> None:
@@ -232,11 +228,8 @@ class _Handler(BaseHTTPRequestHandler):
             binary = b"\0" in base64.b64decode(asked["sample"])
             large = binary or asked["size"] > FILE_SIZE
             known = repository.files.get(path)
-            answer = {
-                "path": path,
-                "uploadMode": "lfs" if large else "regular",
-                "shouldIgnore": False,
-            }
+            mode = "lfs" if large else "regular"
+            answer = {"path": path, "uploadMode": mode, "shouldIgnore": False}
             if known is not None:
                 is_large = path in repository.large
                 answer["oid"] = _sha256(known) if is_large else _git_sha(known)

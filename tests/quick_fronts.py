@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import copy
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,33 +23,25 @@ ONE_PIXEL = base64.b64decode(
 )
 
 
-@contextmanager
-def fronts_of_few_points(n_points: int = 10) -> Iterator[None]:
+def fronts_of_few_points(n_points: int = 10) -> AbstractContextManager[None]:
     """Find fronts of few points, which takes less long, and only meanwhile."""
     few = functools.partial(compute_front, n_points=n_points)
-    with _fronts(few, n_generations=5, n_samples=256):
-        yield
+    return _fronts(few, n_generations=5, n_samples=256)
 
 
-@contextmanager
-def whole_fronts() -> Iterator[None]:
+def whole_fronts() -> AbstractContextManager[None]:
     """Find the fronts that a user gets, within a suite that finds them quickly."""
-    with _fronts(compute_front, N_GENERATIONS, N_SAMPLES):
-        yield
+    return _fronts(compute_front, N_GENERATIONS, N_SAMPLES)
 
 
-@contextmanager
-def blank_pictures() -> Iterator[None]:
+def blank_pictures() -> AbstractContextManager[None]:
     """Write pictures of one pixel."""
-    with _drawing(_Blank):
-        yield
+    return _patched({"report.plots.FigureCanvasAgg": _Blank})
 
 
-@contextmanager
-def drawn_pictures() -> Iterator[None]:
+def drawn_pictures() -> AbstractContextManager[None]:
     """Draw pictures, within a suite that leaves them blank."""
-    with _drawing(FigureCanvasAgg):
-        yield
+    return _patched({"report.plots.FigureCanvasAgg": FigureCanvasAgg})
 
 
 @contextmanager
@@ -75,19 +67,23 @@ def configurations_read_once() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _fronts(compute: object, n_generations: int, n_samples: int) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mergekit_map.optimize.nsga3.N_GENERATIONS", n_generations)
-        patch.setattr("mergekit_map.optimize.nsga3.N_SAMPLES", n_samples)
-        patch.setattr("mergekit_map.search.fitting.compute_front", compute)
-        yield
+def _fronts(
+    compute: object, n_generations: int, n_samples: int
+) -> AbstractContextManager[None]:
+    return _patched(
+        {
+            "optimize.nsga3.N_GENERATIONS": n_generations,
+            "optimize.nsga3.N_SAMPLES": n_samples,
+            "search.fitting.compute_front": compute,
+        }
+    )
 
 
 @contextmanager
-def _drawing(canvas: type) -> Iterator[None]:
+def _patched(values: Mapping[str, object]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mergekit_map.report.plots.FigureCanvasAgg", canvas)
+        for name, value in values.items():
+            patch.setattr(f"mergekit_map.{name}", value)
         yield
 
 

@@ -1,6 +1,7 @@
-"""Metrics of known shape, for the tests of surrogates."""
+"""Metrics of known shape, for the tests of surrogates and of their fronts."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -8,6 +9,8 @@ from mergekit_map.surrogates.fit import fit_surrogate
 from mergekit_map.surrogates.links import Link
 from mergekit_map.surrogates.quadratic import Quadratic
 from mergekit_map.surrogates.surrogate import Surrogate
+
+Predict: TypeAlias = Callable[[np.ndarray], np.ndarray]  # (n, d) to (n, m)
 
 IDENTITY, BOUNDED, HALF = Link(), Link(0.0, 1.0), Link(lower=2.0)
 LINKS = [IDENTITY, BOUNDED, HALF, Link(upper=5.0)]
@@ -45,3 +48,22 @@ def noisy_data(
     X = rng.uniform(size=(n, d))
     y = link.apply(random_quadratic(rng, d).predict(X))
     return X, y + rng.normal(scale=0.02, size=n)
+
+
+def bowls(centres: np.ndarray) -> Predict:
+    """One task per centre (m, d): minus the squared distance to it."""
+    return lambda X: -((X[:, None] - centres) ** 2).sum(axis=2)
+
+
+def random_bowls(d: int, m: int, seed: int) -> Predict:
+    """Losses like those of models that are each at its best near its own weight 1."""
+    rng = np.random.default_rng([seed, d, m])
+    centres = np.eye(m, d) + rng.normal(scale=0.15, size=(m, d))
+    A = rng.normal(scale=0.5, size=(m, d, d))
+    A = A @ A.transpose(0, 2, 1) + np.eye(d) * rng.uniform(0.3, 1.5, size=(m, 1, 1))
+
+    def predict(X: np.ndarray) -> np.ndarray:
+        apart = X[:, None] - centres
+        return -np.einsum("kmi,mij,kmj->km", apart, A, apart)
+
+    return predict

@@ -19,9 +19,15 @@ from mergekit.options import MergeOptions
 from nested_runs import assert_same_weights, invoke, read
 from nested_runs import lines as read_lines
 from nested_runs import write as write_config
+from plain_runs import write_plain
 
 from mergekit_map.results.log import open_log
 from mergekit_map.results.run_folder import RunFolder
+
+SPREAD = """
+def spread(model, tokenizer):
+    return model.lm_head.weight.std().item()
+"""
 
 
 @pytest.fixture
@@ -49,27 +55,18 @@ def config(
         "metric_list": [{"metric": "acc"}],
     }
     Path("questions.yaml").write_text(yaml.safe_dump(described))
-    Path("mine.py").write_text(
-        "def spread(model, tokenizer):\n    return model.lm_head.weight.std().item()\n"
-    )
+    config = write_plain(family, [], SPREAD, evaluations=7, remeasure=2, seed=3)
+    config["merge_method"] = "dare_ties"
+    for model in config["models"]:
+        model["parameters"] = {"density": 0.6}
     code = {"perplexity": {"file": "code.jsonl", "field": "body"}, "block": 32}
-    return {
-        "merge_method": "dare_ties",
-        "base_model": str(family["base"]),
-        "models": [
-            {"model": str(family[n]), "parameters": {"density": 0.6}} for n in "ab"
-        ],
-        "dtype": "float32",
-        "map": {
-            "tasks": {
-                "greeting": {"perplexity": {"file": "greeting.txt"}, "block": 32},
-                "code": code,
-                "questions": {"lm_eval": "questions.yaml", "metric": "acc"},
-                "spread": {"python": "mine:spread", "direction": "maximize"},
-            },
-            "search": {"evaluations": 7, "remeasure": 2, "seed": 3},
-        },
+    config["map"]["tasks"] = {
+        "greeting": {"perplexity": {"file": "greeting.txt"}, "block": 32},
+        "code": code,
+        "questions": {"lm_eval": "questions.yaml", "metric": "acc"},
+        "spread": {"python": "mine:spread", "direction": "maximize"},
     }
+    return config
 
 
 def write(config: dict[str, Any], **search: Any) -> None:
@@ -89,7 +86,9 @@ def lines(run: str = "out.run") -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.whole_front
 @pytest.mark.picture
-def test_one_yaml_in_checkpoint_out(config: dict[str, Any]) -> None:
+def test_one_yaml_in_checkpoint_out_as_others_merge_and_measure_it(
+    config: dict[str, Any],
+) -> None:
     write(config)
 
     result = invoke("run", "config.yml", "out")
@@ -106,37 +105,29 @@ def test_one_yaml_in_checkpoint_out(config: dict[str, Any]) -> None:
     assert "--random-seed 3" in recipe
     assert manifest["random_seed"] == 3
     assert yaml.safe_load(recipe)["merge_method"] == "dare_ties"
-    command = [sys.executable, "-W", "ignore", "-m", "mergekit.scripts.run_yaml"]
-    words = ["out.run/recipe.yml", "stock", "--random-seed", "3", "--quiet"]
-    subprocess.run([*command, *words], check=True, capture_output=True)
+    stock = ["out.run/recipe.yml", "stock", "--random-seed", "3", "--quiet"]
+    run_module("mergekit.scripts.run_yaml", *stock)
     assert_same_weights("out", "stock")
 
-
-@pytest.mark.slow
-def test_what_was_logged_is_what_others_measure(config: dict[str, Any]) -> None:
-    del config["map"]["tasks"]["spread"]
-    write(config)
-    invoke("run", "config.yml", "out")
-    front = read("out.run/front.json")
-    measured = front["points"][front["selected"]]["measured"]
-
+    measured = chosen["measured"]  # which is what others measure
     model = transformers.AutoModelForCausalLM.from_pretrained("out")
     tokenizer = transformers.AutoTokenizer.from_pretrained("out")
-    text = Path("greeting.txt").read_text()
-    loss = plain_loss(model, tokenizer, text, block=32)
-    command = [sys.executable, "-W", "ignore", "-m", "lm_eval", "--model", "hf"]
+    loss = plain_loss(model, tokenizer, Path("greeting.txt").read_text(), block=32)
+    words = "--model hf --tasks questions --include_path . --batch_size 8 --device cpu"
     model_arguments = "pretrained=out,softmax_dtype=float32"
-    task = ["--model_args", model_arguments, "--tasks", "questions"]
-    where = ["--include_path", ".", "--output_path", "stock", "--batch_size", "8"]
-    subprocess.run(
-        [*command, *task, *where, "--device", "cpu"], check=True, capture_output=True
-    )
+    where = ["--model_args", model_arguments, "--output_path", "stock"]
+    run_module("lm_eval", *words.split(), *where)
     (results,) = Path("stock").rglob("results_*.json")
-    stock = json.loads(results.read_text())["results"]["questions"]
+    theirs = read(results)["results"]["questions"]
 
     assert measured["greeting"]["value"] == pytest.approx(loss, rel=1e-4)
-    assert measured["questions"]["value"] == stock["acc,none"]
-    assert measured["questions"]["stderr"] == pytest.approx(stock["acc_stderr,none"])
+    assert measured["questions"]["value"] == theirs["acc,none"]
+    assert measured["questions"]["stderr"] == pytest.approx(theirs["acc_stderr,none"])
+
+
+def run_module(name: str, *words: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-m", name, *words]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 def plain_loss(model: Any, tokenizer: Any, text: str, block: int) -> float:
@@ -154,29 +145,6 @@ def plain_loss(model: Any, tokenizer: Any, text: str, block: int) -> float:
         loss = model(input_ids=inputs, labels=labels[None]).loss.item()
         total, count = total + loss * scored, count + scored
     return total / count
-
-
-def test_selecting_costs_nothing(config: dict[str, Any]) -> None:
-    keep(config, "greeting", "spread")
-    write(config)
-    invoke("search", "config.yml", "out.run")
-    before = lines()
-    front = read("out.run/front.json")
-    best = {}
-    for task in front["tasks"]:
-        invoke("select", "out.run", "--prefer", f"{task}=1")
-        front = read("out.run/front.json")
-        best[task] = front["points"][front["selected"]]["predicted"][task]["value"]
-        values = [p["predicted"][task]["value"] for p in front["points"]]
-        higher = front["tasks"][task]["direction"] == "maximize"
-        assert best[task] == (max(values) if higher else min(values))
-    shown = invoke("select", "out.run", "--index", "0", "--verbose")
-
-    assert lines() == before
-    assert "chosen by its index" in shown.stdout
-    chosen, first = Path("out.run/recipe.yml"), Path("out.run/recipes/000.yml")
-    assert yaml.safe_load(chosen.read_text()) == yaml.safe_load(first.read_text())
-    assert chosen.read_text() in shown.stdout
 
 
 @pytest.mark.slow
@@ -311,14 +279,8 @@ def test_another_backend_of_lm_eval_measures_the_same(config: dict[str, Any]) ->
 def test_a_failing_measurement_is_recorded_and_the_search_goes_on(
     config: dict[str, Any],
 ) -> None:
-    Path("mine.py").write_text(
-        "calls = []\n"
-        "def spread(model, tokenizer):\n"
-        "    calls.append(1)\n"
-        "    if len(calls) == 3:\n"
-        "        raise ValueError('third time unlucky')\n"
-        "    return model.lm_head.weight.std().item()\n"
-    )
+    unlucky = "calls.append(1)\n    1 / (len(calls) - 3)\n    return"
+    Path("mine.py").write_text(f"calls = []\n{SPREAD.replace('return', unlucky)}")
     keep(config, "spread")
     write(config)
 
@@ -326,14 +288,14 @@ def test_a_failing_measurement_is_recorded_and_the_search_goes_on(
 
     failed = [line for line in lines() if line["value"] is None]
     assert len(failed) == 1
-    assert "third time unlucky" in failed[0]["error"]
+    assert "division by zero" in failed[0]["error"]
     assert "1 measurements failed" in result.stderr
 
 
 def test_a_model_or_task_that_changed_is_named_by_merge(
     config: dict[str, Any], family: dict[str, Path]
 ) -> None:
-    copy = shutil.copytree(family["a"], "moving")
+    copy = shutil.copytree(family["a"], Path("moving"))
     config["models"][0]["model"] = str(copy)
     keep(config, "greeting", "spread")
     write(config)

@@ -60,13 +60,6 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: zipfile.ZipFile) -> No
 
 
 @pytest.mark.slow
-def test_the_version_stands_in_one_place(wheel: zipfile.ZipFile) -> None:
-    assert metadata(wheel)["Version"] == mergekit_map.__version__
-    texts = [(ROOT / name).read_text() for name in ("pyproject.toml", "setup.py")]
-    assert not any(mergekit_map.__version__ in text for text in texts)
-
-
-@pytest.mark.slow
 def test_the_page_of_an_index_leads_to_files_of_the_repository(
     wheel: zipfile.ZipFile,
 ) -> None:
@@ -87,9 +80,13 @@ def test_the_page_of_an_index_leads_to_files_of_the_repository(
 
 
 @pytest.mark.slow
-def test_the_licence_goes_along(wheel: zipfile.ZipFile) -> None:
+def test_the_version_stands_in_one_place_and_the_licence_goes_along(
+    wheel: zipfile.ZipFile,
+) -> None:
+    assert metadata(wheel)["Version"] == mergekit_map.__version__
+    texts = [(ROOT / name).read_text() for name in ("pyproject.toml", "setup.py")]
+    assert not any(mergekit_map.__version__ in text for text in texts)
     (name,) = (name for name in wheel.namelist() if name.endswith("licenses/LICENSE"))
-
     assert wheel.read(name) == (ROOT / "LICENSE").read_bytes()
     assert metadata(wheel)["License-Expression"] == "Apache-2.0"
 

@@ -66,12 +66,19 @@ def test_what_was_chosen_last_is_still_chosen() -> None:
     ],
 )
 def test_another_point_can_be_selected(choice: tuple[str, ...], index: int) -> None:
-    before = read("run/front.json")["points"]
+    before, measured = read("run/front.json")["points"], log()
 
-    invoke("select", "run", *choice)
+    shown = invoke("select", "run", *choice, "--verbose").stdout
 
     points = read("run/front.json")["points"]
     assert points[:10] == before
+    assert log() == measured
+    assert Path("run/recipe.yml").read_text() in shown
+    assert ("chosen by its index" in shown) == (choice[0] == "--index")
+    if choice[0] == "--prefer":
+        task = choice[1].partition("=")[0]
+        values = [point["predicted"][task]["value"] for point in points]
+        assert values[index] == min(values)
     assert read("run/front.json")["selected"] == index
     recipe = yaml.safe_load(Path("run/recipe.yml").read_text())
     weights = [model["parameters"]["weight"] for model in recipe["models"]]
@@ -92,7 +99,6 @@ def test_the_report_has_all_that_was_measured() -> None:
 
     page = Path("run/report.html").read_text()
     data = re.search(r'type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
-    assert data is not None
     shown = set(numbers(json.loads(data[1])))
     measured = [json.loads(line)["value"] for line in log()]
     assert len(measured) == 16

@@ -68,7 +68,6 @@ def test_ctrl_c_between_measurements_says_how_to_go_on(
 def test_sigterm_while_libraries_are_imported_ends_at_once(tmp_path: Path) -> None:
     (tmp_path / "config.yml").touch()
     process = start(*PROGRAM, "search", str(tmp_path / "config.yml"), "run")
-    assert process.stderr is not None
     line = process.stderr.readline()
     assert "loading mergekit ..." in line, line
 

@@ -29,8 +29,6 @@ class Seen:
     lines: list[str]
     view: View
     leaving: ExitAction | None
-    picture: str  # as SVG
-    said: str  # in notifications
 
     @property
     def text(self) -> str:
@@ -68,13 +66,7 @@ def press(
                 await pilot.press(*(typed if key != typed else [key]))
                 await pilot.pause()
                 lines = await settled(app, pilot) if app.is_running else []
-            return Seen(
-                lines,
-                app.view,
-                app.return_value,
-                app.export_screenshot(),
-                "\n".join(n.message for n in app._notifications),
-            )
+            return Seen(lines, app.view, app.return_value)
 
     with ThreadPoolExecutor(1) as thread:  # Playwright has a loop in the main one
         return thread.submit(asyncio.run, look()).result()

@@ -193,6 +193,7 @@ def run(app):
     print("shown", *sys.modules)
 textual.app.App.run = run
 sys.stdin.isatty = sys.stdout.isatty = lambda: True
+from mergekit_map.cli.main import main
 main(["browse", sys.argv[1]])
 """
 

@@ -48,17 +48,11 @@ def wide_front(points: int = 12) -> Front:
         ]
         measured = [(value + 0.001, error) for value, error in row]
         rows.append((row, NOT_MEASURED * 2 if i % 4 else measured))
-    anchors = {
-        "base": [(0.5, 0.01), (3.1, 0.02), (0.2, 0.01), (1.9, 0.02)],
-        "soup": [(0.55, 0.01), (2.7, 0.02), (0.25, 0.01), (1.5, 0.02)],
-    }
+    values = {"base": (0.5, 3.1, 0.2, 1.9), "soup": (0.55, 2.7, 0.25, 1.5)}
     for k, model in enumerate(MODELS):
-        anchors[model] = [
-            (0.5 + 0.03 * k, 0.01),
-            (2.9 - 0.1 * k, 0.02),
-            (0.22 + 0.01 * k, 0.01),
-            (1.7 - 0.1 * k, 0.02),
-        ]
+        values[model] = (0.5 + 0.03 * k, 2.9 - 0.1 * k, 0.22 + 0.01 * k, 1.7 - 0.1 * k)
+    errors = (0.01, 0.02, 0.01, 0.02)
+    anchors = {label: [*zip(row, errors, strict=True)] for label, row in values.items()}
     tasks = dict(zip(TASKS, [MATH, CODE] * 2, strict=True))
     content = as_json(
         make_front(rows, anchors, tasks=tasks, selected=CHOSEN, recommended=[4, 8])
@@ -98,7 +92,6 @@ def test_no_number_of_a_point_is_lost(width: int) -> None:
     for index, point in enumerate(front.points):
         (row,) = [x for x in seen.lines if re.match(rf" {index} [>*]* ", x)]
         readings = point.measured if point.is_measured(*TASKS) else point.predicted
-        assert readings is not None
         for reading in readings.values():
             assert f"{reading.value:.4g}" in row
 
@@ -216,13 +209,10 @@ def test_what_is_outside_of_the_screen_is_asked_for() -> None:
     elsewhere = press(wide_front(), "m", "text:there", "enter")
     talking = press(wide_front(), "t")
 
-    assert merging.leaving is not None
     assert merging.leaving.doing == "merge"
     assert merging.leaving.choice == {"index": CHOSEN - 1}
     assert merging.leaving.words == {"out": f"my-search-{CHOSEN - 1}"}
-    assert elsewhere.leaving is not None
     assert elsewhere.leaving.words == {"out": "there"}
-    assert talking.leaving is not None
     assert talking.leaving.choice == {"index": CHOSEN}
 
 

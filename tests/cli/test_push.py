@@ -27,8 +27,6 @@ REPO = "me/merged"
 READ_BACK = """
 import json, sys
 import huggingface_hub, transformers
-from nested_runs import invoke
-from plain_runs import write_plain
 from safetensors.torch import save_file
 
 repo, out = sys.argv[1:]

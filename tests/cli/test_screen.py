@@ -133,7 +133,6 @@ def test_tab_offers_what_may_stand_there(
     words: list[str], expected: dict[str, str]
 ) -> None:
     shell = get_completion_class("bash")
-    assert shell is not None
     *before, last = words
 
     offered = shell(main, {}, "mergekit-map", "").get_completions(before, last)

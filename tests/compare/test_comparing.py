@@ -42,6 +42,12 @@ class Compared:
     searched: int  # lines of the log before
     output: str
 
+    def content(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read the comparison, and what it says of its only run."""
+        content = read(self.run / "compare" / "comparison.json")
+        (run,) = content["runs"]
+        return content, run
+
 
 @pytest.fixture(scope="module")
 def compared(
@@ -171,8 +177,7 @@ def test_all_is_there_in_files_and_on_the_terminal(compared: Compared) -> None:
 
 
 def test_sums_are_those_of_what_was_measured(compared: Compared) -> None:
-    content = read(compared.run / "compare" / "comparison.json")
-    (run,) = content["runs"]
+    content, run = compared.content()
     sums = {name: found["sums"] for name, found in run["methods"].items()}
     merge = read(compared.run / ".state/manifest.json")["merge"]
     measured: dict[str, dict[str, float]] = {}
@@ -195,8 +200,7 @@ def test_sums_are_those_of_what_was_measured(compared: Compared) -> None:
 
 
 def test_task_arithmetic_has_the_best_of_its_scalars(compared: Compared) -> None:
-    content = read(compared.run / "compare" / "comparison.json")
-    (run,) = content["runs"]
+    _, run = compared.content()
     alike = {"preference_vectors": [[0.5, 0.5]], **{k: run[k] for k in KEPT}}
     measured: dict[float, dict[str, float]] = {}
     for line in lines(compared.run):

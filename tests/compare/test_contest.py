@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from fakes import (
     ignore,
     logged,
     make_study,
-    stopped_and_resumed,
 )
 
 from mergekit_map.compare.budget import Budget
@@ -31,7 +28,6 @@ from mergekit_map.compare.contest import (
     Points,
     Searched,
     check_contest,
-    check_opponents,
     front_scores,
     opponent_merges,
     own_documents,
@@ -171,46 +167,17 @@ def test_surrogates_are_scored_on_merges_that_they_were_not_fitted_to(
 def test_a_contest_that_was_stopped_goes_on_and_then_measures_nothing(
     study: Study, tmp_path: Path
 ) -> None:
-    for name in ("whole", "stopped"):
-        (tmp_path / name).mkdir()
-    whole = contested(study, tmp_path / "whole", bowls)
-    evaluate = Recorder(bowls)
-    contest = partial(contested, study, tmp_path / "stopped")
-    midst = 2 * (10 + 60 + 12 + 5)  # of NSGA-II
+    whole = contested(study, tmp_path, bowls)
+    path, midst = tmp_path / "evaluations.jsonl", 2 * (10 + 60 + 12 + 5)  # of NSGA-II
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:midst]))
 
-    resumed = stopped_and_resumed(contest, evaluate, midst)
-    count = len(evaluate.calls)
-    again = contest(evaluate)
+    for rest in (len(lines) - midst, 0):
+        evaluate = Recorder(bowls)
+        found = contested(study, tmp_path, evaluate)
 
-    assert len(evaluate.calls) == count == len(set(evaluate.calls))
-    for found in (resumed, again):
+        assert len(evaluate.calls) == rest
         assert front_scores(found, SPEC) == front_scores(whole, SPEC)
-
-
-@pytest.mark.parametrize("refine", [False, True])
-def test_a_later_search_does_not_fit_what_opponents_measured(
-    study: Study, tmp_path: Path, refine: bool
-) -> None:
-    study = replace(study, search=study.search.model_copy(update={"refine": refine}))
-
-    def bent(coefficients: Mapping[str, float], task: str) -> Measurement:
-        """Not quadratic, so that every further merge would move the fit."""
-        value = bowls(coefficients, task).value
-        return Measurement(math.exp(3 * value), 0.001, 10)
-
-    with open_log(tmp_path / "evaluations.jsonl") as log:
-        before = run_study(study, bent, log, ignore)
-        n_own = len({e.key[0] for e in log})
-    contested(study, tmp_path, bent)
-    with open_log(tmp_path / "evaluations.jsonl") as log:
-        evaluate = Recorder(bent)
-        after = run_study(study, evaluate, log, ignore)
-
-    assert evaluate.calls == []
-    assert after.front == before.front
-    assert after.selected == before.selected
-    assert before.surrogates["near_a"].quality.n == n_own
-    assert after.surrogates["near_a"].quality.n == n_own
 
 
 def failing(count: int, above: float) -> Evaluator:
@@ -240,11 +207,6 @@ def test_what_fails_counts_for_nothing(study: Study, tmp_path: Path) -> None:
 def test_says_so_where_no_point_can_be_measured(study: Study, tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match=r"none of the \d+ points of the front"):
         contested(study, tmp_path, failing(20, -1))
-
-
-def test_an_unknown_opponent_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"no opponent 'nsga'; did you mean 'nsga"):
-        check_opponents(ComparisonSpec(opponents=("random", "nsga")))
 
 
 @pytest.mark.parametrize("name", ["moead", "nsga3", "qlognehvi"])

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from surrogate_data import bowls
 
 from mergekit_map.compare.budget import FAILURE_MARGIN, NOTHING_SEEN, Budget
 from mergekit_map.compare.indicators import hypervolume
@@ -23,6 +24,7 @@ from mergekit_map.errors import ConfigError
 
 Array = np.ndarray
 CENTRES = np.array([[0.2, 0.3, 0.5], [0.8, 0.4, 0.1]])
+TASKS = bowls(CENTRES)
 SEGMENT = CENTRES[0] + np.linspace(0, 1, 50)[:, None] * (CENTRES[1] - CENTRES[0])
 BOX = np.array([[0.0, 1.0], [0.0, 2.0], [-1.0, 1.0]])
 # The Bayesian one is slow: its budgets are the least that leave its start.
@@ -30,10 +32,6 @@ BUDGETS = {"qlognehvi": 10}
 BUDGET = 50
 CHEAP = [name for name in OPPONENTS if name != "qlognehvi"]
 INSTALLED = [n for n in CHEAP if n not in PACKAGES or find_spec(PACKAGES[n])]
-
-
-def bowls(X: Array) -> Array:
-    return -((X[:, None, :] - CENTRES) ** 2).sum(axis=2)
 
 
 def opponent(name: str) -> Opponent:
@@ -48,15 +46,13 @@ class Recorder:
     def __init__(self, failing: int = 0):
         self.failing = failing
         self.X: list[Array] = []
-        self.Y: list[Array] = []
 
     def __call__(self, X: Array) -> Array:
-        Y = bowls(X)
+        Y = TASKS(X)
         if self.failing:
             numbers = np.arange(len(X)) + sum(map(len, self.X))
             Y[numbers % self.failing == 0] = np.nan
         self.X.append(X.copy())
-        self.Y.append(Y)
         return Y
 
     @property
@@ -159,8 +155,7 @@ def test_the_bayesian_opponent_finds_the_ends_of_a_front_that_spans_the_box() ->
     ends = np.array([[0.05, 0.1], [0.9, 0.95]])
     found: list[Array] = []
 
-    def distances(X: Array) -> Array:
-        return -((X[:, None, :] - ends) ** 2).sum(axis=2)
+    distances = bowls(ends)
 
     def evaluate(X: Array) -> Array:
         found.append(distances(X))
@@ -178,13 +173,8 @@ def test_a_grid_is_shuffled_and_filled_with_other_points() -> None:
     points = run("grid", budget=30).points  # 27 of them are a grid of 3 levels
 
     levels = [np.linspace(*ends, 3) for ends in BOX]
-    on_grid = np.all(
-        [
-            np.isin(column, level)
-            for column, level in zip(points.T, levels, strict=True)
-        ],
-        axis=0,
-    )
+    pairs = zip(points.T, levels, strict=True)
+    on_grid = np.all([np.isin(column, level) for column, level in pairs], axis=0)
     assert on_grid[:27].all()
     assert not on_grid[27:].any()
     assert len(np.unique(points[:27], axis=0)) == 27

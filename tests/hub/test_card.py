@@ -305,7 +305,6 @@ def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
     assert not any(c.type == "html_inline" for t in inline for c in t.children or ())
     assert sum(token.type == "tr_open" for token in tokens) == 1 + 2 * 2
     recipe = re.search(r"(?ms)^(`{3,})yaml\n(.*?)^\1$", card.text)
-    assert recipe is not None
     assert yaml.safe_load(recipe[2])["models"] == config["models"]
 
 

@@ -27,6 +27,11 @@ from mergekit_map.results.records import write_record
 
 DATA = Path(__file__).parents[1] / "data"
 REPO = "me/merged"
+# Files that a checkpoint may have beside its weights.
+OPTIONAL = ["additional_chat_templates/tools.jinja", "chat_template.jinja"]
+OPTIONAL += ["added_tokens.json", "generation_config.json", "merges.txt", "vocab.json"]
+OPTIONAL += ["special_tokens_map.json", "tokenizer.json", "tokenizer.model"]
+OPTIONAL += ["tokenizer_config.json"]
 POINT = ([(0.7, 0.01), (2.8, 0.02)], [(0.7, 0.03), (2.8, 0.04)])
 
 
@@ -175,23 +180,14 @@ def test_weights_and_search_of_another_merge_are_removed(
     folder: Path, hub: Hub, api: HfApi
 ) -> None:
     stale = [
+        *OPTIONAL,
         ".eval_results/gsm8k.yaml",
-        "added_tokens.json",
         "adapter_config.json",
         "adapter_model.safetensors",
-        "additional_chat_templates/tools.jinja",
-        "chat_template.jinja",
-        "generation_config.json",
         "mergekit-map/front.json",
-        "merges.txt",
         "model.safetensors",
         "pytorch_model-00001-of-00002.bin",
         "pytorch_model.bin.index.json",
-        "special_tokens_map.json",
-        "tokenizer.json",
-        "tokenizer.model",
-        "tokenizer_config.json",
-        "vocab.json",
     ]
     kept = ["model.gguf", "sub/model.safetensors", ".gitattributes"]
     there(hub, *stale, *kept)
@@ -319,16 +315,7 @@ def texts(plan: Plan) -> dict[str, str]:
 
 
 def test_only_files_of_a_merge_are_uploaded(folder: Path) -> None:
-    allowed = [
-        "LICENSE",
-        "additional_chat_templates/tools.jinja",
-        "generation_config.json",
-        "merges.txt",
-        "model.gguf",
-        "my-picture.png",
-        "tokenizer.model",
-        "tokenizer_config.json",
-    ]
+    allowed = ["LICENSE", "model.gguf", "my-picture.png", *OPTIONAL]
     left = ["notes.txt", "training/log.json", "sub/model.safetensors"]
     hidden = [".env", ".cache/a.json", "additional_chat_templates/.x.jinja"]
     for path in (*allowed, *left, *hidden):

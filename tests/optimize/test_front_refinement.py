@@ -1,9 +1,10 @@
-"""Local searches: what they promise holds from any start."""
+"""Local searches from any start, volumes gained, and the merge that is asked for."""
 
 from itertools import combinations
 
 import numpy as np
 import pytest
+from surrogate_data import bowls, random_bowls, unit
 
 from mergekit_map.optimize.front_refinement import (
     gained,
@@ -11,15 +12,16 @@ from mergekit_map.optimize.front_refinement import (
     maximise,
     pareto_newton,
 )
-from mergekit_map.optimize.front_refinement import volume as exact
+from mergekit_map.optimize.front_refinement import (
+    volume as exact,
+)
+from mergekit_map.optimize.nsga3 import compute_front
+from mergekit_map.optimize.scalarized_optimum import Wish, best_merge
 from mergekit_map.surrogates.arrays import FloatArray
 
 CENTRES = np.array([[0.2, 0.3], [0.8, 0.4]])
+PAIR = bowls(CENTRES)
 BELOW = -0.1  # the corner that volumes are counted from
-
-
-def bowls(X: np.ndarray) -> np.ndarray:
-    return -((X[:, None, :] - CENTRES) ** 2).sum(axis=2)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
@@ -28,7 +30,7 @@ def test_the_best_of_a_weighted_sum_of_bowls_is_the_weighted_centre(
 ) -> None:
     preference = np.array([weight, 1 - weight])
 
-    tops = maximise(bowls, np.tile(preference, (2, 1)), np.array([[0.9, 0.9], [0, 0]]))
+    tops = maximise(PAIR, np.tile(preference, (2, 1)), np.array([[0.9, 0.9], [0, 0]]))
 
     np.testing.assert_allclose(tops, np.tile(preference @ CENTRES, (2, 1)), atol=1e-7)
 
@@ -45,7 +47,7 @@ def test_every_start_climbs_to_its_own_maximum() -> None:
 def test_pushed_points_lie_on_the_segment_between_the_centres() -> None:
     points = np.random.default_rng(0).uniform(size=(50, 2))
 
-    pushed = pareto_newton(bowls, points, 30)
+    pushed = pareto_newton(PAIR, points, 30)
 
     across = CENTRES[1] - CENTRES[0]
     share = (pushed - CENTRES[0]) @ across / (across**2).sum()
@@ -129,3 +131,97 @@ def test_gains_are_differences_of_volumes_to_the_last_bit(m: int) -> None:
 
     assert gains(Y, known).tolist() == apart
     assert gains(Y, known[:0]).tolist() == [exact(row[None], -0.1) for row in Y]
+
+
+# As a front: the corners of the triangle, and nothing of what is between.
+CORNERS = np.array([[0.2, 0.3], [0.8, 0.4], [0.4, 0.9]])
+BOX, TASKS = unit(2), bowls(CORNERS)
+FREE = np.full(3, -np.inf)
+
+
+def ranges(X: np.ndarray) -> np.ndarray:
+    return np.ptp(TASKS(X), axis=0)
+
+
+def test_a_preference_finds_the_weighted_centre() -> None:
+    weights = np.array([0.5, 0.3, 0.2])
+
+    found = best_merge(TASKS, BOX, CORNERS, Wish(weights, FREE))
+
+    shares = weights / ranges(CORNERS)  # tasks count by their range over the front
+    np.testing.assert_allclose(found, shares @ CORNERS / shares.sum(), atol=1e-4)
+
+
+def test_the_best_achievement_misses_alike_on_every_weighted_task() -> None:
+    weights = np.array([0.5, 0.3, 0.2])
+    wish = Wish(weights, FREE, achievement=True)
+
+    found = best_merge(TASKS, BOX, CORNERS, wish)
+
+    missing = weights * (TASKS(CORNERS).max(axis=0) - TASKS(found[None])[0])
+    missing /= ranges(CORNERS)
+    np.testing.assert_allclose(missing, missing[0], atol=1e-5)
+
+
+def test_a_limit_is_kept_and_not_by_more_than_needed() -> None:
+    lower = np.array([-np.inf, -0.1, -np.inf])
+
+    found = best_merge(TASKS, BOX, CORNERS, Wish(np.array([1.0, 0, 0]), lower))
+
+    # The nearest to the first centre on a circle around the second.
+    towards = (CORNERS[0] - CORNERS[1]) / np.linalg.norm(CORNERS[0] - CORNERS[1])
+    assert TASKS(found[None])[0, 1] >= -0.1
+    np.testing.assert_allclose(found, CORNERS[1] + 0.1**0.5 * towards, atol=1e-4)
+
+
+def test_a_limit_that_nothing_keeps_is_approached() -> None:
+    lower = np.array([0.5, -np.inf, -np.inf])  # the best is 0
+
+    found = best_merge(TASKS, BOX, CORNERS[1:], Wish(np.ones(3) / 3, lower))
+
+    np.testing.assert_allclose(found, CORNERS[0], atol=1e-4)
+
+
+def test_where_a_point_of_the_front_is_the_best_there_is_none_better() -> None:
+    for task in range(3):
+        wish = Wish(np.eye(3)[task], FREE)
+        assert best_merge(TASKS, BOX, CORNERS, wish) is None
+    shares = 1 / ranges(CORNERS)
+    best = (shares @ CORNERS / shares.sum())[None]
+    wish = Wish(np.ones(3) / 3, FREE)
+    assert best_merge(TASKS, BOX, np.vstack([CORNERS, best]), wish) is None
+
+
+@pytest.mark.parametrize("m", [3, 8])
+def test_limits_that_a_merge_keeps_are_met_though_no_point_keeps_them(m: int) -> None:
+    predict, box = random_bowls(m, m, seed=0), unit(m)
+    front = compute_front(predict, box, m, seed=0, n_points=40)
+    truth = compute_front(predict, box, m, seed=1, n_points=40)
+    Y, width = predict(front), np.ptp(predict(front), axis=0)
+    by_points = 0
+    for optimum in predict(truth):
+        lower = optimum - 0.02 * width
+
+        found = best_merge(predict, box, front, Wish(np.ones(m) / m, lower))
+
+        kept = (lower <= Y).all(axis=1).any()
+        by_points += int(kept)
+        assert kept if found is None else (predict(found[None])[0] >= lower).all()
+    assert by_points < 0.9 * len(truth)  # else this test shows nothing
+
+
+@pytest.mark.parametrize("m", [2, 4])
+def test_no_merge_of_the_box_fulfils_a_wish_better(m: int) -> None:
+    predict, box = random_bowls(m, m, seed=2), unit(m)
+    front = compute_front(predict, box, m, seed=0, n_points=20)
+    worst, width = predict(front).min(axis=0), np.ptp(predict(front), axis=0)
+    rng = np.random.default_rng(0)
+    everywhere = (predict(rng.uniform(size=(20_000, m))) - worst) / width
+    for achievement in (False, True):
+        wish = Wish(rng.dirichlet(np.ones(m)), np.full(m, -np.inf), achievement)
+
+        found = best_merge(predict, box, front, wish)
+
+        known = front if found is None else found[None]
+        score = wish.score((predict(known) - worst) / width).max()
+        assert score > wish.score(everywhere).max() - 1e-4

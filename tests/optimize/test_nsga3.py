@@ -9,27 +9,16 @@ import numpy as np
 import pytest
 from pymoo.problems import get_problem
 from pymoo.util.ref_dirs import get_reference_directions
-from surrogate_data import unit
+from surrogate_data import Predict, bowls, random_bowls, unit
 
 from mergekit_map.compare.indicators import hypervolume
 from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.optimize.nsga3 import compute_front, sketch_front
 from mergekit_map.surrogates.arrays import inside
 
-Predict = Callable[[np.ndarray], np.ndarray]
-
 
 def slow(*arguments: int) -> Any:
     return pytest.param(*arguments, marks=pytest.mark.slow)
-
-
-def bowls(centres: np.ndarray) -> Predict:
-    """One task per centre (m, d): minus the squared distance to it."""
-
-    def predict(X: np.ndarray) -> np.ndarray:
-        return -((X[:, None, :] - centres) ** 2).sum(axis=2)
-
-    return predict
 
 
 def random_tasks(d: int, m: int, seed: int) -> Predict:
@@ -222,30 +211,13 @@ def test_non_dominated_is_what_pairwise_comparison_says(n: int, m: int) -> None:
     Y = rng.integers(0, 5, size=(n, m)).astype(float)
 
     np.testing.assert_array_equal(non_dominated(Y), brute_force(Y))
-
-
-def test_nan_is_dominated_and_dominates_nothing() -> None:
+    # NaN is dominated and dominates nothing.
     Y = np.array([[np.nan, 9.0], [1.0, 2.0], [np.nan, np.nan], [2.0, 1.0]])
-
     assert non_dominated(Y).tolist() == [False, True, False, True]
     assert non_dominated(Y[:1]).tolist() == [False]
 
 
 N_EXHAUSTIVE = 3000
-
-
-def random_bowls(d: int, m: int, seed: int) -> Predict:
-    """Losses like those of models that are each at its best near its own weight 1."""
-    rng = np.random.default_rng([seed, d, m])
-    centres = np.eye(m, d) + rng.normal(scale=0.15, size=(m, d))
-    A = rng.normal(scale=0.5, size=(m, d, d))
-    A = A @ A.transpose(0, 2, 1) + np.eye(d) * rng.uniform(0.3, 1.5, size=(m, 1, 1))
-
-    def predict(X: np.ndarray) -> np.ndarray:
-        apart = X[:, None] - centres
-        return -np.einsum("kmi,mij,kmj->km", apart, A, apart)
-
-    return predict
 
 
 def waves(d: int, m: int, seed: int) -> Predict:

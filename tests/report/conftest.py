@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from browser import Watched, open_browser, watched_page
-from nested_runs import invoke
+from nested_runs import invoke, write
 from playwright.sync_api import Browser
 from quick_fronts import fronts_of_few_points
 from safetensors.torch import load_file
@@ -111,9 +111,9 @@ def _search(name: str, family: Mapping[str, Path], folder: Path) -> Path:
             "select": select,
         },
     }
-    (folder / "config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        write(config)
         invoke("search", "config.yml", "run")
         return folder / "run"
 
@@ -145,13 +145,10 @@ def reported(
 def open_report(
     browser: Browser, reported: Callable[[str], Path]
 ) -> Iterator[Callable[..., Watched]]:
-    opened = []
+    with ExitStack() as stack:
 
-    def open_one(name: str, **options: Any) -> Watched:
-        context = watched_page(browser, reported(name) / "report.html", **options)
-        opened.append(context)
-        return context.__enter__()
+        def open_one(name: str, **options: Any) -> Watched:
+            path = reported(name) / "report.html"
+            return stack.enter_context(watched_page(browser, path, **options))
 
-    yield open_one
-    for context in opened:
-        context.__exit__(None, None, None)
+        yield open_one

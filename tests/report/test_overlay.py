@@ -66,7 +66,6 @@ def test_values_drawn_from_items_err_as_their_mean_does() -> None:
     values = rng.normal(size=(2, 60))
     found = draw_items([[items(one)] for one in values], -1.0, rng)
 
-    assert found is not None
     drawn = np.hstack(found)
     np.testing.assert_allclose(drawn.mean(axis=0), -values.mean(axis=1), atol=0.05)
     np.testing.assert_allclose(
@@ -112,10 +111,10 @@ def test_corners_of_a_method_are_named_and_no_reference_points(
 def test_a_reference_point_that_measured_something_else_is_drawn_by_itself(
     two: Path, other: Path
 ) -> None:
-    def move(front: dict[str, Any]) -> None:
-        front["anchors"][1]["measured"]["math"]["value"] += 0.1
-
-    changed(other / "front.json", move)
+    moved = {"value": 0.123, "stderr": 0.02}
+    changed(
+        other / "front.json", lambda f: f["anchors"][1]["measured"].update(math=moved)
+    )
 
     labels = [r["label"] for r in content_of(two, other)["references"]]
 
@@ -123,16 +122,16 @@ def test_a_reference_point_that_measured_something_else_is_drawn_by_itself(
 
 
 def test_tasks_that_measure_something_else_are_left_out(two: Path, other: Path) -> None:
-    def redefine(content: dict[str, Any]) -> None:
-        content["definitions"]["math"] = "of-another-task"
-
     log = other / "evaluations.jsonl"
     found = lines(log)
     for line in found:
         if line["task"] == "math":
             line["definition"] = "of-another-task"
     log.write_text("".join(json.dumps(line) + "\n" for line in found))
-    changed(other / ".state/manifest.json", redefine)
+    redefined = {"math": "of-another-task"}
+    changed(
+        other / ".state/manifest.json", lambda m: m["definitions"].update(redefined)
+    )
 
     content = content_of(two, other)
 

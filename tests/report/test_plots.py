@@ -1,12 +1,18 @@
+"""Pictures of a front, and the tables that a notebook shows: what is known, escaped."""
+
 from __future__ import annotations
 
+from html import escape
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from fronts import Row, make_front
+from fronts import MATH, NOT_MEASURED, Row, make_front
 from matplotlib.image import imread
 
+from mergekit_map.report.notebook import folded, front_html
 from mergekit_map.report.plots import MOST_DRAWN, front_figure, plot_front
+from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
 
 
@@ -61,3 +67,80 @@ def test_a_picture_is_no_larger_the_more_tasks_there_are() -> None:
     size = (1.5 + 4.2 * panels, 1.2 + 3.8 * panels)
     assert tuple(figure.get_size_inches()) == pytest.approx(size)
     assert figure.get_supxlabel() == "6 of 200 tasks; front.csv has all"
+
+
+PREDICTED = [(0.5, 0.02), (2.0, 0.1)]
+MEASURED = [(0.52, 0.03), (1.9, 0.05)]
+ANCHORS = {
+    "base": [(0.4, 0.03), (3.0, 0.1)],
+    "soup": [(0.45, 0.03), (2.5, 0.1)],
+    "a": [(0.6, 0.03), (2.8, 0.1)],
+    "b": [(0.3, 0.03), (1.8, 0.1)],
+}
+OTHER = [(0.45, 0.02), (1.7, 0.1)]
+TAGS = ("b", "br", "details", "div", "pre", "span", "summary")
+TAGS += ("table", "td", "th", "tr")
+EVIL = "<script>alert(1)</script>&\"'"
+
+
+class Page(HTMLParser):
+    """Reads the tables of a page, a cell as the pieces of its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tables: list[list[list[list[str]]]] = []
+        self.styles: list[str] = []
+        self.open: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert {name for name, _ in attrs} <= {"style"}
+        assert tag in TAGS
+        self.styles += [value or "" for _, value in attrs]
+        if tag != "br":
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in {"th", "td"}:
+            self.tables[-1][-1].append([])
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if {"th", "td"} & {*self.open} and data.strip():
+            self.tables[-1][-1][-1].append(data.strip())
+
+
+@pytest.fixture
+def two_points() -> Front:
+    points = [(PREDICTED, MEASURED), (OTHER, NOT_MEASURED)]
+    return make_front(points, ANCHORS, recommended=[0])
+
+
+def test_a_notebook_begins_with_the_answer(two_points: Front) -> None:
+    shown = front_html(two_points, "my-search")
+    found = answer(two_points)
+    (gains_table,) = Page(shown).tables
+
+    texts = [["".join(cell) for cell in row] for row in gains_table]
+    assert texts == [[*row] for row in (found.table.headings, *found.table.rows)]
+    places = [
+        shown.index(escape(text))
+        for text in (found.headline, found.sample, *found.findings)
+    ]
+    assert places == sorted(places)
+
+
+def test_names_are_text_and_nothing_else() -> None:
+    rows, base = [([(0.5, 0.1)], [(0.5, 0.1)])], [(0.4, 0.1)]
+    evil = make_front(rows, {"base": base}, tasks={EVIL: MATH})
+    page = front_html(evil, EVIL) + folded(EVIL, EVIL)
+
+    # The parser refuses any tag or attribute that is not ours.
+    assert Page(page).tables[0][1][0][0].startswith(EVIL)
+    assert "<script" not in page

@@ -45,46 +45,43 @@ def two(finished_run: Make, tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_writes_a_page_and_leaves_nothing_else(two: Path) -> None:
-    run = two
-    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    before = {path.name: path.read_bytes() for path in two.iterdir() if path.is_file()}
 
-    result = invoke("report", run)
+    result = invoke("report", two)
 
-    assert f"{run}/report.html (" in result.output
-    new = {path.name for path in run.iterdir() if path.is_file()} - before.keys()
+    assert f"{two}/report.html (" in result.output
+    new = {path.name for path in two.iterdir() if path.is_file()} - before.keys()
     assert new == {"report.html"}
     del before["front.png"]
-    assert all((run / name).read_bytes() == text for name, text in before.items())
+    assert all((two / name).read_bytes() == text for name, text in before.items())
 
 
 def test_a_page_takes_the_place_of_a_page_and_of_nothing_else(
     two: Path, tmp_path: Path
 ) -> None:
-    run = two
-    log, page = run / "evaluations.jsonl", tmp_path / "page.html"
+    log, page = two / "evaluations.jsonl", tmp_path / "page.html"
     before = log.read_bytes()
     os.mkfifo(tmp_path / "pipe")
     page.touch()  # such as a temporary file that somebody made for it
 
-    pages = [write_report(run, page).page.read_bytes() for _ in range(2)]
+    pages = [write_report(two, page).page.read_bytes() for _ in range(2)]
     assert pages[0] == pages[1]
 
     for place in (log, tmp_path / "pipe", tmp_path):
         with pytest.raises(ArtifactError, match="no page of mergekit-map"):
-            write_report(run, place)
+            write_report(two, place)
         with pytest.raises(ArtifactError, match="no page of mergekit-map"):
-            write_fronts_report([run, run], place)
+            write_fronts_report([two, two], place)
     assert log.read_bytes() == before
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 def test_says_which_recipe_is_missing(two: Path) -> None:
-    run = two
-    (run / "recipes/003.yml").unlink()
+    (two / "recipes/003.yml").unlink()
 
     with pytest.raises(ArtifactError, match=r"recipes/003\.yml cannot be read.*again"):
-        write_report(run)
-    assert not (run / "report.html").exists()
+        write_report(two)
+    assert not (two / "report.html").exists()
 
 
 def test_the_page_may_run_its_own_two_scripts_and_fetch_nothing(
@@ -194,23 +191,23 @@ def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
 def test_the_sliders_start_where_the_point_was_chosen(
     finished_run: Make, two: Path
 ) -> None:
-    run, content, three = two, content_of(two), content_of(finished_run("three"))
+    content, three = content_of(two), content_of(finished_run("three"))
     assert content["start"] == {"weights": [2.0, 1.0], "limits": ["", ""]}
     assert three["start"]["weights"] == pytest.approx([0, 1, 1], abs=0.02)
     assert three["start"]["limits"] == ["70%", "", ""]
 
     first, second = (task["name"] for task in content["tasks"])
-    select_point(run, prefer={first: 1, second: 3})
-    assert content_of(run)["start"] == {"weights": [1.0, 3.0], "limits": ["", ""]}
+    select_point(two, prefer={first: 1, second: 3})
+    assert content_of(two)["start"] == {"weights": [1.0, 3.0], "limits": ["", ""]}
 
-    select_point(run, not_worse_than="base")
-    content = content_of(run)
+    select_point(two, not_worse_than="base")
+    content = content_of(two)
     base = content["anchors"][0]["measured"]
     limits = [float(limit) for limit in content["start"]["limits"]]
     assert limits == pytest.approx([value for value, _ in base], rel=0.2)  # less noise
 
-    select_point(run, index=0)
-    content = content_of(run)
+    select_point(two, index=0)
+    content = content_of(two)
     assert content["start"] is None
     assert content["selected"] == 0
 
@@ -292,7 +289,6 @@ def test_items_are_counted_against_every_anchor_and_say_no_text(
 def write_records(folder: Path, merge: Merge, task: str, definition: str) -> None:
     """Write records of four documents that all say the same."""
     value = merge.measured[task].value
-    assert value is not None
     answers = Answers((0, 1, 2, 3), (value,) * 4, (1.0,) * 4)
     measured = Measurement(
         value, 0.0, 4, samples=({"text": "a secret"},), answers=answers

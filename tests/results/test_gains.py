@@ -138,7 +138,6 @@ def held_out_front(anchors: dict[str, Row] = HELD_OUT_ANCHORS, **changes: Any) -
 
 
 def recorded(found: Front) -> dict[tuple[str, str], Any]:
-    assert found.holdout is not None
     return {(gain.task, gain.other): gain for gain in found.holdout.gains}
 
 

@@ -67,25 +67,19 @@ COMMANDS = {
 }
 
 
+@pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_code_of_a_folder_from_elsewhere_is_not_run(run: Path, command: str) -> None:
+def test_code_of_a_folder_from_elsewhere_runs_where_it_is_trusted(
+    run: Path, command: str, trusted: bool
+) -> None:
     name_code(run)
+    more = ["--trust-run"] if trusted else []
 
-    output = invoke(*COMMANDS[command], code=2).output
+    output = invoke(*COMMANDS[command], *more, code=2).output  # without the models
 
-    assert "names code that would run here: task 'greeting'" in output
-    assert "--trust-run" in output
-    assert not Path("ran").exists()
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_code_that_is_trusted_is_run(run: Path, command: str) -> None:
-    name_code(run)
-
-    result = invoke(*COMMANDS[command], "--trust-run", code=2)
-
-    assert "names code" not in result.output  # the models are not here
-    assert Path("ran").exists()
+    said = ("names code that would run here: task 'greeting'", "--trust-run")
+    assert all((words in output) != trusted for words in said)
+    assert Path("ran").exists() == trusted
 
 
 @pytest.mark.parametrize("kind", CODE)

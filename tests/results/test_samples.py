@@ -30,9 +30,6 @@ def test_what_one_wins_the_other_loses_and_a_loss_turns_it_around() -> None:
     ours, theirs = won_items(one, other, SCORE), won_items(other, one, SCORE)
     turned = won_items(one, other, LOSS)
 
-    assert ours is not None
-    assert theirs is not None
-    assert turned is not None
     assert (
         (ours.won, ours.lost) == (theirs.lost, theirs.won) == (turned.lost, turned.won)
     )
@@ -43,7 +40,6 @@ def test_what_one_wins_the_other_loses_and_a_loss_turns_it_around() -> None:
 def test_items_are_compared_that_both_were_measured_on() -> None:
     found = won_items(items(1, 1), items(0, 1, 0, 0), SCORE)
 
-    assert found is not None
     assert (found.won, found.lost, found.level) == (1, 0, 1)
     assert won_items(items(1), None, SCORE) is None
 
@@ -112,7 +108,6 @@ def test_what_is_kept_in_memory_is_what_a_file_has(tmp_path: Path) -> None:
 
 def asked_with(value: float) -> Measurement:
     measured = asked([0, 1])
-    assert measured.answers is not None
     return replace(measured, answers=replace(measured.answers, values=(value, 1.0)))
 
 

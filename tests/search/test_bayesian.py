@@ -80,13 +80,13 @@ def test_rounds_go_where_the_surrogate_errs(tmp_path: Path) -> None:
     shares = []
     for seed in range(5):
         folder = tmp_path / str(seed)
-        run(study_of(evaluations=39, seed=seed), folder, losses)
+        run(study_of(evaluations=25, seed=seed), folder, losses)
         added = np.array(merges(folder)[9:])
         bins = bin_of(added, box(2))
         shares.append(np.isin(bins, [4, 5]).mean())  # where x[1] > 2 * x[0], about
 
     # 2 of 6 sectors; 1/3 if the draws knew nothing.
-    assert np.mean(shares) > 0.45
+    assert np.mean(shares) > 0.5
 
 
 def test_a_round_depends_on_what_is_known_to_it_alone() -> None:
@@ -108,27 +108,25 @@ def test_a_round_depends_on_what_is_known_to_it_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("d", "search", "key", "messages"),
+    ("d", "search", "key", "message"),
     [
         (
             2,
             {"evaluations": 8},
             "evaluations",
-            ["starts with 9 merges, anchors included", "at least 1 more, better 7"],
+            "starts with 9 merges, anchors included",
         ),
-        (4, {}, "strategy", ["use map, or nested"]),
+        (2, {"evaluations": 8}, "evaluations", "at least 1 more, better 7"),
+        (4, {}, "strategy", "use map, or nested"),
     ],
 )
 def test_too_few_evaluations_and_too_many_coefficients_are_refused(
-    d: int, search: dict[str, Any], key: str, messages: list[str]
+    d: int, search: dict[str, Any], key: str, message: str
 ) -> None:
     (problem,) = search_problems(study_of(d, **search))
 
     assert problem.key == ("map", "search", key)
-    assert all(message in problem.message for message in messages)
-
-
-def test_a_round_of_too_few_evaluations_is_no_round() -> None:
+    assert message in problem.message
     with pytest.raises(DesignError, match="only 8 evaluations"):
         bayesian_round(study_of(evaluations=8), [], [])
 
@@ -196,13 +194,6 @@ def test_half_the_deviation_of_the_bootstrapped_mean_is_added() -> None:
     assert np.std(scores) > 0
 
 
-def test_nothing_known_scores_zero_and_is_drawn_alike() -> None:
-    scores = bin_scores(np.array([-1]), np.array([np.nan]), 4, np.random.default_rng(0))
-
-    assert scores.tolist() == [0, 0, 0, 0]
-    assert bin_probabilities(scores) == pytest.approx([0.25] * 4)
-
-
 def test_probabilities_are_a_softmax_in_units_of_the_largest_score() -> None:
     probabilities = bin_probabilities(np.array([0.0, 1.0, 2.0]))
 
@@ -212,6 +203,10 @@ def test_probabilities_are_a_softmax_in_units_of_the_largest_score() -> None:
     )
     scaled = bin_probabilities(np.array([0.0, 1e-9, 2e-9]))
     assert scaled == pytest.approx(probabilities)
+    # Nothing known scores zero, and is drawn alike.
+    scores = bin_scores(np.array([-1]), np.array([np.nan]), 4, np.random.default_rng(0))
+    assert scores.tolist() == [0, 0, 0, 0]
+    assert bin_probabilities(scores) == pytest.approx([0.25] * 4)
 
 
 def test_errors_of_tasks_are_in_units_of_their_variance() -> None:
@@ -223,15 +218,9 @@ def test_errors_of_tasks_are_in_units_of_their_variance() -> None:
     assert errors == pytest.approx([(3 / 8 + 1) / 3, 0, 0])
     rescaled = squared_errors(measured * 1000 + 5, predicted * 1000 + 5)
     assert rescaled == pytest.approx(errors)
-
-
-def test_a_merge_without_any_measurement_has_no_error() -> None:
-    measured = np.array([[np.nan], [1.0], [2.0]])
-
-    errors = squared_errors(measured, np.ones((3, 1)))
-
-    assert np.isnan(errors[0])
-    assert errors[1:] == pytest.approx([0, 4])
+    # A merge without any measurement has none.
+    found = squared_errors(np.array([[np.nan], [1.0], [2.0]]), np.ones((3, 1)))
+    assert found == pytest.approx([np.nan, 0, 4], nan_ok=True)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])

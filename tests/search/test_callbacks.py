@@ -6,6 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fakes import logged
@@ -13,49 +14,15 @@ from plain_runs import write_plain
 
 from mergekit_map import load_project, search_front
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import Evaluation
 from mergekit_map.search.budget import forecast
-from mergekit_map.search.callbacks import Callback, Started
-from mergekit_map.search.study import Progress
+from mergekit_map.search.callbacks import Callback
 
 ROOT = Path(__file__).parents[2]
 
 
-class Heard(Callback):
-    """Keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.started: list[Started] = []
-        self.progressed: list[Progress] = []
-        self.evaluations: list[Evaluation] = []
-        self.found: list[Front] = []
-        self.stopped: list[BaseException] = []
-        self.stages: list[str] = []
-        self.notices: list[str] = []
-
-    def on_start(self, started: Started) -> None:
-        self.started.append(started)
-
-    def on_stage(self, text: str, seconds: float | None) -> None:
-        self.stages += [text] if seconds is None else []
-
-    def on_progress(self, progress: Progress) -> None:
-        self.progressed.append(progress)
-
-    def on_measured(self, evaluation: Evaluation) -> None:
-        self.evaluations.append(evaluation)
-
-    def on_finish(self, front: Front) -> None:
-        self.found.append(front)
-
-    def on_stop(self, error: BaseException) -> None:
-        self.stopped.append(error)
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
-
-    def progress(self, progress: Progress) -> None:
-        """Take what a reporter must."""
+def heard(callback: Mock, name: str) -> list[Any]:
+    """List what a callback was told by one of its methods."""
+    return [call.args[0] for call in getattr(callback, name).call_args_list]
 
 
 @pytest.fixture(autouse=True)
@@ -66,65 +33,58 @@ def _config(
     write_plain(family)
 
 
-def search(*callbacks: Callback) -> tuple[Front, Heard]:
-    reporter = Heard()
+def search(*callbacks: Any) -> tuple[Front, list[str]]:
+    """Search; returns the front, and the notices about callbacks."""
+    reporter = Mock()
     project = load_project(Path("config.yml"))
     run = search_front(project, "run", reporter, callbacks=callbacks)
-    return run.front, reporter
+    return run.front, [text for text in heard(reporter, "notice") if "callback" in text]
 
 
 def test_a_callback_hears_start_every_measurement_and_the_end() -> None:
-    heard = Heard()
+    callback = Mock(spec=Callback)
 
-    front, _ = search(heard)
+    front, _ = search(callback)
 
-    (started,) = heard.started
+    (started,) = heard(callback, "on_start")
     assert started.run == Path("run")
     assert set(started.tasks) == {"one", "two"}
-    assert heard.evaluations == logged(Path("run"))
-    counts = [progress.done for progress in heard.progressed]
-    assert counts == list(range(len(heard.evaluations)))
+    log, progressed = logged(Path("run")), heard(callback, "on_progress")
+    assert heard(callback, "on_measured") == log
+    assert [progress.done for progress in progressed] == list(range(len(log)))
     study = load_project(Path("config.yml")).study()
     most = forecast(study, checkpoints=False).measurements
-    assert {progress.total for progress in heard.progressed} == {most}
-    assert heard.found == [front]
-    assert not heard.stopped
-    assert any(text.startswith("loading the merge (") for text in heard.stages)
-
-
-class Failing(Heard):
-    """Fails at the third measurement."""
-
-    def on_measured(self, evaluation: Evaluation) -> None:
-        super().on_measured(evaluation)
-        if len(self.evaluations) == 3:
-            raise ConnectionError("no network")
+    assert {progress.total for progress in progressed} == {most}
+    assert heard(callback, "on_finish") == [front]
+    assert not callback.on_stop.called
+    stages = heard(callback, "on_stage")
+    assert any(text.startswith("loading the merge (") for text in stages)
 
 
 def test_a_callback_that_fails_is_left_out_and_the_search_goes_on() -> None:
-    failing, other = Failing(), Heard()
+    class Failing(Mock):
+        """Fails at the third measurement."""
 
-    front, reporter = search(failing, other)
+    failing, other = Failing(spec=Callback), Mock(spec=Callback)
+    failing.on_measured.side_effect = [None, None, ConnectionError("no network")]
 
-    assert front == other.found[0]
-    assert len(failing.evaluations) == 3
-    assert not failing.found
-    (notice,) = [text for text in reporter.notices if "callback" in text]
+    front, (notice,) = search(failing, other)
+
+    assert heard(other, "on_finish") == [front]
+    assert failing.on_measured.call_count == 3
+    assert not failing.on_finish.called
     assert "Failing failed (ConnectionError: no network)" in notice
 
 
 def test_a_callback_hears_that_a_search_stops() -> None:
-    class Stopping(Heard):
-        def on_measured(self, evaluation: Evaluation) -> None:
-            raise KeyboardInterrupt(evaluation.task)
+    stopping, other = Mock(spec=Callback), Mock(spec=Callback)
+    stopping.on_measured.side_effect = KeyboardInterrupt("stopped")
 
-    heard = Heard()
+    with pytest.raises(KeyboardInterrupt, match="stopped"):
+        search(stopping, other)
 
-    with pytest.raises(KeyboardInterrupt, match="one"):
-        search(Stopping(), heard)
-
-    assert [type(error) for error in heard.stopped] == [KeyboardInterrupt]
-    assert not heard.found
+    assert [type(e) for e in heard(other, "on_stop")] == [KeyboardInterrupt]
+    assert not other.on_finish.called
 
 
 class Sink:
@@ -154,12 +114,12 @@ def test_the_examples_log_every_measurement_and_what_was_chosen() -> None:
     assert not {"wandb", "mlflow"} & {*sys.modules}
     wandb, mlflow = Sink(), Sink()
 
-    front, reporter = search(
+    front, notices = search(
         example("to_wandb").ToWandb(run=wandb),
         example("to_mlflow").ToMlflow(mlflow=mlflow),
     )
 
-    assert not [text for text in reporter.notices if "callback" in text]
+    assert not notices
     log = logged(Path("run"))
     pairs = zip(wandb.rows, log, strict=False)
     assert [row[0][f"task/{e.task}"] for row, e in pairs] == [e.value for e in log]

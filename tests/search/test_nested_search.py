@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -37,8 +38,7 @@ def own_corner(c: Mapping[str, float], task: str) -> float:
 
 def orders_of(result: StudyResult) -> list[Any]:
     """List what was merged with what, as a configuration has it."""
-    content: list[Any] = json.loads(json.dumps([s.result.order for s in result.stages]))
-    return content
+    return json.loads(json.dumps([s.result.order for s in result.stages]))
 
 
 def measuring(function: Function = own_optimum) -> Recorder:
@@ -188,13 +188,6 @@ def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None
     assert surrogates.coefficients == tuple(result.groups)
 
 
-def test_one_model_has_nothing_to_be_merged_with() -> None:
-    problems = search_problems(study_of("a"))
-
-    assert [p.key for p in problems] == [("map", "search", "strategy")]
-    assert "only 'a' is searched; use map" in problems[0].message
-
-
 @pytest.mark.parametrize(
     ("order", "key", "message"),
     [
@@ -212,5 +205,7 @@ def test_orders_that_are_no_binary_tree_of_all_models(
     problems = search_problems(study_of(order=order))
 
     assert [p.key for p in problems] == [("map", "search", "order", *key)]
-    with pytest.raises(AssertionError, match=message):
-        raise AssertionError(problems[0].message)
+    assert re.search(message, problems[0].message)
+    (alone,) = search_problems(study_of("a"))
+    assert alone.key == ("map", "search", "strategy")
+    assert "only 'a' is searched; use map" in alone.message

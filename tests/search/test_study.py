@@ -231,7 +231,6 @@ def test_of_a_whole_log_it_has_the_points_and_the_choice_of_the_end(
 
     front, surrogates = find_partial_front(study, log, [study.select])
 
-    assert surrogates is not None
     X = np.random.default_rng(0).uniform(size=(50, 2))
     for task, fitted in surrogates.values().items():
         np.testing.assert_array_equal(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,6 +53,11 @@ class Models:
     constant: bool = False
     said: Callable[[Mapping[str, float], str, np.ndarray], Any] | None = None
     asked: list[tuple[tuple[float, ...], str, int]] = field(default_factory=list)
+
+    @property
+    def counts(self) -> list[int]:
+        """List how many documents each measurement was of."""
+        return [n for *_, n in self.asked]
 
     def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Merge."""
@@ -109,16 +115,6 @@ def scores(place: tuple[float, ...], task: str, size: int) -> Any:
     return 3 + level / 2 + far + own / 4
 
 
-@dataclass
-class Clock:
-    """Tells a time that passes by 1 for every document."""
-
-    models: Models
-
-    def perf_counter(self) -> float:
-        return float(sum(n for *_, n in self.models.asked))
-
-
 @pytest.fixture
 def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     """Search as the pipeline does, with its evaluator and its folder of samples.
@@ -130,7 +126,9 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
         study: Study, models: Models | None = None, folder: Path = tmp_path
     ) -> Models:
         models = models or Models()
-        monkeypatch.setattr(measure, "time", Clock(models))
+        # A time that passes by 1 for every document.
+        clock = SimpleNamespace(perf_counter=lambda: float(sum(models.counts)))
+        monkeypatch.setattr(measure, "time", clock)
         evaluator = MergeEvaluator(
             Worker(nullcontext(models)), folder / "samples", study.definitions
         )
@@ -186,9 +184,8 @@ def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
 
         assert without_seconds(folder) == lines
         assert front_of(folder) == front_of(tmp_path / "whole")
-        counts = [n for *_, n in models.asked]
         # What was measured on a subset before the line was written is on record.
-        assert counts.count(12) == sum("sampling" in one for one in lines)
+        assert models.counts.count(12) == sum("sampling" in one for one in lines)
 
 
 @pytest.mark.parametrize("documents", [12, {"right": 12, "loss": "all"}])
@@ -259,8 +256,7 @@ def test_another_number_of_documents_uses_what_is_there(
         for place, task, _ in models.asked
     }
     assert not again & known
-    counts = {n for *_, n in models.asked}
-    assert counts <= {SIZE if after == "all" else after, SIZE}
+    assert {*models.counts} <= {SIZE if after == "all" else after, SIZE}
     # Both searches have the same first design.
     latest = {e.key: e for e in logged(tmp_path)}
     first = [e for e in latest.values() if e.role == "design"]
@@ -278,7 +274,7 @@ def test_without_the_scores_of_references_all_documents_are_measured(
 
     models = search(study)
 
-    assert {n for *_, n in models.asked} == {SIZE}
+    assert {*models.counts} == {SIZE}
 
 
 def test_scores_that_nobody_wrote_are_no_reference(
@@ -407,7 +403,7 @@ def test_a_search_stays_within_its_budget(
     models = search(study)
 
     # The clock of these models counts documents.
-    spent = sum(n for *_, n in models.asked)
+    spent = sum(models.counts)
     assert budget > _FIRST
     assert budget - 3 * len(METRICS) * SIZE < spent <= budget
     roles = [e.role for e in logged(tmp_path)]

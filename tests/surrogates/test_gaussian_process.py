@@ -7,7 +7,6 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Kernel, Matern
-from surrogate_data import unit
 
 from mergekit_map.surrogates.gaussian_process import (
     Posterior,
@@ -177,15 +176,6 @@ def test_draws_are_probable_and_the_same_each_time() -> None:
     assert 1 / (first.weights**2).sum() > 5  # as many draws as count
     np.testing.assert_array_equal(first.draws, again.draws)
     assert first.draws.std(axis=0).min() > 0.01
-
-
-def test_a_constant_is_expected_to_be_constant() -> None:
-    U = unit(2).T[[0, 1, 1, 0]] - 0.5
-    rows = Rows(U, NO_SLOPES, np.ones(4))
-
-    process = fit_process(rows, np.full(4, 7.0), known_noise=False)
-
-    np.testing.assert_allclose(process.predict(U + 0.1)[0], 7.0, atol=1e-6)
 
 
 def test_what_scatters_not_as_its_standard_errors_say_is_rough_itself() -> None:

@@ -1,12 +1,14 @@
-"""Quadratics by least squares: weights of measurements, and what shrinks terms."""
+"""Quadratics by least squares behind links: weights of measurements, and shrinkage."""
+
+import math
 
 import numpy as np
 import pytest
 from scipy.stats import chi2, multivariate_normal
-from surrogate_data import BOUNDED, IDENTITY, random_quadratic, unit
+from surrogate_data import BOUNDED, IDENTITY, LINKS, random_quadratic, unit
 
 from mergekit_map.surrogates.least_squares import fit_terms, shrink, weigh
-from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.links import INVERT_MARGIN, Link
 from mergekit_map.surrogates.observations import (
     Observations,
     known_errors,
@@ -26,13 +28,11 @@ def observed(X: np.ndarray, y: np.ndarray) -> Observations:
 def weights_of(
     X: np.ndarray, y: np.ndarray, noise: np.ndarray, link: Link = IDENTITY
 ) -> np.ndarray:
-    weights: np.ndarray = weigh(observed(X, y), link, noise).weights
-    return weights
+    return weigh(observed(X, y), link, noise).weights
 
 
 def two_noises(n: int, ratio: float, rng: np.random.Generator) -> np.ndarray:
-    noise: np.ndarray = 0.005 * np.where(rng.random(n) < 0.5, ratio, 1.0)
-    return noise
+    return 0.005 * np.where(rng.random(n) < 0.5, ratio, 1.0)
 
 
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED])
@@ -185,3 +185,80 @@ def test_terms_of_scaled_coordinates_read_back_in_the_users_units(d: int) -> Non
     expected = quadratic_features(Z) @ terms
     np.testing.assert_allclose(fitted.predict(X), expected, rtol=1e-9, atol=1e-8)
     np.testing.assert_array_equal(fitted.hessian, fitted.hessian.T)
+
+
+def test_the_three_cases_of_the_paper() -> None:
+    s = np.array([-1.5, 0.0, 2.0])
+
+    np.testing.assert_array_equal(Link().apply(s), s)
+    np.testing.assert_allclose(Link(-1, 3).apply(s), 4 / (1 + np.exp(-s)) - 1)
+    np.testing.assert_allclose(Link(lower=2).apply(s), np.log(1 + np.exp(s)) + 2)
+
+
+def test_a_range_with_an_upper_end_only_mirrors_the_softplus() -> None:
+    s = np.linspace(-4, 4, 9)
+
+    mirrored = Link(upper=5.0).apply(s)
+
+    np.testing.assert_allclose(5.0 - mirrored, Link(lower=0.0).apply(-s))
+
+
+@pytest.mark.parametrize("link", [*LINKS, Link(-1.0, 3.0)])
+def test_the_derivative_is_the_limit_of_differences(link: Link) -> None:
+    s = np.linspace(-6, 6, 25)
+    h = 1e-6
+
+    differences = (link.apply(s + h) - link.apply(s - h)) / (2 * h)
+
+    np.testing.assert_allclose(link.derivative(s), differences, rtol=1e-6, atol=1e-9)
+    assert (link.derivative(s) > 0).all()
+
+
+@pytest.mark.parametrize("link", [*LINKS, Link(-1.0, 3.0)])
+def test_invert_undoes_apply(link: Link) -> None:
+    s = np.linspace(-12, 12, 49).reshape(7, 7)
+
+    np.testing.assert_allclose(link.invert(link.apply(s)), s, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("link", [*LINKS, Link(-1.0, 3.0)])
+def test_the_far_ends_stay_in_range_without_a_warning(link: Link) -> None:
+    y = link.apply(np.array([-1e300, -1e4, 1e4, 1e300]))
+
+    assert np.isfinite(y).all()
+    assert link.lower <= y.min() <= y.max() <= link.upper
+    assert (np.diff(y) >= 0).all()
+    assert np.isfinite(link.derivative(np.array([-1e300, 1e300]))).all()
+
+
+def test_the_upper_bound_is_not_passed_by_rounding() -> None:
+    lower, upper = -0.4, 0.8
+    assert (upper - lower) + lower > upper  # what a naive formula returns
+
+    assert Link(lower, upper).apply(np.array([1e3]))[0] == upper
+
+
+@pytest.mark.parametrize(
+    ("link", "values", "moved"),
+    [
+        (Link(0, 2), [-0.5, 0.0, 2.0, 2.5], [0, 0, 2, 2]),
+        (Link(lower=1), [0.0, 1.0], [1, 1]),
+        (Link(upper=1), [1.0, 2.0], [1, 1]),
+    ],
+)
+def test_values_on_a_bound_are_moved_inside_by_the_margin(
+    link: Link, values: list[float], moved: list[float]
+) -> None:
+    y = np.array(values)
+
+    back = link.apply(link.invert(y))
+
+    width = 2.0 if math.isfinite(link.lower + link.upper) else 1.0
+    np.testing.assert_allclose(np.abs(back - moved), INVERT_MARGIN * width, rtol=1e-6)
+    np.testing.assert_array_equal(y, values)
+
+
+@pytest.mark.parametrize("ends", [(1.0, 1.0), (2.0, 1.0), (math.nan, 1.0)])
+def test_an_empty_range_is_refused(ends: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="range is empty"):
+        Link(*ends)

@@ -189,16 +189,8 @@ def test_noise_is_shrunk_away_where_least_squares_follows_it() -> None:
     assert miss(shrunk) < miss(plain) / 3
 
 
-def test_a_regularized_fit_of_two_merges_is_refused() -> None:
-    with pytest.raises(DesignError, match="at least 3 distinct merges, but only 2"):
-        fit(np.eye(2), np.ones(2), kind="regularized")
-
-
 def wavy(X: np.ndarray) -> np.ndarray:
-    value: np.ndarray = (
-        0.5 + 0.3 * np.tanh(8 * (X[:, 0] - 0.5)) + 0.1 * np.sin(6 * X[:, 1])
-    )
-    return value
+    return 0.5 + 0.3 * np.tanh(8 * (X[:, 0] - 0.5)) + 0.1 * np.sin(6 * X[:, 1])
 
 
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED])
@@ -220,34 +212,43 @@ def test_a_residual_process_takes_what_the_quadratic_leaves(link: Link) -> None:
     np.testing.assert_array_equal(again.stderr(Z), fitted.stderr(Z))
 
 
-@pytest.mark.parametrize("repeats", [1, 3])
-def test_too_few_distinct_merges_are_refused(repeats: int) -> None:
-    X = np.repeat(np.random.default_rng(0).uniform(size=(7, 3)), repeats, axis=0)
-
-    with pytest.raises(DesignError, match=r"10 parameters, but only 7 .*at least 3"):
-        fit(X, X[:, 0])
+RNG = np.random.default_rng(0)
+LEVELS = np.column_stack([RNG.uniform(size=20), np.arange(20) % 2, np.zeros(20)])
 
 
-def test_says_why_weights_that_sum_to_one_cannot_be_fitted() -> None:
-    X = np.random.default_rng(0).dirichlet(np.ones(4), size=40)
-
-    with pytest.raises(DesignError, match=r"10 of 15 parameters: .*sum to 1"):
-        fit(X, X[:, 0], BOUNDED)
-
-
-@pytest.mark.parametrize("levels", [1, 2])
-def test_a_coefficient_with_too_few_levels_is_refused(levels: int) -> None:
-    X = np.random.default_rng(0).uniform(size=(20, 2))
-    X[:, 1] = np.arange(20) % levels
-
-    with pytest.raises(DesignError, match=r"only [35] of 6 parameters: .*degenerate"):
-        fit(X, X[:, 0])
+@pytest.mark.parametrize(
+    ("X", "kind", "message"),
+    [
+        (
+            RNG.uniform(size=(7, 3)),
+            "quadratic",
+            "10 parameters, but only 7 .*at least 3",
+        ),
+        (
+            np.repeat(
+                RNG.uniform(size=(7, 3)), 3, axis=0
+            ),  # of which distinct ones count
+            "quadratic",
+            "10 parameters, but only 7 .*at least 3",
+        ),
+        (RNG.dirichlet(np.ones(4), size=40), "quadratic", "10 of 15 .*: .*sum to 1"),
+        # Coefficients with two levels, and with one.
+        (LEVELS[:, :2], "quadratic", "only 5 of 6 parameters: .*degenerate"),
+        (LEVELS[:, ::2], "quadratic", "only 3 of 6 parameters: .*degenerate"),
+        (np.eye(2), "regularized", "at least 3 distinct merges, but only 2"),
+    ],
+)
+def test_says_why_a_design_cannot_be_fitted(
+    X: np.ndarray, kind: Kind, message: str
+) -> None:
+    for link in (IDENTITY, BOUNDED):
+        with pytest.raises(DesignError, match=message):
+            fit(X, X[:, 0], link, kind)
 
 
 def slopes_of(link: Link, truth: Quadratic, X: np.ndarray) -> np.ndarray:
-    return link.derivative(truth.predict(X))[:, None] * (
-        truth.linear + X @ truth.hessian
-    )
+    inner = truth.linear + X @ truth.hessian
+    return link.derivative(truth.predict(X))[:, None] * inner
 
 
 @pytest.mark.parametrize("link", LINKS)
@@ -260,13 +261,8 @@ def test_values_and_slopes_recover_a_quadratic_from_d_plus_one_points(
     bounds = np.column_stack([np.full(d, -1.0), np.linspace(1.0, 3.0, d)])
     X = rng.uniform(-1, 1, size=(d + 1, d))
 
-    fitted = fit(
-        X,
-        link.apply(truth.predict(X)),
-        link,
-        bounds=bounds,
-        slopes=slopes_of(link, truth, X),
-    )
+    y, slopes = link.apply(truth.predict(X)), slopes_of(link, truth, X)
+    fitted = fit(X, y, link, bounds=bounds, slopes=slopes)
 
     np.testing.assert_allclose(fitted.quadratic.hessian, truth.hessian, atol=1e-4)
     np.testing.assert_allclose(fitted.quadratic.linear, truth.linear, atol=1e-4)

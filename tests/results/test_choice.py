@@ -293,17 +293,15 @@ def test_a_share_is_of_the_best_single_models_gain_over_the_base() -> None:
 
 @pytest.mark.parametrize("share", ["20%", "50%", "95%", "120%"])
 def test_the_zero_of_the_units_does_not_matter(share: str) -> None:
-    moved = Anchors(
-        {
-            label: {task: value - 7 for task, value in readings.items()}
-            for label, readings in VALUES_OF.items()
-        }
-    )
+    def less(values: dict[str, float]) -> dict[str, float]:
+        return {task: value - 7 for task, value in values.items()}
+
+    moved = Anchors({label: less(values) for label, values in VALUES_OF.items()})
     require = {"math": share, "code": share}
 
     before, after = limits_of(require=require), limits_of(moved, require=require)
 
-    assert after == pytest.approx({task: value - 7 for task, value in before.items()})
+    assert after == pytest.approx(less(before))
 
 
 @pytest.mark.parametrize(("task", "best"), [("math", 0.2), ("code", 5.0)])
