@@ -113,17 +113,31 @@ def check(text: str, path: str = "README.md") -> None:
     refuse_leaks([PublicFile(path, text.encode())], PRIVATE, TOKEN)
 
 
+def test_no_spelling_of_a_path_is_missed() -> None:
+    path = "/data/jürgen/it's <mine> & so/base"
+    names = PublicNames({path: "base"})
+
+    for spelled in (
+        path,
+        json.dumps(path),
+        json.dumps(path, ensure_ascii=False),
+        yaml.safe_dump({"model": path}),
+        yaml.safe_dump({"model": f"{path}:\n"}),
+        quote(path),
+        html.escape(path),
+    ):
+        file = PublicFile("chat_template.jinja", spelled.encode())
+        with pytest.raises(ArtifactError, match="the local path"):
+            refuse_leaks([file], names, None)
+
+
 @pytest.mark.parametrize(
     "text",
     [
         f"see {MODEL}",
         json.dumps({"path": MODEL}),
-        json.dumps({"path": MODEL}, ensure_ascii=False),
-        yaml.safe_dump({"path": MODEL}),
         yaml.safe_dump({"path": f"{MODEL}\n"}),
-        yaml.safe_dump({"path": f"{MODEL}:\n"}),
         html.escape(f"<a href='{MODEL}'>"),
-        quote(MODEL),
         "file:///home/jane/x",
         r'{"error": "first\n/home/jane/x"}',
         f"({HOME})",
@@ -176,8 +190,9 @@ def test_a_vocabulary_or_template_may_tell_of_any_folder_but_that_of_a_model(
     path: str, tmp_path: Path
 ) -> None:
     check(json.dumps({f"Write to {HOME}/out and {tmp_path}": 1}), path)
-    with pytest.raises(ArtifactError, match=rf"{path}:1: the local path"):
-        check(json.dumps({f"see {MODEL}/notes": 1}), path)
+    for text in (f"see {MODEL}/notes", json.dumps({f"see {MODEL}/notes": 1})):
+        with pytest.raises(ArtifactError, match=rf"{path}:1: the local path"):
+            check(text, path)
     with pytest.raises(ArtifactError, match="an access token"):
         check(f"{TOKEN}", path)
 

@@ -133,9 +133,9 @@ def run_recipe(name: str, out: str, *options: str) -> click.testing.Result:
 
 def stock_merge(result: click.testing.Result, out: str) -> Path:
     """Carry out the command of mergekit that a run ends with, into another folder."""
-    said = result.output.split("mergekit alone writes the same with:\n")[1].split("\n")[
-        0
-    ]
+    said = result.output.split("mergekit alone writes the same tensors with:\n")[
+        1
+    ].split("\n")[0]
     words = [out if word == "OUT" else word for word in said.split()]
     assert words[0] == "mergekit-yaml"
     assert out in words

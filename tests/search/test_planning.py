@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import LOSS, line, logged, make_study, run
+from fakes import LOSS, Recorder, line, logged, make_study, run
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.log import Evaluation
@@ -59,6 +59,17 @@ def test_slopes_let_a_search_do_with_fewer_merges(tmp_path: Path) -> None:
 
     for task, surrogate in result.surrogates.items():
         assert surrogate.predict(IDEAL[task][None]) == pytest.approx(1.0, abs=1e-8)
+
+
+def test_a_search_without_slopes_is_measured_again_for_them(tmp_path: Path) -> None:
+    def without(coefficients: Mapping[str, float], task: str) -> Measurement:
+        return replace(bowl(coefficients, task), gradient=None)
+
+    run(study_of(evaluations=8, refine=False), tmp_path, without)
+    again = Recorder(bowl)
+    run(study_of(evaluations=8, gradients=True, refine=False), tmp_path, again)
+
+    assert len(again.calls) >= 2 * 8
 
 
 @pytest.mark.parametrize(

@@ -16,15 +16,19 @@ from transformers import LlamaForCausalLM
 from mergekit_map.errors import EvaluationError
 from mergekit_map.tasks import loglikelihood, perplexity
 from mergekit_map.tasks.isolation import quiet
+from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import make_blocks
 from mergekit_map.types import Measurement
 
 
-def measure(bench: Bench, documents: list[str], **options: Any) -> Measurement:
+def load(bench: Bench, documents: list[str], **options: Any) -> LoadedTask:
     path = bench.folder / "text.jsonl"
     path.write_text("\n".join(json.dumps({"text": text}) for text in documents))
-    text = bench.load(perplexity={"file": "text.jsonl"}, **options)
-    return bench.prepare(text, batch_size="auto")()
+    return bench.load(perplexity={"file": "text.jsonl"}, **options)
+
+
+def measure(bench: Bench, documents: list[str], **options: Any) -> Measurement:
+    return bench.prepare(load(bench, documents, **options), batch_size="auto")()
 
 
 def rolling_loglikelihood(bench: Bench, document: str, block: int) -> float:
@@ -219,8 +223,7 @@ def test_the_gradient_is_that_of_the_value(
     if one_by_one:
         monkeypatch.setattr(loglikelihood, "_TOKENS_CPU", 1)
     scaled = Scaled(bench.model)
-    (bench.folder / "text.txt").write_text(" ".join(documents))
-    text = bench.load(perplexity={"file": "text.txt"}, block=16)
+    text = load(bench, documents, block=16)
     value = bench.prepare(text, batch_size="auto")
 
     result = bench.prepare(text, batch_size="auto", differentiate=scaled)()
