@@ -62,7 +62,6 @@ for words in json.loads(sys.argv[1]):
         print(end.code, file=sys.stderr)
 """
 
-
 # Completes a line, and prints what is loaded then.
 COMPLETED = """
 import atexit, sys

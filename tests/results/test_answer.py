@@ -36,7 +36,7 @@ def test_one_sentence_decides() -> None:
     [
         (
             [(0.56, 0.04), (2.0, 0.05)],  # a gain that noise explains
-            None,
+            {},
             "keeps no significant part of the gain of one on math and",
         ),
         (
