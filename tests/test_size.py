@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 35_791, "tests": 30_082, "benchmarks": 10_235}
-MOST_MODULES = 164
+MOST_LINES = {"mergekit_map": 34_448, "tests": 29_377, "benchmarks": 10_234}
+MOST_MODULES = 150
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

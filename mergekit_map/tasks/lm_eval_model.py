@@ -31,10 +31,12 @@ from mergekit_map.config.schema import BackendSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.results.samples import mean_of
 from mergekit_map.tasks.base import Documents, PreparedTask, ratio_standard_error
-from mergekit_map.tasks.isolation import interruptible, quiet, separate_randomness
-from mergekit_map.tasks.lm_eval_patches import (
+from mergekit_map.tasks.isolation import (
     build_requests,
     cached_templates,
+    interruptible,
+    quiet,
+    separate_randomness,
     with_documents,
     without_tying,
 )

@@ -33,8 +33,12 @@ from mergekit_map.config.tasks import NO_METRIC, PRESETS, LmEvalTask
 from mergekit_map.errors import InvalidTask, nearest
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.tasks.base import fingerprint, ratio_standard_error
-from mergekit_map.tasks.isolation import quiet, separate_randomness
-from mergekit_map.tasks.lm_eval_patches import build_requests, cached_templates
+from mergekit_map.tasks.isolation import (
+    build_requests,
+    cached_templates,
+    quiet,
+    separate_randomness,
+)
 from mergekit_map.types import Metric
 
 _KEY = ("lm_eval",)
@@ -152,8 +156,8 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
             parts = list(tasks)
         else:
             reading = _choose_reading(known[subject], subject, loaded, spec)
-            metric = _describe_metric(results, loaded, spec)
             parts = [leaf for leaf in tasks if reading in known[leaf]]
+            metric = _describe_metric(results, loaded, parts, spec)
         with setting_up():
             build_requests(loaded, spec.limit)
     return HarnessTask(
@@ -389,13 +393,13 @@ def _choose_filter(filters: list[str], spec: LmEvalTask) -> str:
 
 
 def _describe_metric(
-    results: Mapping[str, Any], loaded: Mapping[str, Any], spec: LmEvalTask
+    results: Mapping[str, Any],
+    loaded: Mapping[str, Any],
+    parts: Sequence[str],
+    spec: LmEvalTask,
 ) -> Metric:
-    directions = {
-        name: results["higher_is_better"][name].get(spec.metric)
-        for name in loaded["tasks"]
-        if any(key.startswith(f"{spec.metric},") for key in results["results"][name])
-    }
+    known = results["higher_is_better"]
+    directions = {leaf: known[leaf].get(spec.metric) for leaf in parts}
     if spec.direction is not None:
         directions = {spec.lm_eval: spec.direction == "maximize"}
     if set(directions.values()) not in ({True}, {False}):

@@ -118,10 +118,7 @@ class NextTokens:
         chunks = torch.split(goals, self.most)
         if self.way == "head":
             loss = functools.partial(_head_loss, self._head)
-            options: dict[str, Any] = {
-                "use_reentrant": False,
-                "preserve_rng_state": False,
-            }
+            options: Any = {"use_reentrant": False, "preserve_rng_state": False}
             hidden = torch.split(self._hidden(inputs), self.most)
             losses = [
                 checkpoint(loss, some, goal, **options)

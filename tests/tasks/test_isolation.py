@@ -8,7 +8,7 @@ import lm_eval.utils
 import pytest
 from jinja2.exceptions import SecurityError
 
-from mergekit_map.tasks.lm_eval_patches import cached_templates, without_bars
+from mergekit_map.tasks.isolation import cached_templates, without_bars
 
 # All that is replaced of lm-eval, and what is needed to do it.
 PARTS = [
@@ -35,7 +35,7 @@ def test_the_installed_lm_eval_has_what_is_replaced_of_it(part: str) -> None:
     except (ImportError, AttributeError) as error:
         pytest.fail(
             f"lm-eval {version('lm_eval')} has no {part} ({error}); look in "
-            "lm_eval_patches at what it is replaced for"
+            "tasks/isolation.py at what it is replaced for"
         )
 
 
