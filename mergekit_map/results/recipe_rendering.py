@@ -34,6 +34,8 @@ def documents(text: str) -> list[Document]:
         ValueError: the text is no recipe, or holds anchors, aliases or tags.
     """
     try:
+        # Ends where it is nested too deep, of which a scan takes the square in time.
+        list(yaml.compose_all(text, Loader=yaml.SafeLoader))
         # What stands for something else could grow without end when it is copied.
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise ValueError("an alias in it stands for something else")

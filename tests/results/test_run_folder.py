@@ -193,7 +193,7 @@ def test_a_recipe_is_read_wherever_its_models_lie(folder: RunFolder) -> None:
         ("weight: 0.01", "weight: 0.02", "its coefficients or settings are others"),
         ("linear", "ties", "its coefficients or settings are others"),
         ("weight: 0.5", "weight: &w 0.5\nx: *w", "an alias in it"),
-        ("merge_method: linear", "[" * 1000, "it is nested too deep"),
+        ("merge_method: linear", "[" * 100_000, "it is nested too deep"),
         ("- model: other\n  weight: 0.5", "", "its coefficients or settings are"),
     ],
 )
