@@ -83,7 +83,7 @@ from mergekit_map.utils.text import listed
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """What was found about a configuration and its models."""
+    """A configuration with its problems and models, and its project if it has none."""
 
     file: YamlFile
     problems: Sequence[Problem]

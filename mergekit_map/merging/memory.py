@@ -143,7 +143,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a search needs of memory and disks."""
+    """The memory and disk space that a search needs."""
 
     memory: Sequence[Need]
     disk: Sequence[Need]
