@@ -70,6 +70,8 @@ class TerminalReporter(Callback):
 
     def stage(self, name: str, fraction: float) -> None:
         """Show how far a stage of the demo's training is."""
+        if name != self._what:
+            self._total = 0  # its time is counted anew
         self._count(round(100 * fraction), 100, name)
 
     def on_stage(self, text: str, seconds: float | None) -> None:

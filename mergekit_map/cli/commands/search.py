@@ -107,8 +107,7 @@ def demo(
     from mergekit_map.demo.family import demo_config, family_folder, train_family
 
     if options.num_threads is None:
-        # The models are too small to gain from more, and threads that wait for one
-        # another on a busy machine take many times longer.
+        # Models so small gain nothing from more, and lose much on a busy machine.
         torch.set_num_threads(1)
     folder, number = out or Path("mergekit-map-demo"), 2
     while out is None and (folder / "merged").exists():
@@ -143,8 +142,7 @@ def _find_front(
     from mergekit_map.workflows.search import search_front
 
     reporter = TerminalReporter()
-    checking = stage(f"checking models and tasks of {config}")
-    with reporter, notifying(reporter), checking:
+    with reporter, notifying(reporter), stage(f"checking models and tasks of {config}"):
         project = load_project(config, options, **how)
         study = project.study()
         warnings = [f"warning: {text}" for text in project.small_samples()]
