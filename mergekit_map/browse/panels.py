@@ -88,10 +88,8 @@ def gains_text(view: View) -> RenderableType:
             number += 1
             grid = Table.grid(padding=(0, 1))
             parts += [Text(f"{number} {task}", "bold"), grid]
-        colour = next((_COLOURS[text] for text in texts if text in _COLOURS), "")
         cells = [Text(text, overflow="fold") for text in texts]
-        for cell in cells[2:]:
-            cell.stylize(colour)
+        cells[-1].stylize(_COLOURS.get(texts[-1].split(" ")[0], ""))
         label = f"point {view.at}" if task else name
         grid.add_row(Text(label, overflow="fold"), *cells)
     return Group(*parts, Text(f"\n{sample(view.here, found)}", "dim"))

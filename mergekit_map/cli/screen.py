@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from mergekit_map.results.front import Front, Merge
 
 _N_POINTS = 10  # of the front, with --verbose
-_STYLES = {"better": "green", "worse": "red", "no significant difference": "yellow"}
-_NAME, _VERDICT = 12, len("no significant")  # letters of these on a line, at least
+_STYLES = {"better": "green", "worse": "red", "not": "yellow"}  # by the first word
+_NAME, _AMOUNT = 12, len("(+0.0143 ± 0.0041)")  # letters of these on a line, at least
+_CACHE = "--lora-merge-cache"  # that mergekit needs for adapters
+_PLUS_MINUS = "\u00a0±\u00a0"  # where no line is folded
 _GAP = "  "  # between columns
 Steps: TypeAlias = "list[tuple[str, str]]"  # a command after what it is for
 
@@ -91,32 +93,33 @@ def _item(sentence: str, width: int) -> Text:
 def _gain_lines(gains: GainTable, width: int) -> Iterator[Text]:
     """Lay out the table: a line for each task, and for each model below it.
 
-    Names and verdicts are folded where there is little room, numbers never.
+    Names and comparisons are folded where there is little room, numbers never.
     """
-    # The heading of the amounts may reach over the verdicts.
-    headings = (*gains.headings[:4], "", "")
-    _, *columns = zip(headings, *gains.rows, strict=True)
-    names, values, shares, amounts, verdicts = (max(map(len, c)) for c in columns)
-    room = width - values - shares - amounts - 2 - 4 * len(_GAP)
-    if room < _NAME + min(verdicts, _VERDICT):  # the merge's own value may be long
-        rows = (gains.headings, *gains.rows)
-        compared = max(len(row[2]) for row in rows if row[4])
+    lines = (gains.headings, *gains.rows)
+    columns = zip(*lines, strict=True)
+    _, names, values, shares, words = (max(map(len, cells)) for cells in columns)
+    room = width - values - shares - 2 - 3 * len(_GAP)
+    if room < _NAME + _AMOUNT:  # the merge's own value may be long
+        compared = max(len(row[2]) for row in lines if row[4])
         room, values = room + values - compared, compared
-    if names + verdicts > room:
-        verdicts = min(verdicts, _VERDICT)
-    names = max(_NAME, min(names, room - verdicts))
-    for task, name, value, share, amount, verdict in (gains.headings, *gains.rows):
-        is_head, style = task == gains.headings[0], _STYLES.get(verdict, "")
+    if names + words > room:
+        words = max(_AMOUNT, min(words, room - _NAME))
+    names = max(_NAME, min(names, room - words))
+    for task, name, value, share, comparison in lines:
+        is_head = task == gains.headings[0]
+        style = "dim" if is_head else _STYLES.get(comparison.split(" ")[0], "")
         if task and not is_head:
             yield Text(task, style="bold")
         first, *more = folded(name, names)
-        word, *words = wrap(verdict, verdicts or 1) or [""]
-        cells = (f"{value:>{values}}", f"{share:>{shares}}", f"{amount:>{amounts}}")
-        line = _GAP.join((f"  {first:<{names}}", *cells, word)).rstrip()
-        yield Text(line, style="dim" if is_head else style)
-        place = 2 + names + values + shares + amounts + 4 * len(_GAP)
-        for one, other in zip_longest(more, words, fillvalue=""):
-            yield Text(f"{f'  {one}':<{place}}{other}".rstrip(), style=style)
+        text = comparison.replace(" ± ", _PLUS_MINUS)
+        one, *others = wrap(text, words, break_long_words=False) or [""]
+        cells = (f"  {first:<{names}}", f"{value:>{values}}", f"{share:>{shares}}")
+        line = _GAP.join((*cells, one))
+        yield Text(line.replace(_PLUS_MINUS, " ± ").rstrip(), style)
+        place = 2 + names + values + shares + 3 * len(_GAP)
+        for part, other in zip_longest(more, others, fillvalue=""):
+            line = f"{f'  {part}':<{place}}{other}"
+            yield Text(line.replace(_PLUS_MINUS, " ± ").rstrip(), style)
 
 
 def new_table(
@@ -189,11 +192,19 @@ def next_steps(run: Path, found: Answer, out: Path | None = None) -> Steps:
         ("choose another", command_line("browse", run)),
     ]
     if found.advice == SOUP:
-        recipe = str(run / "recipes" / "soup.yml")
-        merge = ("merge the soup", shlex.join(["mergekit-yaml", recipe, "OUT"]))
+        merge = ("merge the soup", _soup_command(run))
         return [merge, *look] if out is None else [*look, merge]
     if out is None:
         purpose = "merge it" if found.advice == MERGE else "merge it anyway"
         return [(purpose, command_line("merge", run, "OUT")), *look]
     publish = ("publish it", command_line("push", out, "YOU/NAME"))
     return [*look, publish] if found.advice == MERGE else look
+
+
+def _soup_command(run: Path) -> str:
+    recipe = run / "recipes" / "soup.yml"
+    words = ["mergekit-yaml", str(recipe), "OUT"]
+    # Its first lines name the whole command, but a stranger may have written them.
+    if recipe.exists() and _CACHE in recipe.read_text(encoding="utf-8"):
+        words += [_CACHE, "CACHE"]
+    return shlex.join(words)

@@ -48,7 +48,6 @@ _ARXIV = {  # by words of the method's name
 }
 # The answer speaks of a merge and of files of the run folder.
 _WORDS = {
-    "chosen merge vs this model": "this model vs the row's",
     "The chosen merge": "This model",
     "chosen merge": "this model",
     "the this model": "this model",
@@ -119,7 +118,7 @@ def _answer(front: Front, record: MergeRecord) -> str:
         return escaped(text)
 
     rows = [[*map(own, row)] for row in (found.table.headings, *found.table.rows)]
-    rows.insert(1, ["---", "---", *("---:" for _ in found.table.headings[2:])])
+    rows.insert(1, ["---", "---", "---:", "---:", "---"])
     details = _bullets(map(own, found.details))
     parts = [
         f"**{own(found.headline)}**",

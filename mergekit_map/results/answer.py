@@ -16,7 +16,7 @@ from mergekit_map.results.findings import (
     merge_name,
 )
 from mergekit_map.results.front import Front, Reading, Verdict
-from mergekit_map.results.gains import BEST_PARENT, Gains, gains
+from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, gains
 from mergekit_map.results.limits import MISSED, limits_in_words
 from mergekit_map.results.selection import MERGE as MERGE
 from mergekit_map.results.selection import advice
@@ -35,7 +35,7 @@ _SHOWN = 3  # findings on the screen; the others are details
 
 @dataclass(frozen=True)
 class GainTable:
-    """Headings and rows of text; positive gains are better on every task."""
+    """Headings and rows of text."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -85,13 +85,24 @@ def gain_table(front: Front, found: Gains) -> GainTable:
             own = f"predicted {own}"
         name = f"{task} ({', '.join(about.facts)})"
         kept = share_in_words(found.kept[task])
-        rows.append((name, "chosen merge", own, kept, "", ""))
+        rows.append((name, "chosen merge", own, kept, ""))
         for rival, value in zip(rivals, others, strict=True):
             kept = share_in_words(found.share(task, rival.reading.value))
-            gained = difference(rival.amount, rival.stderr)
-            rows.append(("", rival.other, value, kept, gained, VERDICTS[rival.verdict]))
-    headings = ("task", "model", "value", "gain kept", "chosen merge vs this model", "")
+            rows.append(("", rival.other, value, kept, comparison(rival)))
+    headings = ("task", "model", "value", "gain kept", "the chosen merge is")
     return GainTable(headings, tuple(rows))
+
+
+def comparison(rival: Improvement) -> str:
+    """Write how the chosen merge compares with another: ``better by 0.085 ± 0.012``."""
+    amount = difference(rival.amount, rival.stderr)
+    if rival.stderr == rival.amount == 0:
+        return "the same"
+    if rival.verdict == "unknown":
+        return f"{amount}, unknown error"
+    if rival.verdict == "noise":
+        return f"not significantly different ({amount})"
+    return f"{rival.verdict} by {amount[1:]}"
 
 
 def _in_search(front: Front, found: Gains) -> Iterator[str]:
@@ -184,7 +195,7 @@ def _against(found: Gains, label: str) -> str:
     predicted = "predicted" in found.sources.values()
     if not (better or worse or unknown):
         if predicted:
-            return f"is not predicted to differ significantly from the {label}"
+            return f"cannot be told apart from the {label} by predictions alone"
         return f"shows {VERDICTS['noise']} from the {label}"
     sure, rest = (
         " and ".join(filter(None, texts))

@@ -67,7 +67,7 @@ def test_an_answer_is_one_screen_with_every_number(
     assert max(map(len, lines)) <= width
     assert "…" not in output
     assert "".join(found.headline.split()) in "".join(output.split())
-    gains = re.findall(r"[+-]\d\.\d+ ± \d\.\d+", output)
+    gains = re.findall(r"\d\.\d+ ± \d\.\d+", output)
     assert len(gains) >= 3 * n_tasks  # base, soup and best parent
 
 
@@ -110,6 +110,16 @@ def test_a_soup_that_no_merge_beats_is_what_comes_next() -> None:
 
     assert first == ("merge the soup", "mergekit-yaml run/recipes/soup.yml OUT")
     assert next_steps(Path("run"), found, Path("out"))[-1] == first
+
+
+def test_a_soup_with_an_adapter_needs_a_folder_for_it(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipes" / "soup.yml"
+    recipe.parent.mkdir()
+    recipe.write_text("# Merge it with: mergekit-yaml a OUT --lora-merge-cache CACHE\n")
+
+    (_, command), *_ = next_steps(tmp_path, replace(answer(front_of(2)), advice=SOUP))
+
+    assert command == f"mergekit-yaml {recipe} OUT --lora-merge-cache CACHE"
 
 
 @pytest.mark.parametrize(

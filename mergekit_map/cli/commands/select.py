@@ -98,7 +98,8 @@ def merge_and_show(
     found = show_front(run, merged.front, out)
     answer(model=str(out), command=merged.command)
     click.echo(
-        f"\n{out} holds this merge; mergekit alone writes the same tensors with:"
+        f"\n{out} holds this merge (point {selection.index} of the front).\n"
+        "mergekit alone writes the same tensors with:"
     )
     click.echo(f"  {merged.command}")
     show_steps(next_steps(run, found, out))
