@@ -192,8 +192,8 @@ def next_steps(run: Path, found: Answer, out: Path | None = None) -> Steps:
         ("choose another", command_line("browse", run)),
     ]
     if found.advice == SOUP:
-        merge = ("merge the soup", _soup_command(run))
-        return [merge, *look] if out is None else [*look, merge]
+        merge = [("merge the soup", command) for command in _soup_commands(run)]
+        return [*merge, *look] if out is None else [*look, *merge]
     if out is None:
         purpose = "merge it" if found.advice == MERGE else "merge it anyway"
         return [(purpose, command_line("merge", run, "OUT")), *look]
@@ -201,10 +201,10 @@ def next_steps(run: Path, found: Answer, out: Path | None = None) -> Steps:
     return [*look, publish] if found.advice == MERGE else look
 
 
-def _soup_command(run: Path) -> str:
+def _soup_commands(run: Path) -> Iterator[str]:
+    """Yield the command that merges the soup, if the folder has a recipe of it."""
     recipe = run / "recipes" / "soup.yml"
-    words = ["mergekit-yaml", str(recipe), "OUT"]
-    # Its first lines name the whole command, but a stranger may have written them.
-    if recipe.exists() and _CACHE in recipe.read_text(encoding="utf-8"):
-        words += [_CACHE, "CACHE"]
-    return shlex.join(words)
+    if recipe.exists():
+        # Its first lines name the whole command, but a stranger may have written them.
+        needed = [_CACHE, "CACHE"] if _CACHE in recipe.read_text("utf-8") else []
+        yield shlex.join(["mergekit-yaml", str(recipe), "OUT", *needed])

@@ -13,7 +13,7 @@ import json
 import platform
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,12 +45,14 @@ from mergekit_map.demo.training import (
 from mergekit_map.errors import ArtifactError
 from mergekit_map.utils.files import cache_home, partial_folder, sha256
 
-_RECIPE_VERSION = 1  # raise it when a change of code changes what is trained
+_RECIPE_VERSION = 2  # raise it when a change of code changes what is trained
 _SEED = 0
 _FINE_TUNES = ("code", "math")
 _BASE = Schedule(steps=650, learning_rate=8e-3, matrix_learning_rate=0.03)
-_CODE = Schedule(steps=430, learning_rate=2e-3, matrix_learning_rate=0.01)
-_MATH = Schedule(steps=220, learning_rate=2e-3, matrix_learning_rate=0.01)
+# Gentle, so that the fine-tunes stay near the base, as those of real models do: then
+# the best weights are near 1 and not near 1/2, where the soup has them.
+_CODE = Schedule(steps=400, learning_rate=8e-4, matrix_learning_rate=0.002)
+_MATH = Schedule(steps=300, learning_rate=8e-4, matrix_learning_rate=0.002)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class FamilySizes:
     base: Schedule = _BASE
     code: Schedule = _CODE
     math: Schedule = _MATH
-    base_shares: tuple[float, float, float] = (0.68, 0.12, 0.2)  # english, code, math
+    base_shares: tuple[float, float, float] = (0.86, 0.1, 0.04)  # english, code, math
+    replay: float = 0.3  # share of the other domains when one is learnt
     tokenizer_documents: int = 1_000  # of each domain
     held_out_characters: int = 60_000  # of each text to measure on
 
@@ -108,7 +111,7 @@ def _train_models(
     base = new_model(_SEED, tokenizer, sizes.model)
     for name, schedule in schedules.items():
         model: LlamaForCausalLM = base if name == "base" else copy.deepcopy(base)
-        drawn = shares if name == "base" else {name: 1.0}
+        drawn = shares if name == "base" else _with_replay(name, shares, sizes.replay)
         sources = {domain: (streams[domain], share) for domain, share in drawn.items()}
         report = functools.partial(progress, name)
         report(0.0)
@@ -117,6 +120,12 @@ def _train_models(
         with _no_progress_bar():
             model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
+
+
+def _with_replay(name: str, domains: Iterable[str], replay: float) -> dict[str, float]:
+    """Return the shares of the domains in a fine-tune, which must not forget others."""
+    others = [domain for domain in domains if domain != name]
+    return {name: 1 - replay, **dict.fromkeys(others, replay / len(others))}
 
 
 @contextmanager
@@ -225,9 +234,9 @@ dtype: float32
 map:
   tasks:
     # Mean token loss on text that no model has seen; smaller is better.
-    code_loss: {{perplexity: {{file: {code_text}, field: text}}, max_tokens: 16384}}
-    math_loss: {{perplexity: {{file: {math_text}, field: text}}, max_tokens: 16384}}
-  search: {{strategy: map, evaluations: 20, bounds: [0, 1], seed: 0}}
+    code: {{perplexity: {{file: {code_text}, field: text}}, max_tokens: 16384}}
+    math: {{perplexity: {{file: {math_text}, field: text}}, max_tokens: 16384}}
+  search: {{strategy: map, evaluations: 20, bounds: [0, 1.5], seed: 0}}
   # Both alike, and neither worse than it was, or than plain averaging makes it.
   select: {{not_worse_than: [base, soup]}}
 """

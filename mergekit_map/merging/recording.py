@@ -59,6 +59,7 @@ from mergekit_map.utils.files import (
     digest,
     read_json_or_nothing,
     scratch_folder,
+    sha256,
     sha256_of_file,
     whole_folder,
     write_json,
@@ -77,6 +78,7 @@ from mergekit_map.utils.text import bytes_in_words
 # happen to be equal and be loaded as one.
 _GENERIC = 0.6180339887498949
 _SHARD_BYTES = 1 << 26
+_END_BYTES = 1 << 20  # of a large file: more than headers and directories take
 _MODEL = "model"  # the checkpoint
 _WEIGHTS = "weights.pt"
 # What torch may restore from files.
@@ -156,15 +158,23 @@ def is_whole(folder: Path) -> bool:
     return found is not None and found == _written_files(folder)
 
 
-def _written_files(folder: Path) -> dict[str, str | int]:
-    """Return what tells files apart: the digest of JSON, of large files the size."""
+def _written_files(folder: Path) -> dict[str, str]:
+    """Return what tells files apart: the digest of JSON; of large files the ends."""
     paths = (p for p in folder.rglob("*") if p.is_file() and p.name != CONTENTS)
     return {
         path.relative_to(folder).as_posix(): (
-            sha256_of_file(path) if path.suffix == ".json" else path.stat().st_size
+            sha256_of_file(path) if path.suffix == ".json" else _ends(path)
         )
         for path in paths
     }
+
+
+def _ends(path: Path) -> str:
+    """Return the size of a file and a digest of both ends, which have its headers."""
+    with path.open("rb") as file:
+        size, start = os.fstat(file.fileno()).st_size, file.read(_END_BYTES)
+        file.seek(max(0, size - _END_BYTES))
+        return f"{size} {sha256(start + file.read())}"
 
 
 def open_recorded(folder: Path) -> Recorded:

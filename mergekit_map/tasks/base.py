@@ -13,6 +13,7 @@ import inspect
 import json
 import math
 import re
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -60,6 +61,8 @@ def modules_beside(module: ModuleType) -> dict[str, Path]:
     if getattr(module, "__file__", None) is None:
         return found
     name, file = module.__name__, Path(str(module.__file__))
+    if Path(name).is_absolute():  # as lm-eval names those of local tasks
+        name = file.stem
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     folder = file.parent
     root = folder.parents[package.count(".")] if package else folder
@@ -67,15 +70,16 @@ def modules_beside(module: ModuleType) -> dict[str, Path]:
         return found  # that of everything installed is nobody's own
     unread = [(package, file)]
     while unread:
-        for imported in _imports(*unread.pop()):
+        inside, text = unread.pop()
+        for imported in (*_with_packages(inside), *_imports(inside, text)):
             path = root.joinpath(*imported.split("."))
             for place in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
                 own = folder in place.parents and place != file
                 if own and imported not in found and place.is_file():
                     found[imported] = place
                     is_package = place.name == "__init__.py"
-                    inside = imported if is_package else imported.rpartition(".")[0]
-                    unread.append((inside, place))
+                    within = imported if is_package else imported.rpartition(".")[0]
+                    unread.append((within, place))
     return found
 
 
@@ -94,8 +98,13 @@ def _imports(package: str, file: Path) -> Iterator[str]:
             base = ".".join([*filter(None, start), *filter(None, [node.module])])
             names = [f"{base}.{alias.name}".lstrip(".") for alias in node.names]
         for name in names:
-            parts = name.split(".")
-            yield from (".".join(parts[:n]) for n in range(1, len(parts) + 1))
+            yield from _with_packages(name)
+
+
+def _with_packages(name: str) -> Iterator[str]:
+    """List the packages of a module, then the module itself."""
+    parts = name.split(".")
+    yield from (".".join(parts[:n]) for n in range(1, len(parts) + 1))
 
 
 def _plain(value: Any) -> Any:
@@ -120,7 +129,7 @@ def _plain(value: Any) -> Any:
     if callable(value):
         # Not its module: lm-eval names those of local tasks by absolute path.
         name = getattr(value, "__qualname__", type(value).__qualname__)
-        return [str(name), _source_hash(value)]
+        return [str(name), _source_hash(value), *_hashes_beside(value)]
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
@@ -132,6 +141,16 @@ def _source_hash(function: Any) -> str | None:
     if file is None or not Path(file).is_file():
         return None
     return sha256(Path(file).read_bytes())
+
+
+def _hashes_beside(function: Any) -> list[dict[str, str]]:
+    """Hash what a function of a local lm-eval task imports from its own folder."""
+    name = getattr(function, "__module__", None) or ""
+    if name not in sys.modules or not Path(name).is_absolute():
+        return []
+    found = modules_beside(sys.modules[name])
+    hashes = {name: sha256(path.read_bytes()) for name, path in found.items()}
+    return [hashes] if hashes else []
 
 
 def ratio_standard_error(totals: ArrayLike, weights: ArrayLike) -> float | None:

@@ -118,8 +118,12 @@ def _import(module_name: str, directory: Path) -> ModuleType:
         if module is None:
             return importlib.import_module(module_name)
         # Files may have been edited, or another folder have some of that name.
-        for name in modules_beside(module):
+        beside = modules_beside(module)
+        packages = [name for name in beside if module_name.startswith(f"{name}.")]
+        for name in beside.keys() - packages:
             sys.modules.pop(name, None)
+        for name in packages:
+            importlib.reload(sys.modules[name])
         return importlib.reload(module)
     except KeyboardInterrupt:
         raise
@@ -132,6 +136,8 @@ def _import(module_name: str, directory: Path) -> ModuleType:
     finally:
         if entry in sys.path:
             sys.path.remove(entry)
+        if entry not in sys.path:  # last: a function may import more when it runs
+            sys.path.append(entry)
 
 
 def _measure(

@@ -313,11 +313,7 @@ def start_forkserver() -> None:
         return
     get_context("forkserver").set_forkserver_preload([_IMPORTS])
     temporary.add(_folder_of_sockets())
-    # Both import modules of their working directory first, and nobody named these.
-    # Workers go back to where this process began.
-    here = Path.cwd()
-    os.chdir(os.sep)
-    try:
+    with _at_the_root():
         # It removes semaphores of a program that was killed, and need not say so.
         # Started by the forkserver, it would unblock signals.
         sys.warnoptions.append("ignore:resource_tracker")
@@ -325,8 +321,6 @@ def start_forkserver() -> None:
         sys.warnoptions.remove("ignore:resource_tracker")
         with _signals_blocked():
             forkserver.ensure_running()
-    finally:
-        os.chdir(here)
 
 
 def _folder_of_sockets() -> Path:
@@ -368,14 +362,15 @@ class WorkerProcess:
             environment["CUDA_VISIBLE_DEVICES"] = self._gpus
         forks = sys.platform == "linux" and self._gpus is None
         context: BaseContext = get_context("forkserver" if forks else "spawn")
-        self._executor = ProcessPoolExecutor(1, context, _become_worker, (environment,))
+        begin = environment, os.getcwd()
+        self._executor = ProcessPoolExecutor(1, context, _become_worker, begin)
         before = set(active_children())
         if forks:
             start_forkserver()
             with _without_main():
                 future = self._executor.submit(answer, request)
         else:
-            with _without_main(), _signals_blocked():
+            with _without_main(), _signals_blocked(), _at_the_root():
                 future = self._executor.submit(answer, request)
         (self._process,) = set(active_children()) - before
         return future
@@ -437,6 +432,17 @@ def _signals_blocked() -> Iterator[None]:
 
 
 @contextmanager
+def _at_the_root() -> Iterator[None]:
+    """Start processes elsewhere: they would import modules of the working directory."""
+    here = os.getcwd()
+    os.chdir(os.sep)
+    try:
+        yield
+    finally:
+        os.chdir(here)
+
+
+@contextmanager
 def _without_main() -> Iterator[None]:
     """Hide the main script, so that processes that start inside do not run it.
 
@@ -450,8 +456,9 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _become_worker(environment: Mapping[str, str]) -> None:
-    """Make this process a worker, which ends with its parent."""
+def _become_worker(environment: Mapping[str, str], folder: str) -> None:
+    """Make this process a worker in a folder, which ends with its parent."""
+    os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     scratch = environment["TMPDIR"]

@@ -77,6 +77,7 @@ def _open(opening: Opening) -> None:
     sys.path[:] = opening.paths
     torch.set_num_threads(opening.threads)
     project: Project = _Unpickler(opening).load()
+    sys.path.append(sys.path.pop(0))  # as after a module was imported by one process
     for name, task in project.tasks.items():
         spec = project.spec.tasks[name]
         if (

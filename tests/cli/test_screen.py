@@ -103,23 +103,21 @@ def test_commands_to_type_next_are_accepted(tmp_path: Path) -> None:
         assert [value for value in params.values() if value in (run, out, (run,))]
 
 
-def test_a_soup_that_no_merge_beats_is_what_comes_next() -> None:
+@pytest.mark.parametrize("needed", ["", " --lora-merge-cache CACHE"])
+def test_a_soup_that_no_merge_beats_is_what_comes_next(
+    tmp_path: Path, needed: str
+) -> None:
     found = replace(answer(front_of(2)), advice=SOUP)
-
-    first, *_ = next_steps(Path("run"), found)
-
-    assert first == ("merge the soup", "mergekit-yaml run/recipes/soup.yml OUT")
-    assert next_steps(Path("run"), found, Path("out"))[-1] == first
-
-
-def test_a_soup_with_an_adapter_needs_a_folder_for_it(tmp_path: Path) -> None:
+    steps = next_steps(tmp_path, found)
+    assert [purpose for purpose, _ in steps] == ["see the front", "choose another"]
     recipe = tmp_path / "recipes" / "soup.yml"
     recipe.parent.mkdir()
-    recipe.write_text("# Merge it with: mergekit-yaml a OUT --lora-merge-cache CACHE\n")
+    recipe.write_text(f"# Merge it with: mergekit-yaml a OUT{needed}\n")
 
-    (_, command), *_ = next_steps(tmp_path, replace(answer(front_of(2)), advice=SOUP))
+    first, *_ = next_steps(tmp_path, found)
 
-    assert command == f"mergekit-yaml {recipe} OUT --lora-merge-cache CACHE"
+    assert first == ("merge the soup", f"mergekit-yaml {recipe} OUT{needed}")
+    assert next_steps(tmp_path, found, Path("out"))[-1] == first
 
 
 @pytest.mark.parametrize(

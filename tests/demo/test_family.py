@@ -111,7 +111,7 @@ def test_the_configuration_names_files_that_exist(family: Family) -> None:
     tasks = config["map"]["tasks"]
     texts = [task["perplexity"]["file"] for task in tasks.values()]
     paths = [config["base_model"], *models, *texts]
-    assert list(tasks) == ["code_loss", "math_loss"]
+    assert list(tasks) == ["code", "math"]
     assert len(paths) == 5
     assert all(Path(path).is_absolute() and Path(path).exists() for path in paths)
     assert config["map"]["select"] == {"not_worse_than": ["base", "soup"]}

@@ -200,13 +200,19 @@ def test_the_fingerprint_changes_with_what_is_measured(folder: Path) -> None:
     assert len(set(seen)) == 8
 
 
-def test_the_fingerprint_changes_with_the_code_of_the_task(folder: Path) -> None:
+@pytest.mark.parametrize("changed", ["own_docs.py", "own_beside.py"])
+def test_the_fingerprint_changes_with_the_code_of_the_task(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    monkeypatch.syspath_prepend(folder)
     path = write_choices(folder)
     path.write_text(path.read_text() + "process_docs: !function own_docs.process\n")
-    code = folder / "own_docs.py"
-    code.write_text("def process(rows):\n    return rows\n")
+    code = "import own_beside\n\n\ndef process(rows):\n    return rows\n"
+    (folder / "own_docs.py").write_text(code)
+    (folder / "own_beside.py").write_text("K = 1\n")
     first = load(folder, "choices.yaml", "acc").fingerprint
 
-    code.write_text("SAME = 1\n\n\ndef process(rows):\n    return rows\n")
+    with (folder / changed).open("a") as file:
+        file.write("SAME = 1\n")
 
     assert load(folder, "choices.yaml", "acc").fingerprint != first

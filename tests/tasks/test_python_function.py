@@ -194,14 +194,19 @@ def test_says_that_a_value_is_out_of_its_range(bench: Bench) -> None:
         run()
 
 
-def test_the_folder_is_on_the_path_only_while_importing(folder: Path) -> None:
+def test_the_folder_comes_last_on_the_path_after_importing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "own_helper.py").write_text("VALUE = 3\n")
+    (folder / "own_late.py").write_text("VALUE = 4\n")
     before = list(sys.path)
+    monkeypatch.setattr(sys, "path", [*before])
+    late = "    import own_late\n    return own_late.VALUE\n"
 
-    task = load(folder, "import own_helper\ndef score(model, tokenizer): return 1\n")
+    task = load(folder, f"import own_helper\ndef score(model, tokenizer):\n{late}")
 
-    assert callable(task.function)
-    assert sys.path == before
+    assert task.function(None, None) == 4
+    assert sys.path == [*before, str(folder.resolve())]
 
 
 def test_the_fingerprint_changes_with_any_line_of_the_file(folder: Path) -> None:
@@ -223,6 +228,7 @@ def test_the_fingerprint_changes_with_any_line_of_the_file(folder: Path) -> None
     [
         {"own_task.py": "from own_other import K", "own_other.py": "K = 1"},
         {"own_task.py": "import own_pack.deep", "own_pack/deep.py": "K = 1"},
+        {"own_parts/own_task.py": "", "own_parts/__init__.py": "K = 1"},
         {
             "own_task.py": "def late():\n    import own_one",
             "own_one.py": "from own_two import *",
@@ -236,7 +242,8 @@ def test_the_fingerprint_changes_with_a_module_imported_from_the_same_folder(
     for name, code in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(f"{code}\ndef score(model, tokenizer): return 1\n")
-    spec = PythonTask(python="own_task:score", direction="maximize")
+    module = next(iter(files)).removesuffix(".py").replace("/", ".")
+    spec = PythonTask(python=f"{module}:score", direction="maximize")
     before = load_function("mine", spec, folder).fingerprint
     with (folder / list(files)[-1]).open("a") as file:
         file.write("K = 2\n")
