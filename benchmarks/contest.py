@@ -12,12 +12,12 @@ per search; what is there is not run again.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import tempfile
 import time
 import warnings
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from contest_table import ASKED, FAMILIES, MARKS, OURS, preferences, table
 from contest_truth import Array, Truth, anchor_merges, plain_design, scene
-from records import append, missing
+from records import parsers, run_missing
 from scipy.stats import qmc
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
@@ -189,7 +189,7 @@ def opponent(truth: Truth, name: str, budget: int, seed: int, seconds: float) ->
     return allowed.X
 
 
-def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def jobs(arguments: Namespace) -> Iterator[dict[str, Any]]:
     """List the searches: what tells most first, seed by seed."""
     for place, seed, method, family in itertools.product(
         range(len(MARKS)), range(arguments.seeds), arguments.methods, arguments.families
@@ -212,7 +212,7 @@ def _budgets(method: str, d: int) -> tuple[int, ...]:
 
 def do(families: Path, key: dict[str, Any], seconds: float) -> Any:
     """Do one search; returns the line of the record."""
-    truth = _truth(families, key["family"])
+    truth = scene(families, key["family"])
     method, search = key["method"], (key["budget"], key["seed"])
     started = time.process_time()
     front: Any = np.empty((0, 0))
@@ -232,34 +232,21 @@ def do(families: Path, key: dict[str, Any], seconds: float) -> Any:
     }
 
 
-@functools.cache
-def _truth(families: Path, name: str) -> Truth:
-    return scene(families, name)
-
-
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: Namespace) -> None:
     """Do the searches that the record does not have yet."""
-    for job in missing(arguments.runs, jobs(arguments)):
-        line = do(arguments.families_folder, job, arguments.seconds)
-        append(arguments.runs, line)
-        print(*job.values(), f"{line['seconds']:.1f} s", flush=True)
+    search = functools.partial(do, arguments.folder, seconds=arguments.seconds)
+    run_missing(arguments.runs, jobs(arguments), search)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(required=True)
-    command = commands.add_parser("run")
-    command.set_defaults(call=run)
-    command.add_argument("families_folder", type=Path)
-    command.add_argument("runs", type=Path, help="a .jsonl file")
-    command.add_argument("--families", nargs="+", default=list(FAMILIES))
-    command.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    command.add_argument("--seeds", type=int, default=SEEDS)
-    command.add_argument("--seconds", type=float, default=SECONDS)
-    command = commands.add_parser("table")
-    command.set_defaults(call=lambda a: print(table(a.families_folder, a.runs)))
-    command.add_argument("families_folder", type=Path)
-    command.add_argument("runs", type=Path)
+    parser, running, reading = parsers(
+        __doc__, run, lambda a: print(table(a.folder, a.runs)), SEEDS
+    )
+    running.add_argument("--families", nargs="+", default=list(FAMILIES))
+    running.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    running.add_argument("--seconds", type=float, default=SECONDS)
+    reading.add_argument("folder", type=Path)
+    reading.add_argument("runs", type=Path)
     arguments = parser.parse_args()
     arguments.call(arguments)
 

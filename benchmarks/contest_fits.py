@@ -12,10 +12,10 @@ what is there is not run again.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import tempfile
 import time
+from argparse import Namespace
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ import numpy as np
 from contest import evaluator, study_of
 from contest_table import Reference
 from contest_truth import LOSS, REAL, SCENES, UNSEEN, Truth, scene, unseen_merges
-from records import Entry, append, markdown, missing, read
+from records import Entry, markdown, parsers, read, run_missing
 
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import r_squared
@@ -105,7 +105,7 @@ def opponent(truth: Truth, name: str, budget: int, seed: int) -> dict[str, Any]:
     return {"measured": allowed.X.tolist(), "sequential": name in SEQUENTIAL}
 
 
-def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def jobs(arguments: Namespace) -> Iterator[dict[str, Any]]:
     """List the searches asked for, seed by seed."""
     for seed in range(arguments.seeds):
         for family in arguments.families:
@@ -127,8 +127,9 @@ def _budgets(method: str, d: int, wanted: Sequence[int] | None) -> Sequence[int]
     return [b for b in budgets if b in (wanted or budgets)]
 
 
-def _run(families: Path, key: dict[str, Any]) -> dict[str, Any]:
-    truth = _truth(families, key["family"])
+def do(families: Path, key: dict[str, Any]) -> dict[str, Any]:
+    """Do one search; returns the line of the record."""
+    truth = scene(families, key["family"])
     method, search = key["method"], (key["budget"], key["seed"])
     started = time.perf_counter()
     if method == OURS:
@@ -138,17 +139,10 @@ def _run(families: Path, key: dict[str, Any]) -> dict[str, Any]:
     return {**key, **outcome, "seconds": time.perf_counter() - started}
 
 
-@functools.lru_cache(maxsize=1)
-def _truth(families: Path, name: str) -> Truth:
-    return scene(families, name)
-
-
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: Namespace) -> None:
     """Do all searches that the record does not have yet."""
-    for job in missing(arguments.runs, jobs(arguments)):
-        outcome = _run(arguments.families_folder, job)
-        append(arguments.runs, outcome)
-        print(*job.values(), f"{outcome['seconds']:.1f} s", flush=True)
+    search = functools.partial(do, arguments.folder)
+    run_missing(arguments.runs, jobs(arguments), search)
 
 
 @dataclass(frozen=True)
@@ -298,21 +292,15 @@ def _median(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(required=True)
-    command = commands.add_parser("run")
-    command.set_defaults(call=run)
-    command.add_argument("families_folder", type=Path)
-    command.add_argument("runs", type=Path, help="a .jsonl file")
-    command.add_argument("--families", nargs="+", default=list(SCENES))
+    parser, running, reading = parsers(
+        __doc__, run, lambda a: print(table(a.folder, a.runs)), seeds=5
+    )
+    running.add_argument("--families", nargs="+", default=list(SCENES))
     methods = (OURS, *OPPONENTS)
-    command.add_argument("--methods", nargs="+", choices=methods, default=methods)
-    command.add_argument("--budgets", nargs="+", type=int, help="of ours")
-    command.add_argument("--seeds", type=int, default=5)
-    command = commands.add_parser("table")
-    command.set_defaults(call=lambda a: print(table(a.families_folder, a.runs)))
-    command.add_argument("families_folder", type=Path)
-    command.add_argument("runs", type=Path, nargs="+")
+    running.add_argument("--methods", nargs="+", choices=methods, default=methods)
+    running.add_argument("--budgets", nargs="+", type=int, help="of ours")
+    reading.add_argument("folder", type=Path)
+    reading.add_argument("runs", type=Path, nargs="+")
     arguments = parser.parse_args()
     arguments.call(arguments)
 

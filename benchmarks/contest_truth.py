@@ -15,6 +15,7 @@ the tasks' own units and direction, ``b`` items of a task.
 from __future__ import annotations
 
 import argparse
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ REAL = {"smollm2_2": Scene("smollm2_2", 2)}
 DOCUMENTS = {f"docs{d}": Scene(f"docs{d}", d) for d in (2, 3, 4)}
 
 
+@functools.cache
 def scene(folder: Path, name: str) -> Truth:
     """Read the truth of a scene, from the folder of the families."""
     chosen = {**SCENES, **MORE_MODELS, **REAL, **DOCUMENTS}[name]

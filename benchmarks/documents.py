@@ -15,11 +15,11 @@ front and the regret of the chosen point, both in truth and as in the contest
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import tempfile
 import time
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,7 +30,7 @@ import numpy as np
 from contest import study_of
 from contest_table import Reference
 from contest_truth import DOCUMENTS, Array, Truth, scene
-from records import append, markdown, missing, read
+from records import append, markdown, missing, parsers, read
 
 from mergekit_map import Measurement
 from mergekit_map.config.schema import SearchSpec
@@ -81,10 +81,7 @@ def search(truth: Truth, documents: str, seed: int) -> dict[str, Any]:
     size = truth.items(np.zeros((1, len(truth.bounds)))).shape[2]
     if documents != "all":
         study = replace(study, documents=dict.fromkeys(study.tasks, int(documents)))
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        open_log(Path(folder) / "log") as log,
-    ):
+    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
         result = run_study(study, Documents(study, truth), log, lambda _: None)
         lines = list(log)
     reference, front = Reference.of(truth), study.vectors(result.front)
@@ -116,26 +113,22 @@ def _true(
     return float(values[truth.names.index(task)])
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: Namespace) -> None:
     """Do the searches that the record does not have yet."""
     path: Path = arguments.runs
-    jobs = itertools.product(
-        arguments.families, arguments.documents, range(arguments.seeds)
-    )
-    for job in missing(path, (dict(zip(_KEYS, job, strict=True)) for job in jobs)):
+    wanted = arguments.families, arguments.documents, range(arguments.seeds)
+    jobs = (dict(zip(_KEYS, job, strict=True)) for job in itertools.product(*wanted))
+    for job in missing(path, jobs):
         family, documents, seed = job.values()
         started = time.perf_counter()
         found = search(scene(arguments.folder, family), documents, seed)
         outcome = {**job, **found, "seconds": time.perf_counter() - started}
         append(path, outcome)
-        print(
-            *job.values(),
-            *(f"{outcome[k]:.4g}" for k in (*_SHOWN, "seconds")),
-            flush=True,
-        )
+        shown = (f"{outcome[k]:.4g}" for k in (*_SHOWN, "seconds"))
+        print(*job.values(), *shown, flush=True)
 
 
-def table(arguments: argparse.Namespace) -> None:
+def table(arguments: Namespace) -> None:
     """Print medians over the seeds, with the worst."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for entry in read(arguments.runs):
@@ -169,18 +162,10 @@ _SHOWN = ("asked", "documents", "merges", "front", "regret")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(required=True)
-    command = commands.add_parser("run")
-    command.set_defaults(call=run)
-    command.add_argument("folder", type=Path)
-    command.add_argument("runs", type=Path, help="a .jsonl file")
-    command.add_argument("--families", nargs="+", default=FAMILIES)
-    command.add_argument("--documents", nargs="+", default=COUNTS)
-    command.add_argument("--seeds", type=int, default=5)
-    command = commands.add_parser("table")
-    command.set_defaults(call=table)
-    command.add_argument("runs", type=Path)
+    parser, running, reading = parsers(__doc__, run, table, seeds=5)
+    running.add_argument("--families", nargs="+", default=FAMILIES)
+    running.add_argument("--documents", nargs="+", default=COUNTS)
+    reading.add_argument("runs", type=Path)
     arguments = parser.parse_args()
     arguments.call(arguments)
 
