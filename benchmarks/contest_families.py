@@ -29,7 +29,7 @@ import numpy as np
 import torch
 import transformers
 import yaml
-from contest_truth import Array, quality, values
+from contest_truth import Array, keep_family, quality
 from family8 import build, config, read_domains, train
 from scipy.stats import qmc
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -113,19 +113,10 @@ def build_family(folder: Path, name: str, manpages: Path) -> None:
     """Train what a family needs, measure it, and write ``NAME.npz``."""
     family = FAMILIES[name]
     _build_models(folder, family.models, manpages)
-    d = len(family.names)
-    X = family.upper * _design(d, family.points)
+    X = family.upper * _design(len(family.names), family.points)
     start = time.perf_counter()
     items = np.array([*_measured(folder, family, X, name)])
-    np.savez(
-        folder / f"{name}.npz",
-        X=X,
-        Y=values(items),
-        names=np.array(family.names),
-        direction=np.array(["maximize" if family.choices else "minimize"] * d),
-        bounds=np.array([[0.0, family.upper]] * d),
-        items=items,
-    )
+    keep_family(folder / f"{name}.npz", family.names, family.upper, X, items)
     milliseconds = 1000 * (time.perf_counter() - start) / len(X)
     print(
         f"\r{name}: {len(X)} merges, {milliseconds:.0f} ms each",
