@@ -18,7 +18,6 @@ import argparse
 import copy
 import itertools
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,13 +27,12 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-import yaml
 from contest_truth import Array, keep_family, quality
 from family8 import build, config, read_domains, train
+from laboratory.family import open_project
 from scipy.stats import qmc
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from mergekit_map import load_project
 from mergekit_map.config.tasks import TextSource
 from mergekit_map.demo.family import train_family
 from mergekit_map.demo.training import Schedule, join_documents, one_thread
@@ -174,10 +172,7 @@ def _measured(folder: Path, family: Family, X: Array, name: str) -> Iterator[Arr
         task["block"] = family.block
     if family.method == "ties":
         content["parameters"] = {"density": 0.5}
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "config.yml"
-        path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-        project = load_project(path)
+    project = open_project(content)
     with merges_in_memory(project) as merges:
         measure = _answers(folder, family, merges) if family.choices else _block_losses
         for i, point in enumerate(X):

