@@ -51,7 +51,7 @@ class Family:
     """Some models of a set, and on what their merges are measured."""
 
     models: str  # the set
-    names: tuple[str, ...]  # of the fine-tunes, which are the tasks as well
+    words: str  # names of the fine-tunes, which are the tasks as well
     points: int  # Sobol points; corners and the soup come on top
     upper: float = 1.0  # end of the box
     method: str = "task_arithmetic"
@@ -59,45 +59,35 @@ class Family:
     tokens: int = 512  # of each text
     block: int = 64  # tokens of an item of it
 
+    @property
+    def names(self) -> list[str]:
+        """List the fine-tunes."""
+        return self.words.split()
+
 
 FAMILIES = {
-    "n2_shape": Family("demo", ("code", "math"), 400),
-    "n2_wide": Family("demo", ("code", "math"), 400, upper=1.5),
-    "acc2": Family("demo", ("code", "math"), 400, choices=True),
-    "n3": Family("gentle", ("german", "french", "code"), 1200),
-    "n4": Family("gentle", ("spanish", "polish", "code", "arithmetic"), 2000),
+    "n2_shape": Family("demo", "code math", 400),
+    "n2_wide": Family("demo", "code math", 400, upper=1.5),
+    "acc2": Family("demo", "code math", 400, choices=True),
+    "n3": Family("gentle", "german french code", 1200),
+    "n4": Family("gentle", "spanish polish code arithmetic", 2000),
     "n7": Family(
-        "gentle",
-        ("german", "french", "spanish", "italian", "polish", "code", "arithmetic"),
-        2500,
+        "gentle", "german french spanish italian polish code arithmetic", 2500
     ),
-    "n5": Family("gentle", ("german", "french", "polish", "code", "arithmetic"), 1200),
-    "n6": Family(
-        "gentle",
-        ("german", "french", "spanish", "polish", "code", "arithmetic"),
-        1600,
-    ),
+    "n5": Family("gentle", "german french polish code arithmetic", 1200),
+    "n6": Family("gentle", "german french spanish polish code arithmetic", 1600),
     "n8": Family(
-        "gentle",
-        (
-            *("german", "french", "spanish", "italian", "polish", "russian"),
-            *("code", "arithmetic"),
-        ),
-        2200,
+        "gentle", "german french spanish italian polish russian code arithmetic", 2200
     ),
-    "acc3": Family("gentle", ("german", "french", "code"), 1200, choices=True),
-    "n3_wide": Family("strong", ("german", "code", "arithmetic"), 1200, upper=1.5),
-    "n3_shape": Family("mixed", ("french", "code", "math"), 1200),
-    "ties2": Family("strong", ("german", "code"), 600, method="ties"),
+    "acc3": Family("gentle", "german french code", 1200, choices=True),
+    "n3_wide": Family("strong", "german code arithmetic", 1200, upper=1.5),
+    "n3_shape": Family("mixed", "french code math", 1200),
+    "ties2": Family("strong", "german code", 600, method="ties"),
     # Many documents each, to measure a part of them.
-    "docs2": Family("demo", ("code", "math"), 150, tokens=4096, block=32),
-    "docs3": Family("gentle", ("german", "french", "code"), 300, tokens=4096, block=32),
+    "docs2": Family("demo", "code math", 150, tokens=4096, block=32),
+    "docs3": Family("gentle", "german french code", 300, tokens=4096, block=32),
     "docs4": Family(
-        "gentle",
-        ("spanish", "polish", "code", "arithmetic"),
-        500,
-        tokens=4096,
-        block=32,
+        "gentle", "spanish polish code arithmetic", 500, tokens=4096, block=32
     ),
 }
 # What is trained from the base of another set; its fine-tunes come along.

@@ -107,11 +107,6 @@ class Truth:
         """Give losses (k, m, b), or log-likelihoods of answers (k, m, b, answers)."""
         return np.asarray(self._items(self._unit(X)).reshape(len(X), *self._shape))
 
-    def margins(self, X: Array) -> Array:
-        """Give how far the right answers are ahead of the others, (k, m, b)."""
-        answers = self.scores(X)
-        return np.asarray(answers[..., 0] - answers[..., 1:].max(axis=-1))
-
     def predict(self, X: Array) -> Array:
         """Give the values of merges (k, d) in every task, (k, m)."""
         if self.metric is LOSS:

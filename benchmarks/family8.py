@@ -45,14 +45,9 @@ from mergekit_map.demo.training import (
     train_tokenizer,
 )
 
-LANGUAGES = {
-    "german": "de",
-    "french": "fr",
-    "spanish": "es",
-    "italian": "it",
-    "polish": "pl",
-    "russian": "ru",
-}
+LANGUAGES = dict(german="de", french="fr", spanish="es") | dict(
+    italian="it", polish="pl", russian="ru"
+)
 DOMAINS = (*LANGUAGES, "code", "arithmetic")
 
 _SEED = 0

@@ -75,12 +75,8 @@ def random_model(size: Size) -> transformers.PreTrainedModel:
         pad_token_id=None,
         dtype=torch.bfloat16,
     )
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        return transformers.LlamaForCausalLM(config).eval()
-    finally:
-        torch.set_default_dtype(before)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    return model.eval()
 
 
 def tokenizer(vocabulary: int) -> transformers.PreTrainedTokenizerFast:

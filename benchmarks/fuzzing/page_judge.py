@@ -234,7 +234,6 @@ VECTORS = {
       document.querySelector(".js-plotly-plot"),
       [{type: "scattergeo", lon: [0], lat: [0]}], {}, {topojsonURL: 'http://THERE/'})""",
     "script": _element("script", src="http://THERE"),
-    "image": _element("img", src="http://THERE"),
     "style sheet": _element("link", "head", rel="stylesheet", href="http://THERE"),
     "prefetch": _element("link", "head", rel="prefetch", href="http://THERE"),
     "manifest": _element("link", "head", rel="manifest", href="http://THERE"),
@@ -242,13 +241,9 @@ VECTORS = {
     "object": _element("object", data="http://THERE"),
     "video": _element("video", src="http://THERE", autoplay=""),
     "style": _markup("<style>body { background: url(http://THERE) }</style>"),
-    "imported style": _markup("<style>@import 'http://THERE';</style>"),
     "font": _markup(
         "<style>@font-face { font-family: f; src: url(http://THERE) }"
         "body { font-family: f }</style>"
-    ),
-    "vector image": _markup(
-        "<svg><image href='http://THERE' width=9 height=9 /></svg>"
     ),
     "form of the page": """() => {
       const form = document.querySelector("form");

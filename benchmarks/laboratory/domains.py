@@ -22,17 +22,9 @@ from manual_pages import draw_pages
 
 from mergekit_map.demo.corpus import Corpus, CorpusSizes, Split, read_corpus
 
-LANGUAGES = {
-    "english": "",
-    "german": "de",
-    "french": "fr",
-    "russian": "ru",
-    "spanish": "es",
-    "polish": "pl",
-    "turkish": "tr",
-    "italian": "it",
-    "ukrainian": "uk",
-}
+LANGUAGES = dict(english="", german="de", french="fr", russian="ru") | dict(
+    spanish="es", polish="pl", turkish="tr", italian="it", ukrainian="uk"
+)
 _SEED = 0
 _HELD_OUT_SHARE = 0.15
 _FEWEST_CHARACTERS = 100_000  # of a language

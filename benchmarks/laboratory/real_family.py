@@ -69,16 +69,9 @@ class Schedule:
 
 
 _FULL, _LORA = Schedule(adapter=False), Schedule(adapter=True, rate=8e-4)
-EXPERTS = {
-    "math": _FULL,
-    "zen": _LORA,
-    "german": _FULL,
-    "knowledge": _LORA,
-    "python": _FULL,
-    "spanish": _LORA,
-    "childish": _LORA,
-    "french": _FULL,
-}
+EXPERTS = dict(math=_FULL, zen=_LORA, german=_FULL, knowledge=_LORA) | dict(
+    python=_FULL, spanish=_LORA, childish=_LORA, french=_FULL
+)
 
 
 def main() -> None:
