@@ -41,7 +41,7 @@ from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.selection import spread
 from mergekit_map.results.gains import Anchors
-from mergekit_map.results.log import by_merge, open_log
+from mergekit_map.results.log import Evaluation, by_merge, open_log
 from mergekit_map.search.fitting import chosen_of
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Evaluator, Study, StudyResult
@@ -109,15 +109,22 @@ def evaluator(study: Study, truth: Truth) -> Evaluator:
     return evaluate
 
 
+def run_search(
+    study: Study, evaluate: Evaluator
+) -> tuple[StudyResult, list[Evaluation]]:
+    """Run a whole study; returns its result and its log."""
+    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
+        return run_study(study, evaluate, log, lambda _: None), list(log)
+
+
 def search_as_a_user(truth: Truth, budget: int, seed: int, *, asks: bool) -> Any:
     """Run a whole study; its front comes in the order in which it is paid for.
 
     A user who ``asks`` pays first for what ``select --prefer`` gives preferences.
     """
     study = study_of(truth, SearchSpec(evaluations=budget, seed=seed))
-    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
-        result = run_study(study, evaluator(study, truth), log, lambda _: None)
-        measured = study.vectors([dict(key) for key in by_merge(log)])
+    result, log = run_search(study, evaluator(study, truth))
+    measured = study.vectors([dict(key) for key in by_merge(log)])
     front = study.vectors(result.front)
 
     def predict(X: Array) -> Array:

@@ -13,7 +13,6 @@ what is there is not run again.
 from __future__ import annotations
 
 import functools
-import tempfile
 import time
 from argparse import Namespace
 from collections import Counter, defaultdict
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest import evaluator, study_of
+from contest import evaluator, run_search, study_of
 from contest_table import Reference
 from contest_truth import LOSS, REAL, SCENES, UNSEEN, Truth, scene, unseen_merges
 from records import Entry, markdown, parsers, read, run_missing
@@ -33,9 +32,8 @@ from mergekit_map.compare.indicators import r_squared
 from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.results.findings import predictions
-from mergekit_map.results.log import by_merge, open_log
+from mergekit_map.results.log import by_merge
 from mergekit_map.search.finish import found_front
-from mergekit_map.search.loop import run_study
 
 OURS = "ours"
 # By coefficients: merges and hypervolume of the front; merges for R2 and regret.
@@ -59,7 +57,6 @@ share of true values within ± 1.96 standard errors, of the worst task. *Merges*
 that were measured, those of the front included.
 """
 
-
 BUDGETS = {
     2: (6, 8, 10, 12, 14, 16, 20, 30),
     3: (8, 10, 16, 25, 40),
@@ -77,11 +74,10 @@ NORMAL_95 = 1.96
 def our_search(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
     """Run a whole study, and see what its surrogates know of unseen merges."""
     study = study_of(truth, SearchSpec(evaluations=budget, seed=seed))
-    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
-        result = run_study(study, evaluator(study, truth), log, lambda _: None)
-        poor = predictions(found_front(study, result, log)).poor
-        measured = [dict(key) for key in by_merge(log)]
-        roles = [e.role for e in log if e.task == truth.names[0]]
+    result, log = run_search(study, evaluator(study, truth))
+    poor = predictions(found_front(study, result, log)).poor
+    measured = [dict(key) for key in by_merge(log)]
+    roles = [e.role for e in log if e.task == truth.names[0]]
     unseen = unseen_merges(truth.bounds)
     Y, surrogates = truth.predict(unseen), result.surrogates.values()
     predicted = np.column_stack([s.predict(unseen) for s in surrogates])

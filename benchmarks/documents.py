@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import tempfile
 import time
 from argparse import Namespace
 from collections import defaultdict
@@ -27,15 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest import study_of
+from contest import run_search, study_of
 from contest_table import Reference
 from contest_truth import DOCUMENTS, Array, Truth, scene
 from records import append, markdown, missing, parsers, read
 
 from mergekit_map import Measurement
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.results.log import open_log
-from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Study
 from mergekit_map.types import Answers
 
@@ -81,11 +78,11 @@ def search(truth: Truth, documents: str, seed: int) -> dict[str, Any]:
     size = truth.items(np.zeros((1, len(truth.bounds)))).shape[2]
     if documents != "all":
         study = replace(study, documents=dict.fromkeys(study.tasks, int(documents)))
-    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
-        result = run_study(study, Documents(study, truth), log, lambda _: None)
-        lines = list(log)
+    result, lines = run_search(study, Documents(study, truth))
     reference, front = Reference.of(truth), study.vectors(result.front)
     subset = [e for e in lines if not e.whole]
+    known = truth.predict(study.vectors([e.coefficients for e in subset]))
+    places = [truth.names.index(e.task) for e in subset]
     return {
         "front": reference.volume(front),
         "regret": reference.regret(front[result.selected]),
@@ -93,8 +90,8 @@ def search(truth: Truth, documents: str, seed: int) -> dict[str, Any]:
         "merges": len({e.key[0] for e in lines}),
         "asked": sum(e.n for e in subset) / size / max(len(subset), 1),
         "errors": [
-            (e.value - _true(truth, study, e.coefficients, e.task)) / e.sampling
-            for e in subset
+            (e.value - float(values[place])) / e.sampling
+            for e, values, place in zip(subset, known, places, strict=True)
             if e.sampling
         ],
         # Of what the surrogates say in the end of the front, before the last fit.
@@ -104,13 +101,6 @@ def search(truth: Truth, documents: str, seed: int) -> dict[str, Any]:
             if e.role == "front" and e.foretold and e.foretold.stderr
         ],
     }
-
-
-def _true(
-    truth: Truth, study: Study, coefficients: Mapping[str, float], task: str
-) -> float:
-    values = truth.predict(study.vectors([coefficients]))[0]
-    return float(values[truth.names.index(task)])
 
 
 def run(arguments: Namespace) -> None:

@@ -101,12 +101,10 @@ def _killed(case: Case, at: float, folder: Path) -> str:
 
 
 def _kill_at(number: int) -> None:
-    done = [0]
-    owner = os.getpid()
+    done, owner = itertools.count(1), os.getpid()
 
     def count() -> None:
-        done[0] += 1
-        if done[0] == number and os.getpid() == owner:
+        if next(done) == number and os.getpid() == owner:
             os.kill(owner, signal.SIGKILL)
 
     at_each_call(count)

@@ -69,7 +69,6 @@ USED = """() => {
   }
 }"""
 
-
 _KEPT = ExitStack()
 
 
@@ -191,8 +190,6 @@ _ELEMENT = """async () => {{
   document.{into}.append(made);
 }}"""
 _MARKUP = """async () => document.body.insertAdjacentHTML("beforeend", `{text}`)"""
-
-
 _LINK = """() => {{
   const link = document.createElement("a");
   Object.assign(link, {attributes});
@@ -255,7 +252,6 @@ VECTORS = {
       new Image().src = 'x.png';
     }""",
     "link clicked": _link(href="http://THERE"),
-    "link into a window": _link(href="http://THERE", target="_blank"),
     "link that pings": _link(href="#", ping="http://THERE"),
     "download": _link(href="http://THERE", download="x"),
     "refresh": _markup("<meta http-equiv=refresh content='0;url=http://THERE'>"),
