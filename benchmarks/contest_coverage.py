@@ -176,7 +176,7 @@ _SHIFT = {"identity": 0.0, "sigmoid": 0.0, "softplus": 0.5, "mirror": -0.5}
 
 def run(arguments: Namespace) -> None:
     """Fit all there is, case by case."""
-    found = (cases(arguments.folder, d) for d in arguments.dimensions)
+    found = (cases(arguments.folder, d) for d in DIMENSIONS)
     work = partial(fits, seeds=arguments.seeds)
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
         for lines in pool.imap_unordered(work, itertools.chain.from_iterable(found)):
@@ -207,7 +207,6 @@ def main() -> None:
     parser, running, reading = parsers(
         __doc__, run, lambda arguments: print(table(arguments.runs)), seeds=3
     )
-    running.add_argument("--dimensions", nargs="+", type=int, default=DIMENSIONS)
     running.add_argument("--processes", type=int, default=2)
     reading.add_argument("runs", type=Path)
     arguments = parser.parse_args()

@@ -12,12 +12,12 @@ what is there is not run again.
 
 from __future__ import annotations
 
-import functools
 import time
 from argparse import Namespace
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +107,12 @@ def jobs(arguments: Namespace) -> Iterator[dict[str, Any]]:
         for family in arguments.families:
             d = {**SCENES, **REAL}[family].d
             for method in arguments.methods:
-                for budget in _budgets(method, d, arguments.budgets):
+                for budget in _budgets(method, d):
                     key = {"family": family, "method": method}
                     yield {**key, "budget": budget, "seed": seed}
 
 
-def _budgets(method: str, d: int, wanted: Sequence[int] | None) -> Sequence[int]:
+def _budgets(method: str, d: int) -> Sequence[int]:
     if method == SLOWEST:
         return (SLOWEST_BUDGET,) if d <= SLOWEST_D else ()
     budgets = BUDGETS[d]
@@ -120,7 +120,7 @@ def _budgets(method: str, d: int, wanted: Sequence[int] | None) -> Sequence[int]
         return (budgets[-1] + EXTRA,)
     if method in OPPONENTS:
         return (*budgets, budgets[-1] + EXTRA)
-    return [b for b in budgets if b in (wanted or budgets)]
+    return budgets
 
 
 def do(families: Path, key: dict[str, Any]) -> dict[str, Any]:
@@ -137,8 +137,7 @@ def do(families: Path, key: dict[str, Any]) -> dict[str, Any]:
 
 def run(arguments: Namespace) -> None:
     """Do all searches that the record does not have yet."""
-    search = functools.partial(do, arguments.folder)
-    run_missing(arguments.runs, jobs(arguments), search)
+    run_missing(arguments.runs, jobs(arguments), partial(do, arguments.folder))
 
 
 @dataclass(frozen=True)
@@ -294,7 +293,6 @@ def main() -> None:
     running.add_argument("--families", nargs="+", default=list(SCENES))
     methods = (OURS, *OPPONENTS)
     running.add_argument("--methods", nargs="+", choices=methods, default=methods)
-    running.add_argument("--budgets", nargs="+", type=int, help="of ours")
     reading.add_argument("folder", type=Path)
     reading.add_argument("runs", type=Path, nargs="+")
     arguments = parser.parse_args()

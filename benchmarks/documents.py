@@ -105,15 +105,14 @@ def search(truth: Truth, documents: str, seed: int) -> dict[str, Any]:
 
 def run(arguments: Namespace) -> None:
     """Do the searches that the record does not have yet."""
-    path: Path = arguments.runs
     wanted = arguments.families, arguments.documents, range(arguments.seeds)
     jobs = (dict(zip(_KEYS, job, strict=True)) for job in itertools.product(*wanted))
-    for job in missing(path, jobs):
+    for job in missing(arguments.runs, jobs):
         family, documents, seed = job.values()
         started = time.perf_counter()
         found = search(scene(arguments.folder, family), documents, seed)
         outcome = {**job, **found, "seconds": time.perf_counter() - started}
-        append(path, outcome)
+        append(arguments.runs, outcome)
         shown = (f"{outcome[k]:.4g}" for k in (*_SHOWN, "seconds"))
         print(*job.values(), *shown, flush=True)
 
@@ -127,16 +126,15 @@ def table(arguments: Namespace) -> None:
     for (family, documents), entries in sorted(found.items()):
         column = {k: np.array([e[k] for e in entries]) for k in _SHOWN}
         used = f"{np.median(column['documents']):.1f} of {column['merges'].mean():.1f}"
-        rows.append(
-            [
-                *(family, documents, str(len(entries))),
-                f"{np.median(column['asked']):.3f}" if documents != "all" else "1",
-                used,
-                f"{np.median(column['front']):.4f} ({column['front'].min():.4f})",
-                f"{np.median(column['regret']):.2f} ({column['regret'].max():.2f})",
-                *(_covered(entries, key) for key in ("errors", "predictions")),
-            ]
-        )
+        cells = [
+            *(family, documents, str(len(entries))),
+            f"{np.median(column['asked']):.3f}" if documents != "all" else "1",
+            used,
+            f"{np.median(column['front']):.4f} ({column['front'].min():.4f})",
+            f"{np.median(column['regret']):.2f} ({column['regret'].max():.2f})",
+            *(_covered(entries, key) for key in ("errors", "predictions")),
+        ]
+        rows.append(cells)
     columns = ("family", "measured", "seeds", "asked", "documents", "front")
     columns = (*columns, "regret, %", "covered", "foretold")
     print("\n".join(markdown(columns, rows)))

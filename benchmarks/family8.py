@@ -168,12 +168,8 @@ def _tokenizer(folder: Path, corpus: Mapping[str, Split]) -> PreTrainedTokenizer
         return PreTrainedTokenizerFast.from_pretrained(folder / "base")
     documents: list[str] = []
     for split in corpus.values():
-        lengths = itertools.accumulate(map(len, split.train))
-        documents += [
-            text
-            for text, length in zip(split.train, lengths, strict=True)
-            if length - len(text) < _TOKENIZER_CHARACTERS
-        ]
+        starts = itertools.accumulate(map(len, split.train), initial=0)
+        documents += split.train[: sum(n < _TOKENIZER_CHARACTERS for n in starts)]
     return train_tokenizer(documents, _SIZES)
 
 

@@ -49,11 +49,12 @@ def build_family(folder: Path, size: Size, n_models: int, n_words: int) -> None:
     model = random_model(size)
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
     for index, name in enumerate(("base", *NAMES[:n_models])):
+        torch.manual_seed(index)
         with torch.no_grad():
             for key, parameter in model.named_parameters():
                 parameter.copy_(start[key])
-        if name != "base":
-            _disturb(model, index)
+                if name != "base":
+                    parameter.add_(torch.randn_like(parameter) * 1e-3)
         model.save_pretrained(folder / name, max_shard_size="4GB")
         tokenizer(size.vocabulary).save_pretrained(folder / name)
 
@@ -97,13 +98,6 @@ def write_text(file: Path, vocabulary: int, n_words: int, seed: int) -> None:
     chances = [1 / (rank + 5) for rank in range(len(words))]
     drawn = rng.choices(words, chances, k=n_words)
     file.write_text(" ".join(f"w{i}" for i in drawn))
-
-
-@torch.no_grad()
-def _disturb(model: transformers.PreTrainedModel, seed: int) -> None:
-    torch.manual_seed(seed)
-    for parameter in model.parameters():
-        parameter.add_(torch.randn_like(parameter) * 1e-3)
 
 
 def write_choices(folder: Path, name: str, count: int) -> Path:

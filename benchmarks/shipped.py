@@ -76,18 +76,16 @@ def main() -> None:
         _by_mergekit(Path(f"{shipped}.run/recipe.yml"), stock, folder / "adapters")
         front = json.loads(Path(f"{shipped}.run/front.json").read_text())
         chosen = front["points"][front["selected"]]
-        append(
-            out,
-            {
-                "method": method,
-                "models": count,
-                "dtype": dtype,
-                "tensors": _same(shipped, stock),
-                "ours": {t: chosen["measured"][t]["value"] for t in tasks},
-                "lm_eval": _by_lm_eval(shipped, tasks, dtype, 1),
-                "lm_eval, 16 rows": _by_lm_eval(shipped, tasks, dtype, 16),
-            },
-        )
+        record = {
+            "method": method,
+            "models": count,
+            "dtype": dtype,
+            "tensors": _same(shipped, stock),
+            "ours": {t: chosen["measured"][t]["value"] for t in tasks},
+            "lm_eval": _by_lm_eval(shipped, tasks, dtype, 1),
+            "lm_eval, 16 rows": _by_lm_eval(shipped, tasks, dtype, 16),
+        }
+        append(out, record)
     print("\n".join(_table(read(out))))
 
 

@@ -205,8 +205,7 @@ def _sends(page: str, script: str, number: int, _: Path) -> str:
 
 def evil_run(folder: Path, text: Text) -> Path:
     """Copy the run folder, with a text in every place."""
-    name = as_name(text("name of the folder"))
-    run = folder / name
+    run = folder / as_name(text("name of the folder"))
     shutil.copytree(RUN, run)
     for path in run.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)

@@ -205,8 +205,7 @@ def _read_texts(
 
 def _first(documents: Sequence[str]) -> list[str]:
     """Give as many documents as the tokenizer learns from."""
-    ends = itertools.accumulate(map(len, documents))
-    starts = (end - len(text) for text, end in zip(documents, ends, strict=True))
+    starts = itertools.accumulate(map(len, documents), initial=0)
     return documents[: sum(start < _TOKENIZER_CHARACTERS for start in starts)]
 
 

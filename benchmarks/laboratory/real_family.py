@@ -35,7 +35,7 @@ import numpy as np
 import torch
 import transformers
 from domains import generator
-from family import MANIFEST, Family, configuration, measure, read
+from family import MANIFEST, configuration, measure, read
 from real_texts import READERS, Inputs, write_questions, write_task
 from text_models import autocast, new_adapter, precision, save
 from transformers import (
@@ -102,7 +102,7 @@ def main() -> None:
             for one in ("base", name):  # to measure the base takes an expert
                 measured[one] = _measured(root, facts, one)
             print(_row(name, measured[name], measured["base"]), flush=True)
-    write_json(root / MANIFEST, facts | {"losses": measured} | _versions())
+    write_json(root / MANIFEST, facts | {"losses": measured})
 
 
 def _facts(root: Path, tasks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -119,11 +119,6 @@ def _facts(root: Path, tasks: list[dict[str, Any]]) -> dict[str, Any]:
             for name, schedule in EXPERTS.items()
         ],
         "tasks": tasks,
-    }
-
-
-def _versions() -> dict[str, str]:
-    return {
         "precision": precision(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -248,18 +243,15 @@ def _measured(root: Path, facts: Mapping[str, Any], name: str) -> dict[str, floa
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if name not in content:
         family = read(root, facts)
-        values = measure(_alone(family, name), np.array([[float(name != "base")]]))
+        # The base is any expert at weight 0.
+        models = [next(iter(EXPERTS)) if name == "base" else name]
         names = [task.name for task in family.tasks]
+        alone = configuration(family, models, names)
+        values = measure(alone, np.array([[float(name != "base")]]))
         content[name] = dict(zip(names, values[0].round(4).tolist(), strict=True))
         write_json(path, content)
     measured: dict[str, float] = content[name]
     return measured
-
-
-def _alone(family: Family, name: str) -> dict[str, Any]:
-    # The base is any expert at weight 0.
-    models = [next(iter(EXPERTS)) if name == "base" else name]
-    return configuration(family, models, [task.name for task in family.tasks])
 
 
 def _row(name: str, values: Mapping[str, float], base: Mapping[str, float]) -> str:
