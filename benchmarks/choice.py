@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from contest_truth import ACCURACY, LOSS, Array
 from records import append, read
 from scipy.special import ndtr
 from scipy.stats import qmc
@@ -43,13 +43,11 @@ from mergekit_map.results.selection import MERGE, advice, choose, choose_measure
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.fitting import chosen_of, fit_surrogates, predict_utilities
 from mergekit_map.search.study import Candidate, Study, StudyResult
-from mergekit_map.types import BASE, SOUP, Metric
+from mergekit_map.types import BASE, SOUP
 from mergekit_map.workflows.holdout import Itemised, compare_items
 
-Array = NDArray[np.float64]
 RULES, LABELS = ("former", "present"), (MERGE, SOUP, BASE)
 KINDS = ("trade-off", "soup is best", "a parent is best", "base is best", "no effect")
-LOSS, ACCURACY = Metric(False, 0, None, "nats/token"), Metric(True, 0, 1)
 NOTABLE = 1.645  # standard errors
 SLIGHT = 0.05  # of a task's range: what a base in disguise is better by at most
 

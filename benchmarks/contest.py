@@ -12,12 +12,12 @@ per search; what is there is not run again.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import tempfile
 import time
 import warnings
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from contest_table import ASKED, FAMILIES, MARKS, OURS, preferences, table
 from contest_truth import Array, Truth, anchor_merges, plain_design, scene
-from records import append, missing
+from records import parsers, run_missing
 from scipy.stats import qmc
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
@@ -41,7 +41,7 @@ from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.selection import spread
 from mergekit_map.results.gains import Anchors
-from mergekit_map.results.log import by_merge, open_log
+from mergekit_map.results.log import Evaluation, by_merge, open_log
 from mergekit_map.search.fitting import chosen_of
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Evaluator, Study, StudyResult
@@ -109,15 +109,22 @@ def evaluator(study: Study, truth: Truth) -> Evaluator:
     return evaluate
 
 
+def run_search(
+    study: Study, evaluate: Evaluator
+) -> tuple[StudyResult, list[Evaluation]]:
+    """Run a whole study; returns its result and its log."""
+    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
+        return run_study(study, evaluate, log, lambda _: None), list(log)
+
+
 def search_as_a_user(truth: Truth, budget: int, seed: int, *, asks: bool) -> Any:
     """Run a whole study; its front comes in the order in which it is paid for.
 
     A user who ``asks`` pays first for what ``select --prefer`` gives preferences.
     """
     study = study_of(truth, SearchSpec(evaluations=budget, seed=seed))
-    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
-        result = run_study(study, evaluator(study, truth), log, lambda _: None)
-        measured = study.vectors([dict(key) for key in by_merge(log)])
+    result, log = run_search(study, evaluator(study, truth))
+    measured = study.vectors([dict(key) for key in by_merge(log)])
     front = study.vectors(result.front)
 
     def predict(X: Array) -> Array:
@@ -189,7 +196,7 @@ def opponent(truth: Truth, name: str, budget: int, seed: int, seconds: float) ->
     return allowed.X
 
 
-def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def jobs(arguments: Namespace) -> Iterator[dict[str, Any]]:
     """List the searches: what tells most first, seed by seed."""
     for place, seed, method, family in itertools.product(
         range(len(MARKS)), range(arguments.seeds), arguments.methods, arguments.families
@@ -212,7 +219,7 @@ def _budgets(method: str, d: int) -> tuple[int, ...]:
 
 def do(families: Path, key: dict[str, Any], seconds: float) -> Any:
     """Do one search; returns the line of the record."""
-    truth = _truth(families, key["family"])
+    truth = scene(families, key["family"])
     method, search = key["method"], (key["budget"], key["seed"])
     started = time.process_time()
     front: Any = np.empty((0, 0))
@@ -232,34 +239,21 @@ def do(families: Path, key: dict[str, Any], seconds: float) -> Any:
     }
 
 
-@functools.cache
-def _truth(families: Path, name: str) -> Truth:
-    return scene(families, name)
-
-
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: Namespace) -> None:
     """Do the searches that the record does not have yet."""
-    for job in missing(arguments.runs, jobs(arguments)):
-        line = do(arguments.families_folder, job, arguments.seconds)
-        append(arguments.runs, line)
-        print(*job.values(), f"{line['seconds']:.1f} s", flush=True)
+    search = functools.partial(do, arguments.folder, seconds=arguments.seconds)
+    run_missing(arguments.runs, jobs(arguments), search)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(required=True)
-    command = commands.add_parser("run")
-    command.set_defaults(call=run)
-    command.add_argument("families_folder", type=Path)
-    command.add_argument("runs", type=Path, help="a .jsonl file")
-    command.add_argument("--families", nargs="+", default=list(FAMILIES))
-    command.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    command.add_argument("--seeds", type=int, default=SEEDS)
-    command.add_argument("--seconds", type=float, default=SECONDS)
-    command = commands.add_parser("table")
-    command.set_defaults(call=lambda a: print(table(a.families_folder, a.runs)))
-    command.add_argument("families_folder", type=Path)
-    command.add_argument("runs", type=Path)
+    parser, running, reading = parsers(
+        __doc__, run, lambda a: print(table(a.folder, a.runs)), SEEDS
+    )
+    running.add_argument("--families", nargs="+", default=list(FAMILIES))
+    running.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    running.add_argument("--seconds", type=float, default=SECONDS)
+    reading.add_argument("folder", type=Path)
+    reading.add_argument("runs", type=Path)
     arguments = parser.parse_args()
     arguments.call(arguments)
 

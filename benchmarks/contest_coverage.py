@@ -13,10 +13,10 @@ merges alike. What is to be covered is the value without noise.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import multiprocessing
 import warnings
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from contest_truth import (
     scene,
     unseen_merges,
 )
-from records import append, markdown, read
+from records import append, markdown, parsers, read
 
 from mergekit_map.compare.budget import draw_seed
 from mergekit_map.errors import DesignError
@@ -174,9 +174,9 @@ _FUNCTIONS = {"wave": _wave, "bend": _bend, "steep": _steep, "bump": _bump}
 _SHIFT = {"identity": 0.0, "sigmoid": 0.0, "softplus": 0.5, "mirror": -0.5}
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: Namespace) -> None:
     """Fit all there is, case by case."""
-    found = (cases(arguments.families, d) for d in arguments.dimensions)
+    found = (cases(arguments.folder, d) for d in DIMENSIONS)
     work = partial(fits, seeds=arguments.seeds)
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
         for lines in pool.imap_unordered(work, itertools.chain.from_iterable(found)):
@@ -204,18 +204,11 @@ def _cell(covered: Sequence[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(required=True)
-    command = commands.add_parser("run")
-    command.set_defaults(call=run)
-    command.add_argument("families", type=Path)
-    command.add_argument("runs", type=Path, help="a .jsonl file, which grows")
-    command.add_argument("--dimensions", nargs="+", type=int, default=DIMENSIONS)
-    command.add_argument("--seeds", type=int, default=3)
-    command.add_argument("--processes", type=int, default=2)
-    command = commands.add_parser("table")
-    command.set_defaults(call=lambda arguments: print(table(arguments.runs)))
-    command.add_argument("runs", type=Path)
+    parser, running, reading = parsers(
+        __doc__, run, lambda arguments: print(table(arguments.runs)), seeds=3
+    )
+    running.add_argument("--processes", type=int, default=2)
+    reading.add_argument("runs", type=Path)
     arguments = parser.parse_args()
     arguments.call(arguments)
 

@@ -18,7 +18,6 @@ import argparse
 import copy
 import itertools
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,13 +27,12 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-import yaml
-from contest_truth import Array, quality, values
+from contest_truth import Array, keep_family, quality
 from family8 import build, config, read_domains, train
+from laboratory.family import open_project
 from scipy.stats import qmc
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from mergekit_map import load_project
 from mergekit_map.config.tasks import TextSource
 from mergekit_map.demo.family import train_family
 from mergekit_map.demo.training import Schedule, join_documents, one_thread
@@ -53,7 +51,7 @@ class Family:
     """Some models of a set, and on what their merges are measured."""
 
     models: str  # the set
-    names: tuple[str, ...]  # of the fine-tunes, which are the tasks as well
+    words: str  # names of the fine-tunes, which are the tasks as well
     points: int  # Sobol points; corners and the soup come on top
     upper: float = 1.0  # end of the box
     method: str = "task_arithmetic"
@@ -61,45 +59,35 @@ class Family:
     tokens: int = 512  # of each text
     block: int = 64  # tokens of an item of it
 
+    @property
+    def names(self) -> list[str]:
+        """List the fine-tunes."""
+        return self.words.split()
+
 
 FAMILIES = {
-    "n2_shape": Family("demo", ("code", "math"), 400),
-    "n2_wide": Family("demo", ("code", "math"), 400, upper=1.5),
-    "acc2": Family("demo", ("code", "math"), 400, choices=True),
-    "n3": Family("gentle", ("german", "french", "code"), 1200),
-    "n4": Family("gentle", ("spanish", "polish", "code", "arithmetic"), 2000),
+    "n2_shape": Family("demo", "code math", 400),
+    "n2_wide": Family("demo", "code math", 400, upper=1.5),
+    "acc2": Family("demo", "code math", 400, choices=True),
+    "n3": Family("gentle", "german french code", 1200),
+    "n4": Family("gentle", "spanish polish code arithmetic", 2000),
     "n7": Family(
-        "gentle",
-        ("german", "french", "spanish", "italian", "polish", "code", "arithmetic"),
-        2500,
+        "gentle", "german french spanish italian polish code arithmetic", 2500
     ),
-    "n5": Family("gentle", ("german", "french", "polish", "code", "arithmetic"), 1200),
-    "n6": Family(
-        "gentle",
-        ("german", "french", "spanish", "polish", "code", "arithmetic"),
-        1600,
-    ),
+    "n5": Family("gentle", "german french polish code arithmetic", 1200),
+    "n6": Family("gentle", "german french spanish polish code arithmetic", 1600),
     "n8": Family(
-        "gentle",
-        (
-            *("german", "french", "spanish", "italian", "polish", "russian"),
-            *("code", "arithmetic"),
-        ),
-        2200,
+        "gentle", "german french spanish italian polish russian code arithmetic", 2200
     ),
-    "acc3": Family("gentle", ("german", "french", "code"), 1200, choices=True),
-    "n3_wide": Family("strong", ("german", "code", "arithmetic"), 1200, upper=1.5),
-    "n3_shape": Family("mixed", ("french", "code", "math"), 1200),
-    "ties2": Family("strong", ("german", "code"), 600, method="ties"),
+    "acc3": Family("gentle", "german french code", 1200, choices=True),
+    "n3_wide": Family("strong", "german code arithmetic", 1200, upper=1.5),
+    "n3_shape": Family("mixed", "french code math", 1200),
+    "ties2": Family("strong", "german code", 600, method="ties"),
     # Many documents each, to measure a part of them.
-    "docs2": Family("demo", ("code", "math"), 150, tokens=4096, block=32),
-    "docs3": Family("gentle", ("german", "french", "code"), 300, tokens=4096, block=32),
+    "docs2": Family("demo", "code math", 150, tokens=4096, block=32),
+    "docs3": Family("gentle", "german french code", 300, tokens=4096, block=32),
     "docs4": Family(
-        "gentle",
-        ("spanish", "polish", "code", "arithmetic"),
-        500,
-        tokens=4096,
-        block=32,
+        "gentle", "spanish polish code arithmetic", 500, tokens=4096, block=32
     ),
 }
 # What is trained from the base of another set; its fine-tunes come along.
@@ -113,19 +101,10 @@ def build_family(folder: Path, name: str, manpages: Path) -> None:
     """Train what a family needs, measure it, and write ``NAME.npz``."""
     family = FAMILIES[name]
     _build_models(folder, family.models, manpages)
-    d = len(family.names)
-    X = family.upper * _design(d, family.points)
+    X = family.upper * _design(len(family.names), family.points)
     start = time.perf_counter()
     items = np.array([*_measured(folder, family, X, name)])
-    np.savez(
-        folder / f"{name}.npz",
-        X=X,
-        Y=values(items),
-        names=np.array(family.names),
-        direction=np.array(["maximize" if family.choices else "minimize"] * d),
-        bounds=np.array([[0.0, family.upper]] * d),
-        items=items,
-    )
+    keep_family(folder / f"{name}.npz", family.names, family.upper, X, items)
     milliseconds = 1000 * (time.perf_counter() - start) / len(X)
     print(
         f"\r{name}: {len(X)} merges, {milliseconds:.0f} ms each",
@@ -183,10 +162,7 @@ def _measured(folder: Path, family: Family, X: Array, name: str) -> Iterator[Arr
         task["block"] = family.block
     if family.method == "ties":
         content["parameters"] = {"density": 0.5}
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "config.yml"
-        path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-        project = load_project(path)
+    project = open_project(content)
     with merges_in_memory(project) as merges:
         measure = _answers(folder, family, merges) if family.choices else _block_losses
         for i, point in enumerate(X):

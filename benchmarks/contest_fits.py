@@ -12,30 +12,28 @@ what is there is not run again.
 
 from __future__ import annotations
 
-import argparse
-import functools
-import tempfile
 import time
+from argparse import Namespace
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest import evaluator, study_of
+from contest import evaluator, run_search, study_of
 from contest_table import Reference
 from contest_truth import LOSS, REAL, SCENES, UNSEEN, Truth, scene, unseen_merges
-from records import Entry, append, markdown, missing, read
+from records import Entry, markdown, parsers, read, run_missing
 
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import r_squared
 from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.results.findings import predictions
-from mergekit_map.results.log import by_merge, open_log
+from mergekit_map.results.log import by_merge
 from mergekit_map.search.finish import found_front
-from mergekit_map.search.loop import run_study
 
 OURS = "ours"
 # By coefficients: merges and hypervolume of the front; merges for R2 and regret.
@@ -59,7 +57,6 @@ share of true values within ± 1.96 standard errors, of the worst task. *Merges*
 that were measured, those of the front included.
 """
 
-
 BUDGETS = {
     2: (6, 8, 10, 12, 14, 16, 20, 30),
     3: (8, 10, 16, 25, 40),
@@ -77,11 +74,10 @@ NORMAL_95 = 1.96
 def our_search(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
     """Run a whole study, and see what its surrogates know of unseen merges."""
     study = study_of(truth, SearchSpec(evaluations=budget, seed=seed))
-    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
-        result = run_study(study, evaluator(study, truth), log, lambda _: None)
-        poor = predictions(found_front(study, result, log)).poor
-        measured = [dict(key) for key in by_merge(log)]
-        roles = [e.role for e in log if e.task == truth.names[0]]
+    result, log = run_search(study, evaluator(study, truth))
+    poor = predictions(found_front(study, result, log)).poor
+    measured = [dict(key) for key in by_merge(log)]
+    roles = [e.role for e in log if e.task == truth.names[0]]
     unseen = unseen_merges(truth.bounds)
     Y, surrogates = truth.predict(unseen), result.surrogates.values()
     predicted = np.column_stack([s.predict(unseen) for s in surrogates])
@@ -105,18 +101,18 @@ def opponent(truth: Truth, name: str, budget: int, seed: int) -> dict[str, Any]:
     return {"measured": allowed.X.tolist(), "sequential": name in SEQUENTIAL}
 
 
-def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def jobs(arguments: Namespace) -> Iterator[dict[str, Any]]:
     """List the searches asked for, seed by seed."""
     for seed in range(arguments.seeds):
         for family in arguments.families:
             d = {**SCENES, **REAL}[family].d
             for method in arguments.methods:
-                for budget in _budgets(method, d, arguments.budgets):
+                for budget in _budgets(method, d):
                     key = {"family": family, "method": method}
                     yield {**key, "budget": budget, "seed": seed}
 
 
-def _budgets(method: str, d: int, wanted: Sequence[int] | None) -> Sequence[int]:
+def _budgets(method: str, d: int) -> Sequence[int]:
     if method == SLOWEST:
         return (SLOWEST_BUDGET,) if d <= SLOWEST_D else ()
     budgets = BUDGETS[d]
@@ -124,11 +120,12 @@ def _budgets(method: str, d: int, wanted: Sequence[int] | None) -> Sequence[int]
         return (budgets[-1] + EXTRA,)
     if method in OPPONENTS:
         return (*budgets, budgets[-1] + EXTRA)
-    return [b for b in budgets if b in (wanted or budgets)]
+    return budgets
 
 
-def _run(families: Path, key: dict[str, Any]) -> dict[str, Any]:
-    truth = _truth(families, key["family"])
+def do(families: Path, key: dict[str, Any]) -> dict[str, Any]:
+    """Do one search; returns the line of the record."""
+    truth = scene(families, key["family"])
     method, search = key["method"], (key["budget"], key["seed"])
     started = time.perf_counter()
     if method == OURS:
@@ -138,17 +135,9 @@ def _run(families: Path, key: dict[str, Any]) -> dict[str, Any]:
     return {**key, **outcome, "seconds": time.perf_counter() - started}
 
 
-@functools.lru_cache(maxsize=1)
-def _truth(families: Path, name: str) -> Truth:
-    return scene(families, name)
-
-
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: Namespace) -> None:
     """Do all searches that the record does not have yet."""
-    for job in missing(arguments.runs, jobs(arguments)):
-        outcome = _run(arguments.families_folder, job)
-        append(arguments.runs, outcome)
-        print(*job.values(), f"{outcome['seconds']:.1f} s", flush=True)
+    run_missing(arguments.runs, jobs(arguments), partial(do, arguments.folder))
 
 
 @dataclass(frozen=True)
@@ -298,21 +287,14 @@ def _median(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(required=True)
-    command = commands.add_parser("run")
-    command.set_defaults(call=run)
-    command.add_argument("families_folder", type=Path)
-    command.add_argument("runs", type=Path, help="a .jsonl file")
-    command.add_argument("--families", nargs="+", default=list(SCENES))
+    parser, running, reading = parsers(
+        __doc__, run, lambda a: print(table(a.folder, a.runs)), seeds=5
+    )
+    running.add_argument("--families", nargs="+", default=list(SCENES))
     methods = (OURS, *OPPONENTS)
-    command.add_argument("--methods", nargs="+", choices=methods, default=methods)
-    command.add_argument("--budgets", nargs="+", type=int, help="of ours")
-    command.add_argument("--seeds", type=int, default=5)
-    command = commands.add_parser("table")
-    command.set_defaults(call=lambda a: print(table(a.families_folder, a.runs)))
-    command.add_argument("families_folder", type=Path)
-    command.add_argument("runs", type=Path, nargs="+")
+    running.add_argument("--methods", nargs="+", choices=methods, default=methods)
+    reading.add_argument("folder", type=Path)
+    reading.add_argument("runs", type=Path, nargs="+")
     arguments = parser.parse_args()
     arguments.call(arguments)
 

@@ -15,12 +15,18 @@ the tasks' own units and direction, ``b`` items of a task.
 from __future__ import annotations
 
 import argparse
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import r2_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
 
 from mergekit_map.compare.budget import sobol_points
 from mergekit_map.types import Measurement, Metric
@@ -65,6 +71,7 @@ REAL = {"smollm2_2": Scene("smollm2_2", 2)}
 DOCUMENTS = {f"docs{d}": Scene(f"docs{d}", d) for d in (2, 3, 4)}
 
 
+@functools.cache
 def scene(folder: Path, name: str) -> Truth:
     """Read the truth of a scene, from the folder of the families."""
     chosen = {**SCENES, **MORE_MODELS, **REAL, **DOCUMENTS}[name]
@@ -99,11 +106,6 @@ class Truth:
     def scores(self, X: Array) -> Array:
         """Give losses (k, m, b), or log-likelihoods of answers (k, m, b, answers)."""
         return np.asarray(self._items(self._unit(X)).reshape(len(X), *self._shape))
-
-    def margins(self, X: Array) -> Array:
-        """Give how far the right answers are ahead of the others, (k, m, b)."""
-        answers = self.scores(X)
-        return np.asarray(answers[..., 0] - answers[..., 1:].max(axis=-1))
 
     def predict(self, X: Array) -> Array:
         """Give the values of merges (k, d) in every task, (k, m)."""
@@ -154,6 +156,15 @@ def unseen_merges(bounds: Array) -> Array:
     return np.asarray(sobol_points(len(bounds), UNSEEN, rng) * bounds[:, 1])
 
 
+def keep_family(
+    path: Path, names: Sequence[str], upper: float, X: Array, items: Array
+) -> None:
+    """Write ``NAME.npz``: items (k, m, b) of merges ``X`` in a box from 0."""
+    bounds = np.array([[0.0, upper]] * X.shape[1])
+    about = {"names": np.array(names), "bounds": bounds}
+    np.savez(path, X=X, Y=values(items), items=items, **about)
+
+
 def values(items: Array) -> Array:
     """Average items (k, m, b), or the questions (k, m, b, answers) that are right."""
     return np.asarray((items if items.ndim == 3 else _right(items)).mean(axis=2))
@@ -164,26 +175,18 @@ def quality(path: Path) -> tuple[Array, Array]:
     with np.load(path) as found:
         X, Y = found["X"], found["Y"]
     held_out = np.random.default_rng(0).permutation(len(X)) < len(X) / 10
-    unseen = Y[held_out]
-    features = np.array([_quadratic_terms(x) for x in X])
-    terms = np.linalg.lstsq(features[~held_out], Y[~held_out], rcond=None)[0]
-    total = ((unseen - unseen.mean(axis=0)) ** 2).sum(axis=0)
-    interpolated = Truth(path, points=~held_out).predict(X[held_out])
-    quadratic = features[held_out] @ terms
-    return (
-        1 - ((interpolated - unseen) ** 2).sum(axis=0) / total,
-        1 - ((quadratic - unseen) ** 2).sum(axis=0) / total,
+    quadratic = make_pipeline(PolynomialFeatures(2), LinearRegression())
+    quadratic.fit(X[~held_out], Y[~held_out])
+    interpolated, fitted = (
+        r2_score(Y[held_out], fit.predict(X[held_out]), multioutput="raw_values")
+        for fit in (Truth(path, points=~held_out), quadratic)
     )
+    return interpolated, fitted
 
 
 def _right(answers: Array) -> Array:
     """Tell which questions are answered rightly, 1 or 0; the first answer is right."""
     return np.asarray(answers[..., 0] > answers[..., 1:].max(axis=-1), np.float64)
-
-
-def _quadratic_terms(x: Array) -> Array:
-    padded = np.concatenate([[1.0], x])
-    return np.outer(padded, padded)[np.triu_indices(len(padded))]
 
 
 def main() -> None:

@@ -15,11 +15,10 @@ front and the regret of the chosen point, both in truth and as in the contest
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
-import tempfile
 import time
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,15 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest import study_of
+from contest import run_search, study_of
 from contest_table import Reference
 from contest_truth import DOCUMENTS, Array, Truth, scene
-from records import append, markdown, missing, read
+from records import append, markdown, missing, parsers, read
 
 from mergekit_map import Measurement
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.results.log import open_log
-from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Study
 from mergekit_map.types import Answers
 
@@ -81,14 +78,11 @@ def search(truth: Truth, documents: str, seed: int) -> dict[str, Any]:
     size = truth.items(np.zeros((1, len(truth.bounds)))).shape[2]
     if documents != "all":
         study = replace(study, documents=dict.fromkeys(study.tasks, int(documents)))
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        open_log(Path(folder) / "log") as log,
-    ):
-        result = run_study(study, Documents(study, truth), log, lambda _: None)
-        lines = list(log)
+    result, lines = run_search(study, Documents(study, truth))
     reference, front = Reference.of(truth), study.vectors(result.front)
     subset = [e for e in lines if not e.whole]
+    known = truth.predict(study.vectors([e.coefficients for e in subset]))
+    places = [truth.names.index(e.task) for e in subset]
     return {
         "front": reference.volume(front),
         "regret": reference.regret(front[result.selected]),
@@ -96,8 +90,8 @@ def search(truth: Truth, documents: str, seed: int) -> dict[str, Any]:
         "merges": len({e.key[0] for e in lines}),
         "asked": sum(e.n for e in subset) / size / max(len(subset), 1),
         "errors": [
-            (e.value - _true(truth, study, e.coefficients, e.task)) / e.sampling
-            for e in subset
+            (e.value - float(values[place])) / e.sampling
+            for e, values, place in zip(subset, known, places, strict=True)
             if e.sampling
         ],
         # Of what the surrogates say in the end of the front, before the last fit.
@@ -109,33 +103,21 @@ def search(truth: Truth, documents: str, seed: int) -> dict[str, Any]:
     }
 
 
-def _true(
-    truth: Truth, study: Study, coefficients: Mapping[str, float], task: str
-) -> float:
-    values = truth.predict(study.vectors([coefficients]))[0]
-    return float(values[truth.names.index(task)])
-
-
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: Namespace) -> None:
     """Do the searches that the record does not have yet."""
-    path: Path = arguments.runs
-    jobs = itertools.product(
-        arguments.families, arguments.documents, range(arguments.seeds)
-    )
-    for job in missing(path, (dict(zip(_KEYS, job, strict=True)) for job in jobs)):
+    wanted = arguments.families, arguments.documents, range(arguments.seeds)
+    jobs = (dict(zip(_KEYS, job, strict=True)) for job in itertools.product(*wanted))
+    for job in missing(arguments.runs, jobs):
         family, documents, seed = job.values()
         started = time.perf_counter()
         found = search(scene(arguments.folder, family), documents, seed)
         outcome = {**job, **found, "seconds": time.perf_counter() - started}
-        append(path, outcome)
-        print(
-            *job.values(),
-            *(f"{outcome[k]:.4g}" for k in (*_SHOWN, "seconds")),
-            flush=True,
-        )
+        append(arguments.runs, outcome)
+        shown = (f"{outcome[k]:.4g}" for k in (*_SHOWN, "seconds"))
+        print(*job.values(), *shown, flush=True)
 
 
-def table(arguments: argparse.Namespace) -> None:
+def table(arguments: Namespace) -> None:
     """Print medians over the seeds, with the worst."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for entry in read(arguments.runs):
@@ -144,16 +126,15 @@ def table(arguments: argparse.Namespace) -> None:
     for (family, documents), entries in sorted(found.items()):
         column = {k: np.array([e[k] for e in entries]) for k in _SHOWN}
         used = f"{np.median(column['documents']):.1f} of {column['merges'].mean():.1f}"
-        rows.append(
-            [
-                *(family, documents, str(len(entries))),
-                f"{np.median(column['asked']):.3f}" if documents != "all" else "1",
-                used,
-                f"{np.median(column['front']):.4f} ({column['front'].min():.4f})",
-                f"{np.median(column['regret']):.2f} ({column['regret'].max():.2f})",
-                *(_covered(entries, key) for key in ("errors", "predictions")),
-            ]
-        )
+        cells = [
+            *(family, documents, str(len(entries))),
+            f"{np.median(column['asked']):.3f}" if documents != "all" else "1",
+            used,
+            f"{np.median(column['front']):.4f} ({column['front'].min():.4f})",
+            f"{np.median(column['regret']):.2f} ({column['regret'].max():.2f})",
+            *(_covered(entries, key) for key in ("errors", "predictions")),
+        ]
+        rows.append(cells)
     columns = ("family", "measured", "seeds", "asked", "documents", "front")
     columns = (*columns, "regret, %", "covered", "foretold")
     print("\n".join(markdown(columns, rows)))
@@ -169,18 +150,10 @@ _SHOWN = ("asked", "documents", "merges", "front", "regret")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(required=True)
-    command = commands.add_parser("run")
-    command.set_defaults(call=run)
-    command.add_argument("folder", type=Path)
-    command.add_argument("runs", type=Path, help="a .jsonl file")
-    command.add_argument("--families", nargs="+", default=FAMILIES)
-    command.add_argument("--documents", nargs="+", default=COUNTS)
-    command.add_argument("--seeds", type=int, default=5)
-    command = commands.add_parser("table")
-    command.set_defaults(call=table)
-    command.add_argument("runs", type=Path)
+    parser, running, reading = parsers(__doc__, run, table, seeds=5)
+    running.add_argument("--families", nargs="+", default=FAMILIES)
+    running.add_argument("--documents", nargs="+", default=COUNTS)
+    reading.add_argument("runs", type=Path)
     arguments = parser.parse_args()
     arguments.call(arguments)
 

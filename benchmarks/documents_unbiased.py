@@ -14,19 +14,15 @@ Notation: ``k`` merges, ``D`` documents; ``Y`` (k, D) their scores.
 from __future__ import annotations
 
 import argparse
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from contest_truth import Truth, anchor_merges
+from contest_truth import Array, Truth, anchor_merges, scene
+from records import markdown
 
 from mergekit_map.search.subsampling import draw_subset
 from mergekit_map.types import Answers, Measurement
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
 
 COUNTS = (8, 16, 32, 64)
 IN_A_ROW = 10
@@ -34,13 +30,16 @@ IN_A_ROW = 10
 # answers with weights of their own; or answers, right or wrong.
 SCENES = {
     "128 blocks (docs2)": ("docs2", "blocks"),
-    "200 texts (acc2)": ("acc2", "texts"),
-    "200 answers (acc2)": ("acc2", "answers"),
+    "200 texts (acc2)": ("acc2_200", "texts"),
+    "200 answers (acc2)": ("acc2_200", "answers"),
 }
+COLUMNS = (
+    *("documents", "measured", "mean error / its noise", "in standard errors"),
+    *("covered", "population covered", "error", "plain subset", "worth of plain"),
+)
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(NamedTuple):
     """One merge, measured on a subset."""
 
     count: int
@@ -49,12 +48,6 @@ class Trial:
     beyond: float  # to the value of the population
     stderr: float
     plain: float  # error of the plain mean of the subset
-
-
-@cache
-def truth_of(folder: Path, family: str) -> Truth:
-    """Read a family once in each process."""
-    return Truth(folder / f"{family}.npz")
 
 
 def scores(truth: Truth, kind: str, X: Array) -> tuple[Array, Array]:
@@ -66,10 +59,9 @@ def scores(truth: Truth, kind: str, X: Array) -> tuple[Array, Array]:
     return Y, np.ones(Y.shape[1])
 
 
-def repetition(folder: Path, scene: str, seed: int) -> list[Trial]:
+def repetition(truth: Truth, kind: str, seed: int) -> list[Trial]:
     """Measure one random row of merges with every count."""
-    family, kind = SCENES[scene]
-    truth, rng = truth_of(folder, family), np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     d = len(truth.bounds)
     U = np.vstack([anchor_merges(d), rng.uniform(size=(IN_A_ROW, d))])
     Y, w = scores(truth, kind, U * truth.bounds[:, 1])
@@ -90,47 +82,40 @@ def repetition(folder: Path, scene: str, seed: int) -> list[Trial]:
             found = subset.estimate(
                 Measurement(plain, None, count, answers=answers), ends
             )
-            trials.append(
-                Trial(
-                    count,
-                    found.value - everything[i],
-                    found.sampling or 0.0,
-                    found.value - population[i],
-                    found.stderr or 0.0,
-                    plain - everything[i],
-                )
+            trial = Trial(
+                count,
+                found.value - everything[i],
+                found.sampling or 0.0,
+                found.value - population[i],
+                found.stderr or 0.0,
+                plain - everything[i],
             )
+            trials.append(trial)
     return trials
 
 
 def table(results: dict[str, list[Trial]]) -> str:
     """Write a row per scene and count."""
-    lines = [
-        "| documents | measured | mean error / its noise | in standard errors |"
-        " covered | population covered | error | plain subset | worth of plain |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    rows = [
+        _row(name, count, [t for t in trials if t.count == count])
+        for name, trials in results.items()
+        for count in COUNTS
     ]
-    for scene, trials in results.items():
-        for count in COUNTS:
-            lines.append(_line(scene, [t for t in trials if t.count == count]))
-    return "\n".join(lines)
+    return "\n".join(markdown(COLUMNS, rows))
 
 
-def _line(scene: str, trials: list[Trial]) -> str:
-    error, sampling, beyond, stderr, plain = (
-        np.array([getattr(t, name) for t in trials])
-        for name in ("error", "sampling", "beyond", "stderr", "plain")
-    )
+def _row(name: str, count: int, trials: list[Trial]) -> list[str]:
+    _, error, sampling, beyond, stderr, plain = np.array(trials).T
     # Merges of a row share their subset, rows do not.
     rows = error.reshape(-1, IN_A_ROW).mean(axis=1)
     noise = rows.mean() / (rows.std(ddof=1) / np.sqrt(len(rows)))
     size, of_plain = (float(np.sqrt((x**2).mean())) for x in (error, plain))
-    return (
-        f"| {scene} | {trials[0].count} | {noise:+.2f} | {error.mean() / size:+.3f} |"
-        f" {(np.abs(error) <= 1.96 * sampling).mean():.3f} |"
-        f" {(np.abs(beyond) <= 1.96 * stderr).mean():.3f} |"
-        f" {size:.4f} | {of_plain:.4f} | {(of_plain / size) ** 2:.1f} |"
-    )
+    return [
+        *(name, str(count), f"{noise:+.2f}", f"{error.mean() / size:+.3f}"),
+        f"{(np.abs(error) <= 1.96 * sampling).mean():.3f}",
+        f"{(np.abs(beyond) <= 1.96 * stderr).mean():.3f}",
+        *(f"{size:.4f}", f"{of_plain:.4f}", f"{(of_plain / size) ** 2:.1f}"),
+    ]
 
 
 def main() -> None:
@@ -138,16 +123,15 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--scenes", nargs="*", default=list(SCENES))
     parser.add_argument("--repetitions", type=int, default=800)
-    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     results: dict[str, list[Trial]] = {}
-    with ProcessPoolExecutor(arguments.processes) as pool:
-        for scene in arguments.scenes:
-            one = partial(repetition, arguments.folder, scene)
-            found = pool.map(one, range(arguments.repetitions), chunksize=5)
-            results[scene] = [trial for trials in found for trial in trials]
-            print(table({scene: results[scene]}), flush=True)
+    for name in arguments.scenes:
+        family, kind = SCENES[name]
+        truth = scene(arguments.folder, family)
+        rows = (repetition(truth, kind, seed) for seed in range(arguments.repetitions))
+        results[name] = [trial for row in rows for trial in row]
+        print(table({name: results[name]}), flush=True)
     if arguments.out:
         text = _HEAD.format(out=arguments.out) + table(results)
         arguments.out.write_text(text + "\n", encoding="utf-8")

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 import transformers
+from laboratory.family import measure_family
 from laboratory.manual_pages import draw_pages
-from laboratory.measuring import measure
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mergekit_map.demo.corpus import (
@@ -45,14 +45,9 @@ from mergekit_map.demo.training import (
     train_tokenizer,
 )
 
-LANGUAGES = {
-    "german": "de",
-    "french": "fr",
-    "spanish": "es",
-    "italian": "it",
-    "polish": "pl",
-    "russian": "ru",
-}
+LANGUAGES = dict(german="de", french="fr", spanish="es") | dict(
+    italian="it", polish="pl", russian="ru"
+)
 DOMAINS = (*LANGUAGES, "code", "arithmetic")
 
 _SEED = 0
@@ -83,7 +78,8 @@ def build(folder: Path, manpages: Path) -> None:
             )
             write_documents(folder / f"{domain}.jsonl", passages)
         _train_models(folder, corpus)
-        losses = _losses(folder)
+        content = config(folder, DOMAINS, DOMAINS, max_tokens=_MEASURED_TOKENS)
+        losses = measure_family(content, DOMAINS, _SMALLEST_GAIN)
     text = json.dumps({"losses": losses}, indent=2) + "\n"
     (folder / "manifest.json").write_text(text, encoding="utf-8")
 
@@ -172,12 +168,8 @@ def _tokenizer(folder: Path, corpus: Mapping[str, Split]) -> PreTrainedTokenizer
         return PreTrainedTokenizerFast.from_pretrained(folder / "base")
     documents: list[str] = []
     for split in corpus.values():
-        lengths = itertools.accumulate(map(len, split.train))
-        documents += [
-            text
-            for text, length in zip(split.train, lengths, strict=True)
-            if length - len(text) < _TOKENIZER_CHARACTERS
-        ]
+        starts = itertools.accumulate(map(len, split.train), initial=0)
+        documents += split.train[: sum(n < _TOKENIZER_CHARACTERS for n in starts)]
     return train_tokenizer(documents, _SIZES)
 
 
@@ -201,30 +193,6 @@ def train(
     model.save_pretrained(unfinished)
     tokenizer.save_pretrained(unfinished)
     os.replace(unfinished, folder)
-
-
-def _losses(folder: Path) -> dict[str, list[float]]:
-    """Measure base, fine-tunes, their mean and their sum on every text.
-
-    Fine-tunes that are not what their names say are refused. This is also what shows
-    that rows and columns of the losses are labelled rightly.
-    """
-    n = len(DOMAINS)
-    X = np.vstack([np.zeros(n), np.eye(n), np.full(n, 1 / n), np.ones(n)])
-    losses = measure(config(folder, DOMAINS, DOMAINS, max_tokens=_MEASURED_TOKENS), X)
-    gains = losses[0] - np.diag(losses[1 : n + 1])
-    poor = [
-        f"{name} ({gain:+.3f})"
-        for name, gain in zip(DOMAINS, gains, strict=True)
-        if gain < _SMALLEST_GAIN
-    ]
-    if poor:
-        raise SystemExit(
-            f"every fine-tune must gain at least {_SMALLEST_GAIN} nats on its own "
-            f"text, these gain too little: {', '.join(poor)}; train them for longer"
-        )
-    rows = ("base", *DOMAINS, "mean", "sum")
-    return dict(zip(rows, losses.round(4).tolist(), strict=True))
 
 
 def main() -> None:

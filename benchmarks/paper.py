@@ -23,11 +23,7 @@ from paper.preferences import fresh, table4
 from paper.runs import KIND, Runs, Unfit
 
 NAMES: dict[str, Callable[[Runs], Result]] = {
-    "table2": table2,
-    "table3": table3,
-    "table4": table4,
-    "table7": table7,
-    "fresh": fresh,
+    make.__name__: make for make in (table2, table3, table4, table7, fresh)
 }
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 

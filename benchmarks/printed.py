@@ -13,7 +13,6 @@ picture of the front and the model card as well.
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import shutil
 import subprocess
@@ -23,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paper.kept import INDEX, index, machine, versions
+from paper.kept import INDEX, index, origin
 
 from mergekit_map.utils.files import write_atomically, write_json
 
@@ -74,9 +73,7 @@ def main() -> None:
     content = {
         "commands": [f"mergekit-map {command}" for command in commands],
         "printed": printed,
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "machine": machine(),
-        "versions": versions(),
+        **origin(),
     }
     write_json(RESULTS / f"{arguments.page}.json", content)
     write_atomically(

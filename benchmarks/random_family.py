@@ -14,7 +14,7 @@ from pathlib import Path
 import tokenizers
 import torch
 import transformers
-from choice_task import write_choice_task
+import yaml
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,12 @@ def build_family(folder: Path, size: Size, n_models: int, n_words: int) -> None:
     model = random_model(size)
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
     for index, name in enumerate(("base", *NAMES[:n_models])):
+        torch.manual_seed(index)
         with torch.no_grad():
             for key, parameter in model.named_parameters():
                 parameter.copy_(start[key])
-        if name != "base":
-            _disturb(model, index)
+                if name != "base":
+                    parameter.add_(torch.randn_like(parameter) * 1e-3)
         model.save_pretrained(folder / name, max_shard_size="4GB")
         tokenizer(size.vocabulary).save_pretrained(folder / name)
 
@@ -75,12 +76,8 @@ def random_model(size: Size) -> transformers.PreTrainedModel:
         pad_token_id=None,
         dtype=torch.bfloat16,
     )
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        return transformers.LlamaForCausalLM(config).eval()
-    finally:
-        torch.set_default_dtype(before)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    return model.eval()
 
 
 def tokenizer(vocabulary: int) -> transformers.PreTrainedTokenizerFast:
@@ -103,13 +100,6 @@ def write_text(file: Path, vocabulary: int, n_words: int, seed: int) -> None:
     file.write_text(" ".join(f"w{i}" for i in drawn))
 
 
-@torch.no_grad()
-def _disturb(model: transformers.PreTrainedModel, seed: int) -> None:
-    torch.manual_seed(seed)
-    for parameter in model.parameters():
-        parameter.add_(torch.randn_like(parameter) * 1e-3)
-
-
 def write_choices(folder: Path, name: str, count: int) -> Path:
     """Write an lm-eval task of questions with four answers, from the text of a task."""
     words = (folder / f"{name}.txt").read_text().split()
@@ -124,3 +114,23 @@ def write_choices(folder: Path, name: str, count: int) -> Path:
     task = folder / f"{name}_choice.yaml"
     write_choice_task(task, questions)
     return task
+
+
+def write_choice_task(path: Path, questions: Path) -> None:
+    """Write the task that reads ``questions``, named as its file.
+
+    lm-eval resolves relative data files against the working directory.
+    """
+    content = {
+        "task": path.stem,
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(questions.resolve())}},
+        "test_split": "test",
+        "output_type": "multiple_choice",
+        "doc_to_text": "{{prompt}}",
+        "doc_to_choice": "{{choices}}",
+        "doc_to_target": "{{answer}}",
+        "target_delimiter": "",
+        "metric_list": [{"metric": "acc"}],  # lm-eval knows its mean and direction
+    }
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")

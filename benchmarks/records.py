@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,36 @@ def missing(path: Path, jobs: Iterable[Entry]) -> list[Entry]:
     keys = wanted[0] if wanted else ()
     done = {tuple(entry[key] for key in keys) for entry in read(path)}
     return [job for job in wanted if tuple(job.values()) not in done]
+
+
+def run_missing(
+    path: Path, jobs: Iterable[Entry], search: Callable[[Entry], Entry]
+) -> None:
+    """Do the searches of which a record has no line yet, and keep them."""
+    for job in missing(path, jobs):
+        append(path, line := search(job))
+        print(*job.values(), f"{line['seconds']:.1f} s", flush=True)
+
+
+def parsers(
+    about: str | None,
+    run: Callable[[Namespace], object],
+    table: Callable[[Namespace], object],
+    seeds: int,
+) -> tuple[ArgumentParser, ArgumentParser, ArgumentParser]:
+    """Make the parser of a program of two commands, and that of each of them.
+
+    ``run`` searches the families of a folder with some seeds, for a record.
+    """
+    parser = ArgumentParser(description=about)
+    commands = parser.add_subparsers(required=True)
+    running, reading = commands.add_parser("run"), commands.add_parser("table")
+    running.set_defaults(call=run)
+    running.add_argument("folder", type=Path, help="of the families")
+    running.add_argument("runs", type=Path, help="a .jsonl file, which grows")
+    running.add_argument("--seeds", type=int, default=seeds)
+    reading.set_defaults(call=table)
+    return parser, running, reading
 
 
 def markdown(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -41,9 +41,8 @@ LEFT = "a checkpoint per candidate"
 # As this program measures: in bfloat16 answers tie.
 SOFTMAX = {"softmax_dtype": "float32"}
 
-FORWARD, WRITING, OPENING, PLANNING, IMPORTS = (
-    *("forward passes", "writing merges", "opening", "planning", "imports"),
-)
+FORWARD, WRITING, OPENING = "forward passes", "writing merges", "opening"
+PLANNING, IMPORTS = "planning", "imports"
 # What is booked where: the innermost of these counts.
 PLACES = {
     FORWARD: [

@@ -26,13 +26,10 @@ from typing import Any
 
 import torch
 import yaml
+from laboratory.family import Family, configuration, load
 from records import append, markdown, read
 from safetensors.torch import load_file
 
-EXPERTS = (
-    *("math", "zen", "german", "knowledge"),
-    *("python", "spanish", "childish", "french"),
-)
 # Method, its parameters, and how many of the experts.
 MERGES: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("task_arithmetic", {}, 2),
@@ -57,17 +54,18 @@ def main() -> None:
     parser.add_argument("family", type=Path)
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
-    family, folder = arguments.family.resolve(), arguments.folder.resolve()
+    family, folder = load(arguments.family), arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     tasks = {
-        "questions": (_questions(family, folder), "acc_norm"),
-        "text": (_text(family, folder), _LOSS),
+        "questions": (_questions(family.folder, folder), "acc_norm"),
+        "text": (_text(family.folder, folder), _LOSS),
     }
     out = folder / "shipped.jsonl"
     for number, (method, parameters, count) in enumerate(MERGES):
         if number < len(read(out)):
             continue
-        config = _configuration(family, tasks, method, parameters, EXPERTS[:count])
+        config = _configuration(family, tasks, count)
+        config |= {"merge_method": method, "parameters": parameters}
         config["out_dtype"] = dtype = ("bfloat16", "float32")[number % 2]
         shipped = folder / f"{number}-{method}-{count}"
         Path(f"{shipped}.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
@@ -78,18 +76,16 @@ def main() -> None:
         _by_mergekit(Path(f"{shipped}.run/recipe.yml"), stock, folder / "adapters")
         front = json.loads(Path(f"{shipped}.run/front.json").read_text())
         chosen = front["points"][front["selected"]]
-        append(
-            out,
-            {
-                "method": method,
-                "models": count,
-                "dtype": dtype,
-                "tensors": _same(shipped, stock),
-                "ours": {t: chosen["measured"][t]["value"] for t in tasks},
-                "lm_eval": _by_lm_eval(shipped, tasks, dtype, 1),
-                "lm_eval, 16 rows": _by_lm_eval(shipped, tasks, dtype, 16),
-            },
-        )
+        record = {
+            "method": method,
+            "models": count,
+            "dtype": dtype,
+            "tensors": _same(shipped, stock),
+            "ours": {t: chosen["measured"][t]["value"] for t in tasks},
+            "lm_eval": _by_lm_eval(shipped, tasks, dtype, 1),
+            "lm_eval, 16 rows": _by_lm_eval(shipped, tasks, dtype, 16),
+        }
+        append(out, record)
     print("\n".join(_table(read(out))))
 
 
@@ -107,36 +103,18 @@ def _table(records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _configuration(
-    family: Path,
-    tasks: dict[str, tuple[Path, str]],
-    method: str,
-    parameters: dict[str, Any],
-    models: tuple[str, ...],
+    family: Family, tasks: Mapping[str, tuple[Path, str]], count: int
 ) -> dict[str, Any]:
-    return {
-        "merge_method": method,
-        "base_model": str(family / "base"),
-        "models": [{"model": _reference(family, name)} for name in models],
-        "parameters": parameters,
-        "dtype": "bfloat16",
-        "map": {
-            "tasks": {
-                name: {"lm_eval": str(path), "metric": metric}
-                for name, (path, metric) in tasks.items()
-            },
-            # Any merge will do, as long as all models are in it.
-            "search": {
-                "evaluations": 2 * len(models) + 3,
-                "remeasure": 1,
-                "bounds": [0.3, 0.9],
-            },
-        },
+    """Return the content of a configuration of the first experts."""
+    names = [model.name for model in family.models[:count]]
+    # Any merge will do, as long as all models are in it.
+    search = {"evaluations": 2 * count + 3, "remeasure": 1, "bounds": [0.3, 0.9]}
+    content = configuration(family, names, "loss", **search)
+    content["map"]["tasks"] = {
+        name: {"lm_eval": str(path), "metric": metric}
+        for name, (path, metric) in tasks.items()
     }
-
-
-def _reference(family: Path, name: str) -> str:
-    adapter = (family / name / "adapter_config.json").exists()
-    return f"{family / 'base'}+{family / name}" if adapter else str(family / name)
+    return content
 
 
 def _questions(family: Path, folder: Path) -> Path:

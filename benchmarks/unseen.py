@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest_truth import Array, values
+from contest_truth import Array, keep_family
 from mergekit.options import MergeOptions
 from records import append, markdown, read
 from scipy.stats import qmc
@@ -32,6 +32,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
+from mergekit_map.compare.indicators import r_squared
 from mergekit_map.evaluation.evaluator import merges_in_memory
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.results.finished import FinishedSearch, read_finished
@@ -71,11 +72,6 @@ def others() -> dict[str, Any]:
     }
 
 
-def r_squared(y: Array, predicted: Array) -> float:
-    """Return the share of the variance that is explained."""
-    return float(1 - ((y - predicted) ** 2).sum() / ((y - y.mean()) ** 2).sum())
-
-
 def row(
     search: FinishedSearch, task: str, X: Array, merges: Sequence[Mapping[str, Any]]
 ) -> list[str]:
@@ -97,7 +93,7 @@ def row(
     return [task, str(len(known)), *texts, f"{stderr.mean():.3f}", f"{rmse:.3f}"]
 
 
-def keep_family(path: Path, merges: Sequence[Mapping[str, Any]]) -> None:
+def keep_blocks(path: Path, merges: Sequence[Mapping[str, Any]]) -> None:
     """Keep merges as a family whose items are blocks of text."""
     names = list(merges[0]["tasks"])
     blocks = min(len(task["losses"]) for task in merges[0]["tasks"].values())
@@ -106,16 +102,7 @@ def keep_family(path: Path, merges: Sequence[Mapping[str, Any]]) -> None:
         for t, task in enumerate(merge["tasks"].values()):
             tokens = np.array(task["tokens"][:blocks])
             items[i, t] = np.array(task["losses"][:blocks]) * tokens / tokens.mean()
-    X = np.array([merge["x"] for merge in merges])
-    np.savez(
-        path,
-        X=X,
-        Y=values(items),
-        names=np.array(names),
-        direction=np.array(["minimize"] * len(names)),
-        bounds=np.array([[0.0, 1.0]] * X.shape[1]),
-        items=items,
-    )
+    keep_family(path, names, 1.0, np.array([merge["x"] for merge in merges]), items)
 
 
 def main() -> None:
@@ -132,7 +119,7 @@ def main() -> None:
     design = np.vstack([corners, sobol])[: asked.merges]
     merges = measure(asked.run, low + design * (high - low), asked.out)
     if asked.family:
-        keep_family(asked.family, merges)
+        keep_blocks(asked.family, merges)
     known = {
         tuple(np.round(x, 9))
         for x in search.locate(e.coefficients for e in search.evaluations)
@@ -140,11 +127,8 @@ def main() -> None:
     merges = [merge for merge in merges if tuple(np.round(merge["x"], 9)) not in known]
     X = np.array([merge["x"] for merge in merges])
     head = ["task", "fitted", "R²", *others(), "covered", "stderr", "rmse"]
-    print(
-        "\n".join(
-            markdown(head, [row(search, task, X, merges) for task in search.surrogates])
-        )
-    )
+    rows = [row(search, task, X, merges) for task in search.surrogates]
+    print("\n".join(markdown(head, rows)))
 
 
 if __name__ == "__main__":

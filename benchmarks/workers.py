@@ -20,15 +20,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import yaml
 from records import machine, markdown, read
 
 from mergekit_map.demo.family import Family, demo_config, family_folder, train_family
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 RESULT = Path(__file__).resolve().parent / "results" / "workers.md"
 _FOUND = ("front.json", "front.csv", ".state/surrogates.json")
 
@@ -85,36 +86,20 @@ def search(config: Path, run: Path, way: Way) -> Took:
         "MERGEKIT_MAP_HOME": str(run.with_name(f"{run.name}-home")),  # nothing kept
     }
     started = time.monotonic()
-    process = subprocess.Popen(
+    process = psutil.Popen(
         [*words, *way.options], env=environment, stdout=subprocess.DEVNULL
     )
     seen: dict[int, float] = {}
     driver = 0.0
     while process.poll() is None:
-        driver = max(driver, _processor_seconds(process.pid))
-        for child in _descendants(process.pid):
-            seen[child] = max(seen.get(child, 0.0), _processor_seconds(child))
+        with suppress(psutil.Error):  # what has just ended
+            driver = sum(process.cpu_times()[:2])  # of the user and of the system
+            for child in process.children(recursive=True):
+                seen[child.pid] = sum(child.cpu_times()[:2])
         time.sleep(0.1)
     if process.returncode:
         raise SystemExit(f"{way.name} failed")
     return Took(time.monotonic() - started, driver, max(seen.values(), default=0.0))
-
-
-def _descendants(process: int) -> list[int]:
-    try:
-        tasks = Path(f"/proc/{process}/task/{process}/children").read_text()
-    except OSError:
-        return []
-    children = [int(word) for word in tasks.split()]
-    return [*children, *(other for child in children for other in _descendants(child))]
-
-
-def _processor_seconds(process: int) -> float:
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def assert_same(run: Path, other: Path) -> None:

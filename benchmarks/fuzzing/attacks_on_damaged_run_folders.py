@@ -17,7 +17,7 @@ from typing import Any
 
 from attack import Attack, first, held, refused, shown
 from damages import BYTES, NOT_WRONG, PLACES, TORN, Change, of_bytes, put
-from small_search import SEARCH, contents, made, project, run_in
+from small_search import SEARCH, changes, contents, made, project, run_in
 
 SELECT, REPORT, MERGE = "select run", "report run", "merge run merged"
 BETWEEN = "select run --prefer greeting=1,code=7"
@@ -105,8 +105,7 @@ def _attack(
         problem = refused(outcome, said) if wrong else held(outcome)
         if outcome.code != 2:
             return problem
-        after = contents(folder)
-        changed = {p for p in before | after if before.get(p) != after.get(p)}
+        changed = changes(before, contents(folder))
         changed = {p for p in changed if not OF_NO_DATA.search(p)}
         to_do = name == "config.yml" or TO_DO.search(outcome.err)
         return first(

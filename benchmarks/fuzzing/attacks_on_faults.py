@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import shutil
 import subprocess
@@ -20,12 +21,11 @@ from small_search import PATIENT, PUSH, SECONDS, Case, copied, goes_on, logs, ru
 
 KB = 1 << 10
 
-
 SEARCH = Case("search config.yml new", run="new")
 SEARCH_DISK = Case("search disk.yml new", run="new")
 SELECT, REPORT = Case("select run --index 1"), Case("report run")
 MERGE = Case("merge run out", out="out")
-CACHE = Case("cache", run=None)
+CACHE, INSPECT = Case("cache", run=None), Case("inspect config.yml", run=None)
 UPLOAD = Case(PUSH, run=None)
 
 
@@ -53,18 +53,11 @@ def _of_full_disks() -> Iterator[Attack]:
 
 
 def _of_limits() -> Iterator[Attack]:
-    for case in (
-        SEARCH,
-        MERGE,
-        SELECT,
-        REPORT,
-        UPLOAD,
-        Case("inspect config.yml", run=None),
-    ):
-        for size in (1, 4, 8, 30, 60):
-            limits = Limits(SECONDS, file_size=size * KB)
-            title = f"{case.command}: no file over {size} kB"
-            yield Attack(title, functools.partial(_limited, case, limits))
+    cases = SEARCH, MERGE, SELECT, REPORT, UPLOAD, INSPECT
+    for case, size in itertools.product(cases, (1, 4, 8, 30, 60)):
+        limits = Limits(SECONDS, file_size=size * KB)
+        title = f"{case.command}: no file over {size} kB"
+        yield Attack(title, functools.partial(_limited, case, limits))
 
 
 def _of_rights() -> Iterator[Attack]:

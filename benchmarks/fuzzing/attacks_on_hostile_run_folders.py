@@ -19,7 +19,7 @@ from typing import Any
 
 from attack import Attack, Outcome, first, held, shown
 from hub_server import TOKEN, Hub
-from small_search import PUSH, SEARCH, contents, hub_of, project, run_in
+from small_search import PUSH, SEARCH, changes, contents, hub_of, project, run_in
 
 CANARY = "the canary that sings to nobody 7f3a91"
 RAN = "it-ran"
@@ -237,7 +237,7 @@ def _escaped(
     """Say what got out of the folder, or was changed outside of it."""
     after = contents(folder)
     known = {p for p in before if "canary" in p}
-    changed = {p for p in before.keys() | after.keys() if before.get(p) != after.get(p)}
+    changed = changes(before, after)
     own = ("here/run", "here/merged", "here/home", "here/tmp")
     strayed = [path for path in changed if not path.startswith(own)]
     sung = [p for p in changed - known if CANARY.encode() in after.get(p, b"")]

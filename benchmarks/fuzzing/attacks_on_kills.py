@@ -13,12 +13,12 @@ import importlib.util
 import itertools
 import os
 import signal
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+import psutil
 from attack import Attack, Impossible, Limits, Outcome, first
 from small_search import (
     PUSH,
@@ -101,12 +101,10 @@ def _killed(case: Case, at: float, folder: Path) -> str:
 
 
 def _kill_at(number: int) -> None:
-    done = [0]
-    owner = os.getpid()
+    done, owner = itertools.count(1), os.getpid()
 
     def count() -> None:
-        done[0] += 1
-        if done[0] == number and os.getpid() == owner:
+        if next(done) == number and os.getpid() == owner:
             os.kill(owner, signal.SIGKILL)
 
     at_each_call(count)
@@ -167,9 +165,9 @@ def _by_turns(kind: str, rng: Random, folder: Path) -> str:
     for _ in range(5):
         before, workers = logs(folder), []
 
-        def kill(driver: int, some: list[int] = workers) -> None:
-            some += _workers(driver, b"ray::Actor" if kind else b"")
-            _kill(some if rng.random() < 0.5 else [driver])
+        def kill(driver: int, some: list[psutil.Process] = workers) -> None:
+            some += _workers(driver, "ray::Actor" if kind else "")
+            _kill(some if rng.random() < 0.5 else [psutil.Process(driver)])
 
         words = f"{case.command[:-1]}{kind}{rng.choice((1, 2, 3))}"
         after = rng.uniform(0.05, 1) * undisturbed(case).seconds
@@ -183,36 +181,24 @@ def _by_turns(kind: str, rng: Random, folder: Path) -> str:
     return goes_on(case, folder, before)
 
 
-def _kill(processes: Sequence[int]) -> None:
+def _kill(processes: Sequence[psutil.Process]) -> None:
     """Kill the youngest of some processes, if there is one."""
     for process in processes[-1:]:
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
-def _living(workers: Sequence[int]) -> str:
+def _living(workers: Sequence[psutil.Process]) -> str:
     """Wait for the end of those whose driver has ended."""
-    ends = time.monotonic() + 120  # Ray looks for a driver now and then
-    while some := [worker for worker in workers if Path(f"/proc/{worker}").exists()]:
-        if time.monotonic() > ends:
-            return f"{some} live on without their driver"
-        time.sleep(0.1)
-    return ""
+    # Ray looks for a driver now and then.
+    _, alive = psutil.wait_procs(workers, timeout=120)
+    return f"{alive} live on without their driver" if alive else ""
 
 
-def _workers(driver: int, name: bytes = b"") -> list[int]:
+def _workers(driver: int, name: str = "") -> list[psutil.Process]:
     """List the processes that those started which a search started."""
-    started = [process for child in _children(driver) for process in _children(child)]
-    return [
-        process for process in started if _read(process, "cmdline").startswith(name)
-    ]
-
-
-def _children(process: int) -> list[int]:
-    return [int(word) for word in _read(process, f"task/{process}/children").split()]
-
-
-def _read(process: int, file: str) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{process}/{file}").read_bytes()
-    return b""
+    with suppress(psutil.Error):  # one has just ended
+        children = psutil.Process(driver).children()
+        started = [process for child in children for process in child.children()]
+        return [p for p in started if " ".join(p.cmdline()).startswith(name)]
+    return []

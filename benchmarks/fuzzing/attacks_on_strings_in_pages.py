@@ -1,6 +1,7 @@
 """Every text that a user or a stranger can set, as markup and script, in a browser.
 
-Each text goes into a run folder, which the program then reads and makes a page of. The
+Each text goes into a copy of the run folder of ``tests/data/run_v1``, which the program
+then reads and makes a page of. The
 page is opened *without* its policy, so that it is the escaping that has to hold:
 nothing runs, is asked for or becomes an element, and the text is shown letter by
 letter. One page has a few kinds of markup in all places, one after the other; what ran
@@ -12,19 +13,76 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import multiprocessing
 import re
+import shlex
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any, TypeAlias
 
-import evil_folders as evil
 import page_judge
+import yaml
 from attack import Attack, Limits, command, held
+from markdown_it import MarkdownIt
 from tiny_models import scratch
 
-# N is the number of the place, X an address that nobody answers.
+from mergekit_map.config.tasks import LmEvalTask, PerplexityTask
+from mergekit_map.hub.card import MergeRecord, write_card
+from mergekit_map.report.notebook import folded, front_html
+from mergekit_map.results.front import Front
+
+RUN = Path(__file__).resolve().parents[2] / "tests" / "data" / "run_v1" / "run"
+Text: TypeAlias = Callable[[str], str]  # what to put into a place, by its name
+
+# Names that stand in several files; each is changed in all of them.
+_NAMES = {
+    "first task": "greeting",
+    "second task": "code",
+    "first coefficient": "greeting-model",
+    "second coefficient": "code-model",
+    "fingerprint of the merge": "a043166576987427",
+    "fingerprint of a task": "323f47d87afca37c",
+    "model": "tiny/greeting-model",
+    "base model": "tiny/base",
+    "method": "ties",
+}
+_TASKS = ("first task", "second task", "first coefficient", "second coefficient")
+PAGES = {
+    "report": (
+        *(*_NAMES, "unit", "kind of fit", "label", "label of the soup", "reason"),
+        *("kind of surrogate", "name of a package", "version of a package", "verdict"),
+        *("version of this program", "version of Python", "error of a task"),
+        *("comment of a recipe", "name of the folder"),
+    ),
+    "fronts": (*_TASKS, "unit", "method", "name of the folder"),
+    "notebook": (*_TASKS, "unit", "label", "reason", "comment of a recipe"),
+    "card": (
+        *(*_TASKS, "unit", "label", "reason", "name of the checkpoint", "local model"),
+        *("adapter", "revision", "licence", "name of a licence", "link of a licence"),
+        *("language", "text of a task", "lm-eval task", "metric", "difference"),
+        "command",
+    ),
+}
+
+# Places whose text is read, and is on a page in its data alone, or not at all.
+UNSEEN = {
+    "report": {
+        *("fingerprint of the merge", "fingerprint of a task", "verdict"),
+        "kind of surrogate",
+    },
+    "fronts": {"second coefficient"},
+    "notebook": {"second coefficient"},
+    "card": {
+        *("link of a licence", "language", "text of a task", "lm-eval task", "metric"),
+        *("second coefficient", "command"),  # of a path the name alone is shown
+    },
+}
+# A *place* is where somebody may put a text. N is the number of the place, which tells
+# it apart, X an address that nobody answers.
 MARKUP = {
     "script": "<script>harmed(N)</script>",
     "end of script": "</script><script>harmed(N)</script>",
@@ -52,7 +110,7 @@ TOGETHER = 3  # kinds on a page
 READY = dict.fromkeys(("report", "fronts"), "#front-chart .main-svg")
 NUMBERS = {
     place: f"{9000 + number}"
-    for number, place in enumerate({p: 0 for of in evil.PAGES.values() for p in of})
+    for number, place in enumerate({p: 0 for of in PAGES.values() for p in of})
 }
 NAMES = {"name of the folder", "local model", "adapter", "revision"}
 JUDGE = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
@@ -60,7 +118,7 @@ JUDGE = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 def attacks(_: int) -> Iterator[Attack]:
     """Try all markup in all places of each page; then all ways to send something."""
-    for page, places in evil.PAGES.items():
+    for page, places in PAGES.items():
         for name, place in itertools.product(MARKUP, places):
             if place in NAMES and name != _group(name)[0]:
                 continue  # a name of a folder has no room for several
@@ -93,14 +151,14 @@ def _holds(page: str, name: str, place: str, _: Path) -> str:
         return said
     told = {p: set(re.findall(r"90\d\d", p)) for p in problems}
     own = [p for p, of in told.items() if not of or NUMBERS[place] in of]
-    if place not in evil.UNSEEN[page] and not _is_shown(put(name, place), place, text):
+    if place not in UNSEEN[page] and not _is_shown(put(name, place), place, text):
         own.append(f"{put(name, place)!r} is not shown letter by letter")
     return "; ".join(own)
 
 
 def _is_shown(wanted: str, place: str, text: str) -> bool:
     if place in NAMES:
-        wanted = evil.as_name(wanted)
+        wanted = as_name(wanted)
     # A part between backquotes is shown as code.
     there, squeezed = (" ".join(t.replace("`", "").split()) for t in (text, wanted))
     return squeezed in there or squeezed.replace("'", "''") in there  # as in YAML
@@ -119,15 +177,15 @@ def _seen(page: str, name: str) -> tuple[str, tuple[str, ...], str]:
     return "", tuple(problems), text
 
 
-def _made(page: str, text: evil.Text, folder: Path) -> Path:
+def _made(page: str, text: Text, folder: Path) -> Path:
     path = folder / f"{page}.html"
     if page == "card":
-        path.write_text(evil.as_html(evil.card(folder, text)))
+        path.write_text(as_html(card(folder, text)))
     elif page == "notebook":
-        path.write_text(evil.notebook(folder, text))
+        path.write_text(notebook(folder, text))
     else:
         names = ("one", "two") if page == "fronts" else ("one",)
-        runs = [evil.evil_run(folder / name, text) for name in names]
+        runs = [evil_run(folder / name, text) for name in names]
         outcome = command(["report", *runs, "--out", path], folder, Limits(120))
         if (said := held(outcome, seconds=120)) or not path.exists():
             raise ValueError(said or f"refused: {outcome.err[-300:]}")
@@ -143,3 +201,128 @@ def _harmless(page: str) -> Path:
 def _sends(page: str, script: str, number: int, _: Path) -> str:
     told = JUDGE.submit(page_judge.send, _harmless(page), READY[page], script, number)
     return "; ".join(told.result())
+
+
+def evil_run(folder: Path, text: Text) -> Path:
+    """Copy the run folder, with a text in every place."""
+    run = folder / as_name(text("name of the folder"))
+    shutil.copytree(RUN, run)
+    for path in run.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    named = {old: text(place) for place, old in _NAMES.items()}
+    for path in run.glob("*.json"):
+        content = renamed(json.loads(path.read_text()), named)
+        if path.name == "front.json":
+            _change_front(content, text, named)
+        if path.name == "manifest.json":
+            content["mergekit_map"] = text("version of this program")
+            content["python"] = text("version of Python")
+            package, version = text("name of a package"), text("version of a package")
+            content["packages"][package] = version
+        path.write_text(json.dumps(content))
+    log = run / "evaluations.jsonl"
+    lines = [renamed(json.loads(line), named) for line in log.read_text().splitlines()]
+    failed = {**lines[-1], "error": text("error of a task"), "value": None}
+    failed["coefficients"] = dict.fromkeys(failed["coefficients"], 0.123)
+    failed |= {"stderr": None, "gradient": None}
+    log.write_text("".join(json.dumps(line) + "\n" for line in [*lines, failed]))
+    for path in [*run.glob("recipes/*.yml"), run / "recipe.yml"]:
+        recipe = renamed(yaml.safe_load(path.read_text()), named)
+        comment = f"# {text('comment of a recipe')}\n"
+        dumped = yaml.safe_dump(recipe, allow_unicode=True, width=100_000)
+        path.write_text(comment + dumped)
+    return run
+
+
+def renamed(content: Any, named: Mapping[str, str]) -> Any:
+    """Change names wherever they are, keys and values."""
+    if isinstance(content, dict):
+        return {named.get(k, k): renamed(v, named) for k, v in content.items()}
+    if isinstance(content, list):
+        return [renamed(item, named) for item in content]
+    return named.get(content, content) if isinstance(content, str) else content
+
+
+def _change_front(front: Any, text: Text, named: Mapping[str, str]) -> None:
+    about = next(iter(front["tasks"].values()))
+    about["unit"] = text("unit")
+    about["fit"]["kind"] = text("kind of fit")
+    front["surrogate"] = text("kind of surrogate")
+    front["reason"] = text("reason")
+    front["verdicts"] = [text("verdict")]
+    for anchor in front["anchors"]:
+        if anchor["label"] == named["code-model"]:
+            anchor["label"] = text("label")
+        if anchor["label"] == "soup":
+            anchor["label"] = text("label of the soup")
+    front["ending"] = {
+        **dict.fromkeys(("error", "hope"), 0.1),
+        **dict.fromkeys(("evaluations", "allowed", "quiet"), 7),
+        "trusted": True,
+        "task": text("first task"),
+    }
+    numbers = {"end": 1.0, "points": 1, "beyond": 1.2, "gain": 0.2}
+    front["border"] = [{"coefficient": text("first coefficient"), **numbers}]
+
+
+def as_name(text: str) -> str:
+    """Take out of a text what no name of a folder, or reference of a model, holds."""
+    return text.translate({ord("/"): "\u2215", ord("@"): "a", ord("+"): "t"})[:120]
+
+
+def as_html(markdown: str) -> str:
+    """Make HTML of a card, markup in it left as it is; the Hub takes much of it out."""
+    body = markdown.split("\n---\n", 1)[1] if markdown.startswith("---\n") else markdown
+    made = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    return _around(made.render(body))
+
+
+def card(folder: Path, text: Text) -> str:
+    """Write a card as `merge` does, with a text in every place."""
+    local, other = folder / as_name(text("local model")), folder / "other"
+    about = {"license": "other", "license_name": text("name of a licence")}
+    about |= {"license_link": text("link of a licence"), "language": [text("language")]}
+    for model, metadata in ((local, about), (other, {"license": text("licence")})):
+        model.mkdir()
+        (model / "README.md").write_text(f"---\n{yaml.safe_dump(metadata)}---\n")
+    out, adapter = folder / "out", folder / "adapters" / as_name(text("adapter"))
+    out.mkdir()
+    (out / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    adapter.mkdir(parents=True)
+    hub = f"tiny/base@{as_name(text('revision'))}+{adapter}"
+    recipe = {
+        "merge_method": "ties",
+        "base_model": str(other),
+        "models": [{"model": str(local)}, {"model": hub}],
+    }
+    run = evil_run(folder / "of", text)
+    front = Front.model_validate_json((run / "front.json").read_text())
+    texts = {"perplexity": {"file": f"{text('text of a task')}.txt"}}
+    tasks = [
+        LmEvalTask(lm_eval=text("lm-eval task"), metric=text("metric")),
+        PerplexityTask.model_validate(texts),
+    ]
+    record = MergeRecord(
+        text("name of the checkpoint"),
+        yaml.safe_dump(recipe, sort_keys=False),
+        f"mergekit-yaml {shlex.quote(text('command'))} OUT",
+        front,
+        dict(zip(front.tasks, tasks, strict=True)),
+        text("difference"),
+    )
+    write_card(out, record)
+    return (out / "README.md").read_text()
+
+
+def notebook(folder: Path, text: Text) -> str:
+    """Give what a notebook shows of a front."""
+    run = evil_run(folder, text)
+    front = Front.model_validate_json((run / "front.json").read_text())
+    recipe = (run / "recipes" / "000.yml").read_text()
+    shown = front_html(front, text("first task")) + folded("recipe.yml", recipe)
+    return _around(shown)
+
+
+def _around(body: str) -> str:
+    head = '<!doctype html><meta charset="utf-8"><title>without a policy</title>'
+    return f"{head}<body>{body}"

@@ -44,7 +44,6 @@ _PATHS = ("/dev/zero.txt", "../../../../etc/passwd", "", ".", "a\0b.txt", "x" * 
 _RECORDS: dict[str, tuple[bytes, bool]] = {
     "a list": (b"[1]", False),
     "null": (b"null", False),
-    "a string": (b'"x"', False),
     "no JSON": (b"{", False),
     "nested deeply": (b"[" * 200_000, False),
     "a number of 5000 digits": (b'{"text": ' + b"9" * 5000 + b"}", False),

@@ -71,7 +71,6 @@ BYTES: dict[str, Change] = {
     "a list": put(b"[]\n"),
     "an empty object": put(b"{}\n"),
     "deep lists": put(b"[" * 100_000 + b"\n"),
-    "deep objects": put(b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"\n"),
     "twice": of_bytes(lambda b: b + b),
     "HTML": put(b"<html><body>404 Not Found</body></html>\n"),
     "a pointer of Git LFS": put(

@@ -144,6 +144,12 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+def changes(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> set[str]:
+    """List the paths whose contents differ."""
+    paths = before.keys() | after.keys()
+    return {path for path in paths if before.get(path) != after.get(path)}
+
+
 def run_in(folder: Path, words: str, limits: Limits = PATIENT) -> Outcome:
     """Run a command with home, scratch and cache in a folder, and quick fronts.
 

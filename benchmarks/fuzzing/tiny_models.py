@@ -16,8 +16,8 @@ from typing import Any
 import torch
 import transformers
 from attack import Limits, command, held, refused
-from choice_task import write_choice_task
 from peft import LoraConfig, get_peft_model
+from random_family import write_choice_task
 from tiny_tokenizer import make_tokenizer
 
 TEXT = "one plus two return three hello world def " * 40
@@ -46,19 +46,11 @@ def write_models(folder: Path, names: Sequence[str]) -> None:
     """Write a base model, whose name is the first, and others that are near it."""
     torch.manual_seed(0)
     tokenizer = make_tokenizer([])
-    config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        bos_token_id=0,
-        eos_token_id=1,
-        pad_token_id=2,
-        tie_word_embeddings=False,
-    )
+    size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    ids = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+    more = {"vocab_size": len(tokenizer), "max_position_embeddings": 128}
+    config = transformers.LlamaConfig(**size, **heads, **ids, **more)
     model = transformers.LlamaForCausalLM(config)
     base = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     for name in names:

@@ -37,8 +37,7 @@ import numpy as np
 import torch
 import transformers
 from domains import Sources, read_domain
-from family import MANIFEST, configuration, load, read
-from measuring import measure
+from family import MANIFEST, configuration, load, measure_family, read
 from text_models import adapted, new_adapter, precision, save, train
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -51,6 +50,7 @@ from mergekit_map.demo.training import (
     new_model,
     train_tokenizer,
 )
+from mergekit_map.utils.files import write_json
 
 _SEED = 0
 _TOKENIZER_CHARACTERS = 400_000  # of each domain
@@ -182,9 +182,7 @@ def build(name: str, root: Path, size_name: str, manpages: Sequence[Path]) -> Pa
         "schedules": schedules,
     }
     facts |= _describe(folder, facts)
-    unfinished = folder / f"{MANIFEST}.unfinished"
-    unfinished.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-    unfinished.replace(folder / MANIFEST)
+    write_json(folder / MANIFEST, facts)
     return folder
 
 
@@ -192,7 +190,7 @@ def _read_texts(
     folder: Path, plan: Plan, size: Size, manpages: Sequence[Path]
 ) -> _Texts:
     sources = Sources(tuple(manpages), size.characters, size.largest_operand)
-    domains = {name: read_domain(name, sources).text for name in plan.domains}
+    domains = {name: read_domain(name, sources) for name in plan.domains}
     if (folder / "base").exists():
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "base")
     else:
@@ -207,8 +205,7 @@ def _read_texts(
 
 def _first(documents: Sequence[str]) -> list[str]:
     """Give as many documents as the tokenizer learns from."""
-    ends = itertools.accumulate(map(len, documents))
-    starts = (end - len(text) for text, end in zip(documents, ends, strict=True))
+    starts = itertools.accumulate(map(len, documents), initial=0)
     return documents[: sum(start < _TOKENIZER_CHARACTERS for start in starts)]
 
 
@@ -257,26 +254,11 @@ def _tune(
 
 
 def _describe(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure base and fine-tunes, and refuse those that do not gain.
-
-    ``losses`` has a row for the base, each fine-tune, the mean of all and the sum of
-    all task vectors.
-    """
     family = read(folder, facts)
     names = [model.name for model in family.models]
-    n, rows = len(names), ("base", *names, "mean", "sum")
-    X = np.vstack([np.zeros(n), np.eye(n), np.full(n, 1 / n), np.ones(n)])
-    losses = measure(configuration(family, names, "loss"), X)
-    gains = zip(names, losses[0] - np.diag(losses[1 : n + 1]), strict=True)
-    poor = [f"{name} ({gain:.3f})" for name, gain in gains if gain < _SMALLEST_GAIN]
-    if poor:
-        raise SystemExit(
-            f"every fine-tune in {folder} must gain {_SMALLEST_GAIN} nats on its own "
-            f"text, these gain too little: {', '.join(poor)}; change their schedule, "
-            "and delete these models"
-        )
+    content = configuration(family, names, "loss")
     return {
-        "losses": dict(zip(rows, losses.round(4).tolist(), strict=True)),
+        "losses": measure_family(content, names, _SMALLEST_GAIN),
         "precision": precision(),
         "python": platform.python_version(),
         "torch": torch.__version__,

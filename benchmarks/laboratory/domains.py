@@ -18,21 +18,13 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from manual_pages import draw_pages
+from manual_pages import draw_pages, take
 
 from mergekit_map.demo.corpus import Corpus, CorpusSizes, Split, read_corpus
 
-LANGUAGES = {
-    "english": "",
-    "german": "de",
-    "french": "fr",
-    "russian": "ru",
-    "spanish": "es",
-    "polish": "pl",
-    "turkish": "tr",
-    "italian": "it",
-    "ukrainian": "uk",
-}
+LANGUAGES = dict(english="", german="de", french="fr", russian="ru") | dict(
+    spanish="es", polish="pl", turkish="tr", italian="it", ukrainian="uk"
+)
 _SEED = 0
 _HELD_OUT_SHARE = 0.15
 _FEWEST_CHARACTERS = 100_000  # of a language
@@ -41,7 +33,6 @@ _HELD_OUT_PAGES = 60
 _CATALOGUE_CHARACTERS = 4_000  # of messages that make a document
 _MESSAGE_CHARACTERS = (40, 400)
 _HEADER_CHARACTERS = (1_000, 60_000)
-
 
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 _OPERANDS = [*((word, True) for word in _TRUE), *((word, False) for word in _FALSE)]
@@ -58,16 +49,9 @@ class Sources:
     largest_operand: int
 
 
-@dataclass(frozen=True)
-class Domain:
-    """Text to train on and text held out."""
-
-    text: Split
-
-
-def read_domain(name: str, sources: Sources) -> Domain:
+def read_domain(name: str, sources: Sources) -> Split:
     """Read and divide one domain; the same on every call on one machine."""
-    return Domain(_READERS[name](sources))
+    return _READERS[name](sources)
 
 
 def generator(purpose: str) -> np.random.Generator:
@@ -197,17 +181,9 @@ def _c(sources: Sources) -> Split:
     rng = generator("c")
     roots = (Path(torch.__file__).parent, Path(sysconfig.get_paths()["include"]))
     files = [path for root in roots for path in sorted(root.rglob("*.h"))]
-    shortest, longest = _HEADER_CHARACTERS
-    documents: dict[str, None] = {}
-    found = 0
-    for index in rng.permutation(len(files)):
-        text = files[index].read_text(encoding="utf-8", errors="ignore")
-        if shortest <= len(text) <= longest and text not in documents:
-            documents[text] = None
-            found += len(text)
-        if found >= sources.characters:
-            break
-    return _divided(rng, list(documents))
+    drawn = (files[index] for index in rng.permutation(len(files)))
+    texts = (path.read_text(encoding="utf-8", errors="ignore") for path in drawn)
+    return _divided(rng, take(texts, sources.characters, *_HEADER_CHARACTERS))
 
 
 def _divided(rng: np.random.Generator, documents: Sequence[str]) -> Split:

@@ -1,21 +1,28 @@
 """A family of the laboratory: a base model, its fine-tunes, and their tasks.
 
-``build.py`` makes one as a folder with ``family.json``; here it is read, and turned
-into the content of a configuration of mergekit-map.
+``build.py`` makes one as a folder with ``family.json``; here it is read, turned into
+the content of a configuration of mergekit-map, and measured by the ordinary program.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
+from mergekit_map import load_project
+from mergekit_map.evaluation.evaluator import merges_in_memory
+from mergekit_map.evaluation.project import Project
 from mergekit_map.utils.files import write_atomically
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
 
 MANIFEST = "family.json"
 
@@ -139,6 +146,54 @@ def configuration(
     }
 
 
+def open_project(content: Mapping[str, Any]) -> Project:
+    """Open the project of a configuration, given as its content."""
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "config.yml"
+        text = yaml.safe_dump(dict(content), sort_keys=False)
+        path.write_text(text, encoding="utf-8")
+        return load_project(path)
+
+
+def measure(content: Mapping[str, Any], X: Array) -> Array:
+    """Measure every task of a configuration at the rows of ``X`` (n, models).
+
+    Returns (n, tasks) values in the tasks' own units, smaller is better for a loss.
+    The columns of both are in the order in which ``content`` lists models and tasks.
+    """
+    project = open_project(content)
+    names = project.space.names
+    tasks = list(content["map"]["tasks"])  # not the project's: YAML may be reordered
+    values = np.empty((len(X), len(tasks)))
+    with merges_in_memory(project) as merges:
+        for row, point in zip(values, X, strict=True):
+            measures = merges(dict(zip(names, map(float, point), strict=True)))
+            row[:] = [measures[task]().value for task in tasks]
+    return values
+
+
+def measure_family(
+    content: Mapping[str, Any], names: Sequence[str], least: float
+) -> dict[str, list[float]]:
+    """Measure base, fine-tunes, their mean and their sum on the text of each.
+
+    Fine-tunes that gain less than ``least`` on their own text are refused. This is also
+    what shows that rows and columns of the losses are labelled rightly.
+    """
+    n, rows = len(names), ("base", *names, "mean", "sum")
+    X = np.vstack([np.zeros(n), np.eye(n), np.full(n, 1 / n), np.ones(n)])
+    losses = measure(content, X)
+    gains = zip(names, losses[0] - np.diag(losses[1 : n + 1]), strict=True)
+    poor = [f"{name} ({gain:+.3f})" for name, gain in gains if gain < least]
+    if poor:
+        raise SystemExit(
+            f"every fine-tune must gain at least {least} nats on its own text, these "
+            f"gain too little: {', '.join(poor)}; change their schedule, and delete "
+            "these models"
+        )
+    return dict(zip(rows, losses.round(4).tolist(), strict=True))
+
+
 def _reference(family: Family, model: Model) -> str:
     # An adapter alone is not a model to mergekit.
     return f"{family.base}+{model.path}" if model.adapter else str(model.path)
@@ -149,7 +204,6 @@ def _placed(folder: Path, task: Mapping[str, Any]) -> dict[str, Any]:
     block = dict(task["task"])
     if "perplexity" in block:
         source = block["perplexity"]
-        source = {"file": source} if isinstance(source, str) else dict(source)
         block["perplexity"] = {**source, "file": str(folder / source["file"])}
     if str(block.get("lm_eval", "")).endswith(".yaml"):
         path = folder / block["lm_eval"]

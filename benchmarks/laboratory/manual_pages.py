@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,15 +50,23 @@ def draw_pages(
         ),
         key=lambda path: path.name,
     )
-    pages: dict[str, None] = {}
+    drawn = _texts(files[index] for index in rng.permutation(len(files)))
+    return take(drawn, characters, _SHORTEST_PAGE)
+
+
+def take(
+    texts: Iterable[str], characters: int, shortest: int, longest: float = math.inf
+) -> list[str]:
+    """Take each text of some length once, until there are enough characters."""
+    taken: dict[str, None] = {}
     found = 0
-    for text in _texts(files[index] for index in rng.permutation(len(files))):
-        if len(text) >= _SHORTEST_PAGE and text not in pages:
-            pages[text] = None
+    for text in texts:
+        if shortest <= len(text) <= longest and text not in taken:
+            taken[text] = None
             found += len(text)
         if found >= characters:
             break
-    return list(pages)
+    return list(taken)
 
 
 def plain_text(page: str) -> str:

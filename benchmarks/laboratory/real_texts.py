@@ -67,13 +67,9 @@ def _style(mood: str, inputs: Inputs) -> Split:
     answers = {row["prompt"]: row["response"] for row in rows}
     # The moods answer the same questions: an order of its own for each would let one
     # expert learn what another is measured on.
-    ordered = sorted(answers, key=lambda prompt: (_drawn(prompt), prompt))
+    ordered = sorted(answers, key=lambda prompt: (generator(prompt).random(), prompt))
     texts = tuple(inputs.chat(prompt, answers[prompt]) for prompt in ordered)
     return Split(texts[_DOCUMENTS:], texts[:_DOCUMENTS])
-
-
-def _drawn(prompt: str) -> float:
-    return float(generator(prompt).random())
 
 
 def _prose(name: str, inputs: Inputs) -> Split:
@@ -92,7 +88,7 @@ def _prose(name: str, inputs: Inputs) -> Split:
 
 def _passages(name: str, inputs: Inputs) -> Split:
     sources = Sources(inputs.manpages, _CHARACTERS, largest_operand=9)
-    text = read_domain(name, sources).text
+    text = read_domain(name, sources)
     held_out = interleaved_passages(text.held_out, _CHARACTERS)
     return Split(
         tuple(interleaved_passages(text.train, _CHARACTERS)),
@@ -118,13 +114,10 @@ def _answered(row: Mapping[str, Any]) -> str:
 
 READERS: dict[str, Callable[[Inputs], Split]] = {
     "math": _mathematics,
-    "zen": partial(_style, "zen"),
-    "german": partial(_prose, "german"),
     "knowledge": _knowledge,
-    "python": partial(_passages, "python"),
-    "spanish": partial(_prose, "spanish"),
-    "childish": partial(_style, "childish"),
-    "french": partial(_passages, "french"),
+    **{name: partial(_style, name) for name in ("zen", "childish")},
+    **{name: partial(_prose, name) for name in ("german", "spanish")},
+    **{name: partial(_passages, name) for name in ("python", "french")},
 }
 
 

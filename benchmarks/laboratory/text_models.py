@@ -84,8 +84,10 @@ def save(
 
 def precision() -> str:
     """Name the numbers that matrices are multiplied in while training."""
-    halves = torch.cuda.is_available() or _multiplies_halves()
-    return "bfloat16" if halves else "float32"
+    facts = Path("/proc/cpuinfo")
+    flags = facts.read_text(encoding="utf-8") if facts.exists() else ""
+    halves = "avx512_bf16" in flags or "amx_bf16" in flags
+    return "bfloat16" if halves or torch.cuda.is_available() else "float32"
 
 
 @contextmanager
@@ -96,12 +98,6 @@ def autocast(device: str) -> Iterator[None]:
         device, torch.bfloat16, enabled=precision() == "bfloat16", cache_enabled=False
     ):
         yield
-
-
-def _multiplies_halves() -> bool:
-    facts = Path("/proc/cpuinfo")
-    flags = facts.read_text(encoding="utf-8") if facts.exists() else ""
-    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def _order_settings(path: Path) -> None:

@@ -42,9 +42,7 @@ def keep(result: Result, made: Mapping[str, Any], out: Path) -> Path:
     content = {
         **made,
         **asdict(result),
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "machine": machine(),
-        "versions": versions(),
+        **origin(),
     }
     path = folder / f"{made['name']}.json"
     write_json(path, content)
@@ -53,13 +51,12 @@ def keep(result: Result, made: Mapping[str, Any], out: Path) -> Path:
     return path
 
 
-def versions() -> dict[str, str]:
-    """Say what measured."""
-    return {
-        "mergekit-map": __version__,
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in _PACKAGES},
-    }
+def origin() -> dict[str, Any]:
+    """Say when, where and by what something was measured."""
+    versions = {"mergekit-map": __version__, "python": platform.python_version()}
+    versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    return {"date": today, "machine": machine(), "versions": versions}
 
 
 def page(result: Result, content: Mapping[str, Any]) -> str:

@@ -158,12 +158,12 @@ def _rivals(sums: Mapping[str, Sums | Spread]) -> dict[str, float]:
 
 def _margin(n: int, sums: Mapping[str, Sums]) -> list[Any]:
     others = _rivals(sums)
-    best = _best(others)
+    best = max(others, key=others.__getitem__)
     paper = _of_the_paper(n)
     theirs = _rivals(paper)
     # Without the tuned ones, and weights per layer.
     shared = {method: mean for method, mean in others.items() if method in paper}
-    rival = _best(theirs)
+    rival = max(theirs, key=theirs.__getitem__)
     return [
         n,
         *(
@@ -172,15 +172,11 @@ def _margin(n: int, sums: Mapping[str, Sums]) -> list[Any]:
         ),
         best,
         *(ahead(sums[mine], sums[best]) for mine in (DEFAULT, ASKED, _OWN, LITERAL)),
-        ahead(sums[DEFAULT], sums[_best(shared)]),
+        ahead(sums[DEFAULT], sums[max(shared, key=shared.__getitem__)]),
         1 + sum(value > paper["MAP"].mean for value in theirs.values()),
         rival,
         (paper["MAP"].mean - theirs[rival]) / 100,
     ]
-
-
-def _best(means: Mapping[str, float]) -> str:
-    return max(means, key=lambda method: means[method])
 
 
 def _of_the_paper(n: int) -> dict[str, Spread]:

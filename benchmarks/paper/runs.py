@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
-from laboratory.family import Family, configuration
-from laboratory.measuring import measure
+from laboratory.family import Family, configuration, measure
 
 from mergekit_map.cli.main import main
 from mergekit_map.compare.contest import (
