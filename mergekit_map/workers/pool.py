@@ -362,16 +362,12 @@ class WorkerProcess:
             environment["CUDA_VISIBLE_DEVICES"] = self._gpus
         forks = sys.platform == "linux" and self._gpus is None
         context: BaseContext = get_context("forkserver" if forks else "spawn")
-        begin = environment, os.getcwd()
-        self._executor = ProcessPoolExecutor(1, context, _become_worker, begin)
-        before = set(active_children())
         if forks:
             start_forkserver()
-            with _without_main():
-                future = self._executor.submit(answer, request)
-        else:
-            with _without_main(), _signals_blocked(), _at_the_root():
-                future = self._executor.submit(answer, request)
+        before, begin = set(active_children()), (environment, os.getcwd())
+        with _without_main(), _signals_blocked(), _at_the_root():
+            self._executor = ProcessPoolExecutor(1, context, _become_worker, begin)
+            future = self._executor.submit(answer, request)
         (self._process,) = set(active_children()) - before
         return future
 

@@ -27,6 +27,7 @@ from mergekit_map.workers.pool import (
     Opening,
     Request,
     WorkerPool,
+    WorkerProcess,
     process_pool,
 )
 from mergekit_map.workflows.search import search_front
@@ -370,3 +371,18 @@ def test_workers_that_are_gone_are_not_waited_for(config: dict[str, Any]) -> Non
         pass
     with pytest.raises(ConfigError, match="these workers have ended"):
         search(config, "run", workers)
+
+
+@pytest.mark.slow
+def test_a_worker_with_gpus_imports_nothing_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("weakref.py").write_text("open('ran', 'w').close()\n")
+    worker = WorkerProcess("0")
+
+    answer = worker.ask(MeasurementRequest((), "text", None)).result()
+
+    worker.end()
+    assert isinstance(answer.error, IndexError)  # no models are open
+    assert not Path("ran").exists()
