@@ -18,8 +18,7 @@ from mergekit_map.results.findings import (
 from mergekit_map.results.front import Front, Reading, Verdict
 from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, gains
 from mergekit_map.results.limits import MISSED, limits_in_words
-from mergekit_map.results.selection import MERGE as MERGE
-from mergekit_map.results.selection import advice
+from mergekit_map.results.selection import MERGE, advice
 from mergekit_map.types import BASE, NATS, SOUP, perplexity
 from mergekit_map.utils.text import listed
 
@@ -30,15 +29,8 @@ VERDICTS: Mapping[Verdict, str] = {
     "unknown": "unknown error",
 }
 _NAMED = 4  # tasks that are named one by one
+HEADINGS = ("task", "model", "value", "gain kept", "the chosen merge is")
 _SHOWN = 3  # findings on the screen; the others are details
-
-
-@dataclass(frozen=True)
-class GainTable:
-    """Headings and rows of text."""
-
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class Answer:
 
     advice: str  # MERGE, or the label of the reference point to use instead
     headline: str  # the sentence that decides
-    table: GainTable
+    table: Sequence[tuple[str, ...]]  # rows below ``HEADINGS``
     sample: str  # on which documents the gains were measured
     findings: tuple[str, ...]  # those that change a decision
     details: tuple[str, ...] = ()  # the others, for the report and ``-v``
@@ -74,7 +66,7 @@ def answer(front: Front) -> Answer:
     )
 
 
-def gain_table(front: Front, found: Gains) -> GainTable:
+def gain_table(front: Front, found: Gains) -> list[tuple[str, ...]]:
     """Compare the chosen merge with base, soup and best parent, task by task."""
     rows: list[tuple[str, ...]] = []
     for task, about in front.tasks.items():
@@ -89,8 +81,7 @@ def gain_table(front: Front, found: Gains) -> GainTable:
         for rival, value in zip(rivals, others, strict=True):
             kept = share_in_words(found.share(task, rival.reading.value))
             rows.append(("", rival.other, value, kept, comparison(rival)))
-    headings = ("task", "model", "value", "gain kept", "the chosen merge is")
-    return GainTable(headings, tuple(rows))
+    return rows
 
 
 def comparison(rival: Improvement) -> str:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import NormalDist
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
@@ -50,10 +50,6 @@ class Improvement:
     stderr: float | None  # of the amount: item by item where both answered the same
     verdict: Verdict  # of all comparisons of the table together
 
-    def in_units(self, sign: int) -> Amount:
-        """Return the difference in the task's own units, of a metric of this sign."""
-        return Amount(value=sign * self.amount, stderr=self.stderr)
-
 
 @dataclass(frozen=True)
 class Gains:
@@ -72,10 +68,12 @@ class Gains:
 
     def content(self) -> dict[str, JsonValue]:
         """Return the comparison as JSON content."""
-        content: dict[str, JsonValue] = _FORM.dump_python(self, mode="json")
-        rows = _ROWS.dump_python(self.rivals, mode="json").items()
-        rivals: JsonValue = [{"label": label, "tasks": tasks} for label, tasks in rows]
-        return {**content, "rivals": rivals}
+        content: dict[str, Any] = _FORM.dump_python(self, mode="json")
+        rows = content["rivals"].items()
+        return {
+            **content,
+            "rivals": [{"label": k, "tasks": tasks} for k, tasks in rows],
+        }
 
     def where(self, label: str, verdict: Verdict) -> list[str]:
         """List the tasks on which the chosen merge is better than a rival, or worse."""
@@ -93,7 +91,6 @@ class Gains:
 
 
 _FORM = TypeAdapter(Gains)
-_ROWS = TypeAdapter(Mapping[str, Mapping[str, Improvement]])
 
 
 def gains(front: Front, *, in_search: bool = False) -> Gains:
@@ -253,8 +250,10 @@ def with_gains(front: Front) -> Front:
         gain = Gain(
             task=task,
             other=one.other,
-            held_out=one.in_units(sign),
-            measured=old.in_units(sign) if old else None,
+            held_out=Amount(value=sign * one.amount, stderr=one.stderr),
+            measured=Amount(value=sign * old.amount, stderr=old.stderr)
+            if old
+            else None,
             verdict=one.verdict,
             kept=kept,
         )

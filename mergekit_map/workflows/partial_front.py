@@ -32,7 +32,7 @@ from mergekit_map.results.selection import judged
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, digest, write_atomically
 from mergekit_map.workflows.atomic_selection import (
-    locked,
+    folder_lock,
     repaired_folder,
     write_recipes,
 )
@@ -54,7 +54,7 @@ def look_at(run: StrPath) -> Path:
     if not folder.unfinished:
         return repaired_folder(run).path
     open_run(run)
-    with locked(folder.so_far_lock, folder.so_far.path):
+    with folder_lock(folder.so_far_lock, folder.so_far.path):
         _write_partial_front(folder)
     return folder.so_far.path
 
@@ -63,7 +63,7 @@ def remove_partial_front(folder: RunFolder) -> None:
     """Remove the partial front and the plan of a search that is finished."""
     folder.plan.unlink(missing_ok=True)
     if folder.so_far.path.exists():
-        with locked(folder.so_far_lock, folder.so_far.path):
+        with folder_lock(folder.so_far_lock, folder.so_far.path):
             shutil.rmtree(folder.so_far.path, ignore_errors=True)
     folder.so_far_lock.unlink(missing_ok=True)
 

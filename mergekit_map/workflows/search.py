@@ -23,7 +23,7 @@ from mergekit_map.merging.reference_points import linear_space, soup_weights
 from mergekit_map.report.plots import save_front
 from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
-from mergekit_map.results.out_of_order_results import OutOfOrderResults
+from mergekit_map.results.out_of_order_results import OutOfOrderResults, Waiting
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import (
     Manifest,
@@ -249,7 +249,7 @@ def _opened_run(
             _workers_for(project, pool),
             folder.samples(study.merge),
             study.definitions,
-            early.of(study.merge, study.definitions),
+            Waiting(early, study.merge, study.definitions),
         )
         yield study, stack.enter_context(evaluate)
         parts = (study, study.on_disk) if study.on_disk is not None else (study,)
@@ -328,7 +328,7 @@ def _measure_references(
     if part is None or models is None:
         return
     folder = RunFolder(log.path.parent)
-    waiting = early.of(part.merge, part.definitions)
+    waiting = Waiting(early, part.merge, part.definitions)
     samples = folder.samples(part.merge)
     workers = _workers_for(models, pool)
     with MergeEvaluator(workers, samples, part.definitions, waiting) as evaluate:

@@ -19,7 +19,7 @@ from fronts import (
     make_front,
 )
 
-from mergekit_map.results.answer import answer
+from mergekit_map.results.answer import HEADINGS, answer
 from mergekit_map.results.limits import limits_in_words
 
 
@@ -67,7 +67,7 @@ def test_what_matters_most_is_in_the_headline(
 def test_the_table_compares_by_paired_differences_and_one_word() -> None:
     table = answer(front()).table
 
-    assert table.rows[4:] == (
+    assert tuple(table[4:]) == (
         (
             "code (loss in nats/token, lower is better)",
             "chosen merge",
@@ -79,7 +79,7 @@ def test_the_table_compares_by_paired_differences_and_one_word() -> None:
         ("", "soup", "2.2", "50 %", "better by 0.200 ± 0.040"),
         ("", "other", "1.9", "100 %", "worse by 0.100 ± 0.030"),
     )
-    assert {len(row) for row in table.rows} == {len(table.headings)}
+    assert {len(row) for row in table} == {len(HEADINGS)}
     assert answer(front()).sample == (
         "Measured on the documents by which this merge was chosen: gains may look "
         "better than they are. To check them on other documents, search with "
