@@ -48,11 +48,10 @@ class Answer:
 def answer(front: Front) -> Answer:
     """Compose the answer of a front with its chosen point."""
     found, advised = gains(front), advice(front)
-    instead = None if advised == MERGE else advised
     decisive, details = findings_in_words(front)
     return Answer(
         advice=advised,
-        headline=headline(front, found, instead),
+        headline=headline(front, found, advised),
         table=gain_table(front, found),
         sample=sample(front, found),
         findings=tuple(decisive[:_SHOWN]),
@@ -108,14 +107,15 @@ def _in_search(front: Front, found: Gains) -> Iterator[str]:
         yield f"In the search, the gain over the {label} was {listed(texts)}."
 
 
-def headline(front: Front, found: Gains, advice: str | None = None) -> str:
+def headline(front: Front, found: Gains, advised: str) -> str:
     """Return the sentence that decides: use this merge, or another model instead."""
-    if advice is not None:
-        return (
-            f"{_not_beaten(front, advice)}: {'keep' if advice == BASE else 'use'} it."
-        )
+    if advised != MERGE:
+        verb = "keep" if advised == BASE else "use"
+        return f"{_not_beaten(front, advised)}: {verb} it."
     kept = _kept(found)
-    based = [_worse_than_base(found), kept] if kept else [_against(found, BASE)]
+    worse = found.where(BASE, "worse")
+    than_base = f"is worse than the base on {_tasks(worse)}" if worse else ""
+    based = [than_base, kept] if kept else [_against(found, BASE)]
     based.append(_against(found, SOUP))
     if BASE not in found.rivals:
         based = [_against(found, SOUP), _against(found, BEST_PARENT)]
@@ -169,11 +169,6 @@ def _kept(found: Gains) -> str:
             amount = "no significant part"
         texts.append(f"{amount} of the gain of {parent}{on}")
     return f"{keeps} {listed(texts)}"
-
-
-def _worse_than_base(found: Gains) -> str:
-    worse = found.where(BASE, "worse")
-    return f"is worse than the base on {_tasks(worse)}" if worse else ""
 
 
 def _against(found: Gains, label: str) -> str:

@@ -72,7 +72,11 @@ def _write_partial_front(folder: RunFolder) -> None:
     """Write the partial front of an unfinished search, unless it is up to date."""
     plan, so_far = read_search_plan(folder), folder.so_far
     if plan.recipe is None:
-        raise ArtifactError(_of_pairs(folder))
+        finished = ", ".join(str(pair.path) for pair in folder.finished_pairs())
+        raise ArtifactError(
+            f"{folder.path} merges checkpoints pair by pair, and can be looked at when "
+            f"it is finished; its pairs that are: {finished or 'none yet'}"
+        )
     lines = whole_lines(folder.log)
     of = digest(
         [
@@ -170,12 +174,3 @@ def _link_samples(source: Path, target: Path) -> None:
             os.link(file, place)
         except OSError:  # a disk without links
             shutil.copyfile(file, place)
-
-
-def _of_pairs(folder: RunFolder) -> str:
-    pairs = [str(pair.path) for pair in folder.finished_pairs()]
-    finished = ", ".join(pairs) or "none yet"
-    return (
-        f"{folder.path} merges checkpoints pair by pair, and can be looked at when it "
-        f"is finished; its pairs that are: {finished}"
-    )

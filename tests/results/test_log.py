@@ -141,7 +141,7 @@ def test_other_fingerprints_are_other_measurements(tmp_path: Path) -> None:
 def test_what_the_log_has_by_then_is_not_given_again(tmp_path: Path) -> None:
     line = kept(tmp_path)
     logged = replace(line, role="refinement")
-    assert opened(tmp_path, [logged]).of("m", TASKS).find(MERGE, "one") is None
+    assert Waiting(opened(tmp_path, [logged]), "m", TASKS).find(MERGE, "one") is None
     assert not (tmp_path / "e.jsonl").exists()
 
 
