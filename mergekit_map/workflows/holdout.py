@@ -40,7 +40,7 @@ from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Candidate, Progress, Study
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.types import BASE, SOUP, Answers
+from mergekit_map.types import NO_SINGLE_MODEL, Answers
 
 # What rivals of a search measured is no part of it.
 _RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
@@ -63,8 +63,7 @@ class Confirming:
         """Measure the choice of a front and its rivals on held-out documents."""
         if self.project.held_out is None:
             return front
-        labels = {BASE, SOUP}
-        always = [a.coefficients for a in front.anchors if a.label in labels]
+        always = (a.coefficients for a in front.anchors if a.label in NO_SINGLE_MODEL)
         own = [coefficients for coefficients in always if coefficients]
         study = self.project.held_out_study()
         self.measure(study, [front.chosen.coefficients, *own], front.tasks)

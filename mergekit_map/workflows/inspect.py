@@ -5,6 +5,7 @@ The probe times one merge and its measurement.
 
 from __future__ import annotations
 
+import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +52,7 @@ class Probe:
     task_seconds: Mapping[str, float]
     expected_hours: float
     task_documents: Mapping[str, int]
-    peak_bytes: int | None  # of memory that this process held at once; None on Windows
+    peak_bytes: int  # of memory that this process held at once
     merges: int | None = None  # that are searched, as many as a budget allows
     budget_too_small: bool = False  # for what is measured whatever the budget is
 
@@ -124,11 +125,7 @@ def _priced(probe: Probe, study: Study) -> Probe:
     )
 
 
-def _peak_bytes() -> int | None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
+def _peak_bytes() -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 

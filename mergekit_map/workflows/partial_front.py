@@ -78,12 +78,8 @@ def _write_partial_front(folder: RunFolder) -> None:
             f"it is finished; its pairs that are: {finished or 'none yet'}"
         )
     lines = whole_lines(folder.log)
-    of = digest(
-        [
-            folder.plan.read_text("utf-8"),
-            *(line.decode(errors="replace") for line in lines),
-        ]
-    )
+    found_from = [folder.plan.read_bytes(), *lines]
+    of = digest([line.decode(errors="replace") for line in found_from])
     wishes = [plan.select]
     with suppress(ArtifactError):
         earlier = so_far.read_front()
