@@ -113,11 +113,10 @@ def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:
         text = comparison.replace(" ± ", _PLUS_MINUS)
         one, *others = wrap(text, words, break_long_words=False) or [""]
         cells = (f"  {first:<{names}}", f"{value:>{values}}", f"{share:>{shares}}")
-        line = _GAP.join((*cells, one))
-        yield Text(line.replace(_PLUS_MINUS, " ± ").rstrip(), style)
         place = 2 + names + values + shares + 3 * len(_GAP)
-        for part, other in zip_longest(more, others, fillvalue=""):
-            line = f"{f'  {part}':<{place}}{other}"
+        rest = zip_longest(more, others, fillvalue="")
+        folds = (f"{f'  {part}':<{place}}{other}" for part, other in rest)
+        for line in (_GAP.join((*cells, one)), *folds):
             yield Text(line.replace(_PLUS_MINUS, " ± ").rstrip(), style)
 
 

@@ -5,7 +5,6 @@ The probe times one merge and its measurement.
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +51,7 @@ class Probe:
     task_seconds: Mapping[str, float]
     expected_hours: float
     task_documents: Mapping[str, int]
-    peak_bytes: int  # of memory that this process held at once
+    peak_bytes: int | None  # of memory that this process held at once; None on Windows
     merges: int | None = None  # that are searched, as many as a budget allows
     budget_too_small: bool = False  # for what is measured whatever the budget is
 
@@ -125,7 +124,11 @@ def _priced(probe: Probe, study: Study) -> Probe:
     )
 
 
-def _peak_bytes() -> int:
+def _peak_bytes() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 

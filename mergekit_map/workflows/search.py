@@ -5,7 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+)
 from pathlib import Path
 
 from mergekit_map._version import __version__
@@ -157,24 +162,20 @@ def _project_for(
     return project
 
 
-@contextmanager
 def _started_pool(
     workers: int | str | WorkerPool | None,
-) -> Iterator[WorkerPool | None]:
-    """Yield the requested workers, and stop those that were started here.
+) -> AbstractContextManager[WorkerPool | None]:
+    """Return a context with the requested workers; it stops those that it starts.
 
     Raises:
         ConfigError: there is no Ray, or it cannot be started.
     """
-    if workers is None or isinstance(workers, WorkerPool):
-        yield workers
-    elif isinstance(workers, int):
-        with process_pool(workers) as pool:
-            yield pool
-    else:
+    if isinstance(workers, int):
+        return process_pool(workers)
+    if isinstance(workers, str):
         count = workers.removeprefix("ray").removeprefix(":")
-        with ray_pool(int(count) if count else None) as pool:
-            yield pool
+        return ray_pool(int(count) if count else None)
+    return nullcontext(workers)
 
 
 def _workers_for(project: Project, pool: WorkerPool | None) -> Workers:

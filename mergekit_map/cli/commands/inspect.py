@@ -240,7 +240,8 @@ def _probe_in_words(probe: Probe, plan: Plan) -> Iterator[str]:
         **probe.task_seconds,
     }
     steps = ", ".join(f"{what} {_time(seconds)}" for what, seconds in timed.items())
-    steps += f", at most {bytes_in_words(probe.peak_bytes)} of memory"
+    if probe.peak_bytes is not None:
+        steps += f", at most {bytes_in_words(probe.peak_bytes)} of memory"
     hours = _time(3600 * probe.expected_hours)
     yield (
         f"Probe at the soup: {steps}. The search will take about {hours}. The probe is "
