@@ -31,7 +31,7 @@ from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import r_squared
 from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.results.findings import predictions
+from mergekit_map.results.findings import poor_tasks
 from mergekit_map.results.log import by_merge
 from mergekit_map.search.finish import found_front
 
@@ -75,7 +75,7 @@ def our_search(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
     """Run a whole study, and see what its surrogates know of unseen merges."""
     study = study_of(truth, SearchSpec(evaluations=budget, seed=seed))
     result, log = run_search(study, evaluator(study, truth))
-    poor = predictions(found_front(study, result, log)).poor
+    poor = poor_tasks(found_front(study, result, log))
     measured = [dict(key) for key in by_merge(log)]
     roles = [e.role for e in log if e.task == truth.names[0]]
     unseen = unseen_merges(truth.bounds)

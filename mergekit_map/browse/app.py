@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -32,14 +32,12 @@ from mergekit_map.browse.state import View, rivals, wish_of
 from mergekit_map.errors import MapError
 from mergekit_map.utils.text import printable
 
-Doing: TypeAlias = Literal["merge", "talk"]
-
 
 @dataclass(frozen=True)
 class ExitAction:
     """An action requested outside of the screen."""
 
-    doing: Doing
+    doing: Literal["merge", "talk"]
     choice: Mapping[str, Any]  # of select: the current point
     words: Mapping[str, str]  # answers to the questions of the form
 

@@ -83,7 +83,7 @@ def gains_text(view: View) -> RenderableType:
     """Return the table of gains of the current point."""
     parts: list[RenderableType] = []
     found, number = gains(view.here), 0
-    for task, name, *texts in gain_table(view.here, found).rows:
+    for task, name, *texts in gain_table(view.here, found):
         if task:
             number += 1
             grid = Table.grid(padding=(0, 1))

@@ -17,29 +17,27 @@ from mergekit_map.errors import MapError, MissingModels, nearest
 from mergekit_map.utils.shutdown import exit_code, ignore_signals, stopped_by
 from mergekit_map.utils.text import printable
 
+# Command, its module in commands/, and what it does.
 _COMMANDS = {
-    "run": "Search, choose and merge: one YAML in, checkpoint out.",
-    "init": "Write a configuration to begin with.",
-    "inspect": "Check models and plan before a search.",
-    "search": "Evaluate merges and find the front; continues a stopped run.",
-    "select": "Choose a point of the front and write its recipe.",
-    "browse": "Walk along the front in the terminal; choose, merge, chat, push.",
-    "merge": "Write the checkpoint of a selection.",
-    "push": "Upload a merge to the Hub, private unless told otherwise.",
-    "report": "Write one HTML page and pictures of a finished search.",
-    "compare": "Compare searches with baselines: the paper's tables.",
-    "schema": "Print the JSON Schema of a configuration, for editors.",
-    "cache": "List, remove and bound what is kept between searches.",
-    "demo": "Do all of it on models trained here, offline.",
-}
-# Commands that share a module of commands/; the others have one of their own name.
-_MODULES = {
-    "run": "search",
-    "demo": "search",
-    "merge": "select",
-    "compare": "report",
-    "schema": "init",
-    "cache": "init",
+    "run": ("search", "Search, choose and merge: one YAML in, checkpoint out."),
+    "init": ("init", "Write a configuration to begin with."),
+    "inspect": ("inspect", "Check models and plan before a search."),
+    "search": (
+        "search",
+        "Evaluate merges and find the front; continues a stopped run.",
+    ),
+    "select": ("select", "Choose a point of the front and write its recipe."),
+    "browse": (
+        "browse",
+        "Walk along the front in the terminal; choose, merge, chat, push.",
+    ),
+    "merge": ("select", "Write the checkpoint of a selection."),
+    "push": ("push", "Upload a merge to the Hub, private unless told otherwise."),
+    "report": ("report", "Write one HTML page and pictures of a finished search."),
+    "compare": ("report", "Compare searches with baselines: the paper's tables."),
+    "schema": ("init", "Print the JSON Schema of a configuration, for editors."),
+    "cache": ("init", "List, remove and bound what is kept between searches."),
+    "demo": ("search", "Do all of it on models trained here, offline."),
 }
 
 
@@ -53,8 +51,8 @@ class _LazyGroup(click.Group):
                 return None
             hint = nearest(cmd_name, _COMMANDS)
             ctx.fail(f"There is no command {cmd_name!r}; {hint}")
-        module = _MODULES.get(cmd_name, cmd_name)
-        commands = importlib.import_module(f"{__package__}.commands.{module}")
+        module = f"{__package__}.commands.{_COMMANDS[cmd_name][0]}"
+        commands = importlib.import_module(module)
         command: click.Command = getattr(commands, cmd_name)
         return command
 
@@ -64,7 +62,7 @@ class _LazyGroup(click.Group):
         formatter: click.HelpFormatter,
     ) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([*_COMMANDS.items()])
+            formatter.write_dl([(k, about) for k, (_, about) in _COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if wrong := [text for text in args if not _is_unicode(text)]:

@@ -20,7 +20,7 @@ from mergekit_map.types import SOUP
 from mergekit_map.utils.text import folded
 
 if TYPE_CHECKING:
-    from mergekit_map.results.answer import Answer, GainTable
+    from mergekit_map.results.answer import Answer
     from mergekit_map.results.front import Front, Merge
 
 _N_POINTS = 10  # of the front, with --verbose
@@ -69,7 +69,7 @@ def show_answer(front: Front, *, verbose: bool = False) -> Answer:
     console, found = Console(), answers.answer(front)
     console.print(Text(found.headline, style="bold"))
     console.print()
-    for line in _gain_lines(found.table, console.width):
+    for line in _gain_lines((answers.HEADINGS, *found.table), console.width):
         console.print(line)
     console.print(Text(f"\n{found.sample}"))
     for finding in found.findings:
@@ -90,12 +90,11 @@ def _item(sentence: str, width: int) -> Text:
     return Text("\n".join(lines))
 
 
-def _gain_lines(gains: GainTable, width: int) -> Iterator[Text]:
-    """Lay out the table: a line for each task, and for each model below it.
+def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:
+    """Lay out headings and rows: a line for each task, and for each model below it.
 
     Names and comparisons are folded where there is little room, numbers never.
     """
-    lines = (gains.headings, *gains.rows)
     columns = zip(*lines, strict=True)
     _, names, values, shares, words = (max(map(len, cells)) for cells in columns)
     room = width - values - shares - 2 - 3 * len(_GAP)
@@ -105,8 +104,8 @@ def _gain_lines(gains: GainTable, width: int) -> Iterator[Text]:
     if names + words > room:
         words = max(_AMOUNT, min(words, room - _NAME))
     names = max(_NAME, min(names, room - words))
-    for task, name, value, share, comparison in lines:
-        is_head = task == gains.headings[0]
+    for row, (task, name, value, share, comparison) in enumerate(lines):
+        is_head = row == 0
         style = "dim" if is_head else _STYLES.get(comparison.split(" ")[0], "")
         if task and not is_head:
             yield Text(task, style="bold")
@@ -114,11 +113,10 @@ def _gain_lines(gains: GainTable, width: int) -> Iterator[Text]:
         text = comparison.replace(" ± ", _PLUS_MINUS)
         one, *others = wrap(text, words, break_long_words=False) or [""]
         cells = (f"  {first:<{names}}", f"{value:>{values}}", f"{share:>{shares}}")
-        line = _GAP.join((*cells, one))
-        yield Text(line.replace(_PLUS_MINUS, " ± ").rstrip(), style)
         place = 2 + names + values + shares + 3 * len(_GAP)
-        for part, other in zip_longest(more, others, fillvalue=""):
-            line = f"{f'  {part}':<{place}}{other}"
+        rest = zip_longest(more, others, fillvalue="")
+        folds = (f"{f'  {part}':<{place}}{other}" for part, other in rest)
+        for line in (_GAP.join((*cells, one)), *folds):
             yield Text(line.replace(_PLUS_MINUS, " ± ").rstrip(), style)
 
 
@@ -185,7 +183,7 @@ def next_steps(run: Path, found: Answer, out: Path | None = None) -> Steps:
 
     Merge what is advised, look at others, publish a merge that is advised.
     """
-    from mergekit_map.results.answer import MERGE
+    from mergekit_map.results.selection import MERGE
 
     look = [
         ("see the front", command_line("report", run)),

@@ -146,7 +146,9 @@ class MergeEvaluator:
 
     def held_out(self, samples: Path, definitions: Mapping[str, str]) -> MergeEvaluator:
         """Return an evaluator of the same merges on the held-out documents."""
-        early = None if self._early is None else self._early.of(definitions)
+        early = self._early
+        if early is not None:
+            early = replace(early, definitions=definitions)
         return MergeEvaluator(self._workers, samples, definitions, early, held_out=True)
 
     def __call__(

@@ -104,7 +104,7 @@ def _gains(front: Front, index: int) -> dict[str, object]:
     """Return rows and documents of the table of gains as if a point were chosen."""
     chosen = front.model_copy(update={"selected": index})
     found = gains(chosen)
-    rows = [[*row] for row in gain_table(chosen, found).rows]
+    rows = [[*row] for row in gain_table(chosen, found)]
     return {"gains": rows, "sample": sample(chosen, found)}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from mergekit_map.results.answer import answer
+from mergekit_map.results.answer import HEADINGS, answer
 from mergekit_map.results.front import Front
 
 _TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"
@@ -22,12 +22,12 @@ def front_html(front: Front, heading: str) -> str:
     found = answer(front)
     rows = [
         [f"<b>{escape(cell)}</b>" if row[0] else escape(cell) for cell in row]
-        for row in found.table.rows
+        for row in found.table
     ]
     parts = [
         _small(heading),
         f"<b>{escape(found.headline)}</b>",
-        _table(found.table.headings, rows),
+        _table(HEADINGS, rows),
         _small(found.sample),
         *map(escape, found.findings),
     ]

@@ -18,8 +18,7 @@ from mergekit_map.results.findings import (
 from mergekit_map.results.front import Front, Reading, Verdict
 from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, gains
 from mergekit_map.results.limits import MISSED, limits_in_words
-from mergekit_map.results.selection import MERGE as MERGE
-from mergekit_map.results.selection import advice
+from mergekit_map.results.selection import MERGE, advice
 from mergekit_map.types import BASE, NATS, SOUP, perplexity
 from mergekit_map.utils.text import listed
 
@@ -30,15 +29,8 @@ VERDICTS: Mapping[Verdict, str] = {
     "unknown": "unknown error",
 }
 _NAMED = 4  # tasks that are named one by one
+HEADINGS = ("task", "model", "value", "gain kept", "the chosen merge is")
 _SHOWN = 3  # findings on the screen; the others are details
-
-
-@dataclass(frozen=True)
-class GainTable:
-    """Headings and rows of text."""
-
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class Answer:
 
     advice: str  # MERGE, or the label of the reference point to use instead
     headline: str  # the sentence that decides
-    table: GainTable
+    table: Sequence[tuple[str, ...]]  # rows below ``HEADINGS``
     sample: str  # on which documents the gains were measured
     findings: tuple[str, ...]  # those that change a decision
     details: tuple[str, ...] = ()  # the others, for the report and ``-v``
@@ -56,11 +48,10 @@ class Answer:
 def answer(front: Front) -> Answer:
     """Compose the answer of a front with its chosen point."""
     found, advised = gains(front), advice(front)
-    instead = None if advised == MERGE else advised
     decisive, details = findings_in_words(front)
     return Answer(
         advice=advised,
-        headline=headline(front, found, instead),
+        headline=headline(front, found, advised),
         table=gain_table(front, found),
         sample=sample(front, found),
         findings=tuple(decisive[:_SHOWN]),
@@ -74,7 +65,7 @@ def answer(front: Front) -> Answer:
     )
 
 
-def gain_table(front: Front, found: Gains) -> GainTable:
+def gain_table(front: Front, found: Gains) -> list[tuple[str, ...]]:
     """Compare the chosen merge with base, soup and best parent, task by task."""
     rows: list[tuple[str, ...]] = []
     for task, about in front.tasks.items():
@@ -89,8 +80,7 @@ def gain_table(front: Front, found: Gains) -> GainTable:
         for rival, value in zip(rivals, others, strict=True):
             kept = share_in_words(found.share(task, rival.reading.value))
             rows.append(("", rival.other, value, kept, comparison(rival)))
-    headings = ("task", "model", "value", "gain kept", "the chosen merge is")
-    return GainTable(headings, tuple(rows))
+    return rows
 
 
 def comparison(rival: Improvement) -> str:
@@ -117,14 +107,15 @@ def _in_search(front: Front, found: Gains) -> Iterator[str]:
         yield f"In the search, the gain over the {label} was {listed(texts)}."
 
 
-def headline(front: Front, found: Gains, advice: str | None = None) -> str:
+def headline(front: Front, found: Gains, advised: str) -> str:
     """Return the sentence that decides: use this merge, or another model instead."""
-    if advice is not None:
-        return (
-            f"{_not_beaten(front, advice)}: {'keep' if advice == BASE else 'use'} it."
-        )
+    if advised != MERGE:
+        verb = "keep" if advised == BASE else "use"
+        return f"{_not_beaten(front, advised)}: {verb} it."
     kept = _kept(found)
-    based = [_worse_than_base(found), kept] if kept else [_against(found, BASE)]
+    worse = found.where(BASE, "worse")
+    than_base = f"is worse than the base on {_tasks(worse)}" if worse else ""
+    based = [than_base, kept] if kept else [_against(found, BASE)]
     based.append(_against(found, SOUP))
     if BASE not in found.rivals:
         based = [_against(found, SOUP), _against(found, BEST_PARENT)]
@@ -178,11 +169,6 @@ def _kept(found: Gains) -> str:
             amount = "no significant part"
         texts.append(f"{amount} of the gain of {parent}{on}")
     return f"{keeps} {listed(texts)}"
-
-
-def _worse_than_base(found: Gains) -> str:
-    worse = found.where(BASE, "worse")
-    return f"is worse than the base on {_tasks(worse)}" if worse else ""
 
 
 def _against(found: Gains, label: str) -> str:

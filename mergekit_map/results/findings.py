@@ -116,27 +116,6 @@ _GOOD_R2 = 0.93
 _GOOD_SHARE, _SHAPELESS_R2 = 0.1, 0.75
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """The quality of predictions on the front, where the choice is made."""
-
-    task: str  # the task with the largest error
-    error: float | None  # standard error there, as a share of the front's range
-    poor: Sequence[str]  # tasks that are predicted poorly elsewhere in the bounds
-    shapeless: Sequence[str]  # tasks that are predicted poorly anywhere
-
-    @property
-    def known(self) -> bool:
-        """Whether anything is known of them."""
-        return self.error is not None or bool(self.poor)
-
-    @property
-    def reliable(self) -> bool:
-        """Whether predictions can be chosen from."""
-        near = not self.poor if self.error is None else self.error <= _GOOD_SHARE
-        return near and not self.shapeless
-
-
 def findings_in_words(front: Front) -> tuple[list[str], list[str]]:
     """Write the findings that may change a decision, and the others as details."""
     found = [*find(front)]
@@ -173,9 +152,9 @@ def find(front: Front) -> Iterator[tuple[str, bool]]:
 def _of_predictions(front: Front) -> Iterator[tuple[str, bool]]:
     utilities = front.utilities(front.points, "predicted")
     trade_off = detect_tradeoff(utilities, front.stderrs(front.points, "predicted"))
-    quality, in_noise = predictions(front), trade_off.kind == "within noise"
-    if quality.known and not in_noise:
-        yield _quality(quality), not quality.reliable
+    in_noise = trade_off.kind == "within noise"
+    if not in_noise and (quality := prediction_quality(front)) is not None:
+        yield quality
     if trade_off.kind != "trade-off":
         yield _no_trade_off(trade_off), in_noise
     if front.border and not in_noise:
@@ -192,20 +171,39 @@ def _of_predictions(front: Front) -> Iterator[tuple[str, bool]]:
         yield text, False
 
 
-def predictions(front: Front) -> Predictions:
-    """Return the quality of the predictions of a front."""
+def poor_tasks(front: Front, least: float = _GOOD_R2) -> list[str]:
+    """List the tasks that are predicted worse than this R², by both estimates of it."""
     fits = {task: about.fit for task, about in front.tasks.items()}
-    errors = {task: fit.front_error or 0.0 for task, fit in fits.items()}
-    r2 = {
-        task: max(fit.expected_r2 or -math.inf, fit.loo_r2 or -math.inf)
+    return [
+        task
         for task, fit in fits.items()
-    }
-    worst = max(errors, key=errors.__getitem__)
-    poor, shapeless = (
-        [task for task in fits if r2[task] < least]
-        for least in (_GOOD_R2, _SHAPELESS_R2)
+        if max(fit.expected_r2 or -math.inf, fit.loo_r2 or -math.inf) < least
+    ]
+
+
+def prediction_quality(front: Front) -> tuple[str, bool] | None:
+    """Write how good predictions are on the front, where the choice is made.
+
+    With it comes whether they are not reliable; None where nothing is known of them.
+    """
+    fits = {task: about.fit for task, about in front.tasks.items()}
+    worst = max(fits, key=lambda task: fits[task].front_error or 0.0)
+    error = fits[worst].front_error
+    poor, shapeless = poor_tasks(front), poor_tasks(front, _SHAPELESS_R2)
+    if error is None and not poor:
+        return None
+    known = f"{percent(error or 0.0)} of its range ({worst})"
+    near = error is not None and error <= _GOOD_SHARE
+    if near and not shapeless:
+        rest = f" Elsewhere they are poorer ({listed(poor)})." if poor else ""
+        return f"Predictions on the front are good to ± {known}.{rest}", False
+    tasks = shapeless or (poor if error is None else ())
+    how = f"of {listed(tasks)} are not reliable" if tasks else ""
+    text = (
+        f"Predictions {how or f'on the front are good only to ± {known}'}: trust "
+        "measured merges, or allow more evaluations."
     )
-    return Predictions(worst, fits[worst].front_error, poor, shapeless)
+    return text, True
 
 
 def _dominance(front: Front, found: Dominance) -> str:
@@ -228,21 +226,6 @@ def _broken(front: Front, gains: Sequence[Gain]) -> str:
         over = f"on {gain.task} over {called(gain.other)}"
         texts.append(f"{now} {over} (in the search {before})")
     return f"Not confirmed on held-out documents: {listed(texts)}."
-
-
-def _quality(found: Predictions) -> str:
-    known = f"{percent(found.error or 0.0)} of its range ({found.task})"
-    if found.reliable:
-        start = f"Predictions on the front are good to ± {known}."
-        if not found.poor:
-            return start
-        return f"{start} Elsewhere they are poorer ({listed(found.poor)})."
-    tasks = found.shapeless or (found.poor if found.error is None else ())
-    how = f"of {listed(tasks)} are not reliable" if tasks else ""
-    return (
-        f"Predictions {how or f'on the front are good only to ± {known}'}: trust "
-        "measured merges, or allow more evaluations."
-    )
 
 
 def _no_trade_off(found: TradeOff) -> str:

@@ -6,7 +6,7 @@ Notation: ``k`` merges, ``m`` tasks. In arrays, larger is better.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from pydantic import (
@@ -22,6 +22,7 @@ from mergekit_map.config.schema import SelectSpec
 from mergekit_map.config.tasks import CALLED
 from mergekit_map.results.paired import Differences
 from mergekit_map.results.records import (
+    AS_GIVEN,
     LARGEST,
     Coefficients,
     Finite,
@@ -373,7 +374,7 @@ class Front(Record):
     """Bounds at which points lie, and beyond which better ones may lie."""
     unfinished: Unfinished | None = None
     """Progress of an unfinished search; left out if it was finished."""
-    select: SelectSpec = SelectSpec()
+    select: Annotated[SelectSpec, AS_GIVEN] = SelectSpec()
     """Settings by which the point was chosen."""
     reason: Line
     """How the point was chosen, in a sentence."""
@@ -431,10 +432,6 @@ class Front(Record):
             {**anchor, "coefficients": anchor["coefficients"] or nowhere}
             for anchor in handler(anchors)
         ]
-
-    @field_serializer("select")
-    def _as_given(self, select: SelectSpec) -> dict[str, Any]:
-        return select.model_dump(mode="json", exclude_unset=True)
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         yield "points", len(self.points)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import NormalDist
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
@@ -50,10 +50,6 @@ class Improvement:
     stderr: float | None  # of the amount: item by item where both answered the same
     verdict: Verdict  # of all comparisons of the table together
 
-    def in_units(self, sign: int) -> Amount:
-        """Return the difference in the task's own units, of a metric of this sign."""
-        return Amount(value=sign * self.amount, stderr=self.stderr)
-
 
 @dataclass(frozen=True)
 class Gains:
@@ -72,10 +68,9 @@ class Gains:
 
     def content(self) -> dict[str, JsonValue]:
         """Return the comparison as JSON content."""
-        content: dict[str, JsonValue] = _FORM.dump_python(self, mode="json")
-        rows = _ROWS.dump_python(self.rivals, mode="json").items()
-        rivals: JsonValue = [{"label": label, "tasks": tasks} for label, tasks in rows]
-        return {**content, "rivals": rivals}
+        content: dict[str, Any] = _FORM.dump_python(self, mode="json")
+        rows = content["rivals"].items()
+        return content | {"rivals": [{"label": k, "tasks": of} for k, of in rows]}
 
     def where(self, label: str, verdict: Verdict) -> list[str]:
         """List the tasks on which the chosen merge is better than a rival, or worse."""
@@ -93,7 +88,6 @@ class Gains:
 
 
 _FORM = TypeAdapter(Gains)
-_ROWS = TypeAdapter(Mapping[str, Mapping[str, Improvement]])
 
 
 def gains(front: Front, *, in_search: bool = False) -> Gains:
@@ -111,7 +105,10 @@ def gains(front: Front, *, in_search: bool = False) -> Gains:
         sources[task] = "held-out" if task in held_out else kind
     paired, cells = _paired(shown), {}
     for label, (column, task) in itertools.product(_RIVALS, enumerate(front.tasks)):
-        if (rival := rival_of(front, label, task)) is not None:
+        rival = best_single(front, task)
+        if label != BEST_PARENT:
+            rival = next((a for a in front.anchors if a.label == label), None)
+        if rival is not None:
             place = front.anchors.index(rival), column
             if np.isfinite(paired.ahead[place]):
                 cells[label, task] = place
@@ -253,8 +250,10 @@ def with_gains(front: Front) -> Front:
         gain = Gain(
             task=task,
             other=one.other,
-            held_out=one.in_units(sign),
-            measured=old.in_units(sign) if old else None,
+            held_out=Amount(value=sign * one.amount, stderr=one.stderr),
+            measured=Amount(value=sign * old.amount, stderr=old.stderr)
+            if old
+            else None,
             verdict=one.verdict,
             kept=kept,
         )
@@ -265,19 +264,10 @@ def with_gains(front: Front) -> Front:
 
 def best_single(front: Front, task: str) -> Merge | None:
     """Return the single model that measured best in the search."""
-    metric, known = front.tasks[task].metric, []
-    for anchor in front.anchors:
-        value = anchor.measured[task].value
-        if anchor.label not in NO_SINGLE_MODEL and value is not None:
-            known.append((metric.utility(value), anchor))
-    return max(known, key=lambda pair: pair[0])[1] if known else None
-
-
-def rival_of(front: Front, label: str, task: str) -> Merge | None:
-    """Return the merge of a row: base, soup or best parent."""
-    if label == BEST_PARENT:
-        return best_single(front, task)
-    return next((a for a in front.anchors if a.label == label), None)
+    singles = (a for a in front.anchors if a.label not in NO_SINGLE_MODEL)
+    known = [anchor for anchor in singles if anchor.is_measured(task)]
+    sign = front.tasks[task].metric.sign
+    return max(known, key=lambda a: sign * (a.measured[task].value or 0), default=None)
 
 
 def most_apart(front: Front, rival: Merge, task: str) -> float:

@@ -320,19 +320,27 @@ def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLo
     Raises:
         ArtifactError: another search has it open, or a line cannot be read.
     """
-    lock_file = lock_file or path.with_name(f".{path.name}.lock")
-    lock = FileLock(lock_file)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise ArtifactError(
-            f"another search is writing {path}; wait for it, or name another run folder"
-        ) from None
-    except OSError as error:
-        raise unwritable(lock_file, error) from None
-    try:
+    lock = lock_file or path.with_name(f".{path.name}.lock")
+    busy = f"another search is writing {path}; wait for it, or name another run folder"
+    with locked(lock, lock, busy):
         evaluations = list(read_log(path))  # refused before anything of it is changed
         drop_torn_line(path)
         yield EvaluationLog(path, evaluations)
-    finally:
-        lock.release()
+
+
+@contextmanager
+def locked(lock: Path, place: Path, busy: str, patience: float = 0) -> Iterator[None]:
+    """Hold a lock file for one process.
+
+    Raises:
+        ArtifactError: another process still holds it after ``patience`` seconds, with
+            the message ``busy``; or the ``place`` cannot be written.
+    """
+    try:
+        held = FileLock(lock).acquire(timeout=patience)
+    except Timeout:
+        raise ArtifactError(busy) from None
+    except OSError as error:
+        raise unwritable(place, error) from None
+    with held:
+        yield

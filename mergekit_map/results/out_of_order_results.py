@@ -8,7 +8,7 @@ line is in the log, its copy here is ignored.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from mergekit_map.results.log import (
@@ -37,10 +37,6 @@ class OutOfOrderResults:
         self.lines = list(read_log(path))
         self.tidy()
 
-    def of(self, merge: str, definitions: Mapping[str, str]) -> Waiting:
-        """Return the waiting measurements of a merge with these task fingerprints."""
-        return Waiting(self, merge, definitions)
-
     def tidy(self) -> None:
         """Drop what the log has; remove the file with its last line."""
         logged = {_measured(e) for e in self._logged()}
@@ -58,10 +54,6 @@ class Waiting:
     results: OutOfOrderResults
     merge: str
     definitions: Mapping[str, str]  # of each task
-
-    def of(self, definitions: Mapping[str, str]) -> Waiting:
-        """Return those of the same merge and other definitions of the tasks."""
-        return replace(self, definitions=definitions)
 
     def find(self, coefficients: Mapping[str, float], task: str) -> Measurement | None:
         """Return a measurement on all documents, if it waits."""

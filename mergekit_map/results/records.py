@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    PlainSerializer,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
@@ -64,6 +65,10 @@ Finite: TypeAlias = Annotated[
 ]
 Stderr: TypeAlias = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Coefficients: TypeAlias = dict[Line, Finite]
+# Written with the keys that were given, without defaults.
+AS_GIVEN = PlainSerializer(
+    lambda spec: spec.model_dump(mode="json", exclude_unset=True)
+)
 FormatVersion: TypeAlias = Annotated[
     int, Field(ge=1, le=1)
 ]  # a Literal would take true, too

@@ -17,9 +17,9 @@ import shlex
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_serializer, model_validator
+from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from mergekit_map.config.schema import BackendSpec, SearchSpec, SelectSpec
@@ -27,6 +27,7 @@ from mergekit_map.config.tasks import EngineSpec, LmEvalTask, PerplexityTask, Ta
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Front, LinearMerge, pairs, recipe_name
 from mergekit_map.results.records import (
+    AS_GIVEN,
     STATE,
     Coefficients,
     Identity,
@@ -307,9 +308,9 @@ class SearchPlan(Record):
     """The metrics of the measured tasks."""
     documents: dict[Line, int | Literal["all"]]
     """Number of the documents of each task that are measured."""
-    search: SearchSpec
+    search: Annotated[SearchSpec, AS_GIVEN]
     """Settings of the search."""
-    select: SelectSpec
+    select: Annotated[SelectSpec, AS_GIVEN]
     """Settings by which the point is chosen."""
     recipe: Text | None
     """The mergekit YAML of one merge; null where pairs are merged one by one."""
@@ -331,10 +332,6 @@ class SearchPlan(Record):
         if self.tasks.keys() != self.manifest.definitions.keys():
             raise ValueError("manifest.definitions: they are of other tasks")
         return self
-
-    @field_serializer("search", "select")
-    def _as_given(self, spec: SearchSpec | SelectSpec) -> dict[str, Any]:
-        return spec.model_dump(mode="json", exclude_unset=True)
 
 
 def read_search_plan(folder: RunFolder) -> SearchPlan:

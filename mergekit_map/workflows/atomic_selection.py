@@ -8,48 +8,32 @@ the files again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from mergekit_map.errors import ArtifactError
 from mergekit_map.report.plots import plot_front, save_front
 from mergekit_map.results.front import Front
 from mergekit_map.results.front_table import front_table
+from mergekit_map.results.log import locked
 from mergekit_map.results.run_folder import RunFolder, open_run
-from mergekit_map.utils.files import unwritable, write_atomically
+from mergekit_map.utils.files import write_atomically
 
 _PATIENCE = 60  # seconds, for another process
 
 
-@contextmanager
-def locked(lock: Path, folder: Path) -> Iterator[None]:
-    """Lock what a lock file is for, which is in a folder, for one process.
-
-    Raises:
-        ArtifactError: another process has it for long, or it cannot be written.
-    """
-    held = FileLock(lock)
-    try:
-        held.acquire(timeout=_PATIENCE)
-    except Timeout:
-        raise ArtifactError(
-            f"another command has been writing {folder} for {_PATIENCE} seconds; wait "
-            "for it, and try again"
-        ) from None
-    except OSError as error:
-        raise unwritable(folder, error) from None
-    try:
-        yield
-    finally:
-        held.release()
+def folder_lock(lock: Path, folder: Path) -> AbstractContextManager[None]:
+    """Hold the lock file of a folder; raises as ``locked``."""
+    busy = (
+        f"another command has been writing {folder} for {_PATIENCE} seconds; wait for "
+        "it, and try again"
+    )
+    return locked(lock, folder, busy, _PATIENCE)
 
 
 @contextmanager
 def selection_lock(folder: RunFolder) -> Iterator[None]:
     """Lock the choice for one process, and first repair an interrupted change."""
-    with locked(folder.choosing_lock, folder.path):
+    with folder_lock(folder.choosing_lock, folder.path):
         _mend(folder)
         yield
 

@@ -40,8 +40,7 @@ from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Candidate, Progress, Study
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.types import BASE, SOUP, Answers
-from mergekit_map.utils.files import digest
+from mergekit_map.types import NO_SINGLE_MODEL, Answers
 
 # What rivals of a search measured is no part of it.
 _RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
@@ -64,8 +63,7 @@ class Confirming:
         """Measure the choice of a front and its rivals on held-out documents."""
         if self.project.held_out is None:
             return front
-        labels = {BASE, SOUP}
-        always = [a.coefficients for a in front.anchors if a.label in labels]
+        always = (a.coefficients for a in front.anchors if a.label in NO_SINGLE_MODEL)
         own = [coefficients for coefficients in always if coefficients]
         study = self.project.held_out_study()
         self.measure(study, [front.chosen.coefficients, *own], front.tasks)
@@ -106,26 +104,22 @@ def with_confirmation(
         for key, of in by_merge(lines).items():
             coefficients = dict(next(iter(of.values())).coefficients)
             measured = {task: e.reading for task, e in of.items()}
+            label = labels.get(key)
             merges.append(
-                Merge(
-                    label=labels.get(key), coefficients=coefficients, measured=measured
-                )
+                Merge(label=label, coefficients=coefficients, measured=measured)
             )
             for task, known in items.items():
                 answers = store.read(coefficients, task)
-                if not are_of(answers, measured.get(task, UNKNOWN)):
-                    known.append(None)
-                else:
-                    known.append(itemise(answers))
+                reading = measured.get(task, UNKNOWN)
+                known.append(itemise(answers) if are_of(answers, reading) else None)
     chosen = merge_key(front.chosen.coefficients)
     choices = {*by_merge(found[study.merge])} - labels.keys()
-    compared = {task: compare_items(known) for task, known in items.items()}
     confirmation = HoldoutEvaluation(
         share=project.held_out.share,
         documents={e.task: e.n for e in found[study.merge]},
         choices=len(choices) + (chosen in labels),
         merges=tuple(merges),
-        differences={t: one for t, one in compared.items() if one is not None},
+        differences=_differences(items),
     )
     return judged(front.model_copy(update={"holdout": confirmation}))
 
@@ -170,11 +164,17 @@ def with_differences(
             return None
         return itemise(answers, _parts(content))
 
-    compared = {
-        t: compare_items([read(m, t) for m in front.known]) for t in front.tasks
-    }
-    found = {task: one for task, one in compared.items() if one is not None}
+    known = {task: [read(m, task) for m in front.known] for task in front.tasks}
+    found = _differences(known)
     return judged(front.model_copy(update={"differences": found}))
+
+
+def _differences(
+    known: Mapping[str, Sequence[Itemised | None]],
+) -> dict[str, Differences]:
+    """Compare merges on each task where two or more have the same items."""
+    compared = {task: compare_items(items) for task, items in known.items()}
+    return {task: one for task, one in compared.items() if one is not None}
 
 
 def _parts(content: Mapping[str, Any]) -> list[str]:
@@ -213,22 +213,18 @@ def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | 
 
 def compare_items(known: Sequence[Itemised | None]) -> Differences | None:
     """Compare the largest set of merges that were measured on the same items."""
-    groups: dict[str, list[int]] = {}
-    for index, itemised in enumerate(known):
-        if itemised is not None:
-            groups.setdefault(digest(itemised.items), []).append(index)
-    most = max(groups.values(), key=len, default=[])
-    same = [(index, one) for index in most if (one := known[index]) is not None]
+    groups: dict[tuple[tuple[str, int], ...], dict[int, FloatArray]] = {}
+    for index, one in enumerate(known):
+        if one is not None:
+            groups.setdefault(one.items, {})[index] = one.influences
+    if not groups:
+        return None
+    items, same = max(groups.items(), key=lambda group: len(group[1]))
     if len(same) < 2:
         return None
-    items = same[0][1].items
-    parts = np.unique([str(part) for part, *_ in items], return_inverse=True)[1]
-    U = np.array([one.influences for _, one in same])
+    parts = np.unique([part for part, _ in items], return_inverse=True)[1]
+    U = np.array([*same.values()])
+    # Values are answers, many of them equal, or amounts.
+    answers = bool(np.median([len(np.unique(row)) for row in U]) < len(items) / 2)
     stderr = stderrs_of_differences(U, parts)
-    return Differences.of(most, stderr, len(items), answers=_are_answers(U))
-
-
-def _are_answers(U: FloatArray) -> bool:
-    """Whether values are answers, many of them equal, not amounts."""
-    n = U.shape[1]
-    return bool(np.median([len(np.unique(row)) for row in U]) < n / 2)
+    return Differences.of([*same], stderr, len(items), answers=answers)

@@ -5,9 +5,9 @@ The text of a plain configuration is kept, and a ``map:`` block added.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import yaml
 from pydantic.json_schema import models_json_schema
@@ -59,10 +59,17 @@ def extend_plain(path: Path, tasks: Mapping[str, str]) -> str:
 
 def _with_names(file: YamlFile, labels: Mapping[str, str]) -> tuple[str, list[str]]:
     """Replace weights that are numbers by names, and list these."""
-    text = file.text
+    root, text = yaml.compose(file.text, Loader=Loader), file.text
+    found: dict[tuple[int, int], tuple[str, Any]] = {}  # an alias stands once
+    for key, entry, _ in walk_entries(file.merge):
+        setting = weight_setting(entry, key)
+        label = labels.get(str(entry["model"]))
+        if setting is not None and label is not None and _is_number(setting[1]):
+            node = _node(root, setting[0])
+            place = node.start_mark.index, node.end_mark.index
+            found.setdefault(place, (label, setting[1]))
     was: list[str] = []
-    for node, name in sorted(_weights(file, labels), key=lambda found: -found[0][0]):
-        start, stop, value = node
+    for (start, stop), (name, value) in sorted(found.items(), reverse=True):
         text = text[:start] + scalar(name) + text[stop:]
         was.insert(0, f"{name} (was {value})")
     comments = [f"# Searched by name: the weights of {', '.join(was)}"] if was else []
@@ -72,24 +79,6 @@ def _with_names(file: YamlFile, labels: Mapping[str, str]) -> tuple[str, list[st
             "it, so that theirs can be searched"
         )
     return text, comments
-
-
-_Place = tuple[int, int, str]  # where a value starts and stops in the text, and it
-
-
-def _weights(file: YamlFile, labels: Mapping[str, str]) -> Iterator[tuple[_Place, str]]:
-    root = yaml.compose(file.text, Loader=Loader)
-    seen = set()
-    for key, entry, _ in walk_entries(file.merge):
-        setting = weight_setting(entry, key)
-        label = labels.get(str(entry["model"]))
-        if setting is None or label is None or not _is_number(setting[1]):
-            continue
-        node = _node(root, setting[0])
-        place = (node.start_mark.index, node.end_mark.index, str(setting[1]))
-        if place not in seen:  # of an alias, which stands once
-            yield place, label
-        seen.add(place)
 
 
 def _is_number(weight: Any) -> bool:
@@ -120,11 +109,10 @@ def _is_extended(extended: str, text: str) -> bool:
     return isinstance(block, dict) and content == yaml.load(text, Loader=Loader)
 
 
-Schema: TypeAlias = dict[str, Any]
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def config_schema() -> Schema:
+def config_schema() -> dict[str, Any]:
     """Return the schema of a configuration: mergekit's part and the ``map:`` block.
 
     Reading a configuration checks what a schema cannot express: files, models, names of

@@ -26,7 +26,7 @@ from mergekit_map.merging.recipe import Recipes
 from mergekit_map.models.files import refuse_replaced
 from mergekit_map.models.references import map_references
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.log import Evaluation, Role, merge_key, open_log, read_log
+from mergekit_map.results.log import Evaluation, merge_key, open_log, read_log
 from mergekit_map.results.recipe_rendering import documents
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import judged
@@ -192,13 +192,9 @@ def _measure_checkpoint(
         # A single item of a search is of the merge that the search made.
         searching = MergeEvaluator(worker, run.samples(study.merge), study.definitions)
         again = MergeEvaluator(worker, None)
-        todo: list[tuple[Role, list[str], MergeEvaluator]] = [
-            ("front", new, searching),
-            ("checkpoint", known, again),
-        ]
-        for role, tasks, evaluate in todo:
-            part = of_tasks(study, tasks)
-            measure(part, [(role, merge)], evaluate, log, events.progress)
+        lacking, both = of_tasks(study, new), of_tasks(study, known)
+        measure(lacking, [("front", merge)], searching, log, events.progress)
+        measure(both, [("checkpoint", merge)], again, log, events.progress)
         if project.held_out is not None:
             confirming = Confirming(project, run, log, again, events.progress)
             confirming.measure(project.held_out_study(), [merge], study.tasks)

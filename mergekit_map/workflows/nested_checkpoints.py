@@ -208,8 +208,7 @@ def _pair_project(
 def _pair_space(file: YamlFile, merge: MergeConfig) -> MergeSpace:
     space, problems = build_space(merge, SearchSpec())
     raise_problems(file, problems)
-    if space is None:
-        raise AssertionError("no problem, and no pair either")
+    assert space is not None
     return space
 
 

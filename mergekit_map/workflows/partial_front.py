@@ -32,7 +32,7 @@ from mergekit_map.results.selection import judged
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, digest, write_atomically
 from mergekit_map.workflows.atomic_selection import (
-    locked,
+    folder_lock,
     repaired_folder,
     write_recipes,
 )
@@ -54,7 +54,7 @@ def look_at(run: StrPath) -> Path:
     if not folder.unfinished:
         return repaired_folder(run).path
     open_run(run)
-    with locked(folder.so_far_lock, folder.so_far.path):
+    with folder_lock(folder.so_far_lock, folder.so_far.path):
         _write_partial_front(folder)
     return folder.so_far.path
 
@@ -63,7 +63,7 @@ def remove_partial_front(folder: RunFolder) -> None:
     """Remove the partial front and the plan of a search that is finished."""
     folder.plan.unlink(missing_ok=True)
     if folder.so_far.path.exists():
-        with locked(folder.so_far_lock, folder.so_far.path):
+        with folder_lock(folder.so_far_lock, folder.so_far.path):
             shutil.rmtree(folder.so_far.path, ignore_errors=True)
     folder.so_far_lock.unlink(missing_ok=True)
 
@@ -72,14 +72,14 @@ def _write_partial_front(folder: RunFolder) -> None:
     """Write the partial front of an unfinished search, unless it is up to date."""
     plan, so_far = read_search_plan(folder), folder.so_far
     if plan.recipe is None:
-        raise ArtifactError(_of_pairs(folder))
+        finished = ", ".join(str(pair.path) for pair in folder.finished_pairs())
+        raise ArtifactError(
+            f"{folder.path} merges checkpoints pair by pair, and can be looked at when "
+            f"it is finished; its pairs that are: {finished or 'none yet'}"
+        )
     lines = whole_lines(folder.log)
-    of = digest(
-        [
-            folder.plan.read_text("utf-8"),
-            *(line.decode(errors="replace") for line in lines),
-        ]
-    )
+    found_from = [folder.plan.read_bytes(), *lines]
+    of = digest([line.decode(errors="replace") for line in found_from])
     wishes = [plan.select]
     with suppress(ArtifactError):
         earlier = so_far.read_front()
@@ -170,12 +170,3 @@ def _link_samples(source: Path, target: Path) -> None:
             os.link(file, place)
         except OSError:  # a disk without links
             shutil.copyfile(file, place)
-
-
-def _of_pairs(folder: RunFolder) -> str:
-    pairs = [str(pair.path) for pair in folder.finished_pairs()]
-    finished = ", ".join(pairs) or "none yet"
-    return (
-        f"{folder.path} merges checkpoints pair by pair, and can be looked at when it "
-        f"is finished; its pairs that are: {finished}"
-    )

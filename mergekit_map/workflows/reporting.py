@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
 
 from transformers.utils import logging as logging_of_models
 
@@ -25,8 +24,8 @@ class ProgressLine:
     A file as standard error gets no line. Notices are warnings of ``logging``.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stderr
+    def __init__(self) -> None:
+        self._stream = sys.stderr
         # A notebook's is no terminal, and obeys a carriage return like one.
         notebook = type(self._stream).__module__.startswith("ipykernel")
         self._seen = notebook or self._stream.isatty()

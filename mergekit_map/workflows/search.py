@@ -5,7 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+)
 from pathlib import Path
 
 from mergekit_map._version import __version__
@@ -23,7 +28,7 @@ from mergekit_map.merging.reference_points import linear_space, soup_weights
 from mergekit_map.report.plots import save_front
 from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
-from mergekit_map.results.out_of_order_results import OutOfOrderResults
+from mergekit_map.results.out_of_order_results import OutOfOrderResults, Waiting
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import (
     Manifest,
@@ -157,24 +162,20 @@ def _project_for(
     return project
 
 
-@contextmanager
 def _started_pool(
     workers: int | str | WorkerPool | None,
-) -> Iterator[WorkerPool | None]:
-    """Yield the requested workers, and stop those that were started here.
+) -> AbstractContextManager[WorkerPool | None]:
+    """Return a context with the requested workers; it stops those that it starts.
 
     Raises:
         ConfigError: there is no Ray, or it cannot be started.
     """
-    if workers is None or isinstance(workers, WorkerPool):
-        yield workers
-    elif isinstance(workers, int):
-        with process_pool(workers) as pool:
-            yield pool
-    else:
+    if isinstance(workers, int):
+        return process_pool(workers)
+    if isinstance(workers, str):
         count = workers.removeprefix("ray").removeprefix(":")
-        with ray_pool(int(count) if count else None) as pool:
-            yield pool
+        return ray_pool(int(count) if count else None)
+    return nullcontext(workers)
 
 
 def _workers_for(project: Project, pool: WorkerPool | None) -> Workers:
@@ -249,7 +250,7 @@ def _opened_run(
             _workers_for(project, pool),
             folder.samples(study.merge),
             study.definitions,
-            early.of(study.merge, study.definitions),
+            Waiting(early, study.merge, study.definitions),
         )
         yield study, stack.enter_context(evaluate)
         parts = (study, study.on_disk) if study.on_disk is not None else (study,)
@@ -328,7 +329,7 @@ def _measure_references(
     if part is None or models is None:
         return
     folder = RunFolder(log.path.parent)
-    waiting = early.of(part.merge, part.definitions)
+    waiting = Waiting(early, part.merge, part.definitions)
     samples = folder.samples(part.merge)
     workers = _workers_for(models, pool)
     with MergeEvaluator(workers, samples, part.definitions, waiting) as evaluate:

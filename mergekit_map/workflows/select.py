@@ -67,14 +67,12 @@ def select_point(
         DesignError: there is no such point, or no merge within the limits.
     """
     rivals = not_worse_than
-    if rivals is not None and not isinstance(rivals, str):
-        rivals = list(rivals)
     asked = {
         "prefer": prefer,
         "scalarization": scalarization,
         "knee": knee or None,
         "require": require,
-        "not_worse_than": rivals,
+        "not_worse_than": rivals if isinstance(rivals, str | None) else list(rivals),
         "index": index,
     }
     select = parse_select({k: v for k, v in asked.items() if v is not None})

@@ -87,7 +87,7 @@ def test_no_number_of_a_point_is_lost(width: int) -> None:
     said = " ".join(seen.text.split())
     beside = "│" if width == 120 else ""
     found = answer(front)
-    for cell in (*(c for row in found.table.rows for c in row[2:]), found.sample):
+    for cell in (*(c for row in found.table for c in row[2:]), found.sample):
         assert all(word in said.replace(beside, "") for word in cell.split())
     for index, point in enumerate(front.points):
         (row,) = [x for x in seen.lines if re.match(rf" {index} [>*]* ", x)]

@@ -14,8 +14,9 @@ from fronts import CODE, MATH, NOT_MEASURED, Row, make_front
 
 from mergekit_map.cli.main import main
 from mergekit_map.cli.screen import next_steps, show_answer, show_steps
-from mergekit_map.results.answer import MERGE, answer
+from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
+from mergekit_map.results.selection import MERGE
 from mergekit_map.types import SOUP
 
 LONG = [

@@ -142,7 +142,7 @@ def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
     lines = first.splitlines()
     assert lines[0].endswith("| value | gain kept | this model is |")
     assert lines[2].startswith("| math (higher is better) | this model | 0.71 |")
-    assert len(lines) == 2 + len(found.table.rows)
+    assert len(lines) == 2 + len(found.table)
     shown, details = card.text.split("<details>")[:2]
     assert found.sample.split(":")[0].replace("this merge", "this model") in shown
     assert "Chosen, as this model is best." in details

@@ -12,7 +12,7 @@ from matplotlib.image import imread
 
 from mergekit_map.report.notebook import folded, front_html
 from mergekit_map.report.plots import MOST_DRAWN, front_figure, plot_front
-from mergekit_map.results.answer import answer
+from mergekit_map.results.answer import HEADINGS, answer
 from mergekit_map.results.front import Front
 
 
@@ -128,7 +128,7 @@ def test_a_notebook_begins_with_the_answer(two_points: Front) -> None:
     (gains_table,) = Page(shown).tables
 
     texts = [["".join(cell) for cell in row] for row in gains_table]
-    assert texts == [[*row] for row in (found.table.headings, *found.table.rows)]
+    assert texts == [[*row] for row in (HEADINGS, *found.table)]
     places = [
         shown.index(escape(text))
         for text in (found.headline, found.sample, *found.findings)

@@ -254,7 +254,7 @@ def test_gains_of_a_point_are_those_of_the_answer_if_it_were_chosen(
     for index, point in enumerate(content["points"]):
         front = run.front.model_copy(update={"selected": index})
         found = answer(front)
-        assert point["gains"] == [[*row] for row in found.table.rows]
+        assert point["gains"] == [[*row] for row in found.table]
         assert point["sample"] == found.sample
 
 

@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.slow, needs_browser]
 
 # Whether a table of gains, with cells of a usual length, is behind a scroll bar.
 CUT_OFF = """[...document.querySelectorAll(".gains")].some((table) => {
-  table.rows[2].cells[1].textContent = "predicted 4.459 (64 documents)";
-  table.rows[3].cells[3].textContent = "not significantly different (+0.0143 ± 0.0041)";
+  table[2].cells[1].textContent = "predicted 4.459 (64 documents)";
+  table[3].cells[3].textContent = "not significantly different (+0.0143 ± 0.0041)";
   return table.offsetWidth > table.parentElement.clientWidth;
 })"""
 
@@ -140,7 +140,7 @@ def test_the_page_begins_with_the_answer(open_report: Open, reported: Reported) 
     plain = [text.replace("`", "") for text in (*known.findings, *known.details)]
     assert texts(page, "#answer .headline") == [known.headline.replace("`", "")]
     assert texts(page, "#answer tbody :is(th, td)") == cells(
-        known.table.rows, known.table.rows[0][1]
+        known.table, known.table[0][1]
     )
     assert texts(page, "#answer > .hint") == [known.sample.replace("`", "")]
     assert texts(page, "#answer li") == plain
@@ -158,7 +158,7 @@ def test_gains_are_those_of_the_point_that_is_shown(
         front = chosen(run, index)
         found = answer(front)
         shown = texts(page, "#gains tbody :is(th, td)")
-        assert shown == cells(found.table.rows, f"point {index}")
+        assert shown == cells(found.table, f"point {index}")
         assert texts(page, "#gains .hint") == [found.sample.replace("`", "")]
         assert not page.evaluate(CUT_OFF)
     show_point(page, selected)

@@ -19,7 +19,7 @@ from fronts import (
     make_front,
 )
 
-from mergekit_map.results.answer import answer
+from mergekit_map.results.answer import HEADINGS, answer
 from mergekit_map.results.limits import limits_in_words
 
 
@@ -67,7 +67,7 @@ def test_what_matters_most_is_in_the_headline(
 def test_the_table_compares_by_paired_differences_and_one_word() -> None:
     table = answer(front()).table
 
-    assert table.rows[4:] == (
+    assert tuple(table[4:]) == (
         (
             "code (loss in nats/token, lower is better)",
             "chosen merge",
@@ -79,7 +79,7 @@ def test_the_table_compares_by_paired_differences_and_one_word() -> None:
         ("", "soup", "2.2", "50 %", "better by 0.200 ± 0.040"),
         ("", "other", "1.9", "100 %", "worse by 0.100 ± 0.030"),
     )
-    assert {len(row) for row in table.rows} == {len(table.headings)}
+    assert {len(row) for row in table} == {len(HEADINGS)}
     assert answer(front()).sample == (
         "Measured on the documents by which this merge was chosen: gains may look "
         "better than they are. To check them on other documents, search with "
@@ -95,7 +95,7 @@ def test_a_difference_of_unknown_error_is_neither_better_nor_worse() -> None:
 
     found = answer(make_front([(row, row)], anchors))
 
-    assert found.table.rows[1] == ("", "base", "0.50", "-", "+0.2, unknown error")
+    assert found.table[1] == ("", "base", "0.50", "-", "+0.2, unknown error")
     assert found.headline == (
         "The merge a=0, b=0.5 keeps 83 % of the gain of other on code; it is better "
         "than the soup on code, with no significant difference on math."
@@ -119,7 +119,7 @@ def test_a_prediction_is_named_as_one() -> None:
     alike = {**ANCHORS, "soup": [(0.69, 0.04), (2.0, 0.05)]}
     other = answer(make_front([(CHOSEN, NOT_MEASURED)], alike))
     assert "cannot be told apart from the soup by predictions alone" in other.headline
-    assert found.table.rows[0][2] == "predicted 0.71"
+    assert found.table[0][2] == "predicted 0.71"
     assert found.sample.startswith("The values of this merge are predicted")
 
 
@@ -197,9 +197,7 @@ def test_a_task_turned_round_changes_no_gain() -> None:
     turned = answer(from_json(content))
 
     assert turned.headline == answer(plain).headline
-    assert [row[3:] for row in turned.table.rows] == [
-        row[3:] for row in answer(plain).table.rows
-    ]
+    assert [row[3:] for row in turned.table] == [row[3:] for row in answer(plain).table]
 
 
 def test_the_end_of_the_bounds_names_larger_ones() -> None:

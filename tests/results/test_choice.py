@@ -14,7 +14,8 @@ from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.results.findings import (
     dominating_merge,
-    predictions,
+    poor_tasks,
+    prediction_quality,
     prior_predictions,
 )
 from mergekit_map.results.front import Front
@@ -198,9 +199,11 @@ def test_predictions_are_reliable_where_they_are_good_on_the_front(
     row = [(0.5, 0.01)]
     tasks = {"math": {**MATH, "fit": {"n": 9, "r2": 0.9, "loo_r2": 0.95, **fit}}}
 
-    found = predictions(make_front([(row, row)], tasks=tasks))
+    front = make_front([(row, row)], tasks=tasks)
 
-    assert (found.reliable, found.poor) == (reliable, poor)
+    found = prediction_quality(front)
+    assert (found is None or not found[1]) == reliable
+    assert poor_tasks(front) == poor
 
 
 def paired(values: list[float], stderr: list[list[float]], items: int = 100) -> Front:

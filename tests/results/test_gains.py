@@ -46,7 +46,7 @@ def test_no_share_is_kept_of_a_gain_that_noise_explains() -> None:
 
     assert found.kept == {"math": None, "code": pytest.approx(0.5 / 0.6)}
     assert found.share("math", 0.9) is None
-    assert answer(make_front([(CHOSEN, CHOSEN)], noise)).table.rows[0][3] == "-"
+    assert answer(make_front([(CHOSEN, CHOSEN)], noise)).table[0][3] == "-"
 
 
 def test_verdicts_go_by_paired_errors_and_all_comparisons_together() -> None:

@@ -12,7 +12,7 @@ from fakes import line
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.log import Evaluation, open_log, read_log
-from mergekit_map.results.out_of_order_results import OutOfOrderResults
+from mergekit_map.results.out_of_order_results import OutOfOrderResults, Waiting
 from mergekit_map.types import Measurement
 
 MERGE = {"a": 0.25, "b": 1 / 3}
@@ -115,7 +115,7 @@ def opened(folder: Path, logged: list[Evaluation] | None = None) -> OutOfOrderRe
 
 def kept(folder: Path) -> Evaluation:
     """Keep one measurement, and give its line."""
-    opened(folder).of("m", TASKS).keep(MERGE, "one", MEASURED)
+    Waiting(opened(folder), "m", TASKS).keep(MERGE, "one", MEASURED)
     with open_log(folder / "e.jsonl") as log:
         return next(iter(log))
 
@@ -123,25 +123,25 @@ def kept(folder: Path) -> Evaluation:
 def test_what_is_kept_is_given_to_whoever_opens_it_next(tmp_path: Path) -> None:
     kept(tmp_path)
     early = opened(tmp_path)
-    found = early.of("m", TASKS)
+    found = Waiting(early, "m", TASKS)
     assert found.find(dict(reversed(MERGE.items())), "one") == MEASURED
     early.tidy()
-    assert opened(tmp_path).of("m", TASKS).find(MERGE, "one") == MEASURED
+    assert Waiting(opened(tmp_path), "m", TASKS).find(MERGE, "one") == MEASURED
 
 
 def test_other_fingerprints_are_other_measurements(tmp_path: Path) -> None:
     kept(tmp_path)
     early = opened(tmp_path)
-    assert early.of("n", TASKS).find(MERGE, "one") is None
-    assert early.of("m", {"one": "d3"}).find(MERGE, "one") is None
-    assert early.of("m", TASKS).find({"a": 0.25, "b": 0.33}, "one") is None
-    assert early.of("m", TASKS).find(MERGE, "one") == MEASURED
+    assert Waiting(early, "n", TASKS).find(MERGE, "one") is None
+    assert Waiting(early, "m", {"one": "d3"}).find(MERGE, "one") is None
+    assert Waiting(early, "m", TASKS).find({"a": 0.25, "b": 0.33}, "one") is None
+    assert Waiting(early, "m", TASKS).find(MERGE, "one") == MEASURED
 
 
 def test_what_the_log_has_by_then_is_not_given_again(tmp_path: Path) -> None:
     line = kept(tmp_path)
     logged = replace(line, role="refinement")
-    assert opened(tmp_path, [logged]).of("m", TASKS).find(MERGE, "one") is None
+    assert Waiting(opened(tmp_path, [logged]), "m", TASKS).find(MERGE, "one") is None
     assert not (tmp_path / "e.jsonl").exists()
 
 
@@ -150,7 +150,7 @@ def test_a_line_that_a_kill_cut_short_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:40])
-    assert opened(tmp_path).of("m", TASKS).find(MERGE, "one") == MEASURED
+    assert Waiting(opened(tmp_path), "m", TASKS).find(MERGE, "one") == MEASURED
     assert path.read_bytes() == whole
 
 
