@@ -67,32 +67,27 @@ def test_logged_values_are_those_of_a_fresh_engine_on_mergekits_checkpoint(
         assert (found.value, found.stderr) == (line["value"], line["stderr"])
 
 
-def test_a_stale_prefix_cache_is_caught(
+@pytest.mark.parametrize(
+    ("resets", "message"),
+    [
+        (True, "nats from what it says of the checkpoint, and 0 are its own"),
+        (False, "keeps what it computed of the merge before"),
+    ],
+)
+def test_a_stale_prefix_cache_is_caught_before_anything_is_measured(
     write_config: Write,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    resets: bool,
+    message: str,
 ) -> None:
     from vllm import LLM
 
     config = write_config("llama", engine="vllm")
-    monkeypatch.setattr(LLM, "reset_prefix_cache", lambda _: True)
+    monkeypatch.setattr(LLM, "reset_prefix_cache", lambda _: resets)
 
     assert opened(config) is VllmFromDisk
-    assert "nats from what it says of the checkpoint, and 0 are its own" in caplog.text
-
-
-def test_a_cache_that_is_not_reset_is_caught_before_anything_is_measured(
-    write_config: Write,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    from vllm import LLM
-
-    config = write_config("llama", engine="vllm")
-    monkeypatch.setattr(LLM, "reset_prefix_cache", lambda _: False)
-
-    assert opened(config) is VllmFromDisk
-    assert "keeps what it computed of the merge before" in caplog.text
+    assert message in caplog.text
 
 
 def test_a_stale_head_is_caught_and_each_merge_gets_its_own_engine(
