@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy.stats import qmc
 
-from mergekit_map.surrogates.arrays import FloatArray, ranges
+from mergekit_map.surrogates.arrays import FloatArray, from_unit, ranges
 
 Evaluate: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
@@ -36,20 +36,12 @@ class Budget:
         bounds: FloatArray,
         n_tasks: int,
         n_evaluations: int,
-        starts: FloatArray | None = None,
     ) -> None:
-        """Take bounds (d, 2).
-
-        ``starts`` (k, d) are merges that an opponent is to evaluate first, at its own
-        charge, and to search on from.
-        """
+        """Take bounds (d, 2)."""
         self.d, self.m = len(bounds), n_tasks
         self.left = n_evaluations
         self.bounds = bounds
         self._evaluate = evaluate
-        lower, upper = bounds.T
-        given = np.empty((0, self.d)) if starts is None else starts
-        self.starts = np.clip((given - lower) / (upper - lower), 0.0, 1.0)  # unit box
         self._U = np.empty((0, self.d))
         self.X = np.empty((0, self.d))  # what was evaluated, in the box, and
         self.Y = np.empty((0, self.m))  # what that gave
@@ -59,9 +51,7 @@ class Budget:
         asked = np.clip(U[: self.left], 0.0, 1.0)
         if len(asked) == 0:
             return np.empty((0, self.m))
-        lower, upper = self.bounds.T
-        # Clipped once more, as the rounding of the sum may leave the box.
-        X = np.clip(lower + asked * (upper - lower), lower, upper)
+        X = from_unit(asked, self.bounds)
         Y = self._evaluate(X)
         self.left -= len(asked)
         self._U = np.vstack([self._U, asked])
