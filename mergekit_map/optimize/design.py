@@ -17,10 +17,7 @@ from scipy.stats import qmc
 
 from mergekit_map.errors import DesignError
 from mergekit_map.surrogates.arrays import FloatArray, from_unit, inside, to_unit
-from mergekit_map.surrogates.quadratic import (
-    n_quadratic_terms,
-    quadratic_features,
-)
+from mergekit_map.surrogates.quadratic import n_quadratic_terms, quadratic_features
 
 # (count, bounds, anchors, rng) -> at most count new points of the box, (k, d).
 Sampler: TypeAlias = Callable[
@@ -65,6 +62,11 @@ def make_design(
             f"asked for; allow at least {len(kept) - n} more"
         )
     return np.vstack([kept, DESIGNS[kind](n - len(kept), bounds, kept, rng)])
+
+
+def even_points(n: int, bounds: FloatArray) -> FloatArray:
+    """Return the first n Sobol points of a box (d, 2), always the same; (n, d)."""
+    return from_unit(qmc.Sobol(len(bounds), scramble=False).random(n), bounds)
 
 
 def _uniform(
@@ -226,12 +228,8 @@ def _new_points(
         rounded = np.round(to_unit(rows, bounds), digits)
         return [tuple(row) for row in rounded.tolist()]
 
-    seen = set(keys(known))
-    fresh = []
-    for index, key in enumerate(keys(points)):
-        if key not in seen:
-            seen.add(key)
-            fresh.append(index)
+    first = dict.fromkeys(keys(known), -1)
+    fresh = [i for i, key in enumerate(keys(points)) if first.setdefault(key, i) == i]
     return points[fresh]
 
 

@@ -13,6 +13,7 @@ every merge, while the surrogates are still too uncertain for an exact front.
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable
@@ -87,7 +88,7 @@ def compute_front(
         check_interrupt()
         return predict(from_unit(U, bounds))
 
-    samples = _sobol(len(bounds))
+    samples = qmc.Sobol(len(bounds), scramble=False).random(N_SAMPLES)
     scores = _in_units_of_range(predict_unit, samples)
     found = _best_per_task(scores, samples, n_tasks)
     if n_tasks > 1:
@@ -107,11 +108,6 @@ def compute_front(
     # The last key of lexsort decides first; coefficients only break ties.
     keys = np.hstack([predict_unit(found), found])[:, ::-1]
     return from_unit(found[np.lexsort(keys.T)], bounds)
-
-
-def _sobol(d: int) -> FloatArray:
-    samples = qmc.Sobol(d, scramble=False).random(N_SAMPLES)
-    return np.asarray(samples, dtype=np.float64)
 
 
 def _in_units_of_range(predict: Predict, samples: FloatArray) -> Predict:
@@ -139,8 +135,7 @@ def _best_per_task(scores: Predict, samples: FloatArray, n_tasks: int) -> FloatA
     tops = maximise(scores, wanted, samples[order.ravel()])
     heights = (scores(tops) * wanted).sum(axis=1)
     best = heights.reshape(order.shape).argmax(axis=0)
-    highest: FloatArray = tops.reshape(*order.shape, -1)[best, np.arange(n_tasks)]
-    return highest
+    return np.asarray(tops.reshape(*order.shape, -1)[best, np.arange(n_tasks)])
 
 
 def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
@@ -158,10 +153,8 @@ def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
 
 
 def _partitions(n_tasks: int, n_points: int) -> int:
-    partitions = 0
-    while math.comb(partitions + n_tasks, n_tasks - 1) <= n_points:
-        partitions += 1
-    return partitions
+    count = itertools.count()
+    return next(k for k in count if math.comb(k + n_tasks, n_tasks - 1) > n_points)
 
 
 def _nsga3(
@@ -223,9 +216,8 @@ def sketch_front(predict: Predict, bounds: FloatArray) -> FloatArray:
     Returns:
         (k, d) of the box, none of which another dominates.
     """
-    d = len(bounds)
     rng = np.random.default_rng(0)
-    U = np.asarray(qmc.Sobol(d, scramble=False).random(_N_SAMPLES))
+    U = qmc.Sobol(len(bounds), scramble=False).random(_N_SAMPLES)
     Y = predict(from_unit(U, bounds))
     for step in _STEPS:
         U, Y = _kept(U, Y)

@@ -122,19 +122,17 @@ def _best(score: FloatArray, scaled: FloatArray, allowed: BoolArray | None) -> i
 def _shares(weights: FloatArray) -> FloatArray:
     """Divide a preference by its sum."""
     # Divided by the largest first, as the sum of huge weights may overflow.
-    relative: FloatArray = weights / weights.max()
-    shares: FloatArray = relative / relative.sum()
-    return shares
+    relative = weights / weights.max()
+    return np.asarray(relative / relative.sum())
 
 
 def _scale(Y: FloatArray) -> FloatArray:
     """Map each task's nadir to 0 and its ideal to 1; a constant task to 1."""
-    nadir, ideal = Y.min(axis=0), Y.max(axis=0)
-    width = ideal - nadir
+    nadir, width = Y.min(axis=0), np.ptp(Y, axis=0)
     constant = width <= TIE * np.abs(Y).max(axis=0)
-    scaled: FloatArray = (Y - nadir) / np.where(constant, 1.0, width)
-    scaled[:, constant] = 1.0  # at its ideal everywhere: no say in any comparison
-    return scaled
+    scaled = (Y - nadir) / np.where(constant, 1.0, width)
+    # At its ideal everywhere a task has no say in any comparison.
+    return np.where(constant, 1.0, scaled)
 
 
 @dataclass(frozen=True, eq=False)

@@ -158,7 +158,7 @@ def _find_shrunk_terms(X: FloatArray, observed: Observations, link: Link) -> _Fi
     check_distinct(X)
     shrunk, _ = shrink(observed, link, X.shape[1])
     flat = np.zeros(shrunk.features.shape[1])
-    condition = _condition(jacobian(shrunk, Link(), flat))
+    condition = float(np.linalg.cond(jacobian(shrunk, Link(), flat)))
     return _Fit("regularized", shrunk, link, fit_terms(shrunk, link), condition)
 
 
@@ -222,11 +222,6 @@ def _quality(fit: _Fit, fitted: FloatArray, left_out: FloatArray) -> FitQuality:
     )
 
 
-def _condition(rows: FloatArray) -> float:
-    singular = np.linalg.svd(rows, compute_uv=False)
-    return float(singular[0] / singular[-1])
-
-
 def _r_squared(y: FloatArray, predicted: FloatArray) -> float:
     scale = float(np.abs(y).max())
     if np.ptp(y) <= 1e-12 * scale:
@@ -250,15 +245,16 @@ _BLAS = "blas"
 
 def one_thread() -> AbstractContextManager[object]:
     """Limit NumPy and SciPy to one thread of BLAS; torch has threads of its own."""
-    limit: AbstractContextManager[object] = _libraries()[0].limit(
-        limits=1, user_api=_BLAS
-    )
-    return limit
+    return _limit(1)
 
 
 def all_threads() -> AbstractContextManager[object]:
     """Restore the number of BLAS threads, for other computations."""
-    controller, count = _libraries()
+    return _limit(_libraries()[1])
+
+
+def _limit(count: int) -> AbstractContextManager[object]:
+    controller = _libraries()[0]
     limit: AbstractContextManager[object] = controller.limit(
         limits=count, user_api=_BLAS
     )

@@ -91,11 +91,7 @@ def term_widths(d: int, theta: FloatArray) -> FloatArray:
 
 
 def noise_variances(rows: Rows, theta: FloatArray) -> FloatArray:
-    """Return the variance of the noise of each row; (r,)."""
-    return _scaled_noise(rows, theta) + rows.sampling
-
-
-def _scaled_noise(rows: Rows, theta: FloatArray) -> FloatArray:
+    """Return the variance of the noise of each row, without that of subsets; (r,)."""
     of_values = np.arange(len(rows.noise)) < len(rows.U)
     of_rows = np.where(of_values, theta[NOISE], theta[SLOPES])
     return np.asarray(np.exp(2 * of_rows) * rows.noise)
@@ -140,7 +136,7 @@ class Covariance:
             self.whole += math.exp(2 * width) * product
         self.whole[:n, :n] += self._process
         diagonal = self.whole.reshape(-1)[:: len(self.whole) + 1]
-        self._noise = _scaled_noise(rows, theta)
+        self._noise = noise_variances(rows, theta)
         diagonal += self._noise + (1 - _ALIKE) * rows.sampling + _JITTER
         self.whole += _ALIKE * np.sqrt(np.outer(rows.sampling, rows.sampling))
 

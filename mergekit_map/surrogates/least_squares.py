@@ -26,6 +26,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.optimize import brentq, least_squares, minimize
@@ -175,8 +176,7 @@ def unit_covariance(rows: FloatArray) -> FloatArray:
     if singular[-1] <= RANK_TOLERANCE * singular[0]:
         return np.full((len(singular), len(singular)), np.nan)
     half = right.T / singular
-    covariance: FloatArray = half @ half.T
-    return covariance
+    return np.asarray(half @ half.T)
 
 
 def _solve(observed: Observations) -> FloatArray:
@@ -188,17 +188,11 @@ def _solve(observed: Observations) -> FloatArray:
 
 
 def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray:
-    def misses(terms: FloatArray) -> FloatArray:
-        return residuals(observed, link, terms)
-
-    def slopes(terms: FloatArray) -> FloatArray:
-        return jacobian(observed, link, terms)
-
     # Not MINPACK's "lm", whose last bits differ from one process to the next.
     fit = least_squares(
-        misses,
+        partial(residuals, observed, link),
         start,
-        jac=slopes,
+        jac=partial(jacobian, observed, link),
         method="trf",
         ftol=1e-12,
         xtol=1e-12,
@@ -296,7 +290,8 @@ def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, fl
     """
     # Behind the link the model is linear, and the evidence has a closed form.
     linear = invert(observed, link)
-    scale = _scale(linear)
+    away = linear.y - linear.y.mean()
+    scale = math.sqrt(linear.weights @ away**2 / len(away)) or 1.0
     kinds = kinds_of_terms(d)
     rows = np.array([linear.n_rows, len(linear.slopes)])
     evidence = _Evidence(*_gram(linear, scale), kinds, rows)
@@ -343,12 +338,6 @@ class _Evidence:
         changes = [known[part].sum() for part in terms]
         changes += [(outer * both).sum(), (outer * of_slopes).sum()]
         return float(value) / 2, count - np.array(changes) + away / _VAGUENESS
-
-
-def _scale(linear: Observations) -> float:
-    """Return the standard deviation of the values, 1 where that is 0."""
-    spread = linear.weights @ (linear.y - linear.y.mean()) ** 2 / len(linear.y)
-    return math.sqrt(spread) or 1.0
 
 
 def _gram(linear: Observations, scale: float) -> tuple[FloatArray, FloatArray]:
