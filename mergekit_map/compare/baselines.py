@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -209,14 +210,9 @@ def _task_arithmetic(rivals: Rivals, owners: IntArray) -> dict[str, FloatArray]:
     found[NAMES.arithmetic] = scalars[best]
     weight = terms.spec.scalars[best]
     usual, *others = DROPPED
-    dare = dare_arithmetic(rivals.project.space, weight, usual)
-    found[NAMES.dare] = rivals.measure(NAMES.dare, dare)
-    tuned = [
-        rivals.measure(
-            NAMES.dare_tuned, dare_arithmetic(rivals.project.space, weight, density)
-        )
-        for density in others
-    ]
+    dare = partial(dare_arithmetic, rivals.project.space, weight)
+    found[NAMES.dare] = rivals.measure(NAMES.dare, dare(usual))
+    tuned = [rivals.measure(NAMES.dare_tuned, dare(density)) for density in others]
     found[NAMES.dare_tuned] = _best([found[NAMES.dare], *tuned], terms)
     return found
 
@@ -225,17 +221,13 @@ def _tuned(rivals: Rivals) -> dict[str, FloatArray]:
     """Scan the scale at the usual density, then the density at the best scale."""
     found, spec = {}, rivals.terms.spec
     for name, (method, (usual, *others)) in TUNED.items():
-
-        def at(density: float, scale: float, name: str, method: str) -> FloatArray:
-            merge = elected(rivals.project.space, method, density, scale)
-            return rivals.measure(name, merge)
-
-        scaled = [at(usual, scale, name, method) for scale in spec.scales]
+        elect = partial(elected, rivals.project.space, method)
+        scaled = [rivals.measure(name, elect(usual, scale)) for scale in spec.scales]
         if np.isnan(scaled).any(axis=1).all():
             found[name] = scaled[0]
             continue
         best = spec.scales[_place_of_best(scaled, rivals.terms)]
-        denser = [at(density, best, name, method) for density in others]
+        denser = [rivals.measure(name, elect(density, best)) for density in others]
         found[name] = _best([*scaled, *denser], rivals.terms)
     return found
 

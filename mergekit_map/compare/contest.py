@@ -39,7 +39,7 @@ from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
     Role,
-    evaluation_key,
+    by_merge,
     merge_key,
 )
 from mergekit_map.results.run_folder import RunFolder
@@ -187,8 +187,9 @@ def front_scores(contest: Contest, spec: ComparisonSpec) -> dict[str, FrontScore
     own = contest.own
     spent = len(own.X), own.documents
     scores = {OURS: score_front(ours, *yardsticks, *spent, _charged(contest))}
-    paid = _paid_front(own)
-    if paid is not None:
+    paid = None  # where measurements are incomplete
+    if not np.isnan(own.Y).any(axis=1).all():
+        paid = front_of(own.Y)
         scores[OURS_PAID] = score_front(paid, *yardsticks, *spent, len(own.X))
     for name, front in fronts.items():
         rival = contest.rivals[name]
@@ -204,11 +205,6 @@ def front_scores(contest: Contest, spec: ComparisonSpec) -> dict[str, FrontScore
 
 def _win_rate(ours: FloatArray, theirs: FloatArray, rng: np.random.Generator) -> Spread:
     return mean_and_std([win_rate(ours, theirs, rng, DRAWS) for _ in range(REPEATS)])
-
-
-def _paid_front(own: Searched) -> FloatArray | None:
-    """Return the front of the evaluated merges; None if measurements are incomplete."""
-    return None if np.isnan(own.Y).any(axis=1).all() else front_of(own.Y)
 
 
 def _charged(contest: Contest) -> int:
@@ -247,15 +243,8 @@ def read_utilities(
 
     (k, m), larger is better, NaN if unknown.
     """
-    seen = {e.key: e.value for e in matching(study, log) if e.whole}
-    rows = [
-        [
-            metric.utility(seen.get(evaluation_key(merge, task), math.nan))
-            for task, metric in study.tasks.items()
-        ]
-        for merge in merges
-    ]
-    return np.array(rows, dtype=np.float64).reshape(len(merges), len(study.tasks))
+    seen = by_merge(e for e in matching(study, log) if e.whole)
+    return study.utilities(seen.get(merge_key(merge), {}) for merge in merges)
 
 
 def _oppose(
@@ -277,13 +266,10 @@ def _oppose(
 
 
 def _own_search(study: Study, log: EvaluationLog) -> Searched:
-    merges = {
-        merge_key(e.coefficients): e.coefficients
-        for e in matching(study, log)
-        if _is_own(e)
-    }
-    Y = read_utilities(study, log, list(merges.values()))
-    return Searched(study.vectors(merges.values()), Y, own_documents(study, log))
+    own = filter(_is_own, matching(study, log))
+    merges = list({e.key[0]: e.coefficients for e in own}.values())
+    Y = read_utilities(study, log, merges)
+    return Searched(study.vectors(merges), Y, own_documents(study, log))
 
 
 def _generator(spec: ComparisonSpec, name: str) -> np.random.Generator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -70,12 +71,8 @@ def standard_errors(surrogates: Mapping[str, Surrogate], X: FloatArray) -> Float
 
 def predicted_front(study: Study, surrogates: Mapping[str, Surrogate]) -> FloatArray:
     """Return the front of the surrogates within the bounds; (k, d)."""
-    return compute_front(
-        lambda X: predict_utilities(study, surrogates, X),
-        study.box,
-        len(surrogates),
-        seed=study.search.seed,
-    )
+    predict = partial(predict_utilities, study, surrogates)
+    return compute_front(predict, study.box, len(surrogates), seed=study.search.seed)
 
 
 def chosen_of(
@@ -94,16 +91,12 @@ def chosen_of(
         ConfigError: a limit cannot be computed from the measurements.
         DesignError: there is no such row.
     """
-
-    def predict(X: FloatArray) -> FloatArray:
-        return predict_utilities(study, surrogates, X)
-
-    better = None
+    predict = partial(predict_utilities, study, surrogates)
     if study.select.index is None:
         wish = wished(study.select, study.tasks, anchors)
         better = best_merge(predict, study.box, front, wish)
-    if better is not None:
-        return np.vstack([front, better]), len(front)
+        if better is not None:
+            return np.vstack([front, better]), len(front)
     return front, choose(study.select, study.tasks, predict(front), anchors)
 
 

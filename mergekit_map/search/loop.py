@@ -8,13 +8,7 @@ from dataclasses import replace
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Readings
-from mergekit_map.results.log import (
-    ASSESSING,
-    Evaluation,
-    EvaluationLog,
-    MergeKey,
-    merge_key,
-)
+from mergekit_map.results.log import Evaluation, EvaluationLog, MergeKey, merge_key
 from mergekit_map.results.selection import wished
 from mergekit_map.results.surrogate_file import predict
 from mergekit_map.search.budget import can_go_on, can_remeasure
@@ -26,6 +20,7 @@ from mergekit_map.search.measure import (
     measure,
     missing_of,
     on_disk_evaluations,
+    own_evaluations,
     reference_values,
 )
 from mergekit_map.search.nested import run_nested
@@ -122,14 +117,14 @@ class _Measuring:
             # Not what was measured of them before a search was stopped.
             others = [
                 e
-                for e in _own_evaluations(study, log)
+                for e in own_evaluations(study, log)
                 if e.role != "front" or e.key[0] not in keys
             ]
             if not can_remeasure(study, [*on_disk_evaluations(study, log), *others]):
                 return []
         measure(study, planned, self._evaluate, log, self._report, plan)
         self._before += len(planned)
-        return [e for e in _own_evaluations(study, log) if e.key[0] in keys]
+        return [e for e in own_evaluations(study, log) if e.key[0] in keys]
 
 
 def _predict(
@@ -143,13 +138,6 @@ def _predict(
     return dict(zip(map(merge_key, merges), readings, strict=True))
 
 
-def _own_evaluations(study: Study, log: EvaluationLog) -> list[Evaluation]:
-    """List the measurements of the search itself, in the order of the log."""
-    return [
-        e for e in matching(study, log) if e.role == "front" or e.role not in ASSESSING
-    ]
-
-
 def _visible_after(
     study: Study, log: EvaluationLog, rounds: Sequence[Sequence[Candidate]]
 ) -> list[Evaluation]:
@@ -160,7 +148,7 @@ def _visible_after(
     round requests them: the search is compared with them.
     """
     asked = {merge_key(c) for candidates in rounds for _, c in candidates}
-    own = {id(e) for e in _own_evaluations(study, log)}
+    own = {id(e) for e in own_evaluations(study, log)}
     usable = [e for e in matching(study, log) if id(e) in own or e.key[0] in asked]
     if not rounds:
         return [e for e in usable if e.role != "front"]

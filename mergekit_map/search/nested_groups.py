@@ -237,8 +237,7 @@ def best_models(Y: FloatArray) -> IntArray:
     A model that could not be measured is never the best, unless none could be: then the
     first one is.
     """
-    best: IntArray = np.where(np.isnan(Y), -np.inf, Y).argmax(axis=0)
-    return best
+    return np.asarray(np.where(np.isnan(Y), -np.inf, Y).argmax(axis=0))
 
 
 def scaled_losses(values: FloatArray, Y: FloatArray, ideal: FloatArray) -> FloatArray:
