@@ -121,7 +121,10 @@ def dare_arithmetic(
 
 def task_arithmetic(space: MergeSpace) -> MergeSpace:
     """Return task arithmetic with a coefficient per model."""
-    return _searched(_with_vectors(space, "task_arithmetic", {}))
+    config = _with_vectors(space, "task_arithmetic", {})
+    found, problems = build_space(config, SearchSpec())
+    assert found is not None, problems  # nothing in it depends on the user
+    return found
 
 
 def _with_vectors(space: MergeSpace, method: str, each: Mapping[str, float]) -> Config:
@@ -155,19 +158,14 @@ def _fixed(config: Config) -> MergeSpace:
     return MergeSpace(config, (), np.empty((0, 2)))
 
 
-def _searched(config: Config) -> MergeSpace:
-    space, problems = build_space(config, SearchSpec())
-    assert space is not None, problems  # nothing in it depends on the user
-    return space
-
-
 def count_baselines(project: Project, spec: ComparisonSpec) -> int:
     """Count the merges to measure, at most."""
     space = project.space
     merges = len(fine_tuned_models(space)) + len(fixed_merges(space))
     if not has_base(space):
         return merges
-    return merges + len(spec.scalars) + spec.preferences + 1 + _count_tuned(spec)
+    scanned = (len(spec.scales) + len(others) for _, (_, *others) in TUNED.values())
+    return merges + len(spec.scalars) + spec.preferences + len(DROPPED) + sum(scanned)
 
 
 def measure_baselines(
@@ -230,11 +228,6 @@ def _tuned(rivals: Rivals) -> dict[str, FloatArray]:
         denser = [rivals.measure(name, elect(density, best)) for density in others]
         found[name] = _best([*scaled, *denser], rivals.terms)
     return found
-
-
-def _count_tuned(spec: ComparisonSpec) -> int:
-    scanned = (len(spec.scales) + len(others) for _, (_, *others) in TUNED.values())
-    return sum(scanned) + len(DROPPED) - 1
 
 
 def _place_of_best(rows: Sequence[FloatArray], terms: Terms) -> int:

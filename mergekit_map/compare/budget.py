@@ -63,14 +63,12 @@ class Budget:
 
         Failures are filled by what is known now, so earlier ones may have become worse.
         """
-        failed = ~np.isfinite(self.Y).all(axis=1)
-        measured = self.Y[~failed]
-        if len(measured) == 0:
-            return self._U.copy(), np.full_like(self.Y, NOTHING_SEEN)
-        worst = measured.min(axis=0)
-        told = self.Y.copy()
-        told[failed] = worst - FAILURE_MARGIN * ranges(measured)
-        return self._U.copy(), told
+        known = np.asarray(np.isfinite(self.Y).all(axis=1))
+        if not known.any():
+            return self._U, np.full_like(self.Y, NOTHING_SEEN)
+        measured = self.Y[known]
+        worst = measured.min(axis=0) - FAILURE_MARGIN * ranges(measured)
+        return self._U, np.where(known[:, None], self.Y, worst)
 
 
 def draw_seed(rng: np.random.Generator) -> int:

@@ -171,9 +171,15 @@ def run_contest(
             f"errors in {log.path}"
         )
     merges, each = opponent_merges(study, spec, log), documents_of_a_merge(study, log)
-    rivals = {
-        name: _oppose(name, study, spec, merges, measure, each) for name in spec.rivals
-    }
+
+    def evaluate(X: FloatArray) -> FloatArray:
+        return measure("opponent", [study.named(row) for row in X])
+
+    rivals = {}
+    for name in spec.rivals:
+        budget = Budget(evaluate, study.box, len(study.tasks), merges)
+        OPPONENTS[name](budget, _generator(spec, name))
+        rivals[name] = Searched(budget.X, budget.Y, len(budget.X) * each)
     own = _own_search(study, log)
     reference = front_of(ours, own.Y, *(rival.Y for rival in rivals.values()))
     return Contest(ours, own, rivals, reference)
@@ -245,24 +251,6 @@ def read_utilities(
     """
     seen = by_merge(e for e in matching(study, log) if e.whole)
     return study.utilities(seen.get(merge_key(merge), {}) for merge in merges)
-
-
-def _oppose(
-    name: str,
-    study: Study,
-    spec: ComparisonSpec,
-    merges: int,
-    measure: MeasureMerges,
-    documents: int,
-) -> Searched:
-    budget = Budget(
-        lambda X: measure("opponent", [study.named(row) for row in X]),
-        study.box,
-        len(study.tasks),
-        merges,
-    )
-    OPPONENTS[name](budget, _generator(spec, name))
-    return Searched(budget.X, budget.Y, len(budget.X) * documents)
 
 
 def _own_search(study: Study, log: EvaluationLog) -> Searched:

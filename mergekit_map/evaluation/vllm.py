@@ -81,12 +81,10 @@ class VllmFromDisk:
             folder = scratch / "model"
             with stage("merging to disk"):
                 _write(self._project, coefficients, folder)
-            return _measures(self._project, self._start(folder), Generations())
-
-    def _start(self, folder: Path) -> Any:
-        with stage("starting vLLM"):
-            args = engine_args(self._project, folder)
-            return self._engine.enter_context(vllm_model(folder, **args))
+            with stage("starting vLLM"):
+                args = engine_args(self._project, folder)
+                lm = self._engine.enter_context(vllm_model(folder, **args))
+            return _measures(self._project, lm, Generations())
 
 
 @contextmanager

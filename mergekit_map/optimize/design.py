@@ -108,18 +108,14 @@ def _d_optimal(
     grid = _box_grid(3 if d <= GRID_CANDIDATES_MAX_D else 0, bounds)
     candidates = np.vstack([grid, from_unit(engine.random(SOBOL_CANDIDATES), bounds)])
     candidates = _new_points(candidates, anchors, bounds)
-    chosen = anchors[:0]
-    while len(chosen) < count:
-        known = np.vstack([anchors, chosen])
+    known = anchors
+    while missing := len(anchors) + count - len(known):
         room = max(1, len(candidates) - SOBOL_CANDIDATES // 2)
-        more = _most_informative(
-            min(room, count - len(chosen)), bounds, known, candidates
-        )
-        chosen = np.vstack([chosen, more])
+        more = _most_informative(min(room, missing), bounds, known, candidates)
+        known = np.vstack([known, more])
         fresh = from_unit(engine.random(SOBOL_CANDIDATES), bounds)
-        known = np.vstack([anchors, chosen])
         candidates = _new_points(np.vstack([candidates, fresh]), known, bounds)
-    return chosen
+    return known[len(anchors) :]
 
 
 def _most_informative(

@@ -54,6 +54,9 @@ SAME_POINT = 1e-6
 # The best point of a task counts the other tasks this much, which decides where the
 # task is flat and costs the task itself about the square of it.
 SECOND_THOUGHT = 1e-4
+# Of a sketch: its samples, how far points are moved, round after round, as a share of
+# the box, how many of them, and how many are kept.
+_N_SKETCHED, _STEPS, _N_MOVED, _MOST = 1024, (0.1, 0.03, 0.01), 512, 256
 
 
 def compute_front(
@@ -99,7 +102,9 @@ def compute_front(
         rng = np.random.default_rng(seed)
         near = np.vstack([found, population, best])
         found = np.vstack([found, fill_front(scores, near, n_points, rng)])
-    found = _on_sides(found)
+    # Points that all but touch a side of the unit box move onto it.
+    found = np.where(found < SAME_POINT, 0.0, found)
+    found = np.where(found > 1 - SAME_POINT, 1.0, found)
     found = _distinct(found, scores(found))
     # The samples are compared with, so that no local optimum worse than one stays; at
     # the best point of a task none of them is better, so there is always a front.
@@ -184,12 +189,6 @@ def _nsga3(
     return np.asarray(algorithm.pop.get("X"), dtype=np.float64)
 
 
-def _on_sides(points: FloatArray) -> FloatArray:
-    """Move points that all but touch a side of the unit box onto it."""
-    points = np.where(points < SAME_POINT, 0.0, points)
-    return np.where(points > 1 - SAME_POINT, 1.0, points)
-
-
 def _distinct(points: FloatArray, scores: FloatArray) -> FloatArray:
     """Return the points of the unit box without repeated coefficients or scores."""
     kept: list[int] = []
@@ -199,12 +198,6 @@ def _distinct(points: FloatArray, scores: FloatArray) -> FloatArray:
         if (moved & changed).all():
             kept.append(index)
     return points[kept]
-
-
-_N_SAMPLES = 1024
-_STEPS = (0.1, 0.03, 0.01)  # of the box: how far points are moved, round after round
-_N_MOVED = 512
-_MOST = 256  # points
 
 
 def sketch_front(predict: Predict, bounds: FloatArray) -> FloatArray:
@@ -217,7 +210,7 @@ def sketch_front(predict: Predict, bounds: FloatArray) -> FloatArray:
         (k, d) of the box, none of which another dominates.
     """
     rng = np.random.default_rng(0)
-    U = qmc.Sobol(len(bounds), scramble=False).random(_N_SAMPLES)
+    U = qmc.Sobol(len(bounds), scramble=False).random(_N_SKETCHED)
     Y = predict(from_unit(U, bounds))
     for step in _STEPS:
         U, Y = _kept(U, Y)

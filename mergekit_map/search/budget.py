@@ -183,7 +183,9 @@ def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
     beside = n_beside(study)
     pair = study.search.evaluations or EVALUATIONS
     if not checkpoints:
-        pair -= _known_corners(study)
+        # Of a pair two groups are measured already, and base and soup of two if known.
+        known = [set(merge.values()) for merge in study.fixed.values()]
+        pair -= 2 + ({0.0} in known) + ({0.5} in known)
     order = _balanced(n) if study.search.order is None else study.search.order
     *inner, last = [len(members(pair)) for pair in pairs(order)]
     # What is chosen of an inner pair is measured, too.
@@ -197,12 +199,6 @@ def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
     return Forecast(
         searched, front, most + held_out, expected + held_out, whole, held_out, beside
     )
-
-
-def _known_corners(study: Study) -> int:
-    """Count the merges already measured for a pair: two groups, base, soup of two."""
-    known = [set(merge.values()) for merge in study.fixed.values()]
-    return 2 + ({0.0} in known) + ({0.5} in known)
 
 
 def _expected_tasks(share: float, n_tasks: int) -> float:

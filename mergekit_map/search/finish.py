@@ -57,6 +57,8 @@ from mergekit_map.surrogates.surrogate import Surrogate
 
 # Predictions that differ by less than this share of a task's range are the same.
 _SAME = 1e-6
+_N_SAMPLES = 256  # of the box
+_ROUNDING = 1e-9  # share of its values by which a constant task varies
 # Measure merges, with their predictions, as far as the budget allows or ``always``;
 # return what may be fitted.
 MeasureAll: TypeAlias = Callable[..., list[Evaluation]]
@@ -197,10 +199,6 @@ def _measured(
     X = study.vectors(map(dict, found))
     inside = study.contains(X)
     return X[inside], study.utilities(found.values())[inside]
-
-
-_N_SAMPLES = 256  # of the box
-_ROUNDING = 1e-9  # share of its values by which a constant task varies
 
 
 def found_front(

@@ -46,13 +46,11 @@ def run_study(
         return run_nested(study, evaluate, log, report)
     rounds: list[list[Candidate]] = []
     measure_all = _Measuring(study, evaluate, log, report, rounds)
-    spent = False
-    surrogates: Mapping[str, Surrogate] = {}
     while True:
         seen = _visible_after(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
         paid = [*on_disk_evaluations(study, log), *seen]
-        surrogates = {}
+        surrogates: Mapping[str, Surrogate] = {}
         spent = bool(rounds) and not can_go_on(study, paid)
         if spent:
             break

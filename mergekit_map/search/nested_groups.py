@@ -14,6 +14,7 @@ model, 0 is the best possible value where there is one, or else the best single 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ def first_groups(study: Study, singles: FloatArray) -> list[Group]:
     owners = best_models(singles)
     groups = []
     for row, name in enumerate(study.bounds):
-        owned = tuple(t for t, o in zip(study.tasks, owners, strict=True) if o == row)
+        owned = tuple(itertools.compress(study.tasks, owners == row))
         loss = _loss(study, singles, owned, singles[row])
         groups.append(Group(name, name, owned, loss))
     return groups

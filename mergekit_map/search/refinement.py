@@ -101,8 +101,10 @@ def refinement_round(
         return gains((hoped - worst) / front.width, (there - worst) / front.width)
 
     if len(rounds) % 2 and _is_poor(box := over_box()):
-        left_out = max(surrogate.quality.error for surrogate in surrogates.values())
-        guesses = len(rounds) % 4 == 1 and left_out > _GUESSES
+        guesses = (
+            len(rounds) % 4 == 1
+            and max(s.quality.error for s in surrogates.values()) > _GUESSES
+        )
         hope = worth(box, _BOX_STDERRS)
         hopeless = guesses or not (hope > 0).any()
         return _best(study, X, box, box.errors.max(axis=1) if hopeless else hope)

@@ -69,6 +69,7 @@ Kind: TypeAlias = Literal["auto", "quadratic", "regularized", "residual_gp"]
 _COVERED, _STDERRS = 0.95, 1.96
 _MOST_MISFIT = 100.0  # standard deviations of what was measured
 _N_PLACES = 128
+_BLAS = "blas"
 # A noisy point of a bounded metric is taken off its bound by so many standard errors;
 # where the link is flatter than this share of its steepest slope, it tells nothing; and
 # it is moved behind the link by so many standard deviations at most.
@@ -122,8 +123,7 @@ def fit_surrogate(
     errors = known_errors(stderr)
     observed = make_observations(X, y, bounds, slopes)
     observed = weigh(observed, link, joined(errors, sampling))
-    find = _find_terms if kind == "quadratic" else _find_shrunk_terms
-    fit = find(X, observed, link)
+    fit = _find_terms(X, observed, link, shrunk=kind != "quadratic")
     process = fit_process_behind(observed, link, errors, sampling)
     if kind == "residual_gp":
         return _with_process(fit, process, bounds)
@@ -147,19 +147,18 @@ class _Fit:
     condition: float  # of the design
 
 
-def _find_terms(X: FloatArray, observed: Observations, link: Link) -> _Fit:
-    """Fit the terms by least squares without a penalty."""
-    condition = check_identified(X, observed)
-    return _Fit("quadratic", observed, link, fit_terms(observed, link), condition)
-
-
-def _find_shrunk_terms(X: FloatArray, observed: Observations, link: Link) -> _Fit:
-    """Fit the terms by ridge regression, with its strength from the data."""
+def _find_terms(
+    X: FloatArray, observed: Observations, link: Link, *, shrunk: bool
+) -> _Fit:
+    """Fit the terms by least squares, or by a ridge of a strength from the data."""
+    if not shrunk:
+        condition = check_identified(X, observed)
+        return _Fit("quadratic", observed, link, fit_terms(observed, link), condition)
     check_distinct(X)
-    shrunk, _ = shrink(observed, link, X.shape[1])
-    flat = np.zeros(shrunk.features.shape[1])
-    condition = float(np.linalg.cond(jacobian(shrunk, Link(), flat)))
-    return _Fit("regularized", shrunk, link, fit_terms(shrunk, link), condition)
+    observed, _ = shrink(observed, link, X.shape[1])
+    flat = np.zeros(observed.features.shape[1])
+    condition = float(np.linalg.cond(jacobian(observed, Link(), flat)))
+    return _Fit("regularized", observed, link, fit_terms(observed, link), condition)
 
 
 def _as_quadratic(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:
@@ -238,9 +237,6 @@ def _centred(bounds: FloatArray) -> FloatArray:
     lower, upper = bounds.T
     centre = (lower + upper) / 2
     return np.column_stack([centre, centre + (upper - lower)])
-
-
-_BLAS = "blas"
 
 
 def one_thread() -> AbstractContextManager[object]:

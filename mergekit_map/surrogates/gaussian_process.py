@@ -107,7 +107,8 @@ class Process:
 
     def best_at_points(self) -> FloatArray:
         """Return the most probable mean at the merges; (n,)."""
-        mean = covariance_to(self.rows, self.theta, self.rows.U) @ self._best.pull
+        U, features = self.rows.U, self.rows.features[: len(self.rows.U)]
+        mean = covariance_to(self.rows, self.theta, U, features) @ self._best.pull
         return np.asarray(self.offset + self.scale * mean)
 
     def noise(self) -> FloatArray:

@@ -98,14 +98,13 @@ def noise_variances(rows: Rows, theta: FloatArray) -> FloatArray:
 
 
 def covariance_to(
-    rows: Rows, theta: FloatArray, U: FloatArray, features: FloatArray | None = None
+    rows: Rows, theta: FloatArray, U: FloatArray, features: FloatArray
 ) -> FloatArray:
     """Return the covariance of the metric at U (k, d) with the rows; (k, r).
 
-    ``features`` are those of U, where the caller has them already.
+    ``features`` (k, t) are those of U.
     """
     n, d = rows.U.shape
-    features = quadratic_features(U) if features is None else features
     found: FloatArray = (features * term_widths(d, theta) ** 2) @ rows.features.T
     lengths = np.exp(theta[LENGTHS:])
     near = matern(distances(U / lengths, rows.U / lengths))

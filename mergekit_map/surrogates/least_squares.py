@@ -41,6 +41,14 @@ from mergekit_map.surrogates.observations import RANK_TOLERANCE, Observations
 # go, what it takes to have settled, and the least share of a ridge that keeps a step
 # finite where the link is flat.
 _STEPS, _LONGEST_STEP, _SETTLED, _DAMPING = 30, 2.0, 1e-9, 1e-13
+# Of weights: the least error, as a share of the largest, as more would be lost in
+# rounding, and how often noise alone leaves more.
+_SMALLEST, _UNLIKELY = 1e-6, 0.05
+# Of a ridge, where the logarithms start: of the widths and of the noise, in standard
+# deviations of the metric, and of how much more a slope across the box errs than a
+# value. And how vaguely we believe that; it only decides what the data leave open.
+_START = np.log([1.0, 1.0, 1.0, 0.01, 1.0])
+_VAGUENESS = np.array([4.0, 4.0, 4.0, 1.5, 1.0])
 
 log = logging.getLogger(__name__)
 
@@ -204,10 +212,6 @@ def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray
     return np.asarray(fit.x, dtype=np.float64)
 
 
-_SMALLEST = 1e-6  # of the largest error: more would be lost in rounding
-_UNLIKELY = 0.05  # how often noise alone leaves more
-
-
 def weigh(
     observed: Observations, link: Link, stderr: FloatArray | None
 ) -> Observations:
@@ -272,13 +276,6 @@ def _shape_variance(left: FloatArray, rows: FloatArray, noise: FloatArray) -> fl
         return 0.0
     most = float((left**2).sum()) / likely
     return float(brentq(excess, 0.0, most, xtol=1e-12 * most, rtol=1e-6))
-
-
-# Where the logarithms start: of the widths and of the noise, in standard deviations of
-# the metric, and of how much more a slope across the box errs than a value. And how
-# vaguely we believe that; it only decides what the data leave open.
-_START = np.log([1.0, 1.0, 1.0, 0.01, 1.0])
-_VAGUENESS = np.array([4.0, 4.0, 4.0, 1.5, 1.0])
 
 
 def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, float]:
