@@ -15,13 +15,13 @@ measurement failed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mergekit_map.compare.contest import Bench, ComparisonSpec, Rivals, Terms
+from mergekit_map.compare.contest import ComparisonSpec, Rivals, Terms
 from mergekit_map.compare.indicators import best_merges, best_rows, preferred_models
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.evaluation.project import Project
@@ -168,16 +168,13 @@ def count_baselines(project: Project, spec: ComparisonSpec) -> int:
     return merges + len(spec.scalars) + spec.preferences + len(DROPPED) + sum(scanned)
 
 
-def measure_baselines(
-    bench: Bench, project: Project, terms: Terms, notice: Callable[[str], None]
-) -> dict[str, FloatArray]:
+def measure_baselines(rivals: Rivals) -> dict[str, FloatArray]:
     """Measure every baseline that the models and tasks allow, by name.
 
     (P, m), or (m,) where every preference gets the same merge. A baseline that mergekit
     refuses, or that cannot be measured, is NaN and named in a notice.
     """
-    rivals = Rivals(bench, project, terms, notice)
-    space = project.space
+    space, terms = rivals.project.space, rivals.terms
     models = fine_tuned_models(space)
     singles = np.vstack([rivals.measure(m, single_model(space, m)) for m in models])
     owners = best_models(singles)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -170,17 +170,20 @@ def run_contest(
             f"none of the {len(ours)} points of the front could be measured; see the "
             f"errors in {log.path}"
         )
-    merges, each = opponent_merges(study, spec, log), documents_of_a_merge(study, log)
+    allowed, each = opponent_merges(study, spec, log), documents_of_a_merge(study, log)
 
     def evaluate(X: FloatArray) -> FloatArray:
         return measure("opponent", [study.named(row) for row in X])
 
     rivals = {}
     for name in spec.rivals:
-        budget = Budget(evaluate, study.box, len(study.tasks), merges)
+        budget = Budget(evaluate, study.box, len(study.tasks), allowed)
         OPPONENTS[name](budget, _generator(spec, name))
         rivals[name] = Searched(budget.X, budget.Y, len(budget.X) * each)
-    own = _own_search(study, log)
+    searched = {e.key[0]: e.coefficients for e in filter(_is_own, matching(study, log))}
+    merges = [*searched.values()]
+    Y = read_utilities(study, log, merges)
+    own = Searched(study.vectors(merges), Y, own_documents(study, log))
     reference = front_of(ours, own.Y, *(rival.Y for rival in rivals.values()))
     return Contest(ours, own, rivals, reference)
 
@@ -193,19 +196,19 @@ def front_scores(contest: Contest, spec: ComparisonSpec) -> dict[str, FrontScore
     own = contest.own
     spent = len(own.X), own.documents
     scores = {OURS: score_front(ours, *yardsticks, *spent, _charged(contest))}
-    paid = None  # where measurements are incomplete
+    winners = {"win_rate": ours}
     if not np.isnan(own.Y).any(axis=1).all():
-        paid = front_of(own.Y)
+        winners["win_rate_paid"] = paid = front_of(own.Y)
         scores[OURS_PAID] = score_front(paid, *yardsticks, *spent, len(own.X))
     for name, front in fronts.items():
         rival = contest.rivals[name]
         spent = len(rival.X), rival.documents
         score = score_front(front, *yardsticks, *spent, len(rival.X))
-        won = _win_rate(ours, front, _generator(spec, name))
-        won_paid = None
-        if paid is not None:
-            won_paid = _win_rate(paid, front, _generator(spec, name))
-        scores[name] = replace(score, win_rate=won, win_rate_paid=won_paid)
+        won: dict[str, Any] = {
+            key: _win_rate(winner, front, _generator(spec, name))
+            for key, winner in winners.items()
+        }
+        scores[name] = replace(score, **won)
     return scores
 
 
@@ -251,13 +254,6 @@ def read_utilities(
     """
     seen = by_merge(e for e in matching(study, log) if e.whole)
     return study.utilities(seen.get(merge_key(merge), {}) for merge in merges)
-
-
-def _own_search(study: Study, log: EvaluationLog) -> Searched:
-    own = filter(_is_own, matching(study, log))
-    merges = list({e.key[0]: e.coefficients for e in own}.values())
-    Y = read_utilities(study, log, merges)
-    return Searched(study.vectors(merges), Y, own_documents(study, log))
 
 
 def _generator(spec: ComparisonSpec, name: str) -> np.random.Generator:

@@ -27,6 +27,7 @@ from mergekit_map.compare.contest import (
     Bench,
     ComparisonSpec,
     Contest,
+    Rivals,
     Terms,
     check_contest,
     check_opponents,
@@ -197,7 +198,7 @@ def _compare(
         rng = np.random.default_rng(spec.seed)
         scale = as_they_are(m) if percent else by_ideal_and_nadir(contest.reference)
         terms = Terms(spec, draw_preferences(m, rng, spec.preferences), scale)
-        methods = measure_baselines(bench, project, terms, reporter.notice)
+        methods = measure_baselines(Rivals(bench, project, terms, reporter.notice))
     for name, rival in contest.rivals.items():
         methods[name] = best_rows(rival.Y, terms.preferences, terms.scale)
     methods[OURS_PAID] = best_rows(contest.own.Y, terms.preferences, terms.scale)

@@ -1,7 +1,4 @@
-"""A project: a configuration, checked as far as possible without loading a model.
-
-A configuration read, before a model is looked at.
-"""
+"""A project: a configuration, checked as far as possible without loading a model."""
 
 from __future__ import annotations
 

@@ -153,10 +153,8 @@ def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
         return None
     recorded = open_recorded(folder)
     args = engine_args(project, recorded.checkpoint)
-    with (
-        stage("asking vLLM what a checkpoint says"),
-        vllm_model(recorded.checkpoint, **args) as lm,
-    ):
+    asking = stage("asking vLLM what a checkpoint says")
+    with asking, vllm_model(recorded.checkpoint, **args) as lm:
         expected = (ask_probes(lm), ask_probes(lm))
     with ExitStack() as starting:
         try:

@@ -333,12 +333,8 @@ def _expected(study: Study, result: StudyResult, task: str) -> dict[str, float]:
     unknown, level = (error**2).mean(), _ROUNDING * np.abs(seen).max()
     near, width = surrogate.stderr(front), np.ptp(surrogate.predict(front))
     share = unknown / (seen.var() + unknown) if np.ptp(seen) > level else 0.0
-    return {
-        "expected_r2": 1 - share,
-        "front_error": (
-            np.sqrt((near**2).mean()) / width if width > level else math.nan
-        ),
-    }
+    front_error = np.sqrt((near**2).mean()) / width if width > level else math.nan
+    return {"expected_r2": 1 - share, "front_error": front_error}
 
 
 def _recommended(

@@ -44,7 +44,7 @@ def fit_surrogates(
             surrogates[task] = fit_surrogate(
                 study.vectors(e.coefficients for e in usable),
                 np.array([e.value for e in usable]),
-                stderr=_standard_errors(usable),
+                stderr=np.array([*map(_standard_error, usable)]),
                 link=Link(*metric.bounds),
                 bounds=study.box,
                 slopes=_slopes(study, usable),
@@ -107,17 +107,11 @@ def _slopes(study: Study, evaluations: Sequence[Evaluation]) -> FloatArray | Non
     return study.vectors(e.gradient or unknown for e in evaluations)
 
 
-def _standard_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
-    """List the standard errors of values without the errors of sampling documents."""
-    known = [
-        None
-        if e.stderr is None
-        else math.sqrt(max(e.stderr**2 - (e.sampling or 0.0) ** 2, 0.0))
-        for e in evaluations
-    ]
-    if all(stderr is None for stderr in known):
-        return None
-    return np.array(known, dtype=np.float64)  # None is NaN
+def _standard_error(e: Evaluation) -> float:
+    """Return the standard error without that of sampling documents; NaN if unknown."""
+    if e.stderr is None:
+        return math.nan
+    return math.sqrt(max(e.stderr**2 - (e.sampling or 0.0) ** 2, 0.0))
 
 
 def _sampling_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:

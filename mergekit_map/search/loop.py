@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -99,18 +99,20 @@ class _Measuring:
         *,
         always: bool = False,
     ) -> list[Evaluation]:
-        """Measure merges, and return what may be fitted.
+        """Record predictions, measure merges, and return what may be fitted.
 
         Points of the front beyond the budget are skipped, unless ``always``.
         """
         study, log = self._study, self._log
-        keys = {merge_key(c) for _, c in planned}
+        keys = [merge_key(c) for _, c in planned]
         ending = any(role == "front" for role, _ in planned)
         if not ending:
             self._most = max(self._most, self._before + len(planned))
-        plan = Plan(
-            self._before, self._most + self._front, _predict(study, surrogates, planned)
-        )
+        foretold: dict[MergeKey, Readings] = {}
+        if surrogates:
+            X = study.vectors(c for _, c in planned)
+            foretold = dict(zip(keys, predict(surrogates, X), strict=True))
+        plan = Plan(self._before, self._most + self._front, foretold)
         if ending and not always and missing_of(study, planned, log):
             # Not what was measured of them before a search was stopped.
             others = [
@@ -123,17 +125,6 @@ class _Measuring:
         measure(study, planned, self._evaluate, log, self._report, plan)
         self._before += len(planned)
         return [e for e in own_evaluations(study, log) if e.key[0] in keys]
-
-
-def _predict(
-    study: Study, surrogates: Mapping[str, Surrogate], planned: Iterable[Candidate]
-) -> dict[MergeKey, Readings]:
-    """Predict merges before they are measured, for the record."""
-    merges = [coefficients for _, coefficients in planned]
-    if not surrogates:
-        return {}
-    readings = predict(surrogates, study.vectors(merges))
-    return dict(zip(map(merge_key, merges), readings, strict=True))
 
 
 def _visible_after(

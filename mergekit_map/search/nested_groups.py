@@ -224,8 +224,7 @@ def _row(study: Study, measured: Mapping[str, float]) -> FloatArray:
 def _loss(
     study: Study, singles: FloatArray, owned: Sequence[str], values: FloatArray
 ) -> float:
-    best = {t: max(m.bounds, key=m.utility) for t, m in study.tasks.items()}
-    ideals = _row(study, {t: v for t, v in best.items() if math.isfinite(v)})
+    ideals = np.array([max(map(m.utility, m.bounds)) for m in study.tasks.values()])
     losses = scaled_losses(values[None], singles, ideals)[0]
     counted = [task in (owned or study.tasks) for task in study.tasks]
     weights = np.array(list(task_shares(study).values()))

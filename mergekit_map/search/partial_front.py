@@ -131,6 +131,5 @@ def _measured_front(
         if merge.coefficients not in shown
     )
     numbers = tuple(range(len(points)))
-    return whole.model_copy(
-        update={"points": points, "merges": others, "recommended": numbers}
-    )
+    update = {"points": points, "merges": others, "recommended": numbers}
+    return whole.model_copy(update=update)

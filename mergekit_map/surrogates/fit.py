@@ -90,8 +90,8 @@ def fit_surrogate(
     """Fit the surrogate of one metric; all but the process by weighted least squares.
 
     Case 1 (identity link) is solved in closed form; the others by Levenberg-Marquardt
-    from the closed-form fits of the inverted data. ``weighing`` says how much each
-    point counts.
+    from the closed-form fits of the inverted data. ``least_squares`` says how
+    much each point counts.
 
     A slope across the whole box weighs as much as a value, unless the fit is
     regularized and the data say otherwise.
@@ -283,7 +283,9 @@ def fit_process_behind(
         sampling: (n,) those of a subset of documents; None if all were measured.
     """
     errors = joined(stderr, sampling)
-    start = invert(_off_the_bounds(observed, link, errors), link)
+    margin = INVERT_MARGIN if errors is None else _OFF_BOUND * errors
+    inner = np.minimum(np.maximum(observed.y, link.lower + margin), link.upper - margin)
+    start = invert(replace(observed, y=inner), link)
     noise = stderr, sampling
     process = _fit(observed, noise, start.y, link.derivative(start.y), start.slopes)
     if not link.is_identity:
@@ -314,14 +316,6 @@ def _fit(
     rows = Rows(observed.U, np.unique(observed.owners), variances, sampling)
     known = stderr is not None
     return fit_process(rows, np.append(z, slopes), known_noise=known, start=start)
-
-
-def _off_the_bounds(
-    observed: Observations, link: Link, stderr: FloatArray | None
-) -> Observations:
-    margin = INVERT_MARGIN if stderr is None else _OFF_BOUND * stderr
-    low, high = link.lower + margin, link.upper - margin
-    return replace(observed, y=np.minimum(np.maximum(observed.y, low), high))
 
 
 def find_misfit(

@@ -187,7 +187,7 @@ def fit_process(
     noise = np.where(np.arange(len(z)) < n, rows.noise / scale**2, 1.0)
     rows = replace(rows, noise=noise, sampling=rows.sampling / scale**2)
     belief = _belief(rows, z, known=known_noise)
-    theta = belief.climb(belief.starts() if start is None else [start])
+    theta = belief.climb(start)
     return Process(
         rows, z, offset, scale, theta, theta[None], np.ones(1), 1.0, np.zeros(1)
     )
@@ -225,12 +225,6 @@ class _Belief:
     belief: FloatArray
     vagueness: FloatArray
 
-    def starts(self) -> list[FloatArray]:
-        """Return two starts: the prior mean, and one with more noise, less process."""
-        quiet = self.belief.copy()
-        quiet[[NOISE, HEIGHT]] += 0.75 * self.vagueness[NOISE], -1.5
-        return [self.belief, quiet]
-
     def surprise(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return the negative log posterior, up to a constant, and its gradient."""
         r, covariance = len(self.z), Covariance(self.rows, theta)
@@ -245,10 +239,16 @@ class _Belief:
         slopes = covariance.slopes(outer) / 2 + away / self.vagueness
         return float(value), slopes
 
-    def climb(self, starts: list[FloatArray]) -> FloatArray:
-        """Find the most probable theta from the starts."""
+    def climb(self, start: FloatArray | None) -> FloatArray:
+        """Find the most probable theta from a start.
+
+        Without one from two: the prior mean, and one with more noise, less process.
+        """
         from scipy.optimize import minimize  # not to predict
 
+        quiet = self.belief.copy()
+        quiet[[NOISE, HEIGHT]] += 0.75 * self.vagueness[NOISE], -1.5
+        starts = [self.belief, quiet] if start is None else [start]
         ends = _ends(len(self.belief))
         found = [
             minimize(self.surprise, start, jac=True, method="L-BFGS-B", bounds=ends)

@@ -63,7 +63,7 @@ class Surrogate:
 
         A standard error in the metric's units, of fit, noise and misfit, but without
         the noise of a new measurement: 95 % of the truth is within 1.96 of them.
-        ``calibration`` explains how. NaN where the covariance is unknown.
+        ``fit`` explains how. NaN where the covariance is unknown.
         """
         s, U = self._behind_link(X), scaled(X, self.bounds)
         if self.process is not None:
