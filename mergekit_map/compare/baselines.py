@@ -15,12 +15,13 @@ measurement failed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mergekit_map.compare.contest import Bench, ComparisonSpec, Rivals, Terms
+from mergekit_map.compare.contest import ComparisonSpec, Rivals, Terms
 from mergekit_map.compare.indicators import best_merges, best_rows, preferred_models
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.evaluation.project import Project
@@ -120,7 +121,10 @@ def dare_arithmetic(
 
 def task_arithmetic(space: MergeSpace) -> MergeSpace:
     """Return task arithmetic with a coefficient per model."""
-    return _searched(_with_vectors(space, "task_arithmetic", {}))
+    config = _with_vectors(space, "task_arithmetic", {})
+    found, problems = build_space(config, SearchSpec())
+    assert found is not None, problems  # nothing in it depends on the user
+    return found
 
 
 def _with_vectors(space: MergeSpace, method: str, each: Mapping[str, float]) -> Config:
@@ -154,31 +158,23 @@ def _fixed(config: Config) -> MergeSpace:
     return MergeSpace(config, (), np.empty((0, 2)))
 
 
-def _searched(config: Config) -> MergeSpace:
-    space, problems = build_space(config, SearchSpec())
-    assert space is not None, problems  # nothing in it depends on the user
-    return space
-
-
 def count_baselines(project: Project, spec: ComparisonSpec) -> int:
     """Count the merges to measure, at most."""
     space = project.space
     merges = len(fine_tuned_models(space)) + len(fixed_merges(space))
     if not has_base(space):
         return merges
-    return merges + len(spec.scalars) + spec.preferences + 1 + _count_tuned(spec)
+    scanned = (len(spec.scales) + len(others) for _, (_, *others) in TUNED.values())
+    return merges + len(spec.scalars) + spec.preferences + len(DROPPED) + sum(scanned)
 
 
-def measure_baselines(
-    bench: Bench, project: Project, terms: Terms, notice: Callable[[str], None]
-) -> dict[str, FloatArray]:
+def measure_baselines(rivals: Rivals) -> dict[str, FloatArray]:
     """Measure every baseline that the models and tasks allow, by name.
 
     (P, m), or (m,) where every preference gets the same merge. A baseline that mergekit
     refuses, or that cannot be measured, is NaN and named in a notice.
     """
-    rivals = Rivals(bench, project, terms, notice)
-    space = project.space
+    space, terms = rivals.project.space, rivals.terms
     models = fine_tuned_models(space)
     singles = np.vstack([rivals.measure(m, single_model(space, m)) for m in models])
     owners = best_models(singles)
@@ -209,14 +205,9 @@ def _task_arithmetic(rivals: Rivals, owners: IntArray) -> dict[str, FloatArray]:
     found[NAMES.arithmetic] = scalars[best]
     weight = terms.spec.scalars[best]
     usual, *others = DROPPED
-    dare = dare_arithmetic(rivals.project.space, weight, usual)
-    found[NAMES.dare] = rivals.measure(NAMES.dare, dare)
-    tuned = [
-        rivals.measure(
-            NAMES.dare_tuned, dare_arithmetic(rivals.project.space, weight, density)
-        )
-        for density in others
-    ]
+    dare = partial(dare_arithmetic, rivals.project.space, weight)
+    found[NAMES.dare] = rivals.measure(NAMES.dare, dare(usual))
+    tuned = [rivals.measure(NAMES.dare_tuned, dare(density)) for density in others]
     found[NAMES.dare_tuned] = _best([found[NAMES.dare], *tuned], terms)
     return found
 
@@ -225,24 +216,15 @@ def _tuned(rivals: Rivals) -> dict[str, FloatArray]:
     """Scan the scale at the usual density, then the density at the best scale."""
     found, spec = {}, rivals.terms.spec
     for name, (method, (usual, *others)) in TUNED.items():
-
-        def at(density: float, scale: float, name: str, method: str) -> FloatArray:
-            merge = elected(rivals.project.space, method, density, scale)
-            return rivals.measure(name, merge)
-
-        scaled = [at(usual, scale, name, method) for scale in spec.scales]
+        elect = partial(elected, rivals.project.space, method)
+        scaled = [rivals.measure(name, elect(usual, scale)) for scale in spec.scales]
         if np.isnan(scaled).any(axis=1).all():
             found[name] = scaled[0]
             continue
         best = spec.scales[_place_of_best(scaled, rivals.terms)]
-        denser = [at(density, best, name, method) for density in others]
+        denser = [rivals.measure(name, elect(density, best)) for density in others]
         found[name] = _best([*scaled, *denser], rivals.terms)
     return found
-
-
-def _count_tuned(spec: ComparisonSpec) -> int:
-    scanned = (len(spec.scales) + len(others) for _, (_, *others) in TUNED.values())
-    return sum(scanned) + len(DROPPED) - 1
 
 
 def _place_of_best(rows: Sequence[FloatArray], terms: Terms) -> int:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy.stats import qmc
 
-from mergekit_map.surrogates.arrays import FloatArray, ranges
+from mergekit_map.surrogates.arrays import FloatArray, from_unit, ranges
 
 Evaluate: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
@@ -36,20 +36,12 @@ class Budget:
         bounds: FloatArray,
         n_tasks: int,
         n_evaluations: int,
-        starts: FloatArray | None = None,
     ) -> None:
-        """Take bounds (d, 2).
-
-        ``starts`` (k, d) are merges that an opponent is to evaluate first, at its own
-        charge, and to search on from.
-        """
+        """Take bounds (d, 2)."""
         self.d, self.m = len(bounds), n_tasks
         self.left = n_evaluations
         self.bounds = bounds
         self._evaluate = evaluate
-        lower, upper = bounds.T
-        given = np.empty((0, self.d)) if starts is None else starts
-        self.starts = np.clip((given - lower) / (upper - lower), 0.0, 1.0)  # unit box
         self._U = np.empty((0, self.d))
         self.X = np.empty((0, self.d))  # what was evaluated, in the box, and
         self.Y = np.empty((0, self.m))  # what that gave
@@ -59,9 +51,7 @@ class Budget:
         asked = np.clip(U[: self.left], 0.0, 1.0)
         if len(asked) == 0:
             return np.empty((0, self.m))
-        lower, upper = self.bounds.T
-        # Clipped once more, as the rounding of the sum may leave the box.
-        X = np.clip(lower + asked * (upper - lower), lower, upper)
+        X = from_unit(asked, self.bounds)
         Y = self._evaluate(X)
         self.left -= len(asked)
         self._U = np.vstack([self._U, asked])
@@ -73,14 +63,12 @@ class Budget:
 
         Failures are filled by what is known now, so earlier ones may have become worse.
         """
-        failed = ~np.isfinite(self.Y).all(axis=1)
-        measured = self.Y[~failed]
-        if len(measured) == 0:
-            return self._U.copy(), np.full_like(self.Y, NOTHING_SEEN)
-        worst = measured.min(axis=0)
-        told = self.Y.copy()
-        told[failed] = worst - FAILURE_MARGIN * ranges(measured)
-        return self._U.copy(), told
+        known = np.asarray(np.isfinite(self.Y).all(axis=1))
+        if not known.any():
+            return self._U, np.full_like(self.Y, NOTHING_SEEN)
+        measured = self.Y[known]
+        worst = measured.min(axis=0) - FAILURE_MARGIN * ranges(measured)
+        return self._U, np.where(known[:, None], self.Y, worst)
 
 
 def draw_seed(rng: np.random.Generator) -> int:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
     Role,
-    evaluation_key,
+    by_merge,
     merge_key,
 )
 from mergekit_map.results.run_folder import RunFolder
@@ -170,11 +170,20 @@ def run_contest(
             f"none of the {len(ours)} points of the front could be measured; see the "
             f"errors in {log.path}"
         )
-    merges, each = opponent_merges(study, spec, log), documents_of_a_merge(study, log)
-    rivals = {
-        name: _oppose(name, study, spec, merges, measure, each) for name in spec.rivals
-    }
-    own = _own_search(study, log)
+    allowed, each = opponent_merges(study, spec, log), documents_of_a_merge(study, log)
+
+    def evaluate(X: FloatArray) -> FloatArray:
+        return measure("opponent", [study.named(row) for row in X])
+
+    rivals = {}
+    for name in spec.rivals:
+        budget = Budget(evaluate, study.box, len(study.tasks), allowed)
+        OPPONENTS[name](budget, _generator(spec, name))
+        rivals[name] = Searched(budget.X, budget.Y, len(budget.X) * each)
+    searched = {e.key[0]: e.coefficients for e in filter(_is_own, matching(study, log))}
+    merges = [*searched.values()]
+    Y = read_utilities(study, log, merges)
+    own = Searched(study.vectors(merges), Y, own_documents(study, log))
     reference = front_of(ours, own.Y, *(rival.Y for rival in rivals.values()))
     return Contest(ours, own, rivals, reference)
 
@@ -187,28 +196,24 @@ def front_scores(contest: Contest, spec: ComparisonSpec) -> dict[str, FrontScore
     own = contest.own
     spent = len(own.X), own.documents
     scores = {OURS: score_front(ours, *yardsticks, *spent, _charged(contest))}
-    paid = _paid_front(own)
-    if paid is not None:
+    winners = {"win_rate": ours}
+    if not np.isnan(own.Y).any(axis=1).all():
+        winners["win_rate_paid"] = paid = front_of(own.Y)
         scores[OURS_PAID] = score_front(paid, *yardsticks, *spent, len(own.X))
     for name, front in fronts.items():
         rival = contest.rivals[name]
         spent = len(rival.X), rival.documents
         score = score_front(front, *yardsticks, *spent, len(rival.X))
-        won = _win_rate(ours, front, _generator(spec, name))
-        won_paid = None
-        if paid is not None:
-            won_paid = _win_rate(paid, front, _generator(spec, name))
-        scores[name] = replace(score, win_rate=won, win_rate_paid=won_paid)
+        won: dict[str, Any] = {
+            key: _win_rate(winner, front, _generator(spec, name))
+            for key, winner in winners.items()
+        }
+        scores[name] = replace(score, **won)
     return scores
 
 
 def _win_rate(ours: FloatArray, theirs: FloatArray, rng: np.random.Generator) -> Spread:
     return mean_and_std([win_rate(ours, theirs, rng, DRAWS) for _ in range(REPEATS)])
-
-
-def _paid_front(own: Searched) -> FloatArray | None:
-    """Return the front of the evaluated merges; None if measurements are incomplete."""
-    return None if np.isnan(own.Y).any(axis=1).all() else front_of(own.Y)
 
 
 def _charged(contest: Contest) -> int:
@@ -247,43 +252,8 @@ def read_utilities(
 
     (k, m), larger is better, NaN if unknown.
     """
-    seen = {e.key: e.value for e in matching(study, log) if e.whole}
-    rows = [
-        [
-            metric.utility(seen.get(evaluation_key(merge, task), math.nan))
-            for task, metric in study.tasks.items()
-        ]
-        for merge in merges
-    ]
-    return np.array(rows, dtype=np.float64).reshape(len(merges), len(study.tasks))
-
-
-def _oppose(
-    name: str,
-    study: Study,
-    spec: ComparisonSpec,
-    merges: int,
-    measure: MeasureMerges,
-    documents: int,
-) -> Searched:
-    budget = Budget(
-        lambda X: measure("opponent", [study.named(row) for row in X]),
-        study.box,
-        len(study.tasks),
-        merges,
-    )
-    OPPONENTS[name](budget, _generator(spec, name))
-    return Searched(budget.X, budget.Y, len(budget.X) * documents)
-
-
-def _own_search(study: Study, log: EvaluationLog) -> Searched:
-    merges = {
-        merge_key(e.coefficients): e.coefficients
-        for e in matching(study, log)
-        if _is_own(e)
-    }
-    Y = read_utilities(study, log, list(merges.values()))
-    return Searched(study.vectors(merges.values()), Y, own_documents(study, log))
+    seen = by_merge(e for e in matching(study, log) if e.whole)
+    return study.utilities(seen.get(merge_key(merge), {}) for merge in merges)
 
 
 def _generator(spec: ComparisonSpec, name: str) -> np.random.Generator:

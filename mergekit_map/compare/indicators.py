@@ -30,6 +30,8 @@ REFERENCE_POINT = 1.1
 # Exact hypervolumes take time exponential in m: 1000 points took 0.01 s with 5 tasks,
 # 1.5 s with 6; 200 took 0.9 s with 7, 17 s with 8. Beyond this they are approximated.
 EXACT_MAX_TASKS = 5
+DRAWS = 100  # points of each front in a win rate: the paper's K
+REPEATS = 10  # of a win rate; the paper does not say what its ± is over
 
 
 def win_rate(
@@ -100,10 +102,6 @@ def draw_preferences(n_tasks: int, rng: np.random.Generator, n: int = 20) -> Flo
     """
     weights = rng.random((n, n_tasks))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
-
-
-DRAWS = 100  # points of each front in a win rate: the paper's K
-REPEATS = 10  # of a win rate; the paper does not say what its ± is over
 
 
 @dataclass(frozen=True)

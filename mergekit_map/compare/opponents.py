@@ -2,8 +2,7 @@
 
 Notation: ``d`` coefficients, ``m`` tasks, larger is better. An opponent evaluates the
 real metrics at exactly its budget of points and returns nothing: the points that it
-requested are its result, and the first n points are its result after n. Starting
-points, where given, come first and count.
+requested are its result, and the first n points are its result after n.
 
 A point may repeat, and counts again. The metrics of a failed evaluation are replaced by
 worse than all seen (``budget.py``). The same generator leads to the same points.
@@ -87,17 +86,13 @@ def cma_es(evaluations: Budget, rng: np.random.Generator) -> None:
     Like mergekit-evolve it starts at the weights 1 / d with a standard deviation of 1/6
     of the box and cma's own population size (10 for 8 coefficients). Unlike it, the
     search stays in the box, and starts again at a random point when it has converged.
-    Its front is that of all points on the way to the best sum. Given starting points,
-    it starts at the best of them.
+    Its front is that of all points on the way to the best sum.
     """
     import cma
 
     d = evaluations.d
     lower, upper = evaluations.bounds.T
     start = np.clip((1 / d - lower) / (upper - lower), 0.0, 1.0)
-    if len(evaluations.starts):
-        Y = evaluations.spend(evaluations.starts)
-        start = evaluations.starts[int(Y.sum(axis=1).argmax())]
     # cma needs two dimensions; beside a single coefficient the second has no effect.
     start = np.resize(start, max(d, 2))
     options = {
@@ -121,8 +116,7 @@ def optuna_tpe(evaluations: Budget, rng: np.random.Generator) -> None:
     """Optuna's multi-objective TPE with its defaults, one point at a time.
 
     The first 10 points are random and evaluated together, so that a failure among them
-    has something to be worse than. Points to start from come before these and count
-    among the 10.
+    has something to be worse than.
     """
     import optuna
 
@@ -134,9 +128,7 @@ def optuna_tpe(evaluations: Budget, rng: np.random.Generator) -> None:
             sampler=optuna.samplers.TPESampler(seed=draw_seed(rng)),
         )
         names = [f"x{index}" for index in range(evaluations.d)]
-        for point in evaluations.starts.tolist():
-            study.enqueue_trial(dict(zip(names, point, strict=True)))
-        at_once = max(STARTUP_TRIALS, len(evaluations.starts))
+        at_once = STARTUP_TRIALS
         while evaluations.left:
             trials = [study.ask() for _ in range(at_once)]
             at_once = 1
@@ -151,18 +143,13 @@ def optuna_tpe(evaluations: Budget, rng: np.random.Generator) -> None:
 def qlognehvi(evaluations: Budget, rng: np.random.Generator) -> None:
     """BoTorch's qLogNEHVI, four points at a time after 2(d + 1) Sobol points.
 
-    Points to start from take the place of as many of these.
-
     One Gaussian process per task, refitted for every batch. Hypervolumes of box
     decompositions cost time exponential in the tasks: exact ones up to 3, approximate
     ones up to 5, beyond that qLogNParEGO, a random scalarisation per point, instead.
     The reference point is inferred from the front that the models predict: that of the
     points evaluated begins in the middle and the search would never leave it.
     """
-    evaluations.spend(evaluations.starts)
-    missing = 2 * (evaluations.d + 1) - len(evaluations.starts)
-    if missing > 0:
-        evaluations.spend(sobol_points(evaluations.d, missing, rng))
+    evaluations.spend(sobol_points(evaluations.d, 2 * (evaluations.d + 1), rng))
     while evaluations.left:
         seed = draw_seed(rng)
         with _quiet_torch(seed):
@@ -281,14 +268,11 @@ def _reference_point(model: Any, X: Tensor, Y: Tensor, seed: int) -> Tensor:
 
 
 def _random(evaluations: Budget, rng: np.random.Generator) -> None:
-    evaluations.spend(evaluations.starts)
     evaluations.spend(rng.random((evaluations.left, evaluations.d)))
 
 
 def _sobol(evaluations: Budget, rng: np.random.Generator) -> None:
-    evaluations.spend(evaluations.starts)
-    if evaluations.left:
-        evaluations.spend(sobol_points(evaluations.d, evaluations.left, rng))
+    evaluations.spend(sobol_points(evaluations.d, evaluations.left, rng))
 
 
 def _grid(evaluations: Budget, rng: np.random.Generator) -> None:
@@ -297,7 +281,6 @@ def _grid(evaluations: Budget, rng: np.random.Generator) -> None:
     Where not even 2 levels fit (8 coefficients, 200 points) all points are uniform.
     """
     d = evaluations.d
-    evaluations.spend(evaluations.starts)
     levels = next(n for n in itertools.count(1) if (n + 1) ** d > evaluations.left)
     if levels > 1:
         axes = [np.linspace(0.0, 1.0, levels)] * d
@@ -316,7 +299,7 @@ def _moead(evaluations: Budget, rng: np.random.Generator) -> None:
         directions,
         n_neighbors=max(MIN_POPULATION, round(NEIGHBOURHOOD * len(directions))),
         # Passed explicitly: pymoo's defaults are instances shared by all runs.
-        sampling=_sampling(evaluations, len(directions), rng),
+        sampling=FloatRandomSampling(),
         crossover=SBX(prob=1.0, eta=20),
         mutation=PM(eta=20),
     )
@@ -324,10 +307,9 @@ def _moead(evaluations: Budget, rng: np.random.Generator) -> None:
 
 
 def _nsga2(evaluations: Budget, rng: np.random.Generator) -> None:
-    size = _population_size(evaluations)
     algorithm = NSGA2(
-        pop_size=size,
-        sampling=_sampling(evaluations, size, rng),
+        pop_size=_population_size(evaluations),
+        sampling=FloatRandomSampling(),
         selection=TournamentSelection(func_comp=binary_tournament),
         crossover=SBX(eta=15, prob=0.9),
         mutation=PM(eta=20),
@@ -340,7 +322,7 @@ def _nsga3(evaluations: Budget, rng: np.random.Generator) -> None:
     directions = _directions(evaluations.m, _population_size(evaluations))
     algorithm = NSGA3(
         directions,
-        sampling=_sampling(evaluations, len(directions), rng),
+        sampling=FloatRandomSampling(),
         selection=TournamentSelection(func_comp=comp_by_cv_then_random),
         crossover=SBX(eta=30, prob=1.0),
         mutation=PM(eta=20),
@@ -350,11 +332,10 @@ def _nsga3(evaluations: Budget, rng: np.random.Generator) -> None:
 
 def _sms_emoa(evaluations: Budget, rng: np.random.Generator) -> None:
     """SMS-EMOA, a child at a time: whoever adds least hypervolume goes."""
-    size = _population_size(evaluations)
     algorithm = SMSEMOA(
-        pop_size=size,
+        pop_size=_population_size(evaluations),
         n_offsprings=1,
-        sampling=_sampling(evaluations, size, rng),
+        sampling=FloatRandomSampling(),
         selection=TournamentSelection(func_comp=cv_and_dom_tournament),
         crossover=SBX(),
         mutation=PM(),
@@ -397,19 +378,7 @@ def _run(
 
 
 def _population_size(evaluations: Budget) -> int:
-    natural = round(math.sqrt(2 * evaluations.left))
-    return max(MIN_POPULATION, len(evaluations.starts), natural)
-
-
-def _sampling(
-    evaluations: Budget, size: int, rng: np.random.Generator
-) -> FloatRandomSampling | FloatArray:
-    """Return the sampling of a population: starting points, then uniform ones."""
-    starts = evaluations.starts
-    if len(starts) == 0:
-        return FloatRandomSampling()
-    missing = max(0, size - len(starts))
-    return np.vstack([starts, rng.random((missing, evaluations.d))])[:size]
+    return max(MIN_POPULATION, round(math.sqrt(2 * evaluations.left)))
 
 
 @functools.cache
@@ -436,7 +405,5 @@ OPPONENTS: dict[str, Opponent] = {
     "qlognehvi": qlognehvi,
     "optuna": optuna_tpe,
 }
-
-
 # These weigh tasks by directions, so that there must be two.
 WEIGHING = frozenset({"moead", "nsga3", "qlognehvi"})

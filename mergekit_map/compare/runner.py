@@ -27,6 +27,7 @@ from mergekit_map.compare.contest import (
     Bench,
     ComparisonSpec,
     Contest,
+    Rivals,
     Terms,
     check_contest,
     check_opponents,
@@ -72,16 +73,12 @@ class _Search:
     run: RunFolder
     name: str  # in tables
     project: Project
+    study: Study  # in the box that the search ended with
     front: Front
     points: Sequence[Merge]  # of the front, those that are measured
     budget: int  # merges of each opponent
     opponents: int  # merges of all of them
     baselines: int  # merges
-
-    @property
-    def study(self) -> Study:
-        """Return the study, in the box that the search ended with."""
-        return replace(self.project.study(), bounds=self.front.coefficients)
 
     @property
     def merges(self) -> int:
@@ -107,47 +104,37 @@ def compare_runs(
         MergeError: models or tasks have changed since a search.
     """
     folders = [Path(run) for run in runs]
+    spec, options = spec or ComparisonSpec(), quiet_options(options)
     with reporting(reporter) as told:
-        spec, options = spec or ComparisonSpec(), quiet_options(options)
-        return _compare_all(folders, Path(out), spec, options, told)
-
-
-def _compare_all(
-    runs: Sequence[Path],
-    out: Path,
-    spec: ComparisonSpec,
-    options: MergeOptions,
-    reporter: Reporter,
-) -> list[Table]:
-    check_opponents(spec)
-    searches = [
-        _search(run, name, options, spec)
-        for run, name in zip(runs, _names(runs), strict=True)
-    ]
-    for search in searches:
-        reporter.notice(_cost_in_words(search))
-    # Metrics that can be added up as they are, as the paper's can.
-    percent = all(
-        (metric.higher_is_better, metric.lower, metric.upper) == (True, 0, 1)
-        for search in searches
-        for metric in search.front.metrics.values()
-    )
-    comparison = Comparison(
-        budget=max(search.budget for search in searches),
-        preferences=spec.preferences,
-        seed=spec.seed,
-        unit="percent" if percent else "scaled",
-        runs=[_compare(s, spec, reporter, percent=percent) for s in searches],
-    )
-    tables = comparison_tables(comparison)
-    for table in tables:
-        write_table(table, out)
-    # Nobody wins over himself, so that our front has no win rate.
-    content = asdict(
-        comparison, dict_factory=lambda x: {k: v for k, v in x if v is not None}
-    )
-    write_json(out / "comparison.json", content)
-    return tables
+        check_opponents(spec)
+        searches = [
+            _search(run, name, options, spec)
+            for run, name in zip(folders, _names(folders), strict=True)
+        ]
+        for search in searches:
+            told.notice(_cost_in_words(search))
+        # Metrics that can be added up as they are, as the paper's can.
+        percent = all(
+            (metric.higher_is_better, metric.lower, metric.upper) == (True, 0, 1)
+            for search in searches
+            for metric in search.front.metrics.values()
+        )
+        comparison = Comparison(
+            budget=max(search.budget for search in searches),
+            preferences=spec.preferences,
+            seed=spec.seed,
+            unit="percent" if percent else "scaled",
+            runs=[_compare(s, spec, told, percent=percent) for s in searches],
+        )
+        tables = comparison_tables(comparison)
+        for table in tables:
+            write_table(table, Path(out))
+        # Nobody wins over himself, so that our front has no win rate.
+        content = asdict(
+            comparison, dict_factory=lambda x: {k: v for k, v in x if v is not None}
+        )
+        write_json(Path(out) / "comparison.json", content)
+        return tables
 
 
 def _search(
@@ -162,22 +149,23 @@ def _search(
             "that others can search; compare a search with another strategy, or with a "
             "method that elects no signs, such as dare_linear"
         )
-    check_contest(project.study(), spec)
-    front = RunFolder(run).read_front()
+    study, folder = project.study(), RunFolder(run)
+    check_contest(study, spec)
+    front = folder.read_front()
     predicted = front.utilities(front.points, "predicted")
     # All points, or as many that show the whole front.
     points = [front.points[i] for i in sorted(spread(predicted, spec.points))]
-    study = replace(project.study(), bounds=front.coefficients)
-    budget = opponent_merges(study, spec, read_log(RunFolder(run).log))
-    opponents = len(spec.rivals) * budget
+    study = replace(study, bounds=front.coefficients)
+    budget = opponent_merges(study, spec, read_log(folder.log))
     return _Search(
-        run=RunFolder(run),
+        run=folder,
         name=name,
         project=project,
+        study=study,
         front=front,
         points=points,
         budget=budget,
-        opponents=opponents,
+        opponents=len(spec.rivals) * budget,
         baselines=count_baselines(project, spec),
     )
 
@@ -210,7 +198,7 @@ def _compare(
         rng = np.random.default_rng(spec.seed)
         scale = as_they_are(m) if percent else by_ideal_and_nadir(contest.reference)
         terms = Terms(spec, draw_preferences(m, rng, spec.preferences), scale)
-        methods = measure_baselines(bench, project, terms, reporter.notice)
+        methods = measure_baselines(Rivals(bench, project, terms, reporter.notice))
     for name, rival in contest.rivals.items():
         methods[name] = best_rows(rival.Y, terms.preferences, terms.scale)
     methods[OURS_PAID] = best_rows(contest.own.Y, terms.preferences, terms.scale)

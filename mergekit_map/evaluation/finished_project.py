@@ -57,8 +57,7 @@ def finished_project(
             if isinstance(task, PythonFunction)
         }
         project = replace(project, tasks={**project.tasks, **former})
-    project = project.measured_as(manifest.definitions)
-    project = project.as_known(manifest)
+    project = project.measured_as(manifest.definitions).as_known(manifest)
     refuse_changes(project, manifest)
     return project
 

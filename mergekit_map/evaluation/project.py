@@ -1,7 +1,4 @@
-"""A project: a configuration, checked as far as possible without loading a model.
-
-A configuration read, before a model is looked at.
-"""
+"""A project: a configuration, checked as far as possible without loading a model."""
 
 from __future__ import annotations
 
@@ -322,10 +319,9 @@ class Project:
     def outline(self) -> Study:
         """Return the study as far as it is known without reading the models."""
         space, points = self.space, self.reference_points
+        bounds = map(tuple, space.bounds.tolist())
         study = Study(
-            bounds=dict(
-                zip(space.names, map(tuple, space.bounds.tolist()), strict=True)
-            ),
+            bounds=dict(zip(space.names, bounds, strict=True)),
             anchors=points.own,
             corners=points.corners,
             tasks={name: task.metric for name, task in self.tasks.items()},
@@ -436,8 +432,7 @@ def load_project(
         if draft.lost:
             raise MissingModels(str(error), draft.lost) from None
         raise
-    if draft.project is None:
-        raise AssertionError("no problem, and no project either")
+    assert draft.project is not None  # where there is no problem
     return draft.project
 
 

@@ -81,12 +81,10 @@ class VllmFromDisk:
             folder = scratch / "model"
             with stage("merging to disk"):
                 _write(self._project, coefficients, folder)
-            return _measures(self._project, self._start(folder), Generations())
-
-    def _start(self, folder: Path) -> Any:
-        with stage("starting vLLM"):
-            args = engine_args(self._project, folder)
-            return self._engine.enter_context(vllm_model(folder, **args))
+            with stage("starting vLLM"):
+                args = engine_args(self._project, folder)
+                lm = self._engine.enter_context(vllm_model(folder, **args))
+            return _measures(self._project, lm, Generations())
 
 
 @contextmanager
@@ -155,10 +153,8 @@ def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
         return None
     recorded = open_recorded(folder)
     args = engine_args(project, recorded.checkpoint)
-    with (
-        stage("asking vLLM what a checkpoint says"),
-        vllm_model(recorded.checkpoint, **args) as lm,
-    ):
+    asking = stage("asking vLLM what a checkpoint says")
+    with asking, vllm_model(recorded.checkpoint, **args) as lm:
         expected = (ask_probes(lm), ask_probes(lm))
     with ExitStack() as starting:
         try:

@@ -17,10 +17,7 @@ from scipy.stats import qmc
 
 from mergekit_map.errors import DesignError
 from mergekit_map.surrogates.arrays import FloatArray, from_unit, inside, to_unit
-from mergekit_map.surrogates.quadratic import (
-    n_quadratic_terms,
-    quadratic_features,
-)
+from mergekit_map.surrogates.quadratic import n_quadratic_terms, quadratic_features
 
 # (count, bounds, anchors, rng) -> at most count new points of the box, (k, d).
 Sampler: TypeAlias = Callable[
@@ -67,6 +64,11 @@ def make_design(
     return np.vstack([kept, DESIGNS[kind](n - len(kept), bounds, kept, rng)])
 
 
+def even_points(n: int, bounds: FloatArray) -> FloatArray:
+    """Return the first n Sobol points of a box (d, 2), always the same; (n, d)."""
+    return from_unit(qmc.Sobol(len(bounds), scramble=False).random(n), bounds)
+
+
 def _uniform(
     count: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
@@ -106,18 +108,14 @@ def _d_optimal(
     grid = _box_grid(3 if d <= GRID_CANDIDATES_MAX_D else 0, bounds)
     candidates = np.vstack([grid, from_unit(engine.random(SOBOL_CANDIDATES), bounds)])
     candidates = _new_points(candidates, anchors, bounds)
-    chosen = anchors[:0]
-    while len(chosen) < count:
-        known = np.vstack([anchors, chosen])
+    known = anchors
+    while missing := len(anchors) + count - len(known):
         room = max(1, len(candidates) - SOBOL_CANDIDATES // 2)
-        more = _most_informative(
-            min(room, count - len(chosen)), bounds, known, candidates
-        )
-        chosen = np.vstack([chosen, more])
+        more = _most_informative(min(room, missing), bounds, known, candidates)
+        known = np.vstack([known, more])
         fresh = from_unit(engine.random(SOBOL_CANDIDATES), bounds)
-        known = np.vstack([anchors, chosen])
         candidates = _new_points(np.vstack([candidates, fresh]), known, bounds)
-    return chosen
+    return known[len(anchors) :]
 
 
 def _most_informative(
@@ -226,12 +224,8 @@ def _new_points(
         rounded = np.round(to_unit(rows, bounds), digits)
         return [tuple(row) for row in rounded.tolist()]
 
-    seen = set(keys(known))
-    fresh = []
-    for index, key in enumerate(keys(points)):
-        if key not in seen:
-            seen.add(key)
-            fresh.append(index)
+    first = dict.fromkeys(keys(known), -1)
+    fresh = [i for i, key in enumerate(keys(points)) if first.setdefault(key, i) == i]
     return points[fresh]
 
 

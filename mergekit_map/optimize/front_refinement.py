@@ -42,6 +42,14 @@ _BELOW_NADIR = -0.1
 # Exact volumes take time exponential in the tasks; with more, along so many directions
 # they are near enough.
 _MOST_TASKS, _DIRECTIONS = 5, 2**14
+_QUICK_TASKS = 4  # whose hypervolume is computed in a fraction of a millisecond
+# Metrics that differ by less than this fraction of a task's range are equal.
+SAME_METRIC = 1e-9
+_N_ROUNDS = 2
+_N_CHILDREN = 2  # of each point and round
+_N_KEPT = 3  # of the points found, for each that is asked for
+_N_STEPS = 2  # from between two points of the front back onto it
+_N_LAST_STEPS = 15
 
 
 def pareto_newton(scores: Scores, points: FloatArray, n_steps: int) -> FloatArray:
@@ -162,8 +170,7 @@ def _steepness(curvatures: FloatArray) -> FloatArray:
     size, axes = np.linalg.eigh(curvatures)
     size = np.abs(size)
     size = np.maximum(size, _FLATTEST * size.max(axis=1, keepdims=True) + 1e-9)
-    scaled: FloatArray = (axes * size[:, None, :]) @ axes.swapaxes(1, 2)
-    return scaled
+    return np.asarray((axes * size[:, None, :]) @ axes.swapaxes(1, 2))
 
 
 def _balance(products: FloatArray, offsets: FloatArray) -> FloatArray:
@@ -194,31 +201,6 @@ def _balance(products: FloatArray, offsets: FloatArray) -> FloatArray:
     return shares
 
 
-# Metrics that differ by less than this fraction of a task's range are equal.
-SAME_METRIC = 1e-9
-
-
-N_ROUNDS = 2
-
-
-_N_CHILDREN = 2  # of each point and round
-
-
-_N_KEPT = 3  # of the points found, for each that is asked for
-
-
-_N_STEPS = 2  # from between two points of the front back onto it
-
-
-_N_LAST_STEPS = 15
-
-
-_MAX_EXACT_TASKS = 4  # whose hypervolume is computed in a fraction of a millisecond
-
-
-_BEHIND_WORST = -0.1  # of the range: where volumes start, so that ends have one
-
-
 def fill_front(
     scores: Scores, points: FloatArray, n_points: int, rng: np.random.Generator
 ) -> FloatArray:
@@ -229,7 +211,7 @@ def fill_front(
     """
     found = pareto_newton(scores, points, _N_LAST_STEPS)
     found = _front(scores, np.vstack([points, found]))
-    for _ in range(N_ROUNDS):
+    for _ in range(_N_ROUNDS):
         children = _between(scores, found, _N_CHILDREN * n_points, rng)
         pushed = pareto_newton(scores, children, _N_STEPS)
         found = _front(scores, np.vstack([found, pushed]))
@@ -253,15 +235,13 @@ def non_dominated(Y: FloatArray) -> BoolArray:
 
 def rounded(scores: FloatArray) -> FloatArray:
     """Round scores to whole units of ``SAME_METRIC``."""
-    whole: FloatArray = np.round(scores / SAME_METRIC)
-    return whole
+    return np.round(scores / SAME_METRIC)
 
 
 def _front(scores: Scores, points: FloatArray) -> FloatArray:
     Y = rounded(scores(points))
     first = moocore.is_nondominated(Y, maximise=True, keep_weakly=False)
-    front: FloatArray = points[first]
-    return front
+    return np.asarray(points[first])
 
 
 def _most_volume(Y: FloatArray, k: int) -> IntArray:
@@ -272,10 +252,10 @@ def _most_volume(Y: FloatArray, k: int) -> IntArray:
     which is still the largest when it is computed again needs no comparison.
     """
     n, m = Y.shape
-    if n <= k or m > _MAX_EXACT_TASKS:
+    if n <= k or m > _QUICK_TASKS:
         return spread(Y, k)
     scaled = (Y - Y.min(axis=0)) / ranges(Y)
-    volume = moocore.Hypervolume(ref=np.full(m, _BEHIND_WORST), maximise=True)
+    volume = moocore.Hypervolume(ref=np.full(m, _BELOW_NADIR), maximise=True)
     chosen = [int(i) for i in spread(Y, max(k // 3, min(k, m)))]
     rest = sorted(set(range(n)) - set(chosen))
     covered = volume(scaled[chosen])

@@ -13,6 +13,7 @@ every merge, while the surrogates are still too uncertain for an exact front.
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable
@@ -53,6 +54,9 @@ SAME_POINT = 1e-6
 # The best point of a task counts the other tasks this much, which decides where the
 # task is flat and costs the task itself about the square of it.
 SECOND_THOUGHT = 1e-4
+# Of a sketch: its samples, how far points are moved, round after round, as a share of
+# the box, how many of them, and how many are kept.
+_N_SKETCHED, _STEPS, _N_MOVED, _MOST = 1024, (0.1, 0.03, 0.01), 512, 256
 
 
 def compute_front(
@@ -87,7 +91,7 @@ def compute_front(
         check_interrupt()
         return predict(from_unit(U, bounds))
 
-    samples = _sobol(len(bounds))
+    samples = qmc.Sobol(len(bounds), scramble=False).random(N_SAMPLES)
     scores = _in_units_of_range(predict_unit, samples)
     found = _best_per_task(scores, samples, n_tasks)
     if n_tasks > 1:
@@ -98,7 +102,9 @@ def compute_front(
         rng = np.random.default_rng(seed)
         near = np.vstack([found, population, best])
         found = np.vstack([found, fill_front(scores, near, n_points, rng)])
-    found = _on_sides(found)
+    # Points that all but touch a side of the unit box move onto it.
+    found = np.where(found < SAME_POINT, 0.0, found)
+    found = np.where(found > 1 - SAME_POINT, 1.0, found)
     found = _distinct(found, scores(found))
     # The samples are compared with, so that no local optimum worse than one stays; at
     # the best point of a task none of them is better, so there is always a front.
@@ -107,11 +113,6 @@ def compute_front(
     # The last key of lexsort decides first; coefficients only break ties.
     keys = np.hstack([predict_unit(found), found])[:, ::-1]
     return from_unit(found[np.lexsort(keys.T)], bounds)
-
-
-def _sobol(d: int) -> FloatArray:
-    samples = qmc.Sobol(d, scramble=False).random(N_SAMPLES)
-    return np.asarray(samples, dtype=np.float64)
 
 
 def _in_units_of_range(predict: Predict, samples: FloatArray) -> Predict:
@@ -139,8 +140,7 @@ def _best_per_task(scores: Predict, samples: FloatArray, n_tasks: int) -> FloatA
     tops = maximise(scores, wanted, samples[order.ravel()])
     heights = (scores(tops) * wanted).sum(axis=1)
     best = heights.reshape(order.shape).argmax(axis=0)
-    highest: FloatArray = tops.reshape(*order.shape, -1)[best, np.arange(n_tasks)]
-    return highest
+    return np.asarray(tops.reshape(*order.shape, -1)[best, np.arange(n_tasks)])
 
 
 def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
@@ -158,10 +158,8 @@ def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
 
 
 def _partitions(n_tasks: int, n_points: int) -> int:
-    partitions = 0
-    while math.comb(partitions + n_tasks, n_tasks - 1) <= n_points:
-        partitions += 1
-    return partitions
+    count = itertools.count()
+    return next(k for k in count if math.comb(k + n_tasks, n_tasks - 1) > n_points)
 
 
 def _nsga3(
@@ -191,12 +189,6 @@ def _nsga3(
     return np.asarray(algorithm.pop.get("X"), dtype=np.float64)
 
 
-def _on_sides(points: FloatArray) -> FloatArray:
-    """Move points that all but touch a side of the unit box onto it."""
-    points = np.where(points < SAME_POINT, 0.0, points)
-    return np.where(points > 1 - SAME_POINT, 1.0, points)
-
-
 def _distinct(points: FloatArray, scores: FloatArray) -> FloatArray:
     """Return the points of the unit box without repeated coefficients or scores."""
     kept: list[int] = []
@@ -208,12 +200,6 @@ def _distinct(points: FloatArray, scores: FloatArray) -> FloatArray:
     return points[kept]
 
 
-_N_SAMPLES = 1024
-_STEPS = (0.1, 0.03, 0.01)  # of the box: how far points are moved, round after round
-_N_MOVED = 512
-_MOST = 256  # points
-
-
 def sketch_front(predict: Predict, bounds: FloatArray) -> FloatArray:
     """Approximate the front, with the best point of each task.
 
@@ -223,9 +209,8 @@ def sketch_front(predict: Predict, bounds: FloatArray) -> FloatArray:
     Returns:
         (k, d) of the box, none of which another dominates.
     """
-    d = len(bounds)
     rng = np.random.default_rng(0)
-    U = np.asarray(qmc.Sobol(d, scramble=False).random(_N_SAMPLES))
+    U = qmc.Sobol(len(bounds), scramble=False).random(_N_SKETCHED)
     Y = predict(from_unit(U, bounds))
     for step in _STEPS:
         U, Y = _kept(U, Y)

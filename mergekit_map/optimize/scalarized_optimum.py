@@ -12,15 +12,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from mergekit_map.surrogates.arrays import FloatArray, from_unit, to_unit
+from mergekit_map.surrogates.arrays import FloatArray, IntArray, from_unit, to_unit
 
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]
-
-
 WORTH_A_POINT = 1e-4  # of the range: what a further point must gain
 _N_SAMPLES = 2048  # Sobol points that are looked at besides the front
 _N_STARTS = 3
@@ -41,12 +40,11 @@ class Wish:
 
     def score(self, scaled: FloatArray) -> FloatArray:
         """Rate scaled metrics (k, m), larger is better; (k,)."""
-        free: FloatArray = _SECOND_THOUGHT * scaled.sum(axis=1)
+        free = _SECOND_THOUGHT * scaled.sum(axis=1)
         if not self.achievement:
-            rated: FloatArray = scaled @ self.weights + free
-            return rated
-        worst: FloatArray = (self.weights * (1 - scaled)).max(axis=1)
-        return free - worst
+            return np.asarray(scaled @ self.weights + free)
+        worst = (self.weights * (1 - scaled)).max(axis=1)
+        return np.asarray(free - worst)
 
 
 def best_merge(
@@ -100,48 +98,46 @@ class _Problem:
             starts = np.array([self._approach(start) for start in starts])
         tops = np.array([self._climb(start) for start in starts])
         both = np.vstack([starts, tops])
-        best: FloatArray = both[self.rank(self.scaled(both)).argmax()]
-        return best
+        return np.asarray(both[self.rank(self.scaled(both)).argmax()])
 
     def _approach(self, start: FloatArray) -> FloatArray:
         """Come as near to the limits as possible."""
-        limited = np.flatnonzero(np.isfinite(self.limits))
-        misses = np.eye(len(limited))
-
-        def missing(values: FloatArray, slopes: FloatArray) -> Any:
-            return values[limited] - self._floor[limited], slopes[limited]
-
-        first = np.maximum(self._floor - self.scaled(start[None])[0], 0)[limited]
-        extra = (np.ones(len(limited)), misses, np.zeros(len(self.limits)))
-        return self._slsqp(start, first, missing, extra)
+        n = len(self._limited)
+        first = np.maximum(self._floor - self.scaled(start[None])[0], 0)[self._limited]
+        extra = (np.ones(n), np.eye(n), np.zeros(len(self.limits)))
+        return self._slsqp(start, first, self._within, extra)
 
     def _climb(self, start: FloatArray) -> FloatArray:
         """Improve the wish's score within the limits."""
-        m = len(self.limits)
-        limited = np.flatnonzero(np.isfinite(self.limits))
+        n, m = len(self._limited), len(self.limits)
         free = np.full(m, _SECOND_THOUGHT)
         weights = self.wish.weights
         if not self.wish.achievement:
-
-            def within(values: FloatArray, slopes: FloatArray) -> Any:
-                return values[limited] - self._floor[limited], slopes[limited]
-
-            extra = (np.empty(0), np.empty((len(limited), 0)), weights + free)
-            return self._slsqp(start, np.empty(0), within, extra)
+            extra = (np.empty(0), np.empty((n, 0)), weights + free)
+            return self._slsqp(start, np.empty(0), self._within, extra)
 
         def all_missing(values: FloatArray, slopes: FloatArray) -> Any:
-            kept = values[limited] - self._floor[limited]
+            kept, steep = self._within(values, slopes)
             near = -weights * (1 - values)  # plus the largest of them, >= 0
             rows = np.concatenate([kept, near])
-            return rows, np.vstack([slopes[limited], weights[:, None] * slopes])
+            return rows, np.vstack([steep, weights[:, None] * slopes])
 
         largest = (weights * (1 - self.scaled(start[None])[0])).max(keepdims=True)
-        enters = np.concatenate([np.zeros(len(limited)), np.ones(m)])[:, None]
+        enters = np.concatenate([np.zeros(n), np.ones(m)])[:, None]
         return self._slsqp(start, largest, all_missing, (np.ones(1), enters, free))
+
+    @cached_property
+    def _limited(self) -> IntArray:
+        return np.flatnonzero(np.isfinite(self.limits))
 
     @property
     def _floor(self) -> FloatArray:
         return self.limits + _MARGIN
+
+    def _within(self, values: FloatArray, slopes: FloatArray) -> Any:
+        """Return how far limited tasks (m,) are within the limits, and the slopes."""
+        rows = self._limited
+        return values[rows] - self._floor[rows], slopes[rows]
 
     def _slsqp(
         self,

@@ -122,22 +122,20 @@ def _best(score: FloatArray, scaled: FloatArray, allowed: BoolArray | None) -> i
 def _shares(weights: FloatArray) -> FloatArray:
     """Divide a preference by its sum."""
     # Divided by the largest first, as the sum of huge weights may overflow.
-    relative: FloatArray = weights / weights.max()
-    shares: FloatArray = relative / relative.sum()
-    return shares
+    relative = weights / weights.max()
+    return np.asarray(relative / relative.sum())
 
 
 def _scale(Y: FloatArray) -> FloatArray:
     """Map each task's nadir to 0 and its ideal to 1; a constant task to 1."""
-    nadir, ideal = Y.min(axis=0), Y.max(axis=0)
-    width = ideal - nadir
+    nadir, width = Y.min(axis=0), np.ptp(Y, axis=0)
     constant = width <= TIE * np.abs(Y).max(axis=0)
-    scaled: FloatArray = (Y - nadir) / np.where(constant, 1.0, width)
-    scaled[:, constant] = 1.0  # at its ideal everywhere: no say in any comparison
-    return scaled
+    scaled = (Y - nadir) / np.where(constant, 1.0, width)
+    # At its ideal everywhere a task has no say in any comparison.
+    return np.where(constant, 1.0, scaled)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class TradeOff:
     """Whether the points of a front trade tasks against one another.
 
@@ -148,9 +146,6 @@ class TradeOff:
 
     kind: Kind
     best: int | None  # the point to take; None where that is a matter of preference
-    spread: FloatArray  # (m,) best minus worst of each task
-    noise: FloatArray  # (m,) how much of that noise explains; NaN where unknown
-    trades: BoolArray  # (m,) whether some point is behind the best by more than noise
 
 
 def detect_tradeoff(Y: FloatArray, stderr: FloatArray) -> TradeOff:
@@ -165,28 +160,18 @@ def detect_tradeoff(Y: FloatArray, stderr: FloatArray) -> TradeOff:
     """
     equal = np.ones(Y.shape[1])
     balanced = select_by_preference(Y, equal)
-    best, worst, task = Y.argmax(axis=0), Y.argmin(axis=0), np.arange(Y.shape[1])
+    best, task = Y.argmax(axis=0), np.arange(Y.shape[1])
     behind = Y[best, task] - Y
     noise = SIGNIFICANT * stderr_of_difference(stderr[best, task], stderr)
     rounding = TIE * np.abs(Y).max(axis=0)
-    near = behind <= np.fmax(noise, rounding)  # fmax passes over NaN
-    will_do = near.all(axis=1)
+    will_do = (behind <= np.fmax(noise, rounding)).all(axis=1)  # fmax passes over NaN
     if (behind <= rounding).all():
-        kind: Kind = "one point"
-    elif will_do.all():
-        kind = "within noise"
-    elif will_do.any():
-        kind = "one best"
-        balanced = select_by_preference(Y, equal, will_do)
-    else:
-        kind = "trade-off"
-    return TradeOff(
-        kind=kind,
-        best=None if kind == "trade-off" else balanced,
-        spread=behind[worst, task],
-        noise=noise[worst, task],
-        trades=~near.all(axis=0),
-    )
+        return TradeOff("one point", balanced)
+    if will_do.all():
+        return TradeOff("within noise", balanced)
+    if will_do.any():
+        return TradeOff("one best", select_by_preference(Y, equal, will_do))
+    return TradeOff("trade-off", None)
 
 
 def stderr_of_difference(first: FloatArray, second: FloatArray) -> FloatArray:

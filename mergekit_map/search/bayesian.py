@@ -23,8 +23,8 @@ import numpy as np
 from mergekit_map.config.problems import Problem
 from mergekit_map.errors import DesignError
 from mergekit_map.optimize.design import make_design
-from mergekit_map.results.log import Evaluation, merge_key
-from mergekit_map.search.fitting import fit_surrogates
+from mergekit_map.results.log import Evaluation, by_merge, merge_key
+from mergekit_map.search.fitting import fit_surrogates, predict_utilities
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.arrays import FloatArray, IntArray, from_unit, to_unit
 from mergekit_map.surrogates.quadratic import n_quadratic_terms
@@ -56,7 +56,13 @@ def bayesian_round(
     start = _start(study)
     wanted = study.search.evaluations or len(start) + 2 * N_ROUND
     if not rounds:
-        _refuse_too_few(wanted, len(start))
+        if wanted < len(start):
+            missing = len(start) - wanted
+            raise DesignError(
+                f"bayesian starts with {len(start)} merges, anchors included, but only "
+                f"{wanted} evaluations were asked for; allow at least {missing} more, "
+                f"better {missing + 2 * N_ROUND}, or use map"
+            )
         return start
     count = min(N_ROUND, wanted - sum(map(len, rounds)))
     if count <= 0:
@@ -90,31 +96,16 @@ def _start(study: Study) -> list[Candidate]:
     return study.candidates(make_design("uniform", count, study.box, anchors, rng))
 
 
-def _refuse_too_few(wanted: int, start: int) -> None:
-    if wanted < start:
-        raise DesignError(
-            f"bayesian starts with {start} merges, anchors included, but only {wanted} "
-            f"evaluations were asked for; allow at least {start - wanted} more, better "
-            f"{start - wanted + 2 * N_ROUND}, or use map"
-        )
-
-
 def _errors(study: Study, known: Sequence[Evaluation]) -> tuple[FloatArray, FloatArray]:
     """Return the measured merges (n, d) and the surrogates' squared errors (n,)."""
-    merges = {e.key[0]: e.coefficients for e in known}
-    X = study.vectors(merges.values())
-    rows = {key: row for row, key in enumerate(merges)}
-    columns = {task: column for column, task in enumerate(study.tasks)}
-    measured = np.full((len(rows), len(columns)), math.nan)
-    for e in known:
-        measured[rows[e.key[0]], columns[e.task]] = e.value
+    found = by_merge(known)
+    X, measured = study.vectors(map(dict, found)), study.utilities(found.values())
     try:
         surrogates = fit_surrogates(study, known)
     except DesignError as error:
         LOG.info("the bins of this round are drawn alike: %s", error)
         return X, np.full(len(X), math.nan)
-    predicted = np.column_stack([surrogates[task].predict(X) for task in columns])
-    return X, squared_errors(measured, predicted)
+    return X, squared_errors(measured, predict_utilities(study, surrogates, X))
 
 
 def propose_points(
@@ -194,8 +185,7 @@ def bin_probabilities(scores: FloatArray) -> FloatArray:
     largest = scores.max()
     relative = scores / largest if largest > 0 else np.zeros_like(scores)
     weights = np.exp((relative - 1) / TEMPERATURE)
-    probabilities: FloatArray = weights / weights.sum()
-    return probabilities
+    return np.asarray(weights / weights.sum())
 
 
 def squared_errors(measured: FloatArray, predicted: FloatArray) -> FloatArray:

@@ -19,8 +19,6 @@ from mergekit_map.search.planning import next_round, wanted_evaluations
 from mergekit_map.search.study import Study
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 
-_SECONDS = 3600
-
 
 def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
     """Whether a further merge can be measured, and the end of the search after it.
@@ -49,15 +47,13 @@ def _can_pay(
     study: Study, evaluations: Sequence[Evaluation], *, merges: int, ends: int
 ) -> bool:
     """Whether the hours allow more merges, and ``ends`` on all documents after them."""
-    if study.search.hours is None:
-        return True
     needed = sum(e.seconds for e in evaluations if e.taken is None)
     for task in study.tasks:
         lines = [e for e in evaluations if e.task == task and not e.failed]
         whole = _mean_seconds([e for e in lines if e.whole])
         subset = _mean_seconds([e for e in lines if not e.whole])
         needed += ends * whole + merges * (subset or whole)
-    return needed <= _SECONDS * study.search.hours
+    return _pays(study, needed)
 
 
 def _mean_seconds(lines: Sequence[Evaluation]) -> float:
@@ -183,13 +179,13 @@ def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
     """
     n, n_tasks = len(study.bounds), len(study.tasks)
     # Checkpoints are merged pair by pair; the models are measured as they are on disk.
-    anchors, beside = (
-        0 if checkpoints else len(first_candidates(study)),
-        n_beside(study),
-    )
+    anchors = 0 if checkpoints else len(first_candidates(study))
+    beside = n_beside(study)
     pair = study.search.evaluations or EVALUATIONS
     if not checkpoints:
-        pair -= _known_corners(study)
+        # Of a pair two groups are measured already, and base and soup of two if known.
+        known = [set(merge.values()) for merge in study.fixed.values()]
+        pair -= 2 + ({0.0} in known) + ({0.5} in known)
     order = _balanced(n) if study.search.order is None else study.search.order
     *inner, last = [len(members(pair)) for pair in pairs(order)]
     # What is chosen of an inner pair is measured, too.
@@ -203,12 +199,6 @@ def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
     return Forecast(
         searched, front, most + held_out, expected + held_out, whole, held_out, beside
     )
-
-
-def _known_corners(study: Study) -> int:
-    """Count the merges already measured for a pair: two groups, base, soup of two."""
-    known = [set(merge.values()) for merge in study.fixed.values()]
-    return 2 + ({0.0} in known) + ({0.5} in known)
 
 
 def _expected_tasks(share: float, n_tasks: int) -> float:

@@ -144,13 +144,11 @@ def _nested_problems(study: Study) -> list[Problem]:
 
 
 def _first_pairs(study: Study) -> list[Study]:
-    tasks = tuple(study.tasks)
+    bounds, select = study.bounds, study.select
+    groups = [Group(name, name, tuple(study.tasks), 0.0) for name in bounds]
+    # Pairs with the same bounds have the same problems.
     pairs = {
-        (study.bounds[one], study.bounds[other]): (
-            Group(one, one, tasks, 0.0),
-            Group(other, other, tasks, 0.0),
-        )
-        for one, other in itertools.permutations(study.bounds, 2)
+        (bounds[one.label], bounds[other.label]): (one, other)
+        for one, other in itertools.permutations(groups, 2)
     }
-    select = study.select
     return [pair_study(study, pair, select, last=False) for pair in pairs.values()]

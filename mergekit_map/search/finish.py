@@ -6,14 +6,15 @@ to the values that its run folder stores.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TypeAlias
 
 import numpy as np
-from scipy.stats import qmc
 
+from mergekit_map.optimize.design import even_points
 from mergekit_map.optimize.front_refinement import gains, non_dominated
 from mergekit_map.results.front import (
     UNKNOWN,
@@ -51,13 +52,13 @@ from mergekit_map.search.refinement import (
     n_spent,
 )
 from mergekit_map.search.study import Candidate, Study, StudyResult
-from mergekit_map.surrogates.arrays import FloatArray, from_unit, ranges
+from mergekit_map.surrogates.arrays import FloatArray, ranges
 from mergekit_map.surrogates.surrogate import Surrogate
 
 # Predictions that differ by less than this share of a task's range are the same.
 _SAME = 1e-6
-
-
+_N_SAMPLES = 256  # of the box
+_ROUNDING = 1e-9  # share of its values by which a constant task varies
 # Measure merges, with their predictions, as far as the budget allows or ``always``;
 # return what may be fitted.
 MeasureAll: TypeAlias = Callable[..., list[Evaluation]]
@@ -195,14 +196,9 @@ def _measured(
         (n, d) coefficients, (n, m) larger is better, NaN where unknown.
     """
     found = by_merge(e for e in known if e.whole and not e.failed)
-    X = study.vectors(next(iter(of.values())).coefficients for of in found.values())
-    rows = [study.utilities(of) for of in found.values()]
+    X = study.vectors(map(dict, found))
     inside = study.contains(X)
-    return X[inside], np.array(rows, np.float64).reshape(len(X), -1)[inside]
-
-
-_N_SAMPLES = 256  # of the box
-_ROUNDING = 1e-9  # share of its values by which a constant task varies
+    return X[inside], study.utilities(found.values())[inside]
 
 
 def found_front(
@@ -330,20 +326,15 @@ def _expected(study: Study, result: StudyResult, task: str) -> dict[str, float]:
     """Return the accuracy of predictions by their own standard errors."""
     surrogate = result.surrogates[task]
     box = surrogate.bounds
-    sobol = qmc.Sobol(len(box), scramble=False).random(_N_SAMPLES)
-    places = from_unit(np.asarray(sobol), box)
+    places = even_points(_N_SAMPLES, box)
     front = locate(result.front, study.bounds, result.groups, box)
     front = front[np.isfinite(front).all(axis=1)]
     error, seen = surrogate.stderr(places), surrogate.predict(places)
     unknown, level = (error**2).mean(), _ROUNDING * np.abs(seen).max()
     near, width = surrogate.stderr(front), np.ptp(surrogate.predict(front))
     share = unknown / (seen.var() + unknown) if np.ptp(seen) > level else 0.0
-    return {
-        "expected_r2": 1 - share,
-        "front_error": (
-            np.sqrt((near**2).mean()) / width if width > level else math.nan
-        ),
-    }
+    front_error = np.sqrt((near**2).mean()) / width if width > level else math.nan
+    return {"expected_r2": 1 - share, "front_error": front_error}
 
 
 def _recommended(
@@ -352,10 +343,8 @@ def _recommended(
     seen: Mapping[MergeKey, Mapping[str, Evaluation]],
 ) -> tuple[int, ...]:
     """List the measured points that no measured merge dominates."""
-    keys = list(seen)
-    values = [study.utilities(measured) for measured in seen.values()]
-    Y = np.array(values, np.float64).reshape(len(keys), len(study.tasks))
-    best = {key for key, yes in zip(keys, non_dominated(Y), strict=True) if yes}
+    alone = non_dominated(study.utilities(seen.values()))
+    best = set(itertools.compress(seen, alone))
     return tuple(i for i, p in enumerate(points) if merge_key(p.coefficients) in best)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def fit_surrogates(
             surrogates[task] = fit_surrogate(
                 study.vectors(e.coefficients for e in usable),
                 np.array([e.value for e in usable]),
-                stderr=_standard_errors(usable),
+                stderr=np.array([*map(_standard_error, usable)]),
                 link=Link(*metric.bounds),
                 bounds=study.box,
                 slopes=_slopes(study, usable),
@@ -70,12 +71,8 @@ def standard_errors(surrogates: Mapping[str, Surrogate], X: FloatArray) -> Float
 
 def predicted_front(study: Study, surrogates: Mapping[str, Surrogate]) -> FloatArray:
     """Return the front of the surrogates within the bounds; (k, d)."""
-    return compute_front(
-        lambda X: predict_utilities(study, surrogates, X),
-        study.box,
-        len(surrogates),
-        seed=study.search.seed,
-    )
+    predict = partial(predict_utilities, study, surrogates)
+    return compute_front(predict, study.box, len(surrogates), seed=study.search.seed)
 
 
 def chosen_of(
@@ -94,16 +91,12 @@ def chosen_of(
         ConfigError: a limit cannot be computed from the measurements.
         DesignError: there is no such row.
     """
-
-    def predict(X: FloatArray) -> FloatArray:
-        return predict_utilities(study, surrogates, X)
-
-    better = None
+    predict = partial(predict_utilities, study, surrogates)
     if study.select.index is None:
         wish = wished(study.select, study.tasks, anchors)
         better = best_merge(predict, study.box, front, wish)
-    if better is not None:
-        return np.vstack([front, better]), len(front)
+        if better is not None:
+            return np.vstack([front, better]), len(front)
     return front, choose(study.select, study.tasks, predict(front), anchors)
 
 
@@ -114,17 +107,11 @@ def _slopes(study: Study, evaluations: Sequence[Evaluation]) -> FloatArray | Non
     return study.vectors(e.gradient or unknown for e in evaluations)
 
 
-def _standard_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
-    """List the standard errors of values without the errors of sampling documents."""
-    known = [
-        None
-        if e.stderr is None
-        else math.sqrt(max(e.stderr**2 - (e.sampling or 0.0) ** 2, 0.0))
-        for e in evaluations
-    ]
-    if all(stderr is None for stderr in known):
-        return None
-    return np.array(known, dtype=np.float64)  # None is NaN
+def _standard_error(e: Evaluation) -> float:
+    """Return the standard error without that of sampling documents; NaN if unknown."""
+    if e.stderr is None:
+        return math.nan
+    return math.sqrt(max(e.stderr**2 - (e.sampling or 0.0) ** 2, 0.0))
 
 
 def _sampling_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:

@@ -206,7 +206,7 @@ def add_imported(
     imported: Sequence[Evaluation],
     notice: Callable[[str], None],
 ) -> None:
-    """Append imported evaluations to the log; return what was added.
+    """Append imported evaluations to the log, and notify of what was added.
 
     Measurements made here stay; those of an earlier import are replaced.
     """

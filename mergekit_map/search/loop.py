@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Readings
-from mergekit_map.results.log import (
-    ASSESSING,
-    Evaluation,
-    EvaluationLog,
-    MergeKey,
-    merge_key,
-)
+from mergekit_map.results.log import Evaluation, EvaluationLog, MergeKey, merge_key
 from mergekit_map.results.selection import wished
 from mergekit_map.results.surrogate_file import predict
 from mergekit_map.search.budget import can_go_on, can_remeasure
@@ -26,6 +20,7 @@ from mergekit_map.search.measure import (
     measure,
     missing_of,
     on_disk_evaluations,
+    own_evaluations,
     reference_values,
 )
 from mergekit_map.search.nested import run_nested
@@ -51,13 +46,11 @@ def run_study(
         return run_nested(study, evaluate, log, report)
     rounds: list[list[Candidate]] = []
     measure_all = _Measuring(study, evaluate, log, report, rounds)
-    spent = False
-    surrogates: Mapping[str, Surrogate] = {}
     while True:
         seen = _visible_after(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
         paid = [*on_disk_evaluations(study, log), *seen]
-        surrogates = {}
+        surrogates: Mapping[str, Surrogate] = {}
         spent = bool(rounds) and not can_go_on(study, paid)
         if spent:
             break
@@ -106,48 +99,32 @@ class _Measuring:
         *,
         always: bool = False,
     ) -> list[Evaluation]:
-        """Measure merges, and return what may be fitted.
+        """Record predictions, measure merges, and return what may be fitted.
 
         Points of the front beyond the budget are skipped, unless ``always``.
         """
         study, log = self._study, self._log
-        keys = {merge_key(c) for _, c in planned}
+        keys = [merge_key(c) for _, c in planned]
         ending = any(role == "front" for role, _ in planned)
         if not ending:
             self._most = max(self._most, self._before + len(planned))
-        plan = Plan(
-            self._before, self._most + self._front, _predict(study, surrogates, planned)
-        )
+        foretold: dict[MergeKey, Readings] = {}
+        if surrogates:
+            X = study.vectors(c for _, c in planned)
+            foretold = dict(zip(keys, predict(surrogates, X), strict=True))
+        plan = Plan(self._before, self._most + self._front, foretold)
         if ending and not always and missing_of(study, planned, log):
             # Not what was measured of them before a search was stopped.
             others = [
                 e
-                for e in _own_evaluations(study, log)
+                for e in own_evaluations(study, log)
                 if e.role != "front" or e.key[0] not in keys
             ]
             if not can_remeasure(study, [*on_disk_evaluations(study, log), *others]):
                 return []
         measure(study, planned, self._evaluate, log, self._report, plan)
         self._before += len(planned)
-        return [e for e in _own_evaluations(study, log) if e.key[0] in keys]
-
-
-def _predict(
-    study: Study, surrogates: Mapping[str, Surrogate], planned: Iterable[Candidate]
-) -> dict[MergeKey, Readings]:
-    """Predict merges before they are measured, for the record."""
-    merges = [coefficients for _, coefficients in planned]
-    if not surrogates:
-        return {}
-    readings = predict(surrogates, study.vectors(merges))
-    return dict(zip(map(merge_key, merges), readings, strict=True))
-
-
-def _own_evaluations(study: Study, log: EvaluationLog) -> list[Evaluation]:
-    """List the measurements of the search itself, in the order of the log."""
-    return [
-        e for e in matching(study, log) if e.role == "front" or e.role not in ASSESSING
-    ]
+        return [e for e in own_evaluations(study, log) if e.key[0] in keys]
 
 
 def _visible_after(
@@ -160,7 +137,7 @@ def _visible_after(
     round requests them: the search is compared with them.
     """
     asked = {merge_key(c) for candidates in rounds for _, c in candidates}
-    own = {id(e) for e in _own_evaluations(study, log)}
+    own = {id(e) for e in own_evaluations(study, log)}
     usable = [e for e in matching(study, log) if id(e) in own or e.key[0] in asked]
     if not rounds:
         return [e for e in usable if e.role != "front"]

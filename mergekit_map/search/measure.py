@@ -235,6 +235,13 @@ def matching(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
     return measured_of(log, study.merge, study.definitions, study.bounds)
 
 
+def own_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
+    """List the measurements of the search itself, in the order of the log."""
+    return [
+        e for e in matching(study, log) if e.role == "front" or e.role not in ASSESSING
+    ]
+
+
 def on_disk_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
     """List the measurements of reference points that are no merges of the search."""
     if study.on_disk is None:

@@ -14,6 +14,7 @@ model, 0 is the best possible value where there is one, or else the best single 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ def first_groups(study: Study, singles: FloatArray) -> list[Group]:
     owners = best_models(singles)
     groups = []
     for row, name in enumerate(study.bounds):
-        owned = tuple(t for t, o in zip(study.tasks, owners, strict=True) if o == row)
+        owned = tuple(itertools.compress(study.tasks, owners == row))
         loss = _loss(study, singles, owned, singles[row])
         groups.append(Group(name, name, owned, loss))
     return groups
@@ -223,8 +224,7 @@ def _row(study: Study, measured: Mapping[str, float]) -> FloatArray:
 def _loss(
     study: Study, singles: FloatArray, owned: Sequence[str], values: FloatArray
 ) -> float:
-    best = {t: max(m.bounds, key=m.utility) for t, m in study.tasks.items()}
-    ideals = _row(study, {t: v for t, v in best.items() if math.isfinite(v)})
+    ideals = np.array([max(map(m.utility, m.bounds)) for m in study.tasks.values()])
     losses = scaled_losses(values[None], singles, ideals)[0]
     counted = [task in (owned or study.tasks) for task in study.tasks]
     weights = np.array(list(task_shares(study).values()))
@@ -237,8 +237,7 @@ def best_models(Y: FloatArray) -> IntArray:
     A model that could not be measured is never the best, unless none could be: then the
     first one is.
     """
-    best: IntArray = np.where(np.isnan(Y), -np.inf, Y).argmax(axis=0)
-    return best
+    return np.asarray(np.where(np.isnan(Y), -np.inf, Y).argmax(axis=0))
 
 
 def scaled_losses(values: FloatArray, Y: FloatArray, ideal: FloatArray) -> FloatArray:

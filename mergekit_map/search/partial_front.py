@@ -15,7 +15,7 @@ from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ArtifactError, ConfigError, DesignError
 from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.results.front import Fit, Front, Merge, Task, recipe_name
-from mergekit_map.results.log import ASSESSING, Evaluation, by_merge
+from mergekit_map.results.log import Evaluation, by_merge
 from mergekit_map.results.selection import choose, chosen_as
 from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.search.finish import (
@@ -25,15 +25,13 @@ from mergekit_map.search.finish import (
     found_front,
     measured_at,
 )
-from mergekit_map.search.measure import matching, reference_values
+from mergekit_map.search.measure import own_evaluations, reference_values
 from mergekit_map.search.study import Study
 
 
 def complete_merges(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
     """List the merges of a search on which it measured every task itself."""
-    own = [
-        e for e in matching(study, log) if e.role == "front" or e.role not in ASSESSING
-    ]
+    own = own_evaluations(study, log)
     whole = {
         key for key, of in by_merge(own).items() if of.keys() >= study.tasks.keys()
     }
@@ -133,6 +131,5 @@ def _measured_front(
         if merge.coefficients not in shown
     )
     numbers = tuple(range(len(points)))
-    return whole.model_copy(
-        update={"points": points, "merges": others, "recommended": numbers}
-    )
+    update = {"points": points, "merges": others, "recommended": numbers}
+    return whole.model_copy(update=update)

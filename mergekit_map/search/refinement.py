@@ -20,17 +20,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from scipy.stats import qmc
 
+from mergekit_map.optimize.design import even_points
 from mergekit_map.optimize.front_refinement import gained, gains, volume
 from mergekit_map.optimize.nsga3 import sketch_front
 from mergekit_map.results.front import Border, Ending
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.search.fitting import predict_utilities, standard_errors
 from mergekit_map.search.study import Candidate, Study
-from mergekit_map.surrogates.arrays import BoolArray, FloatArray, from_unit, to_unit
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, to_unit
 from mergekit_map.surrogates.surrogate import Surrogate
 from mergekit_map.types import Metric
 
@@ -93,14 +94,17 @@ def refinement_round(
     worst = front.Y.min(axis=0)
 
     def over_box() -> _Outlook:
-        return _outlook(study, surrogates, _samples(study))
+        return _outlook(study, surrogates, even_points(_N_SAMPLES, study.box))
 
     def worth(outlook: _Outlook, stderrs: float) -> FloatArray:
         hoped = outlook.Y + stderrs * outlook.stderr
         return gains((hoped - worst) / front.width, (there - worst) / front.width)
 
     if len(rounds) % 2 and _is_poor(box := over_box()):
-        guesses = len(rounds) % 4 == 1 and _left_out(surrogates) > _GUESSES
+        guesses = (
+            len(rounds) % 4 == 1
+            and max(s.quality.error for s in surrogates.values()) > _GUESSES
+        )
         hope = worth(box, _BOX_STDERRS)
         hopeless = guesses or not (hope > 0).any()
         return _best(study, X, box, box.errors.max(axis=1) if hopeless else hope)
@@ -175,9 +179,7 @@ def _came_true(tested: Evaluation, known: Sequence[Evaluation]) -> bool:
 
 
 def _sketched(study: Study, surrogates: Mapping[str, Surrogate]) -> _Outlook:
-    def predict(X: FloatArray) -> FloatArray:
-        return predict_utilities(study, surrogates, X)
-
+    predict = partial(predict_utilities, study, surrogates)
     return _outlook(study, surrogates, sketch_front(predict, study.box))
 
 
@@ -185,7 +187,7 @@ def _outlook(
     study: Study, surrogates: Mapping[str, Surrogate], points: FloatArray
 ) -> _Outlook:
     Y = predict_utilities(study, surrogates, points)
-    box = predict_utilities(study, surrogates, _samples(study))
+    box = predict_utilities(study, surrogates, even_points(_N_SAMPLES, study.box))
     # A task that is all but level on the front has the box for a unit.
     width = np.maximum(np.ptp(Y, axis=0), _LEVEL * np.ptp(box, axis=0))
     constant = width <= _ROUNDING * np.abs(box).max(axis=0)
@@ -193,20 +195,10 @@ def _outlook(
     return _Outlook(points, Y, standard_errors(surrogates, points), width)
 
 
-def _samples(study: Study) -> FloatArray:
-    sobol = qmc.Sobol(len(study.bounds), scramble=False)
-    return from_unit(np.asarray(sobol.random(_N_SAMPLES)), study.box)
-
-
 def _is_poor(box: _Outlook) -> bool:
     """Whether much of some task is unknown within the bounds."""
     unknown = (box.errors**2).mean(axis=0)
     return bool((unknown > _UNKNOWN * (box.Y / box.width).var(axis=0)).any())
-
-
-def _left_out(surrogates: Mapping[str, Surrogate]) -> float:
-    """Return the largest error at merges left out, as a share of a task's range."""
-    return max(surrogate.quality.error for surrogate in surrogates.values())
 
 
 def _best(

@@ -138,15 +138,19 @@ class Study:
         """Name the entries of a row of a design."""
         return {n: weight(v) for n, v in zip(self.bounds, vector, strict=True)}
 
-    def utilities(self, measured: Mapping[str, Evaluation]) -> list[float]:
-        """Return the measured values of a merge, in the order of the tasks.
+    def utilities(self, measured: Iterable[Mapping[str, Evaluation]]) -> FloatArray:
+        """Return the measured values of merges, by task, as the rows of a table.
 
-        Larger is better; NaN where unknown.
+        (k, m), larger is better; NaN where unknown.
         """
-        return [
-            metric.utility(measured[task].value) if task in measured else math.nan
-            for task, metric in self.tasks.items()
+        rows = [
+            [
+                metric.utility(of[task].value) if task in of else math.nan
+                for task, metric in self.tasks.items()
+            ]
+            for of in measured
         ]
+        return np.array(rows, np.float64).reshape(-1, len(self.tasks))
 
     def candidates(self, points: FloatArray) -> list[Candidate]:
         """Convert a first design (k, d) to candidates, reference points marked."""

@@ -21,8 +21,7 @@ def finite(value: float | None) -> float | None:
 
 def inside(X: FloatArray, bounds: FloatArray) -> BoolArray:
     """Return which rows of X (k, d) lie within the bounds (d, 2); (k,)."""
-    found: BoolArray = np.all((bounds[:, 0] <= X) & (bounds[:, 1] >= X), axis=1)
-    return found
+    return np.asarray(((bounds[:, 0] <= X) & (bounds[:, 1] >= X)).all(axis=1))
 
 
 def ranges(Y: FloatArray) -> FloatArray:
@@ -34,15 +33,13 @@ def ranges(Y: FloatArray) -> FloatArray:
 def from_unit(U: FloatArray, bounds: FloatArray) -> FloatArray:
     """Scale points (k, d) of the unit box to the bounds (d, 2), and clip them."""
     lower, upper = bounds.T
-    points: FloatArray = np.clip(lower + U * (upper - lower), lower, upper)
-    return points
+    return np.asarray(np.clip(lower + U * (upper - lower), lower, upper))
 
 
 def to_unit(X: FloatArray, bounds: FloatArray) -> FloatArray:
     """Scale points X (k, d) from the bounds (d, 2) to the unit box; (k, d)."""
     lower, upper = bounds.T
-    unit: FloatArray = (X - lower) / (upper - lower)
-    return unit
+    return np.asarray((X - lower) / (upper - lower))
 
 
 def weight(value: float) -> float:

@@ -69,6 +69,7 @@ Kind: TypeAlias = Literal["auto", "quadratic", "regularized", "residual_gp"]
 _COVERED, _STDERRS = 0.95, 1.96
 _MOST_MISFIT = 100.0  # standard deviations of what was measured
 _N_PLACES = 128
+_BLAS = "blas"
 # A noisy point of a bounded metric is taken off its bound by so many standard errors;
 # where the link is flatter than this share of its steepest slope, it tells nothing; and
 # it is moved behind the link by so many standard deviations at most.
@@ -89,8 +90,8 @@ def fit_surrogate(
     """Fit the surrogate of one metric; all but the process by weighted least squares.
 
     Case 1 (identity link) is solved in closed form; the others by Levenberg-Marquardt
-    from the closed-form fits of the inverted data. ``weighing`` says how much each
-    point counts.
+    from the closed-form fits of the inverted data. ``least_squares`` says how
+    much each point counts.
 
     A slope across the whole box weighs as much as a value, unless the fit is
     regularized and the data say otherwise.
@@ -122,8 +123,7 @@ def fit_surrogate(
     errors = known_errors(stderr)
     observed = make_observations(X, y, bounds, slopes)
     observed = weigh(observed, link, joined(errors, sampling))
-    find = _find_terms if kind == "quadratic" else _find_shrunk_terms
-    fit = find(X, observed, link)
+    fit = _find_terms(X, observed, link, shrunk=kind != "quadratic")
     process = fit_process_behind(observed, link, errors, sampling)
     if kind == "residual_gp":
         return _with_process(fit, process, bounds)
@@ -147,19 +147,18 @@ class _Fit:
     condition: float  # of the design
 
 
-def _find_terms(X: FloatArray, observed: Observations, link: Link) -> _Fit:
-    """Fit the terms by least squares without a penalty."""
-    condition = check_identified(X, observed)
-    return _Fit("quadratic", observed, link, fit_terms(observed, link), condition)
-
-
-def _find_shrunk_terms(X: FloatArray, observed: Observations, link: Link) -> _Fit:
-    """Fit the terms by ridge regression, with its strength from the data."""
+def _find_terms(
+    X: FloatArray, observed: Observations, link: Link, *, shrunk: bool
+) -> _Fit:
+    """Fit the terms by least squares, or by a ridge of a strength from the data."""
+    if not shrunk:
+        condition = check_identified(X, observed)
+        return _Fit("quadratic", observed, link, fit_terms(observed, link), condition)
     check_distinct(X)
-    shrunk, _ = shrink(observed, link, X.shape[1])
-    flat = np.zeros(shrunk.features.shape[1])
-    condition = _condition(jacobian(shrunk, Link(), flat))
-    return _Fit("regularized", shrunk, link, fit_terms(shrunk, link), condition)
+    observed, _ = shrink(observed, link, X.shape[1])
+    flat = np.zeros(observed.features.shape[1])
+    condition = float(np.linalg.cond(jacobian(observed, Link(), flat)))
+    return _Fit("regularized", observed, link, fit_terms(observed, link), condition)
 
 
 def _as_quadratic(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:
@@ -222,11 +221,6 @@ def _quality(fit: _Fit, fitted: FloatArray, left_out: FloatArray) -> FitQuality:
     )
 
 
-def _condition(rows: FloatArray) -> float:
-    singular = np.linalg.svd(rows, compute_uv=False)
-    return float(singular[0] / singular[-1])
-
-
 def _r_squared(y: FloatArray, predicted: FloatArray) -> float:
     scale = float(np.abs(y).max())
     if np.ptp(y) <= 1e-12 * scale:
@@ -245,20 +239,18 @@ def _centred(bounds: FloatArray) -> FloatArray:
     return np.column_stack([centre, centre + (upper - lower)])
 
 
-_BLAS = "blas"
-
-
 def one_thread() -> AbstractContextManager[object]:
     """Limit NumPy and SciPy to one thread of BLAS; torch has threads of its own."""
-    limit: AbstractContextManager[object] = _libraries()[0].limit(
-        limits=1, user_api=_BLAS
-    )
-    return limit
+    return _limit(1)
 
 
 def all_threads() -> AbstractContextManager[object]:
     """Restore the number of BLAS threads, for other computations."""
-    controller, count = _libraries()
+    return _limit(_libraries()[1])
+
+
+def _limit(count: int) -> AbstractContextManager[object]:
+    controller = _libraries()[0]
     limit: AbstractContextManager[object] = controller.limit(
         limits=count, user_api=_BLAS
     )
@@ -291,7 +283,9 @@ def fit_process_behind(
         sampling: (n,) those of a subset of documents; None if all were measured.
     """
     errors = joined(stderr, sampling)
-    start = invert(_off_the_bounds(observed, link, errors), link)
+    margin = INVERT_MARGIN if errors is None else _OFF_BOUND * errors
+    inner = np.minimum(np.maximum(observed.y, link.lower + margin), link.upper - margin)
+    start = invert(replace(observed, y=inner), link)
     noise = stderr, sampling
     process = _fit(observed, noise, start.y, link.derivative(start.y), start.slopes)
     if not link.is_identity:
@@ -322,14 +316,6 @@ def _fit(
     rows = Rows(observed.U, np.unique(observed.owners), variances, sampling)
     known = stderr is not None
     return fit_process(rows, np.append(z, slopes), known_noise=known, start=start)
-
-
-def _off_the_bounds(
-    observed: Observations, link: Link, stderr: FloatArray | None
-) -> Observations:
-    margin = INVERT_MARGIN if stderr is None else _OFF_BOUND * stderr
-    low, high = link.lower + margin, link.upper - margin
-    return replace(observed, y=np.minimum(np.maximum(observed.y, low), high))
 
 
 def find_misfit(

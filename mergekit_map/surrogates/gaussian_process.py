@@ -107,13 +107,14 @@ class Process:
 
     def best_at_points(self) -> FloatArray:
         """Return the most probable mean at the merges; (n,)."""
-        mean = covariance_to(self.rows, self.theta, self.rows.U) @ self._best.pull
+        U, features = self.rows.U, self.rows.features[: len(self.rows.U)]
+        mean = covariance_to(self.rows, self.theta, U, features) @ self._best.pull
         return np.asarray(self.offset + self.scale * mean)
 
     def noise(self) -> FloatArray:
         """Return the most probable noise at the merges, a standard deviation; (n,)."""
-        found = noise_variances(self.rows, self.theta)[: len(self.rows.U)]
-        return np.asarray(self.scale * np.sqrt(found))
+        found = noise_variances(self.rows, self.theta) + self.rows.sampling
+        return np.asarray(self.scale * np.sqrt(found[: len(self.rows.U)]))
 
     def left_out(self) -> FloatArray:
         """Predict each merge from the others, with theta as it is; (n,)."""
@@ -185,8 +186,8 @@ def fit_process(
     z = (z - np.where(np.arange(len(z)) < n, offset, 0.0)) / scale
     noise = np.where(np.arange(len(z)) < n, rows.noise / scale**2, 1.0)
     rows = replace(rows, noise=noise, sampling=rows.sampling / scale**2)
-    belief = _Belief(rows, z, *_beliefs(rows, known=known_noise))
-    theta = belief.climb(belief.starts() if start is None else [start])
+    belief = _belief(rows, z, known=known_noise)
+    theta = belief.climb(start)
     return Process(
         rows, z, offset, scale, theta, theta[None], np.ones(1), 1.0, np.zeros(1)
     )
@@ -195,7 +196,7 @@ def fit_process(
 def averaged(process: Process, *, known_noise: bool) -> Process:
     """Draw further thetas around the most probable one of a process."""
     rows, z = process.rows, process.z
-    belief = _Belief(rows, z, *_beliefs(rows, known=known_noise))
+    belief = _belief(rows, z, known=known_noise)
     draws, weights, posteriors = belief.draw(process.theta)
     return replace(
         process,
@@ -206,13 +207,13 @@ def averaged(process: Process, *, known_noise: bool) -> Process:
     )
 
 
-def _beliefs(rows: Rows, *, known: bool) -> tuple[FloatArray, FloatArray]:
+def _belief(rows: Rows, z: FloatArray, *, known: bool) -> _Belief:
     d = rows.U.shape[1]
     belief = np.concatenate([_BELIEF, np.full(d, _LENGTH + np.log(d) / 2)])
     vagueness = np.concatenate([_VAGUENESS, np.full(d, _VAGUE_LENGTH)])
     if not known:
         belief[NOISE], vagueness[NOISE] = _UNKNOWN_NOISE, _VAGUE_NOISE
-    return belief, vagueness
+    return _Belief(rows, z, belief, vagueness)
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,12 +224,6 @@ class _Belief:
     z: FloatArray
     belief: FloatArray
     vagueness: FloatArray
-
-    def starts(self) -> list[FloatArray]:
-        """Return two starts: the prior mean, and one with more noise, less process."""
-        quiet = self.belief.copy()
-        quiet[[NOISE, HEIGHT]] += 0.75 * self.vagueness[NOISE], -1.5
-        return [self.belief, quiet]
 
     def surprise(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return the negative log posterior, up to a constant, and its gradient."""
@@ -244,10 +239,16 @@ class _Belief:
         slopes = covariance.slopes(outer) / 2 + away / self.vagueness
         return float(value), slopes
 
-    def climb(self, starts: list[FloatArray]) -> FloatArray:
-        """Find the most probable theta from the starts."""
+    def climb(self, start: FloatArray | None) -> FloatArray:
+        """Find the most probable theta from a start.
+
+        Without one from two: the prior mean, and one with more noise, less process.
+        """
         from scipy.optimize import minimize  # not to predict
 
+        quiet = self.belief.copy()
+        quiet[[NOISE, HEIGHT]] += 0.75 * self.vagueness[NOISE], -1.5
+        starts = [self.belief, quiet] if start is None else [start]
         ends = _ends(len(self.belief))
         found = [
             minimize(self.surprise, start, jac=True, method="L-BFGS-B", bounds=ends)

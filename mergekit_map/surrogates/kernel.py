@@ -91,25 +91,20 @@ def term_widths(d: int, theta: FloatArray) -> FloatArray:
 
 
 def noise_variances(rows: Rows, theta: FloatArray) -> FloatArray:
-    """Return the variance of the noise of each row; (r,)."""
-    return _scaled_noise(rows, theta) + rows.sampling
-
-
-def _scaled_noise(rows: Rows, theta: FloatArray) -> FloatArray:
+    """Return the variance of the noise of each row, without that of subsets; (r,)."""
     of_values = np.arange(len(rows.noise)) < len(rows.U)
     of_rows = np.where(of_values, theta[NOISE], theta[SLOPES])
     return np.asarray(np.exp(2 * of_rows) * rows.noise)
 
 
 def covariance_to(
-    rows: Rows, theta: FloatArray, U: FloatArray, features: FloatArray | None = None
+    rows: Rows, theta: FloatArray, U: FloatArray, features: FloatArray
 ) -> FloatArray:
     """Return the covariance of the metric at U (k, d) with the rows; (k, r).
 
-    ``features`` are those of U, where the caller has them already.
+    ``features`` (k, t) are those of U.
     """
     n, d = rows.U.shape
-    features = quadratic_features(U) if features is None else features
     found: FloatArray = (features * term_widths(d, theta) ** 2) @ rows.features.T
     lengths = np.exp(theta[LENGTHS:])
     near = matern(distances(U / lengths, rows.U / lengths))
@@ -140,7 +135,7 @@ class Covariance:
             self.whole += math.exp(2 * width) * product
         self.whole[:n, :n] += self._process
         diagonal = self.whole.reshape(-1)[:: len(self.whole) + 1]
-        self._noise = _scaled_noise(rows, theta)
+        self._noise = noise_variances(rows, theta)
         diagonal += self._noise + (1 - _ALIKE) * rows.sampling + _JITTER
         self.whole += _ALIKE * np.sqrt(np.outer(rows.sampling, rows.sampling))
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.optimize import brentq, least_squares, minimize
@@ -40,6 +41,14 @@ from mergekit_map.surrogates.observations import RANK_TOLERANCE, Observations
 # go, what it takes to have settled, and the least share of a ridge that keeps a step
 # finite where the link is flat.
 _STEPS, _LONGEST_STEP, _SETTLED, _DAMPING = 30, 2.0, 1e-9, 1e-13
+# Of weights: the least error, as a share of the largest, as more would be lost in
+# rounding, and how often noise alone leaves more.
+_SMALLEST, _UNLIKELY = 1e-6, 0.05
+# Of a ridge, where the logarithms start: of the widths and of the noise, in standard
+# deviations of the metric, and of how much more a slope across the box errs than a
+# value. And how vaguely we believe that; it only decides what the data leave open.
+_START = np.log([1.0, 1.0, 1.0, 0.01, 1.0])
+_VAGUENESS = np.array([4.0, 4.0, 4.0, 1.5, 1.0])
 
 log = logging.getLogger(__name__)
 
@@ -175,8 +184,7 @@ def unit_covariance(rows: FloatArray) -> FloatArray:
     if singular[-1] <= RANK_TOLERANCE * singular[0]:
         return np.full((len(singular), len(singular)), np.nan)
     half = right.T / singular
-    covariance: FloatArray = half @ half.T
-    return covariance
+    return np.asarray(half @ half.T)
 
 
 def _solve(observed: Observations) -> FloatArray:
@@ -188,17 +196,11 @@ def _solve(observed: Observations) -> FloatArray:
 
 
 def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray:
-    def misses(terms: FloatArray) -> FloatArray:
-        return residuals(observed, link, terms)
-
-    def slopes(terms: FloatArray) -> FloatArray:
-        return jacobian(observed, link, terms)
-
     # Not MINPACK's "lm", whose last bits differ from one process to the next.
     fit = least_squares(
-        misses,
+        partial(residuals, observed, link),
         start,
-        jac=slopes,
+        jac=partial(jacobian, observed, link),
         method="trf",
         ftol=1e-12,
         xtol=1e-12,
@@ -208,10 +210,6 @@ def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray
     if fit.status == 0:
         log.warning("a fit of %d terms stopped after %d steps", len(start), fit.nfev)
     return np.asarray(fit.x, dtype=np.float64)
-
-
-_SMALLEST = 1e-6  # of the largest error: more would be lost in rounding
-_UNLIKELY = 0.05  # how often noise alone leaves more
 
 
 def weigh(
@@ -280,13 +278,6 @@ def _shape_variance(left: FloatArray, rows: FloatArray, noise: FloatArray) -> fl
     return float(brentq(excess, 0.0, most, xtol=1e-12 * most, rtol=1e-6))
 
 
-# Where the logarithms start: of the widths and of the noise, in standard deviations of
-# the metric, and of how much more a slope across the box errs than a value. And how
-# vaguely we believe that; it only decides what the data leave open.
-_START = np.log([1.0, 1.0, 1.0, 0.01, 1.0])
-_VAGUENESS = np.array([4.0, 4.0, 4.0, 1.5, 1.0])
-
-
 def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, float]:
     """Choose the ridge and the weight of slopes; also return the noise variance.
 
@@ -296,7 +287,8 @@ def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, fl
     """
     # Behind the link the model is linear, and the evidence has a closed form.
     linear = invert(observed, link)
-    scale = _scale(linear)
+    away = linear.y - linear.y.mean()
+    scale = math.sqrt(linear.weights @ away**2 / len(away)) or 1.0
     kinds = kinds_of_terms(d)
     rows = np.array([linear.n_rows, len(linear.slopes)])
     evidence = _Evidence(*_gram(linear, scale), kinds, rows)
@@ -343,12 +335,6 @@ class _Evidence:
         changes = [known[part].sum() for part in terms]
         changes += [(outer * both).sum(), (outer * of_slopes).sum()]
         return float(value) / 2, count - np.array(changes) + away / _VAGUENESS
-
-
-def _scale(linear: Observations) -> float:
-    """Return the standard deviation of the values, 1 where that is 0."""
-    spread = linear.weights @ (linear.y - linear.y.mean()) ** 2 / len(linear.y)
-    return math.sqrt(spread) or 1.0
 
 
 def _gram(linear: Observations, scale: float) -> tuple[FloatArray, FloatArray]:

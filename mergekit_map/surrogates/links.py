@@ -60,30 +60,23 @@ class Link:
 
     def derivative(self, s: FloatArray) -> FloatArray:
         """Return the derivative of ``apply`` at ``s``; zero far from the bend."""
-        slope: FloatArray
         if self.is_identity:
-            slope = np.ones_like(s)
-        elif self.upper == math.inf:
-            slope = expit(s)
-        elif self.lower == -math.inf:
-            slope = expit(-s)
-        else:
-            slope = (self.upper - self.lower) * expit(s) * expit(-s)
-        return slope
+            return np.ones_like(s)
+        if self.upper == math.inf:
+            return expit(s)
+        if self.lower == -math.inf:
+            return expit(-s)
+        return (self.upper - self.lower) * expit(s) * expit(-s)
 
     def second_derivative(self, s: FloatArray) -> FloatArray:
         """Return the derivative of ``derivative`` at ``s``."""
-        bend: FloatArray
         if self.is_identity:
-            bend = np.zeros_like(s)
-        elif self.upper == math.inf:
-            bend = expit(s) * expit(-s)
-        elif self.lower == -math.inf:
-            bend = -expit(s) * expit(-s)
-        else:
-            bend = (self.upper - self.lower) * expit(s) * expit(-s)
-            bend = bend * (expit(-s) - expit(s))
-        return bend
+            return np.zeros_like(s)
+        if self.upper == math.inf:
+            return expit(s) * expit(-s)
+        if self.lower == -math.inf:
+            return -expit(s) * expit(-s)
+        return self.derivative(s) * (expit(-s) - expit(s))
 
     def invert(self, y: FloatArray) -> FloatArray:
         """Return quadratic values that give the metric values ``y``.
@@ -94,25 +87,20 @@ class Link:
         """
         if self.is_identity:
             return y.copy()
-        inverse: FloatArray
         if self.upper == math.inf:
-            inverse = _softplus_inverse(y - self.lower)
-        elif self.lower == -math.inf:
-            inverse = -_softplus_inverse(self.upper - y)
-        else:
-            fraction = (y - self.lower) / (self.upper - self.lower)
-            inverse = logit(np.clip(fraction, INVERT_MARGIN, 1 - INVERT_MARGIN))
-        return inverse
+            return _softplus_inverse(y - self.lower)
+        if self.lower == -math.inf:
+            return -_softplus_inverse(self.upper - y)
+        fraction = (y - self.lower) / (self.upper - self.lower)
+        return logit(np.clip(fraction, INVERT_MARGIN, 1 - INVERT_MARGIN))
 
 
 def _softplus(s: FloatArray) -> FloatArray:
     # log(1 + exp(s)) without overflow; np.logaddexp would warn about NaN.
-    value: FloatArray = np.maximum(s, 0) + np.log1p(np.exp(-np.abs(s)))
-    return value
+    return np.maximum(s, 0) + np.log1p(np.exp(-np.abs(s)))
 
 
 def _softplus_inverse(distance: FloatArray) -> FloatArray:
     # log(exp(x) - 1), written so that neither end overflows or cancels.
     x = np.maximum(distance, INVERT_MARGIN)
-    inverse: FloatArray = x + np.log(-np.expm1(-x))
-    return inverse
+    return x + np.log(-np.expm1(-x))

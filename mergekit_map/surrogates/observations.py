@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mergekit_map.errors import DesignError
-from mergekit_map.surrogates.arrays import FloatArray, IntArray
+from mergekit_map.surrogates.arrays import FloatArray, IntArray, to_unit
 from mergekit_map.surrogates.quadratic import quadratic_features, quadratic_slopes
 
 # Singular values below this fraction of the largest count as zero: a design this close
@@ -65,7 +65,8 @@ def make_observations(
     X: FloatArray, y: FloatArray, bounds: FloatArray, slopes: FloatArray | None
 ) -> Observations:
     """Arrange what ``fit_surrogate`` takes as rows, on scaled coefficients."""
-    features = scaled_features(X, bounds)
+    U = scaled(X, bounds)
+    features = quadratic_features(U)
     d, n_terms = X.shape[1], features.shape[1]
     owners: IntArray = np.empty(0, dtype=np.int_)
     slope_features, seen = np.empty((0, n_terms)), np.empty(0)
@@ -74,10 +75,9 @@ def make_observations(
         owners = np.repeat(measured, d)
         width = bounds[:, 1] - bounds[:, 0]
         seen = (slopes[measured] * width).ravel()
-        slope_features = quadratic_slopes(scaled(X[measured], bounds))
-        slope_features = slope_features.reshape(-1, n_terms)
+        slope_features = quadratic_slopes(U[measured]).reshape(-1, n_terms)
     return Observations(
-        U=scaled(X, bounds),
+        U=U,
         features=features,
         y=y,
         weights=np.ones_like(y),
@@ -107,19 +107,12 @@ def joined(stderr: FloatArray | None, sampling: FloatArray | None) -> FloatArray
     return np.hypot(stderr, sampling)
 
 
-def scaled_features(X: FloatArray, bounds: FloatArray) -> FloatArray:
-    """Return the features of ``scaled`` coefficients: (n, t)."""
-    return quadratic_features(scaled(X, bounds))
-
-
 def scaled(X: FloatArray, bounds: FloatArray) -> FloatArray:
     """Scale X (n, d) to [-1/2, 1/2] by the bounds (d, 2).
 
     Around 0, so that shrinking slopes and curvatures favours no corner of the box.
     """
-    lower, upper = bounds.T
-    unit: FloatArray = (X - lower) / (upper - lower)
-    return unit - 0.5
+    return to_unit(X, bounds) - 0.5
 
 
 def check_distinct(X: FloatArray) -> None:

@@ -22,8 +22,8 @@ from mergekit_map.surrogates.gaussian_process import (
 )
 from mergekit_map.surrogates.kernel import Residual
 from mergekit_map.surrogates.links import Link
-from mergekit_map.surrogates.observations import scaled, scaled_features
-from mergekit_map.surrogates.quadratic import Quadratic
+from mergekit_map.surrogates.observations import scaled
+from mergekit_map.surrogates.quadratic import Quadratic, quadratic_features
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Surrogate:
 
         A standard error in the metric's units, of fit, noise and misfit, but without
         the noise of a new measurement: 95 % of the truth is within 1.96 of them.
-        ``calibration`` explains how. NaN where the covariance is unknown.
+        ``fit`` explains how. NaN where the covariance is unknown.
         """
-        s = self._behind_link(X)
+        s, U = self._behind_link(X), scaled(X, self.bounds)
         if self.process is not None:
-            return prediction_stderr(self.process, self.link, scaled(X, self.bounds), s)
-        features = scaled_features(X, self.bounds)
-        variance: FloatArray = ((features @ self.covariance) * features).sum(axis=1)
+            return prediction_stderr(self.process, self.link, U, s)
+        features = quadratic_features(U)
+        variance = ((features @ self.covariance) * features).sum(axis=1)
         # Rounding may leave a variance of zero slightly negative.
         deviation = np.sqrt(np.maximum(variance, 0) + self.misfit**2)
         return stderr_in_metric(self.link, s, deviation)
