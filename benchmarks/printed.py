@@ -100,8 +100,8 @@ def _page(name: str, title: str, content: Mapping[str, Any]) -> str:
     # Four marks: a model card has fences of its own.
     parts = [f"    {command}\n\n````text\n{text}````\n" for command, text in shown]
     made = (
-        f"    python benchmarks/printed.py {name}{_FOLDER[name]}\n\n"
-        f"{content['date']}, {content['machine']}."
+        f"This page was written by `python benchmarks/printed.py {name}"
+        f"{_FOLDER[name]}` on {content['date']}, on {content['machine']}."
     )
     return "\n".join([f"# {title}\n", *parts, made]) + "\n"
 

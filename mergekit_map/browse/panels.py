@@ -89,7 +89,9 @@ def gains_text(view: View) -> RenderableType:
             grid = Table.grid(padding=(0, 1))
             parts += [Text(f"{number} {task}", "bold"), grid]
         cells = [Text(text, overflow="fold") for text in texts]
-        cells[-1].stylize(_COLOURS.get(texts[-1].split(" ")[0], ""))
+        for word, colour in _COLOURS.items():
+            if f" {word} by " in texts[-1] and "," not in texts[-1]:
+                cells[-1].stylize(colour)
         label = f"point {view.at}" if task else name
         grid.add_row(Text(label, overflow="fold"), *cells)
     return Group(*parts, Text(f"\n{sample(view.here, found)}", "dim"))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from mergekit_map.results.front import Front, Merge
 
 _N_POINTS = 10  # of the front, with --verbose
-_STYLES = {"better": "green", "worse": "red", "not": "yellow"}  # by the first word
-_NAME, _AMOUNT = 12, len("(+0.0143 ± 0.0041)")  # letters of these on a line, at least
+_STYLES = {"better": "green", "worse": "red"}  # of what is significant
+_NAME, _AMOUNT = 12, len("0.0143 ± 0.0041,")  # letters of these on a line, at least
 _CACHE = "--lora-merge-cache"  # that mergekit needs for adapters
 _PLUS_MINUS = "\u00a0±\u00a0"  # where no line is folded
 _GAP = "  "  # between columns
@@ -106,7 +106,9 @@ def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:
     names = max(_NAME, min(names, room - words))
     for row, (task, name, value, share, comparison) in enumerate(lines):
         is_head = row == 0
-        style = "dim" if is_head else _STYLES.get(comparison.split(" ")[0], "")
+        word = next((w for w in _STYLES if f" {w} by " in comparison), "")
+        sure = "," not in comparison
+        style = "dim" if is_head else _STYLES[word] if word and sure else ""
         if task and not is_head:
             yield Text(task, style="bold")
         first, *more = folded(name, names)

@@ -48,6 +48,9 @@ _ARXIV = {  # by words of the method's name
 }
 # The answer speaks of a merge and of files of the run folder.
 _WORDS = {
+    "chosen merge vs this model": "this model vs the row's",
+    "merge better by": "this model better by",
+    "merge worse by": "this model worse by",
     "The chosen merge": "This model",
     "chosen merge": "this model",
     "the this model": "this model",

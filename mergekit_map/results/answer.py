@@ -29,7 +29,7 @@ VERDICTS: Mapping[Verdict, str] = {
     "unknown": "unknown error",
 }
 _NAMED = 4  # tasks that are named one by one
-HEADINGS = ("task", "model", "value", "gain kept", "the chosen merge is")
+HEADINGS = ("task", "model", "value", "gain kept", "chosen merge vs this model")
 _SHOWN = 3  # findings on the screen; the others are details
 
 
@@ -84,15 +84,13 @@ def gain_table(front: Front, found: Gains) -> list[tuple[str, ...]]:
 
 
 def comparison(rival: Improvement) -> str:
-    """Write how the chosen merge compares with another: ``better by 0.085 ± 0.012``."""
-    amount = difference(rival.amount, rival.stderr)
+    """Write how the chosen merge compares: ``merge better by 0.085 ± 0.012``."""
     if rival.stderr == rival.amount == 0:
         return "the same"
-    if rival.verdict == "unknown":
-        return f"{amount}, unknown error"
-    if rival.verdict == "noise":
-        return f"not significantly different ({amount})"
-    return f"{rival.verdict} by {amount[1:]}"
+    amount = difference(rival.amount, rival.stderr)
+    text = f"merge {'better' if rival.amount > 0 else 'worse'} by {amount[1:]}"
+    doubts = {"noise": ", not significant", "unknown": ", unknown error"}
+    return text + doubts.get(rival.verdict, "")
 
 
 def _in_search(front: Front, found: Gains) -> Iterator[str]:

@@ -247,13 +247,12 @@ def with_gains(front: Front) -> Front:
             noise = most * math.hypot(one.stderr, old.stderr)
             lost = old.verdict == "better" and one.verdict != "better"
             kept = abs(one.amount - old.amount) <= noise and not lost
+        was = Amount(value=sign * old.amount, stderr=old.stderr) if old else None
         gain = Gain(
             task=task,
             other=one.other,
             held_out=Amount(value=sign * one.amount, stderr=one.stderr),
-            measured=Amount(value=sign * old.amount, stderr=old.stderr)
-            if old
-            else None,
+            measured=was,
             verdict=one.verdict,
             kept=kept,
         )

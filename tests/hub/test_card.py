@@ -140,7 +140,7 @@ def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
     assert headline.startswith("**This model ")
     assert found.headline.split(" of the gain ")[1] in headline
     lines = first.splitlines()
-    assert lines[0].endswith("| value | gain kept | this model is |")
+    assert lines[0].endswith("| value | gain kept | this model vs the row's |")
     assert lines[2].startswith("| math (higher is better) | this model | 0.71 |")
     assert len(lines) == 2 + len(found.table)
     shown, details = card.text.split("<details>")[:2]

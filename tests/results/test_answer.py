@@ -75,9 +75,9 @@ def test_the_table_compares_by_paired_differences_and_one_word() -> None:
             "83 %",
             "",
         ),
-        ("", "base", "2.5", "0 %", "better by 0.500 ± 0.010"),
-        ("", "soup", "2.2", "50 %", "better by 0.200 ± 0.040"),
-        ("", "other", "1.9", "100 %", "worse by 0.100 ± 0.030"),
+        ("", "base", "2.5", "0 %", "merge better by 0.500 ± 0.010"),
+        ("", "soup", "2.2", "50 %", "merge better by 0.200 ± 0.040"),
+        ("", "other", "1.9", "100 %", "merge worse by 0.100 ± 0.030"),
     )
     assert {len(row) for row in table} == {len(HEADINGS)}
     assert answer(front()).sample == (
@@ -95,7 +95,13 @@ def test_a_difference_of_unknown_error_is_neither_better_nor_worse() -> None:
 
     found = answer(make_front([(row, row)], anchors))
 
-    assert found.table[1] == ("", "base", "0.50", "-", "+0.2, unknown error")
+    assert found.table[1] == (
+        "",
+        "base",
+        "0.50",
+        "-",
+        "merge better by 0.2, unknown error",
+    )
     assert found.headline == (
         "The merge a=0, b=0.5 keeps 83 % of the gain of other on code; it is better "
         "than the soup on code, with no significant difference on math."

@@ -11,11 +11,11 @@ const tables = (() => {
   // Return a table of gains of a merge, by the `name` for it if not as it is, with its
   // documents. The task gets a row, so that the other columns have room on a telephone.
   function gains([, ...headings], rows, sample, name = null) {
-    if (name) headings[headings.length - 1] = `${name} is`;
+    if (name) headings[headings.length - 1] = `${name} vs this model`;
     const body = rows.flatMap(([task, ...cells]) => {
       if (task && name) cells[0] = name;
       const row = element("tr", {}, ...cells.map((text, i) => element(i ? "td" : "th",
-        i && /^(better|worse) /.test(text) ? { class: text.split(" ")[0] } : {},
+        /^merge (better|worse) [^,]+$/.test(text) ? { class: text.split(" ")[1] } : {},
         text.replace(" ± ", "\u00a0±\u00a0"))));
       const group = element("th", { scope: "rowgroup", colspan: cells.length }, task);
       return task ? [element("tr", { class: "group" }, group), row] : [row];
