@@ -69,7 +69,7 @@ def show_answer(front: Front, *, verbose: bool = False) -> Answer:
     console, found = Console(), answers.answer(front)
     console.print(Text(found.headline, style="bold"))
     console.print()
-    for line in _gain_lines((answers.HEADINGS, *found.table), console.width):
+    for line in _gain_lines((found.headings, *found.table), console.width):
         console.print(line)
     console.print(Text(f"\n{found.sample}"))
     for finding in found.findings:

@@ -31,7 +31,7 @@ from mergekit_map.hub.sanitize import (
     public_names,
 )
 from mergekit_map.report.plots import plot_front
-from mergekit_map.results.answer import HEADINGS, answer
+from mergekit_map.results.answer import answer
 from mergekit_map.results.findings import merge_name
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import gains
@@ -120,7 +120,7 @@ def _answer(front: Front, record: MergeRecord) -> str:
             text = text.replace(word, public)
         return escaped(text)
 
-    rows = [[*map(own, row)] for row in (HEADINGS, *found.table)]
+    rows = [[*map(own, row)] for row in (found.headings, *found.table)]
     rows.insert(1, ["---", "---", "---:", "---:", "---"])
     details = _bullets(map(own, found.details))
     parts = [

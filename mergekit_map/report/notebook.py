@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from mergekit_map.results.answer import HEADINGS, answer
+from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
 
 _TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"
@@ -27,7 +27,7 @@ def front_html(front: Front, heading: str) -> str:
     parts = [
         _small(heading),
         f"<b>{escape(found.headline)}</b>",
-        _table(HEADINGS, rows),
+        _table(found.headings, rows),
         _small(found.sample),
         *map(escape, found.findings),
     ]

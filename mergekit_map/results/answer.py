@@ -39,10 +39,11 @@ class Answer:
 
     advice: str  # MERGE, or the label of the reference point to use instead
     headline: str  # the sentence that decides
-    table: Sequence[tuple[str, ...]]  # rows below ``HEADINGS``
+    table: Sequence[tuple[str, ...]]  # rows below ``headings``
     sample: str  # on which documents the gains were measured
     findings: tuple[str, ...]  # those that change a decision
     details: tuple[str, ...] = ()  # the others, for the report and ``-v``
+    headings: tuple[str, ...] = HEADINGS  # of the table
 
 
 def answer(front: Front) -> Answer:

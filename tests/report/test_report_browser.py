@@ -282,7 +282,7 @@ def evil_page(reported: Callable[[str], Path], tmp_path_factory: Any) -> Path:
     surfaces["axes"] = [next(names) for _ in surfaces["axes"]]
     content.update(name=EVIL[0], run=EVIL[1])
     content["answer"].update(headline=EVIL[2], findings=EVIL, details=EVIL)
-    content["answer"]["table"]["rows"] = [[next(names)] * 6 for _ in range(3)]
+    content["answer"]["table"] = [[next(names)] * 5 for _ in range(3)]
     for point in content["points"]:
         point["gains"] = [[next(names)] * 6 for _ in range(3)]
     won = [[[2, 0, 1, [[next(names), 1.0]]] for _ in content["tasks"]]]

@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.slow, needs_browser]
 
 # Whether a table of gains, with cells of a usual length, is behind a scroll bar.
 CUT_OFF = """[...document.querySelectorAll(".gains")].some((table) => {
-  table[2].cells[1].textContent = "predicted 4.459 (64 documents)";
-  table[3].cells[3].textContent = "merge better by 0.0143 ± 0.0041, not significant";
+  table.rows[2].cells[1].textContent = "predicted 4.459 (64 documents)";
+  table.rows[3].cells[3].textContent = "merge better by 0.0143 ± 0.0041, not significant";
   return table.offsetWidth > table.parentElement.clientWidth;
 })"""
 
@@ -39,7 +39,8 @@ def chosen(run: Path, index: int) -> Front:
 
 
 def texts(page: Page, selector: str) -> list[str]:
-    return page.locator(selector).all_text_contents()
+    found = page.locator(selector).all_text_contents()
+    return [text.replace("\u00a0", " ") for text in found]
 
 
 # --- nothing leaves the page ---------------------------------------------------------

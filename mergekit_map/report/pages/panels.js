@@ -38,7 +38,7 @@ const panels = (() => {
     place("point-title").textContent = `Point ${index}`;
     fill("reason", reason);
     fill("gains", ...(index === content.selected ? []
-      : tables.gains(content.answer.table.headings, point.gains, point.sample, `point ${index}`)));
+      : tables.gains(content.answer.headings, point.gains, point.sample, `point ${index}`)));
     fill("weights",
       ...content.coefficients.map((c, i) => weight(c, point.coefficients[i])));
     fill("recipe", point.recipe);

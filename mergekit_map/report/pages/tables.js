@@ -27,11 +27,11 @@ const tables = (() => {
 
   // Return the answer of a search: its headline, table, sample line and findings, with
   // the details folded.
-  function answer({ headline, table, sample, findings, details }) {
+  function answer({ headline, headings, table, sample, findings, details }) {
     const list = (texts) => element("ul", {}, ...texts.map((t) => element("li", {}, ...prose(t))));
     return [
       element("p", { class: "headline" }, ...prose(headline)),
-      ...gains(table.headings, table.rows, sample),
+      ...gains(headings, table, sample),
       findings.length ? list(findings) : null,
       details.length ? element("details", {},
         element("summary", {}, "Details"), list(details)) : null,
