@@ -24,7 +24,8 @@ pytestmark = [pytest.mark.slow, needs_browser]
 # Whether a table of gains, with cells of a usual length, is behind a scroll bar.
 CUT_OFF = """[...document.querySelectorAll(".gains")].some((table) => {
   table.rows[2].cells[1].textContent = "predicted 4.459 (64 documents)";
-  table.rows[3].cells[3].textContent = "merge better by 0.0143 ± 0.0041, not significant";
+  const text = "merge better by 0.0143 ± 0.0041, not significant";
+  table.rows[3].cells[3].textContent = text;
   return table.offsetWidth > table.parentElement.clientWidth;
 })"""
 
