@@ -50,7 +50,7 @@ _SEED = 0
 _FINE_TUNES = ("code", "math")
 _BASE = Schedule(steps=650, learning_rate=8e-3, matrix_learning_rate=0.03)
 # Gentle, so that the fine-tunes stay near the base, as those of real models do: then
-# the best weights are near 1 and not near 1/2, where the soup has them.
+# the best weights are larger than those of the soup, 1/2.
 _CODE = Schedule(steps=400, learning_rate=8e-4, matrix_learning_rate=0.002)
 _MATH = Schedule(steps=300, learning_rate=8e-4, matrix_learning_rate=0.002)
 
