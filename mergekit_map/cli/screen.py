@@ -110,7 +110,7 @@ def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:
         sure = "," not in comparison
         style = "dim" if is_head else _STYLES[word] if word and sure else ""
         if task and not is_head:
-            yield Text(task, style="bold")
+            yield Text(f"task {task}", style="bold")
         first, *more = folded(name, names)
         text = comparison.replace(" ± ", _PLUS_MINUS)
         one, *others = wrap(text, words, break_long_words=False) or [""]

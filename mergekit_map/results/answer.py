@@ -162,11 +162,11 @@ def _kept(found: Gains) -> str:
     texts: list[str] = []
     for task, share in shares.items():
         parent = best[task].other
-        on = "" if parent == task else f" on {task}"
+        gain = "the gain" if parent == task else f"{parent}'s gain"
         amount = "none" if round(100 * share) <= 0 else share_in_words(share)
         if sure and amount != "none" and task in found.where(BASE, "noise"):
             amount = "no significant part"
-        texts.append(f"{amount} of the gain of {parent}{on}")
+        texts.append(f"{amount} of {gain} on {task}")
     return f"{keeps} {listed(texts)}"
 
 
@@ -180,7 +180,7 @@ def _against(found: Gains, label: str) -> str:
     predicted = "predicted" in found.sources.values()
     if not (better or worse or unknown):
         if predicted:
-            return f"cannot be told apart from the {label} by predictions alone"
+            return f"must be measured to tell whether it is better than the {label}"
         return f"shows {VERDICTS['noise']} from the {label}"
     sure, rest = (
         " and ".join(filter(None, texts))

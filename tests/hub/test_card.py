@@ -138,7 +138,7 @@ def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
 
     headline, first = card.text.split("\n\n")[1:3]
     assert headline.startswith("**This model ")
-    assert found.headline.split(" of the gain ")[1] in headline
+    assert found.headline.split(" % ", 1)[1] in headline
     lines = first.splitlines()
     assert lines[0].endswith("| value | gain kept | this model vs the row's |")
     assert lines[2].startswith("| math (higher is better) | this model | 0.71 |")
