@@ -201,7 +201,7 @@ def sample(front: Front, found: Gains) -> str:
         )
         others = " Base, soup and parents were measured on the documents of the search."
         return text if holdout is None else text + others
-    searched = "Measured on the documents by which this merge was chosen"
+    searched = "Measured on the documents of the search"
     if holdout is None:
         better = "gains may look better than they are"
         check = "To check them on other documents, search with `--holdout 0.3`."
