@@ -51,8 +51,6 @@ class Outside:
 
 
 WORKING = " working ..."
-
-
 _BESIDE = 110  # columns from which the point is shown beside the list
 
 
@@ -192,11 +190,14 @@ class Browser(App[ExitAction]):
     async def _take(self, said: str, make: Callable[..., View], *given: object) -> str:
         """Show the view that a thread makes, or return the reason for its failure."""
         self.screen_stack[0].query_one("#title", Static).update(WORKING)
+        await self.push_screen(ModalScreen())  # which takes the keys meanwhile
         try:
             self.view = await asyncio.to_thread(make, *given)
         except (MapError, OSError) as error:
             self._show_point()
             return printable(str(error))
+        finally:
+            self.pop_screen()
         self.notify(printable(said.replace("{at}", str(self.view.at))), markup=False)
         self._show_all()
         return ""

@@ -18,7 +18,7 @@ from mergekit_map.browse.state import View, best_reading
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.findings import difference
 from mergekit_map.results.front import Front, Merge, Reading
-from mergekit_map.results.gains import gains, most_apart, with_gains
+from mergekit_map.results.gains import errors_of_differences, gains, with_gains
 from mergekit_map.results.multiple_testing import PairedMerges
 
 _NARROWEST = 8  # of a column; a list of more tasks than fit is scrolled
@@ -147,7 +147,7 @@ def _errors(front: Front, *merges: Merge) -> Iterator[float]:
     paired = PairedMerges.of(front, *map(np.array, rows)).stderr[0]
     for task, stderr in zip(front.tasks, map(float, paired), strict=True):
         alone = [
-            most_apart(front, merge, task)
+            errors_of_differences(front, merge, task).max()
             if merge.is_measured(task)
             else best_reading(merge, task)[0].stderr or math.nan
             for merge in merges

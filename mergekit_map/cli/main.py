@@ -65,7 +65,8 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(k, about) for k, (_, about) in _COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if wrong := [text for text in args if not _is_unicode(text)]:
+        readable = [text.encode(errors="replace").decode() for text in args]
+        if wrong := [text for text in args if text not in readable]:
             raise click.UsageError(f"{wrong[0]!a} is no Unicode; rename the file")
         ctx.obj = [*args]  # as they were typed
         return super().parse_args(ctx, args)
@@ -92,10 +93,6 @@ class _LazyGroup(click.Group):
         finally:
             ignore_signals()
         ctx.exit(code or 0)
-
-
-def _is_unicode(text: str) -> bool:
-    return text == text.encode(errors="replace").decode()
 
 
 def command_line(*words: object) -> str:

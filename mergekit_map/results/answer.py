@@ -86,8 +86,8 @@ def gain_table(front: Front, found: Gains) -> list[tuple[str, ...]]:
 
 def comparison(rival: Improvement) -> str:
     """Write how the chosen merge compares: ``merge better by 0.085 ± 0.012``."""
-    if rival.stderr == rival.amount == 0:
-        return "the same"
+    if rival.amount == 0:
+        return f"the same ± {rival.stderr:.2g}" if rival.stderr else "the same"
     amount = difference(rival.amount, rival.stderr)
     text = f"merge {'better' if rival.amount > 0 else 'worse'} by {amount[1:]}"
     doubts = {"noise": ", not significant", "unknown": ", unknown error"}

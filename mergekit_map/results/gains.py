@@ -32,7 +32,7 @@ from mergekit_map.results.front import (
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.multiple_testing import ALPHA, PairedMerges
 from mergekit_map.results.paired import Differences
-from mergekit_map.surrogates.arrays import IntArray, finite
+from mergekit_map.surrogates.arrays import FloatArray, IntArray, finite
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP, Metric
 
 Source: TypeAlias = Literal["held-out", "measured", "predicted"]
@@ -169,7 +169,7 @@ def _paired(front: Front) -> PairedMerges:
             found.Y[:, column], found.items[:, column] = value, math.inf
             # What its items would say is unknown: no less than those of others.
             found.stderr[:, column] = [
-                math.hypot(stderr, most_apart(front, rival, task))
+                math.hypot(stderr, errors_of_differences(front, rival, task).max())
                 for rival in front.anchors
             ]
     found.stderr[[a.coefficients == chosen.coefficients for a in front.anchors]] = 0
@@ -269,8 +269,8 @@ def best_single(front: Front, task: str) -> Merge | None:
     return max(known, key=lambda a: sign * (a.measured[task].value or 0), default=None)
 
 
-def most_apart(front: Front, rival: Merge, task: str) -> float:
-    """Return the largest standard error of a measured merge minus another one.
+def errors_of_differences(front: Front, rival: Merge, task: str) -> FloatArray:
+    """Return the standard errors of other measured merges minus one; (k,), k >= 1.
 
     Errors are independent where no items were compared; NaN where none is known.
     """
@@ -278,17 +278,17 @@ def most_apart(front: Front, rival: Merge, task: str) -> float:
         there = next(i for i, m in enumerate(front.known) if m is rival)
         compared = np.array(known.merges)
         row = known.between(np.full_like(compared, there), compared)
-        if not np.isnan(row).all():
-            return float(np.nanmax(row))
+        if (apart := row > 0).any():
+            return np.asarray(row[apart])
     stderr = rival.measured[task].stderr
-    return math.sqrt(2) * (math.nan if stderr is None else stderr)
+    return np.array([math.sqrt(2) * (math.nan if stderr is None else stderr)])
 
 
 @dataclass(frozen=True)
 class Anchors:
     """Measured values of the reference points by label and task, in the tasks' units.
 
-    ``errors`` are of a measured merge minus the value, NaN where unknown.
+    ``errors`` are of a merge near by minus the value, NaN where unknown.
     """
 
     values: Mapping[str, Mapping[str, float]]
@@ -339,7 +339,7 @@ def measured_anchors(
 
 
 def anchor_values(front: Front) -> Anchors:
-    """Read the reference values of a front, with the errors of points minus them."""
+    """Read the reference values of a front, with the errors of points near them."""
     values: dict[str, dict[str, float]] = {}
     errors: dict[str, dict[str, float]] = {}
     for anchor in front.anchors:
@@ -347,7 +347,9 @@ def anchor_values(front: Front) -> Anchors:
         for task, reading in anchor.measured.items():
             if reading.value is not None:
                 values[label][task] = reading.value
-                errors[label][task] = most_apart(front, anchor, task)
+                # A merge that differs more is not excused by what it differs.
+                apart = errors_of_differences(front, anchor, task)
+                errors[label][task] = float(apart.min())
     return Anchors(values, errors, {task: _noise(front, task) for task in front.tasks})
 
 

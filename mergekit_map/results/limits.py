@@ -268,4 +268,5 @@ def limits_in_words(front: Front) -> str:
         for task in itertools.compress(metrics, short)
     ]
     met = f"meets its limit{'s' if len(required) > 1 else ''} on {listed(required)}"
+    met += where
     return f"misses {listed(missed)} by no more than noise" if missed else met

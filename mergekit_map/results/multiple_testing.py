@@ -99,7 +99,8 @@ class PairedMerges:
         scores = np.where(np.isnan(ahead), np.nan, scores)
         known = ~np.isnan(self.stderr) & ~np.isnan(ahead)
         chances = np.where(np.isnan(scores), np.nan, np.where(scores > 0, 0.0, 1.0))
-        chances[known] = _adjusted(_upper_tail(scores[known]))
+        tails = [math.erfc(s / math.sqrt(2)) / 2 for s in scores[known].tolist()]
+        chances[known] = _adjusted(np.array(tails, np.float64))
         return Comparisons(scores, chances)
 
 
@@ -121,11 +122,6 @@ def _of_answers(ahead: FloatArray, stderr: FloatArray, items: FloatArray) -> Flo
     """
     squared = stderr**2 * (1 - 1 / items) + ahead**2 / items
     return ahead / np.sqrt(np.nan_to_num(squared))
-
-
-def _upper_tail(scores: FloatArray) -> FloatArray:
-    tails = [math.erfc(score / math.sqrt(2)) / 2 for score in scores.tolist()]
-    return np.array(tails, np.float64)
 
 
 def _adjusted(chances: FloatArray) -> FloatArray:

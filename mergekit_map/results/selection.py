@@ -11,9 +11,6 @@ At the end of a search the choice is among the measured points of its front:
 4. Of these the largest sum of gains is chosen. Each gain is divided by the range of its
    task over the front; the tasks count alike, or as preferred. Without a preference, a
    task counts less, the more of the best reference's gain over the base may be noise.
-
-``advice`` compares this point with base, soup and parents. Whoever chooses afterwards
-may choose a merge that is only predicted.
 """
 
 from __future__ import annotations
@@ -60,7 +57,7 @@ def choose_measured(front: Front) -> Front:
     """
     select = front.select
     whole = front.complete
-    points = whole[whole < len(front.points)]
+    points = _measured_points(front)
     if select.index is not None or not len(points):
         return front
     missing = excess(front, whole).max(axis=1)
@@ -84,16 +81,16 @@ def advice(front: Front) -> str:
 
     That is a reference point that keeps the limits and that the chosen point is not
     significantly better than: on no task that counts, and not by the weighted sum, all
-    tested together; or any, if it is worse than models it must not be worse than. Of
-    several it is the base, or of those significantly better than the base the one with
-    the largest sum.
+    tested together; or any, if all measured points are worse than models they must not
+    be worse than. Of several it is the base, or of those significantly better than the
+    base the one with the largest sum.
     """
     if front.unfinished is not None or front.selected not in front.complete:
         return MERGE
     anchors = np.intersect1d(front.complete, front.anchor_places)
     beaten = _beats(front, front.selected, anchors)
     if not front.select.require:  # a limit that it misses is named, not advised by
-        beaten &= keep_limits(front, np.array([front.selected]))
+        beaten &= keep_limits(front, _measured_points(front)).any()
     instead = anchors[keep_limits(front, anchors) & ~beaten]
     base = [i for i in instead if front.known[i].label == BASE]
     if base:
@@ -101,6 +98,10 @@ def advice(front: Front) -> str:
         instead = better if len(better) else np.array(base)
     sums = _with_sum(front, instead, instead).Y[:, -1]
     return front.known[instead[sums.argmax()]].label or MERGE if len(instead) else MERGE
+
+
+def _measured_points(front: Front) -> IntArray:
+    return front.complete[front.complete < len(front.points)]
 
 
 def _beats(front: Front, ones: Places, others: Places) -> BoolArray:
@@ -167,13 +168,16 @@ def choose_point(
                 )
     anchors, metrics = anchor_values(front), front.metrics
     Y = front.utilities(front.points, "predicted")
-    place = choose(select, metrics, Y, anchors)
+    points = _measured_points(front)
+    failed = points[~keep_limits(front.model_copy(update={"select": select}), points)]
+    place = choose(select, metrics, Y, anchors, failed)
     if surrogates is not None and select.index is None:
         better = _best_of_box(front, wished(select, metrics, anchors), surrogates)
         if better is not None:
             front, place = _with_point(front, better), len(front.points)
     chosen = chosen_as(front, place, select)
-    if select.index is None and (missed := unmet_limits(chosen, predicted=True)):
+    missed = unmet_limits(chosen, predicted=True) or unmet_limits(chosen)
+    if select.index is None and missed:
         raise DesignError(
             f"no merge is predicted to keep all limits; the nearest "
             f"({chosen.chosen.weights}) does not keep {missed}; "
@@ -234,10 +238,12 @@ def choose(
     tasks: Mapping[str, Metric],
     utilities: FloatArray,
     anchors: Anchors,
+    failed: IntArray | tuple[()] = (),
 ) -> int:
     """Choose a row of the front's utilities (k, m), a column per task, as requested.
 
-    If all rows miss a limit, the nearest is chosen.
+    If all rows miss a limit, the nearest is chosen. Rows in ``failed`` were measured to
+    miss one.
 
     Raises:
         ConfigError: a limit cannot be computed from the measurements.
@@ -252,6 +258,7 @@ def choose(
         return select.index
     wish = wished(select, tasks, anchors)
     allowed = np.all(utilities >= wish.lower, axis=1)
+    allowed[[*failed]] = False
     if not allowed.any():
         return nearest_to_limits(utilities, wish.lower)
     return _SCALARIZATIONS[select.scalarization](utilities, wish.weights, allowed)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mergekit_map.config.problems import parse_select
-from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.front import Front
 from mergekit_map.results.recipe_rendering import (
     further_recipe,
@@ -84,20 +83,17 @@ def select_point(
             select = before.select.limits_in(select)
         elif not select.model_fields_set:
             select = before.select.without_limits()
-        front = _chosen(folder, before, select)
+        if select.model_fields_set:
+            known = known_surrogates(folder, before) if select.index is None else None
+            front = choose_point(before, select, known)
+        else:
+            front = judged(before)
         if len(front.points) > len(before.points):
             recipe = further_recipe(folder, front)
         else:
             recipe = recipe_of(folder, front, front.selected)
         recipe = naming_its_place(recipe, folder, front.selected)
         return Selection(front, save_choice(front, folder, recipe))
-
-
-def _chosen(folder: RunFolder, front: Front, select: SelectSpec) -> Front:
-    if not select.model_fields_set:
-        return judged(front)
-    known = known_surrogates(folder, front) if select.index is None else None
-    return choose_point(front, select, known)
 
 
 def known_surrogates(folder: RunFolder, front: Front) -> Surrogates | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fronts import CODE, MATH, NOT_MEASURED, as_json, from_json, make_front
 from rich.console import Console
-from screens import ALONE, press
+from screens import ALONE, press, settled
 from textual.binding import Binding
 
 from mergekit_map.browse.app import Browser
@@ -111,6 +114,25 @@ def test_it_opens_on_the_chosen_merge_at_its_place_along_the_front() -> None:
     assert listed(opened.lines) == [0, 1, 2, 3, 11, 4, 5, 6, 7, 8, 9, 10]
     assert opened.view.at == 11
     assert (above.view.at, below.view.at) == (3, 4)
+
+
+def test_keys_that_are_pressed_while_a_choice_is_saved_do_nothing() -> None:
+    front, done = wide_front(), threading.Event()
+
+    def save(_: Mapping[str, Any]) -> View:
+        done.wait(60)
+        return View.of(front)
+
+    async def look() -> int:
+        app = Browser(Path("run"), View.of(front), replace(ALONE, save=save), "run")
+        async with app.run_test() as pilot:
+            await pilot.press("s", "down", "down", "q")
+            at = app.view.at
+            done.set()
+            await settled(app, pilot)
+            return at
+
+    assert asyncio.run(look()) == CHOSEN
 
 
 def test_a_point_that_misses_a_limit_is_saved_when_asked_twice() -> None:

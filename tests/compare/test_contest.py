@@ -9,14 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import (
-    IDEAL,
-    Recorder,
-    bowls,
-    ignore,
-    logged,
-    make_study,
-)
+from fakes import IDEAL, Recorder, bowls, ignore, logged, make_study
 
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.contest import (

@@ -60,21 +60,3 @@ def test_the_rule_is_the_one_that_is_checked() -> None:
         set(re.findall(r"\w+", re.sub(r"mergekit_map\.", "", x))) for x in layers
     ]
     assert checked == [set(re.findall(r"\w+", line)) for line in rule.splitlines()]
-
-
-def test_tools_that_a_contributor_is_told_to_run_are_in_the_test_extra() -> None:
-    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    extra = re.search(r"^test = \[\n(.*?)^\]", pyproject, re.M | re.S)
-    assert extra is not None
-    page = text("CONTRIBUTING.md")
-    packages = {
-        ".venv/bin/pytest": "pytest>",
-        "pytest-xdist": "pytest-xdist",
-        ".venv/bin/ruff": "ruff",
-        ".venv/bin/mypy": "mypy",
-        ".venv/bin/lint-imports": "import-linter",
-    }
-
-    for command, package in packages.items():
-        assert command in page
-        assert f'"{package}' in extra[1], package

@@ -153,16 +153,6 @@ def test_every_page_is_linked_from_the_readme() -> None:
     assert {page for page in PAGES if page != "README.md"} <= linked
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
-def test_scripts_and_files_that_are_named_exist(page: str) -> None:
-    named = re.findall(
-        r"\b((?:benchmarks|tests|recipes|docs|\.ci)/[\w./-]*\w)", text(page)
-    )
-
-    for path in named:
-        assert (ROOT / path).exists(), path
-
-
 def test_the_pages_are_short_and_the_readme_begins_with_two_commands() -> None:
     commands = re.findall(r"^    (python3 -m venv .*)$", text("README.md"), re.M)
     install = "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e "

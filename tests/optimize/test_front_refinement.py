@@ -12,9 +12,7 @@ from mergekit_map.optimize.front_refinement import (
     maximise,
     pareto_newton,
 )
-from mergekit_map.optimize.front_refinement import (
-    volume as exact,
-)
+from mergekit_map.optimize.front_refinement import volume as exact
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarized_optimum import Wish, best_merge
 from mergekit_map.surrogates.arrays import FloatArray

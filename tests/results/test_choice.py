@@ -19,9 +19,16 @@ from mergekit_map.results.findings import (
     prior_predictions,
 )
 from mergekit_map.results.front import Front
-from mergekit_map.results.gains import Anchors
+from mergekit_map.results.gains import Anchors, anchor_values
 from mergekit_map.results.limits import find_limits
-from mergekit_map.results.selection import MERGE, advice, choose, choose_measured
+from mergekit_map.results.selection import (
+    MERGE,
+    advice,
+    choose,
+    choose_measured,
+    choose_point,
+    chosen_as,
+)
 from mergekit_map.types import SIGNIFICANT, Metric
 
 # Math is better where larger, code where smaller; every merge errs by 0.01 on its own,
@@ -101,6 +108,31 @@ def test_a_merge_outside_the_limits_is_not_said_to_be_better() -> None:
     two = {"two": row(0.4, 2.2)}
     front = chosen([row(0.9, 2.6)], parents=two, select={"index": 0})
     assert advice(front) == MERGE
+
+
+def test_a_merge_that_is_worse_than_the_base_is_no_reason_to_keep_the_base() -> None:
+    limit = {"not_worse_than": "base"}
+    both = chosen([row(0.90, 2.60), row(0.55, 2.45)], select=limit)
+
+    assert advice(chosen([row(0.90, 2.60)], select=limit)) == "base"
+    assert advice(chosen_as(both, 0, SelectSpec(**limit))) == MERGE
+
+
+def test_what_was_measured_to_miss_a_limit_is_not_chosen_again() -> None:
+    points = [(row(0.70, 2.30), row(0.50, 2.30)), (row(0.65, 2.40), NOT_MEASURED)]
+    limit = SelectSpec(require={"math": 0.6})
+
+    assert choose_point(make_front(points, {"base": BASE}), limit).selected == 1
+    with pytest.raises(DesignError, match=r"math at least 0.6 \(measured 0.5 ± 0.01"):
+        choose_point(make_front(points[:1], {"base": BASE}), limit)
+
+
+def test_a_merge_far_from_a_rival_is_not_excused_by_the_noise_between_them() -> None:
+    points = [(row(0.6, 2.3), row(0.6, 2.3))] * 2
+    stderr = [[0.03], [0.02, 0.002]]  # the last two are of the base
+    known = {"merges": [0, 1, 2], "items": 100, "stderr": stderr}
+    front = make_front(points, {"base": BASE}, differences={"code": known})
+    assert anchor_values(front).errors["base"]["code"] == 0.002
 
 
 def test_preferences_and_limits_hold_for_measured_values() -> None:

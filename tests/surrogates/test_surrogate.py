@@ -10,14 +10,7 @@ import sys
 import numpy as np
 import pytest
 from scipy.optimize import least_squares
-from surrogate_data import (
-    BOUNDED,
-    IDENTITY,
-    LINKS,
-    fit,
-    noisy_data,
-    random_quadratic,
-)
+from surrogate_data import BOUNDED, IDENTITY, LINKS, fit, noisy_data, random_quadratic
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.surrogate_file import SurrogateRecord

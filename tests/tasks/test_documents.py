@@ -12,13 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from task_files import (
-    Bench,
-    write_choices,
-    write_generation,
-    write_rolling,
-    write_yaml,
-)
+from task_files import Bench, write_choices, write_generation, write_rolling, write_yaml
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.tasks.holdout_split import HeldOut, HoldoutSplit

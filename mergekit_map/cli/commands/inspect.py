@@ -184,7 +184,7 @@ def _plan_in_words(plan: Plan) -> Iterator[str]:
         counts = f"{plan.expected} measurements"
     merges = f"up to {plan.searched} merges, {plan.front} points of the front"
     if plan.references:
-        merges += f" and {plan.references} reference points (base, parents, soup)"
+        merges += f" and {_count(plan.references, 'reference')} (base, parents, soup)"
     if plan.confirming:
         counts += (
             f"; {plan.confirming} of them confirm the choice on documents that the "

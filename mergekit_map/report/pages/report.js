@@ -108,7 +108,7 @@
       slider.value = start ? (NEUTRAL * start.weights[t]) / largest : NEUTRAL;
       limit.value = start ? start.limits[t] : "";
     });
-    choose("The merge that the search chose: its gains are above.", content.selected);
+    choose("The chosen merge: its gains are above.", content.selected);
   }
 
   function limitsMessage({ index, allowed, missing }, limits) {
