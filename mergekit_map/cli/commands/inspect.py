@@ -159,7 +159,7 @@ def _about_figures(inspection: Inspection) -> Iterator[str]:
         n_read, total = map(count_in_words, (weights.read, weights.parameters))
         yield f"{n_read} of {total} parameters were read, in evenly spread rows."
     if any(model.norm_ratio is not None for model in inspection.models):
-        yield "Norm ratio: sum of |task vector| / sum of |base|; 0.01 to 0.02 in the paper."
+        yield "Norm ratio: sum |task vector| / sum |base|; 0.01 to 0.02 in the paper."
     if weights.on_the_hub:
         names = ", ".join(weights.on_the_hub)
         yield f"Download {names} for what only weights can tell: they are not here."
