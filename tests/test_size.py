@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 34_128, "tests": 29_376, "benchmarks": 9_950}
+MOST_LINES = {"mergekit_map": 34_127, "tests": 29_368, "benchmarks": 9_950}
 MOST_MODULES = 150
 
 

@@ -192,7 +192,8 @@ class Browser(App[ExitAction]):
         self.screen_stack[0].query_one("#title", Static).update(WORKING)
         await self.push_screen(ModalScreen())  # which takes the keys meanwhile
         try:
-            self.view = await asyncio.to_thread(make, *given)
+            view = await asyncio.to_thread(make, *given)
+            self.view = view.sorted(self.view.sorted_by)
         except (MapError, OSError) as error:
             self._show_point()
             return printable(str(error))

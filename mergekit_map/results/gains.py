@@ -33,7 +33,7 @@ from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.multiple_testing import ALPHA, PairedMerges
 from mergekit_map.results.paired import Differences
 from mergekit_map.surrogates.arrays import FloatArray, IntArray, finite
-from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP, Metric
+from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, SOUP, Metric
 
 Source: TypeAlias = Literal["held-out", "measured", "predicted"]
 BEST_PARENT = "best parent"
@@ -177,23 +177,21 @@ def _paired(front: Front) -> PairedMerges:
 
 
 def _verdicts(paired: PairedMerges, cells: IntArray) -> list[Verdict]:
-    """Test which differences at cells (n, 2) are significant, in both directions.
+    """Test which differences at cells (n, 2) are significant, in either direction.
 
-    All are tested together: if merges are equal, the probability of any verdict but
-    "noise" is at most 5 %. Without a standard error the verdict is "unknown".
+    All two-sided tests are adjusted together: if merges are equal, the probability of
+    any "better" or "worse" is at most 5 %. Without a standard error it is "unknown".
     """
     at = tuple(cells.T)
     own, other = paired.Y[at], paired.other[at]
-    both = np.append(own, other)[None], np.append(other, own)[None]
-    errors = (
-        np.tile(row, 2)[None]
-        for row in (paired.stderr[at], paired.items[at], paired.answers[at[1]])
-    )
-    found = PairedMerges(*both, *errors).tested()
-    ahead, behind = found.better.reshape(2, -1)
-    verdicts: tuple[Verdict, ...] = ("unknown", "better", "worse", "noise")
-    holds = np.array([np.isnan(paired.stderr[at]), ahead, behind, ahead | ~ahead])
-    return [verdicts[first] for first in holds.argmax(axis=0)]
+    errors = paired.stderr[at], paired.items[at], paired.answers[at[1]]
+    rows = np.maximum(own, other), np.minimum(own, other), *errors
+    found = PairedMerges(*(row[None] for row in rows)).tested()
+    apart = (2 * found.chances[0] <= ALPHA) & (found.scores[0] >= SIGNIFICANT)
+    words: tuple[Verdict, ...] = ("unknown", "noise", "better", "worse")
+    unknown = np.isnan(paired.stderr[at])
+    places = np.select([unknown, ~apart, own > other], [0, 1, 2], 3)
+    return [words[place] for place in places]
 
 
 def _on_held_out(front: Front) -> tuple[set[str], Front]:

@@ -116,7 +116,7 @@ def read_record(path: Path, kind: type[R], what: str) -> R:
         run = path.parent.parent if path.parent.name == STATE else path.parent
         raise ArtifactError(
             f"{run} has no {path.relative_to(run)}, so there is no {what}; finish the "
-            f"search with: mergekit-map search CONFIG {run}"
+            f"search: type its command again, or mergekit-map search CONFIG {run}"
         ) from None
     except OSError as error:
         raise unreadable(path, error) from None

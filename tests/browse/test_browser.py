@@ -150,12 +150,13 @@ def test_a_point_that_misses_a_limit_is_saved_when_asked_twice() -> None:
     refused = press(front, "up", "s", "escape", outside=outside)
     assert saved == []
     press(front, "up", "s", "enter", outside=outside)
-    press(front, "down", "s", outside=outside)
+    sorted_still = press(front, "down", "1", "s", outside=outside)
 
     assert f" {TASKS[0]}=0.66 " in press(front, "l").text
     assert "Point 3 misses a limit. Choose it all the same?" in asked.text
     assert "misses a limit" in refused.lines[0]
     assert saved == [{"index": 3}, {"index": 5}]
+    assert sorted_still.view.sorted_by == TASKS[0]
 
 
 @pytest.mark.parametrize(("keys", "first"), [("1", 11), ("4", 0), ("10", 0)])

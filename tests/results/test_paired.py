@@ -222,24 +222,6 @@ def test_as_large_as_numbers_go_is_far_ahead(items: float, answers: bool) -> Non
     assert found.better[:, 0].tolist() == [True, False]
 
 
-def test_many_are_adjusted_by_holm() -> None:
-    """A second implementation, as Holm wrote it: reject while p <= alpha / (n - i)."""
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        z = rng.normal(1, 2, size=(5, 3))
-        p = stats.norm.sf(z).ravel()
-        rejected = np.zeros(15, bool)
-        for i, index in enumerate(np.argsort(p)):
-            if p[index] > ALPHA / (15 - i):
-                break
-            rejected[index] = True
-
-        found = against_one(z, np.zeros(3), 1.0)
-
-        np.testing.assert_array_equal((found.chances <= ALPHA).ravel(), rejected)
-        assert (found.chances >= p.reshape(5, 3)).all()
-
-
 def test_few_answers_are_judged_by_their_signs() -> None:
     """Of 20 answers ten are better and none is worse: chance gives that in 1 of 1024.
 
