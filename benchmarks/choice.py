@@ -34,7 +34,7 @@ from scipy.stats import qmc
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.front_refinement import non_dominated
-from mergekit_map.optimize.selection import spread
+from mergekit_map.optimize.scalarization import spread
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.gains import Anchors, anchor_values, measured_anchors
 from mergekit_map.results.log import Evaluation, by_merge

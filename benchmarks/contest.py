@@ -39,7 +39,7 @@ from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.optimize.nsga3 import compute_front
-from mergekit_map.optimize.selection import spread
+from mergekit_map.optimize.scalarization import spread
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.log import Evaluation, by_merge, open_log
 from mergekit_map.search.fitting import chosen_of

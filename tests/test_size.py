@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 34_127, "tests": 29_368, "benchmarks": 9_950}
-MOST_MODULES = 150
+MOST_LINES = {"mergekit_map": 34_119, "tests": 29_368, "benchmarks": 9_950}
+MOST_MODULES = 149
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

@@ -37,7 +37,7 @@ from mergekit_map.compare.contest import (
 from mergekit_map.compare.indicators import Scale, by_ideal_and_nadir
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.evaluation.project import Project, quiet_options
-from mergekit_map.optimize.selection import spread
+from mergekit_map.optimize.scalarization import spread
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import (
     ASSESSING,

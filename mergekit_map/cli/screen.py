@@ -141,7 +141,7 @@ def new_table(
 
 def _front_table(front: Front) -> Table:
     """Show the reference points, points that cover the front, and all measured ones."""
-    from mergekit_map.optimize.selection import spread
+    from mergekit_map.optimize.scalarization import spread
 
     predicted = front.utilities(front.points, "predicted")
     shown = {front.selected, *map(int, spread(predicted, _N_POINTS))}

@@ -53,7 +53,7 @@ from mergekit_map.compare.tables import Table, write_table
 from mergekit_map.errors import ConfigError
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.evaluation.project import Project, quiet_options
-from mergekit_map.optimize.selection import spread
+from mergekit_map.optimize.scalarization import spread
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.records import read_record

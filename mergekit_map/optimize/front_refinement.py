@@ -22,7 +22,7 @@ from typing import TypeAlias
 import moocore
 import numpy as np
 
-from mergekit_map.optimize.selection import spread
+from mergekit_map.optimize.scalarization import spread
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 
 Scores: TypeAlias = Callable[[FloatArray], FloatArray]

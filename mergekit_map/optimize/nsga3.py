@@ -36,7 +36,7 @@ from mergekit_map.optimize.front_refinement import (
     non_dominated,
     rounded,
 )
-from mergekit_map.optimize.selection import spread
+from mergekit_map.optimize.scalarization import spread
 from mergekit_map.surrogates.arrays import FloatArray, from_unit
 from mergekit_map.utils.shutdown import check_interrupt
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.optimize.selection import (
+from mergekit_map.optimize.scalarization import (
     TradeOff,
     detect_tradeoff,
     select_by_preference,

@@ -11,7 +11,7 @@ import numpy as np
 
 from mergekit_map.config.schema import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.optimize.selection import TIE
+from mergekit_map.optimize.scalarization import TIE
 from mergekit_map.results.front import Front, Kind
 from mergekit_map.results.gains import Anchors, anchor_values, task_weights
 from mergekit_map.results.multiple_testing import PairedMerges

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mergekit_map.optimize.selection import TIE, stderr_of_difference
+from mergekit_map.optimize.scalarization import TIE, stderr_of_difference
 from mergekit_map.results.front import Front
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.types import SIGNIFICANT

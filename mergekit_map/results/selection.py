@@ -22,8 +22,9 @@ import numpy as np
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError, nearest
-from mergekit_map.optimize.scalarized_optimum import Wish, best_merge
-from mergekit_map.optimize.selection import (
+from mergekit_map.optimize.scalarization import (
+    Wish,
+    best_merge,
     nearest_to_limits,
     select_by_achievement,
     select_by_preference,

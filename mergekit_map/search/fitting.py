@@ -10,7 +10,7 @@ import numpy as np
 
 from mergekit_map.errors import DesignError
 from mergekit_map.optimize.nsga3 import compute_front
-from mergekit_map.optimize.scalarized_optimum import best_merge
+from mergekit_map.optimize.scalarization import best_merge
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.log import Evaluation
 from mergekit_map.results.selection import choose, wished

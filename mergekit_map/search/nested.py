@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.optimize.selection import spread
+from mergekit_map.optimize.scalarization import spread
 from mergekit_map.results.gains import Anchors, measured_anchors
 from mergekit_map.results.log import (
     Evaluation,

@@ -14,7 +14,7 @@ from mergekit_map.optimize.front_refinement import (
 )
 from mergekit_map.optimize.front_refinement import volume as exact
 from mergekit_map.optimize.nsga3 import compute_front
-from mergekit_map.optimize.scalarized_optimum import Wish, best_merge
+from mergekit_map.optimize.scalarization import Wish, best_merge
 from mergekit_map.surrogates.arrays import FloatArray
 
 CENTRES = np.array([[0.2, 0.3], [0.8, 0.4]])

@@ -1,5 +1,5 @@
 // The point of the front for a preference and limits, by the rules of
-// mergekit_map/optimize/selection.py: a weighted sum of values, each scaled to the range
+// mergekit_map/optimize/scalarization.py: a weighted sum of values, each scaled to the range
 // of the front. A test in a browser compares the two.
 "use strict";
 

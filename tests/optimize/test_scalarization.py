@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from mergekit_map.optimize.selection import (
+from mergekit_map.optimize.scalarization import (
     detect_tradeoff,
     nearest_to_limits,
     select_by_achievement,
