@@ -159,7 +159,7 @@ class Simulation:
             self.measure([("front", study.named(row)) for row in new])
         found = by_merge(self.log).values()
         X = study.vectors(next(iter(of.values())).coefficients for of in found)
-        Y = np.array([study.utilities(of) for of in found])
+        Y = study.utilities(found)
         rows = np.unique(np.vstack([rows, X[non_dominated(Y)]]), axis=0)
         result = StudyResult(surrogates, [study.named(row) for row in rows], 0)
         front = found_front(study, result, self.log)
