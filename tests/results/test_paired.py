@@ -203,13 +203,6 @@ def dominating(found: Comparisons) -> FloatArray:
     return found.better.any(axis=1) & found.kept
 
 
-def test_a_single_comparison_has_the_chance_of_a_normal_tail() -> None:
-    found = against_one(np.array([[1.3]]), np.array([1.0]), 0.1)
-
-    assert found.scores[0, 0] == pytest.approx(3)
-    assert found.chances[0, 0] == pytest.approx(stats.norm.sf(3))
-
-
 @pytest.mark.parametrize("answers", [False, True])
 @pytest.mark.parametrize("items", [INF, 20.0])
 def test_as_large_as_numbers_go_is_far_ahead(items: float, answers: bool) -> None:
