@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 34_119, "tests": 29_368, "benchmarks": 9_950}
+MOST_LINES = {"mergekit_map": 34_103, "tests": 29_367, "benchmarks": 9_942}
 MOST_MODULES = 149
 
 

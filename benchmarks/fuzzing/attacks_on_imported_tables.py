@@ -77,8 +77,7 @@ def _attack(name: str, damage: Change, *words: str) -> Attack:
         left = [path.name for path in (folder / "new").rglob("*") if path.is_file()]
         left = [name for name in left if "lock" not in name]
         return first(
-            refused(outcome, *words),
-            f"left in the run folder: {left}" if left else "",
+            refused(outcome, *words), f"left in the run folder: {left}" if left else ""
         )
 
     return Attack(name, attempt)

@@ -115,10 +115,7 @@ def read(folder: Path, facts: Mapping[str, Any]) -> Family:
 
 
 def configuration(
-    family: Family,
-    models: Sequence[str],
-    tasks: str | Sequence[str],
-    **search: Any,
+    family: Family, models: Sequence[str], tasks: str | Sequence[str], **search: Any
 ) -> dict[str, Any]:
     """Give the content of a configuration: some models, measured on some tasks.
 

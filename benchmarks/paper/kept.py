@@ -39,11 +39,7 @@ def keep(result: Result, made: Mapping[str, Any], out: Path) -> Path:
     """Write ``NAME.json``, ``NAME.md`` and the index; ``made`` says how."""
     folder = out / made["folder"]
     folder.mkdir(parents=True, exist_ok=True)
-    content = {
-        **made,
-        **asdict(result),
-        **origin(),
-    }
+    content = {**made, **asdict(result), **origin()}
     path = folder / f"{made['name']}.json"
     write_json(path, content)
     write_atomically(path.with_suffix(".md"), page(result, content))

@@ -33,7 +33,7 @@ _COMMANDS = {
     ),
     "merge": ("select", "Write the checkpoint of a selection."),
     "push": ("push", "Upload a merge to the Hub, private unless told otherwise."),
-    "report": ("report", "Write one HTML page and pictures of a finished search."),
+    "report": ("report", "Write one HTML page and pictures of a search."),
     "compare": ("report", "Compare searches with baselines: the paper's tables."),
     "schema": ("init", "Print the JSON Schema of a configuration, for editors."),
     "cache": ("init", "List, remove and bound what is kept between searches."),

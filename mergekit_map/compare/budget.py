@@ -31,11 +31,7 @@ class Budget:
     """
 
     def __init__(
-        self,
-        evaluate: Evaluate,
-        bounds: FloatArray,
-        n_tasks: int,
-        n_evaluations: int,
+        self, evaluate: Evaluate, bounds: FloatArray, n_tasks: int, n_evaluations: int
     ) -> None:
         """Take bounds (d, 2)."""
         self.d, self.m = len(bounds), n_tasks

@@ -55,6 +55,7 @@ _WORDS = {
     "chosen merge": "this model",
     "the this model": "this model",
     "this merge was": "this model was",
+    " To check them on other documents, search with `--holdout 0.3`.": "",
 }
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
 

@@ -209,7 +209,7 @@ def _documents(path: Path) -> Configs:
 
 
 def _unreadable(path: Path, error: Exception) -> ArtifactError:
-    return ArtifactError(f"{path} cannot be read: {error}; merge or search again")
+    return ArtifactError(f"{path} cannot be read: {error}; name a merged folder")
 
 
 def _checkpoint_files(

@@ -37,11 +37,7 @@ from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.low_rank import Factors, adapter_factors
 from mergekit_map.merging.memory import recording_bytes
-from mergekit_map.merging.methods import (
-    Keep,
-    recordable_method,
-    recording,
-)
+from mergekit_map.merging.methods import Keep, recordable_method, recording
 from mergekit_map.merging.recipe import merge_identity
 from mergekit_map.merging.replay import (
     MethodReplay,

@@ -37,11 +37,7 @@ from mergekit_map.models.references import (
     references_in,
     walk_entries,
 )
-from mergekit_map.models.task_vectors import (
-    Figures,
-    measure_vectors,
-    weight_findings,
-)
+from mergekit_map.models.task_vectors import Figures, measure_vectors, weight_findings
 
 # Findings about models whose tensors are others than those of the base model, and
 # about adapters that cannot be merged.

@@ -113,7 +113,8 @@ def headline(front: Front, found: Gains, advised: str) -> str:
         return f"{_not_beaten(front, advised)}: {verb} it."
     kept = _kept(found)
     worse = found.where(BASE, "worse")
-    than_base = f"is worse than the base on {_tasks(worse)}" if worse else ""
+    is_worse = "is predicted to be" if "predicted" in found.sources.values() else "is"
+    than_base = f"{is_worse} worse than the base on {_tasks(worse)}" if worse else ""
     based = [than_base, kept] if kept else [_against(found, BASE)]
     based.append(_against(found, SOUP))
     if BASE not in found.rivals:

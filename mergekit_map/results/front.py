@@ -281,7 +281,7 @@ class Gain(Frozen):
     """The chosen merge minus another one, on one task."""
 
     task: Line
-    """The task; amounts are in its units."""
+    """The task; amounts are in its units: of a loss, below 0 where it is better."""
     other: Line
     """Name of a reference point: base, soup, or best single model of the task."""
     held_out: Amount

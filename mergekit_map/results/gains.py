@@ -96,7 +96,7 @@ def gains(front: Front, *, in_search: bool = False) -> Gains:
     Held-out documents count where it was measured on them, unless ``in_search``, and
     predictions where it was not measured at all.
     """
-    held_out, shown = (set[str](), front) if in_search else _on_held_out(front)
+    held_out, shown = (set[str](), front) if in_search else on_held_out(front)
     sources: dict[str, Source] = {}
     readings: dict[str, Reading] = {}
     for task in front.tasks:
@@ -194,7 +194,7 @@ def _verdicts(paired: PairedMerges, cells: IntArray) -> list[Verdict]:
     return [words[place] for place in places]
 
 
-def _on_held_out(front: Front) -> tuple[set[str], Front]:
+def on_held_out(front: Front) -> tuple[set[str], Front]:
     """Replace measurements of the chosen merge and of references by held-out ones.
 
     Returns the tasks of which it has some.

@@ -262,10 +262,14 @@ def limits_in_words(front: Front) -> str:
     lower, values = lower_limits(metrics, limits), front.utilities([chosen], "measured")
     short = lower - values[0] > TIE * abs(values[0])
     where = "" if front.holdout is None else " on the documents of the search"
-    missed = [
-        f"{task}={required[task]} ({chosen.measured[task].value:.4g}, limit "
-        f"{limits[task].value:.4g}{where})"
+    shown = {
+        task: (f"{chosen.measured[task].value:.4g}", f"{limits[task].value:.4g}")
         for task in itertools.compress(metrics, short)
+    }
+    missed = [
+        f"{task}={required[task]} ({value}, limit {limit}{where})"
+        for task, (value, limit) in shown.items()
+        if value != limit
     ]
     met = f"meets its limit{'s' if len(required) > 1 else ''} on {listed(required)}"
     met += where

@@ -22,6 +22,7 @@ from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.types import SIGNIFICANT
 
 ALPHA = 0.05
+BEHIND = 1.0  # standard errors by which a dominating merge may be behind on a task
 Places: TypeAlias = IntArray | int  # among the merges that a front knows
 
 
@@ -40,8 +41,8 @@ class Comparisons:
 
     @property
     def kept(self) -> BoolArray:
-        """Return which merges are worse on no task by more than noise; (r,)."""
-        found: BoolArray = np.all(self.scores > -SIGNIFICANT, axis=1)
+        """Return which merges are behind on no task by a standard error; (r,)."""
+        found: BoolArray = np.all(self.scores > -BEHIND, axis=1)
         return found
 
 

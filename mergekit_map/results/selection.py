@@ -31,7 +31,13 @@ from mergekit_map.optimize.scalarization import (
 )
 from mergekit_map.results.findings import findings_in_words
 from mergekit_map.results.front import UNKNOWN, Front, Merge, recipe_name
-from mergekit_map.results.gains import Anchors, anchor_values, task_weights, with_gains
+from mergekit_map.results.gains import (
+    Anchors,
+    anchor_values,
+    on_held_out,
+    task_weights,
+    with_gains,
+)
 from mergekit_map.results.limits import (
     excess,
     find_limits,
@@ -82,14 +88,17 @@ def advice(front: Front) -> str:
 
     That is a reference point that keeps the limits and that the chosen point is not
     significantly better than: on no task that counts, and not by the weighted sum, all
-    tested together; or any, if all measured points are worse than models they must not
-    be worse than. Of several it is the base, or of those significantly better than the
-    base the one with the largest sum.
+    tested together, on the documents of the search or on held-out ones; or any, if all
+    measured points are worse than models they must not be worse than. Of several it is
+    the base, or of those significantly better than the base the one with the largest
+    sum.
     """
     if front.unfinished is not None or front.selected not in front.complete:
         return MERGE
     anchors = np.intersect1d(front.complete, front.anchor_places)
+    shown = on_held_out(front)[1]
     beaten = _beats(front, front.selected, anchors)
+    beaten |= _beats(shown, front.selected, anchors)
     if not front.select.require:  # a limit that it misses is named, not advised by
         beaten &= keep_limits(front, _measured_points(front)).any()
     instead = anchors[keep_limits(front, anchors) & ~beaten]
@@ -125,9 +134,9 @@ def _first(rows: IntArray, preferred: BoolArray) -> IntArray:
 
 
 def _dominated(front: Front, row: int, allowed: IntArray) -> bool:
-    scores = PairedMerges.of(front, allowed, row).tested().scores
-    ahead, behind = scores >= SIGNIFICANT, scores <= -SIGNIFICANT
-    return bool((ahead.any(axis=1) & ~behind.any(axis=1)).any())
+    found = PairedMerges.of(front, allowed, row).tested()
+    ahead = (found.scores >= SIGNIFICANT).any(axis=1)
+    return bool((ahead & found.kept).any())
 
 
 def _with_sum(front: Front, ones: Places, others: Places) -> PairedMerges:

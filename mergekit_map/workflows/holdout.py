@@ -12,12 +12,7 @@ import numpy as np
 
 from mergekit_map.evaluation.evaluator import MergeEvaluator
 from mergekit_map.evaluation.project import Project
-from mergekit_map.results.front import (
-    UNKNOWN,
-    Front,
-    HoldoutEvaluation,
-    Merge,
-)
+from mergekit_map.results.front import UNKNOWN, Front, HoldoutEvaluation, Merge
 from mergekit_map.results.gains import best_single
 from mergekit_map.results.log import (
     Evaluation,

@@ -18,12 +18,7 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.yaml_file import shortened
 from mergekit_map.errors import EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import open_merges
-from mergekit_map.evaluation.project import (
-    Draft,
-    Project,
-    load_project,
-    read_draft,
-)
+from mergekit_map.evaluation.project import Draft, Project, load_project, read_draft
 from mergekit_map.evaluation.vllm import memory_in_words
 from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.merging.memory import Need, needs, shortages
