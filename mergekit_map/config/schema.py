@@ -219,13 +219,12 @@ class SelectSpec(Strict):
         return self.require is not None or self.not_worse_than is not None
 
     def limits_in(self, other: SelectSpec) -> SelectSpec:
-        """Return another selection with those of these limits that it does not set."""
-        if not other.model_fields_set or other.index is not None:
+        """Return another selection with these limits, if it has none and may have."""
+        if not other.model_fields_set or other.limited or other.index is not None:
             return other
-        left = set(_LIMITS) - other.model_fields_set
-        known = {name: getattr(self, name) for name in left}
-        kept = {name: value for name, value in known.items() if value is not None}
-        return other.model_copy(update=kept)
+        mine = {name: getattr(self, name) for name in _LIMITS}
+        known = {name: value for name, value in mine.items() if value is not None}
+        return other.model_copy(update=known)
 
     def without_limits(self) -> SelectSpec:
         """Return this selection without its limits."""

@@ -5,7 +5,7 @@ At the end of a search the choice is among the measured points of its front:
 1. *Allowed* is a point that keeps the limits and is on no task significantly worse than
    the base: by two standard errors of the paired difference.
 2. A point is left out if an allowed merge *dominates* it: is significantly better on
-   some task and significantly worse on none.
+   some task and behind by a standard error on none.
 3. Points that are significantly better than the base, on a task that counts or in the
    sum, come first.
 4. Of these the largest sum of gains is chosen. Each gain is divided by the range of its
@@ -98,7 +98,7 @@ def advice(front: Front) -> str:
     anchors = np.intersect1d(front.complete, front.anchor_places)
     shown = on_held_out(front)[1]
     beaten = _beats(front, front.selected, anchors)
-    beaten |= _beats(shown, front.selected, anchors)
+    beaten |= _beats(front, front.selected, anchors, shown)
     if not front.select.require:  # a limit that it misses is named, not advised by
         beaten &= keep_limits(front, _measured_points(front)).any()
     instead = anchors[keep_limits(front, anchors) & ~beaten]
@@ -114,9 +114,14 @@ def _measured_points(front: Front) -> IntArray:
     return front.complete[front.complete < len(front.points)]
 
 
-def _beats(front: Front, ones: Places, others: Places) -> BoolArray:
-    """Return which merges are significantly better than others somewhere; (r,)."""
-    better = _with_sum(front, ones, others).tested().better
+def _beats(
+    front: Front, ones: Places, others: Places, shown: Front | None = None
+) -> BoolArray:
+    """Return which merges are significantly better than others somewhere; (r,).
+
+    They are compared by the values of ``shown``, if another front has other documents.
+    """
+    better = _with_sum(front, ones, others, shown).tested().better
     return np.asarray(better.any(axis=1))
 
 
@@ -139,11 +144,13 @@ def _dominated(front: Front, row: int, allowed: IntArray) -> bool:
     return bool((ahead & found.kept).any())
 
 
-def _with_sum(front: Front, ones: Places, others: Places) -> PairedMerges:
+def _with_sum(
+    front: Front, ones: Places, others: Places, shown: Front | None = None
+) -> PairedMerges:
     """Compare merges on the tasks that count; the last column is the weighted sum."""
     weights = _weights(front.select, front.metrics, anchor_values(front))
     shares = weights / weights.sum() / ranges(_values(front))
-    counted, found = weights > 0, PairedMerges.of(front, ones, others)
+    counted, found = weights > 0, PairedMerges.of(shown or front, ones, others)
     stderr = np.sqrt(found.stderr[:, counted] ** 2 @ shares[counted] ** 2)
 
     def joined(values: FloatArray, last: FloatArray) -> FloatArray:

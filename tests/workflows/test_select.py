@@ -130,7 +130,6 @@ def test_a_preference_keeps_the_limits_unless_they_are_dropped(run: Path) -> Non
     assert number("--prefer", "code=1") == 1
     assert number("--prefer", "code=1", "--no-limits") == 3
     assert number("--require", "math=0.65") == 1
-    assert number("--not-worse-than", "base") == 1
     assert number("--no-limits") == 2
 
 
