@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest_truth import ACCURACY, LOSS, Array
+from contest_truth import ACCURACY, LOSS, Array, compared
 from records import append, read
 from scipy.special import ndtr
 from scipy.stats import qmc
@@ -35,7 +35,7 @@ from scipy.stats import qmc
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.optimize.scalarization import spread
-from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.front import Front
 from mergekit_map.results.gains import Anchors, anchor_values, measured_anchors
 from mergekit_map.results.log import Evaluation, by_merge
 from mergekit_map.results.multiple_testing import PairedMerges
@@ -44,7 +44,6 @@ from mergekit_map.search.finish import found_front
 from mergekit_map.search.fitting import chosen_of, fit_surrogates, predict_utilities
 from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.types import BASE, SOUP
-from mergekit_map.workflows.holdout import Itemised, compare_items
 
 RULES, LABELS = ("former", "present"), (MERGE, SOUP, BASE)
 KINDS = ("trade-off", "soup is best", "a parent is best", "base is best", "no effect")
@@ -163,18 +162,10 @@ class Simulation:
         rows = np.unique(np.vstack([rows, X[non_dominated(Y)]]), axis=0)
         result = StudyResult(surrogates, [study.named(row) for row in rows], 0)
         front = found_front(study, result, self.log)
-        differences = {
-            name: compare_items([self._itemised(merge, name) for merge in front.known])
-            for name in self.tasks
-        }
-        return front.model_copy(update={"differences": differences})
-
-    def _itemised(self, merge: Merge, name: str) -> Itemised | None:
-        if not merge.is_measured(*self.tasks):
-            return None
-        x = self.tasks[name].sample(self.study.vector(merge.coefficients))
-        items = tuple(("", i) for i in range(len(x)))
-        return Itemised(items, (x - x.mean()) / len(x))
+        vectors = study.vectors(merge.coefficients for merge in front.known)
+        return compared(
+            front, [[task.sample(x) for task in self.tasks.values()] for x in vectors]
+        )
 
 
 def judge(simulation: Simulation, front: Front, advised: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a search of ours knows after a few merges: front, fits and chosen point.
+"""What a search of ours knows after a few merges: front, fits and choice.
 
     python benchmarks/contest_families.py FAMILIES
     python benchmarks/contest_fits.py run FAMILIES RUNS
@@ -24,7 +24,15 @@ from typing import Any
 import numpy as np
 from contest import evaluator, run_search, study_of
 from contest_table import Reference
-from contest_truth import LOSS, REAL, SCENES, UNSEEN, Truth, scene, unseen_merges
+from contest_truth import (
+    REAL,
+    SCENES,
+    UNSEEN,
+    Truth,
+    compared,
+    scene,
+    unseen_merges,
+)
 from records import Entry, markdown, parsers, read, run_missing
 
 from mergekit_map.compare.budget import Budget
@@ -33,13 +41,10 @@ from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.results.findings import poor_tasks
 from mergekit_map.results.log import by_merge
+from mergekit_map.results.selection import choose_measured
 from mergekit_map.search.finish import found_front
 
 OURS = "ours"
-# By coefficients: merges and hypervolume of the front; merges for R2 and regret.
-GOALS = {2: (10, 0.995, 14), 3: (16, 0.98, 25), 4: (20, 0.98, 25)}
-GOOD_R2, GOOD_REGRET = 0.95, 0.3
-GOAL_COLUMNS = ("family", "front", "R², worst task", "regret, %")
 POOR = 0.9  # a true R2 below this is a bad fit
 HEAD = f"""\
 # What a search knows after a few merges
@@ -51,10 +56,10 @@ HEAD = f"""\
 Medians over the seeds, and the worst seed in brackets. *Front*: hypervolume of the true
 values of the recommended points, as a share of that of the same finder run on the truth
 (of accuracies, which have steps: of that of a dense grid). *R²*: of the worst task on
-{UNSEEN} unseen merges. *Regret*: what the chosen point lacks of the best even sum of
-the tasks, each in units of its range over the true front, in percent. *Covered*: the
-share of true values within ± 1.96 standard errors, of the worst task. *Merges*: all
-that were measured, those of the front included.
+{UNSEEN} unseen merges. *Regret*: what the merge that `run` would ship, chosen among
+the measured ones item by item, lacks of the best even sum of the tasks, each in units
+of its range over the true front, in percent. *Covered*: the share of true values within
+± 1.96 standard errors, of the worst task. *Merges*: all that were measured.
 """
 
 BUDGETS = {
@@ -75,7 +80,9 @@ def our_search(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
     """Run a whole study, and see what its surrogates know of unseen merges."""
     study = study_of(truth, SearchSpec(evaluations=budget, seed=seed))
     result, log = run_search(study, evaluator(study, truth))
-    poor = poor_tasks(found_front(study, result, log))
+    front = found_front(study, result, log)
+    items = truth.items(study.vectors(merge.coefficients for merge in front.known))
+    shipped = choose_measured(compared(front, [*items])).chosen
     measured = [dict(key) for key in by_merge(log)]
     roles = [e.role for e in log if e.task == truth.names[0]]
     unseen = unseen_merges(truth.bounds)
@@ -87,8 +94,8 @@ def our_search(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
         "measured": study.vectors(measured).tolist(),
         "searched": sum(role != "front" for role in roles),
         "front": study.vectors(result.front).tolist(),
-        "selected": result.selected,
-        "said": [task in poor for task in truth.names],
+        "shipped": study.vector(shipped.coefficients).tolist(),
+        "said": [task in poor_tasks(front) for task in truth.names],
         "r2": [r_squared(y, p) for y, p in zip(Y.T, predicted.T, strict=True)],
         "covered": covered.mean(axis=0).tolist(),
     }
@@ -159,7 +166,7 @@ class Outcome:
             found=[reference.volume(e["measured"]) for e in entries],
             front=[reference.volume(e["front"]) for e in entries],
             r2=[min(e["r2"]) for e in entries],
-            regret=[reference.regret(e["front"][e["selected"]]) for e in entries],
+            regret=[reference.regret(e["shipped"]) for e in entries],
             covered=[min(e["covered"]) for e in entries],
         )
 
@@ -170,8 +177,8 @@ Outcomes = Mapping[int, Outcome]  # by budget
 def table(families: Path, runs: Sequence[Path]) -> str:
     """Write Markdown: what each way of searching comes to, scene by scene."""
     entries = read(*runs)
-    parts, goals = [], []
-    for name, here in {**SCENES, **REAL}.items():
+    parts = []
+    for name in {**SCENES, **REAL}:
         searches: dict[str, dict[int, list[Entry]]] = defaultdict(dict)
         for entry in entries:
             if entry["family"] == name:
@@ -184,29 +191,7 @@ def table(families: Path, runs: Sequence[Path]) -> str:
         outcomes = {budget: Outcome.of(found, reference) for budget, found in ours}
         parts += [f"## {name}", "", *_fits(outcomes), ""]
         parts += [*_measured(searches, outcomes, reference), ""]
-        if reference.truth.metric is LOSS and here.d in GOALS:
-            goals.append([name, *_goals(outcomes, GOALS[here.d])])
-    head = [HEAD, "## Goals", "", *markdown(GOAL_COLUMNS, goals)]
-    return "\n".join([*head, "", *parts, *_warnings(entries)])
-
-
-def _goals(outcomes: Outcomes, goals: tuple[int, float, int]) -> list[str]:
-    """Hold our search against what it must reach; what it misses is in italics."""
-    first, volume, second = goals
-    front, fit = outcomes.get(first), outcomes.get(second)
-    return [
-        _goal(first, volume, front.front, np.greater_equal, "least") if front else "",
-        _goal(second, GOOD_R2, fit.r2, np.greater_equal, "least") if fit else "",
-        _goal(second, GOOD_REGRET, fit.regret, np.less_equal, "most") if fit else "",
-    ]
-
-
-def _goal(
-    n: int, wanted: float, values: list[float], is_met: Callable[..., bool], at: str
-) -> str:
-    reached = float(np.median(values))
-    text = f"{reached:.4f}" if is_met(reached, wanted) else f"*{reached:.4f}*"
-    return f"{text} (at {at} {wanted:g} at {n})"
+    return "\n".join([HEAD, *parts, *_warnings(entries)])
 
 
 def _fits(outcomes: Outcomes) -> list[str]:

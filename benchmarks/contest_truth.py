@@ -29,7 +29,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
 from mergekit_map.compare.budget import sobol_points
+from mergekit_map.results.front import Front, Merge
 from mergekit_map.types import Measurement, Metric
+from mergekit_map.workflows.holdout import Itemised, compare_items
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -69,6 +71,25 @@ MORE_MODELS = {f"n{d}": Scene(f"n{d}", d) for d in (5, 6, 8)}
 REAL = {"smollm2_2": Scene("smollm2_2", 2)}
 # Of many documents: not in the contest, where all are measured.
 DOCUMENTS = {f"docs{d}": Scene(f"docs{d}", d) for d in (2, 3, 4)}
+
+
+def compared(front: Front, items: Sequence[Sequence[Array]]) -> Front:
+    """Compare measured merges as ``run`` does, by what their values are means of.
+
+    ``items`` has a row per merge of ``front.known``, with an array (b,) for each task.
+    """
+
+    def itemised(merge: Merge, x: Array) -> Itemised | None:
+        known = tuple(("", i) for i in range(len(x)))
+        whole = merge.is_measured(*front.tasks)
+        return Itemised(known, (x - x.mean()) / len(x)) if whole else None
+
+    columns = zip(front.tasks, zip(*items, strict=True), strict=True)
+    differences = {
+        task: compare_items([*map(itemised, front.known, column)])
+        for task, column in columns
+    }
+    return front.model_copy(update={"differences": differences})
 
 
 @functools.cache
