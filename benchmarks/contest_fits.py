@@ -24,15 +24,7 @@ from typing import Any
 import numpy as np
 from contest import evaluator, run_search, study_of
 from contest_table import Reference
-from contest_truth import (
-    REAL,
-    SCENES,
-    UNSEEN,
-    Truth,
-    compared,
-    scene,
-    unseen_merges,
-)
+from contest_truth import REAL, SCENES, UNSEEN, Truth, compared, scene, unseen_merges
 from records import Entry, markdown, parsers, read, run_missing
 
 from mergekit_map.compare.budget import Budget
