@@ -163,9 +163,8 @@ class Simulation:
         result = StudyResult(surrogates, [study.named(row) for row in rows], 0)
         front = found_front(study, result, self.log)
         vectors = study.vectors(merge.coefficients for merge in front.known)
-        return compared(
-            front, [[task.sample(x) for task in self.tasks.values()] for x in vectors]
-        )
+        items = [[task.sample(x) for task in self.tasks.values()] for x in vectors]
+        return compared(front, items)
 
 
 def judge(simulation: Simulation, front: Front, advised: str) -> dict[str, Any]:

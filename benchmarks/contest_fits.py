@@ -75,6 +75,7 @@ def our_search(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
     front = found_front(study, result, log)
     items = truth.items(study.vectors(merge.coefficients for merge in front.known))
     shipped = choose_measured(compared(front, [*items])).chosen
+    poor = poor_tasks(front)
     measured = [dict(key) for key in by_merge(log)]
     roles = [e.role for e in log if e.task == truth.names[0]]
     unseen = unseen_merges(truth.bounds)
@@ -87,7 +88,7 @@ def our_search(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
         "searched": sum(role != "front" for role in roles),
         "front": study.vectors(result.front).tolist(),
         "shipped": study.vector(shipped.coefficients).tolist(),
-        "said": [task in poor_tasks(front) for task in truth.names],
+        "said": [task in poor for task in truth.names],
         "r2": [r_squared(y, p) for y, p in zip(Y.T, predicted.T, strict=True)],
         "covered": covered.mean(axis=0).tolist(),
     }

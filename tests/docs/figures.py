@@ -36,28 +36,27 @@ def kept_table(result: str, corner: str) -> Rows:
 
 
 def contest_fits() -> str:
-    """Copy what searches of losses know after 14 merges, or 25 of more models."""
+    """Copy what searches of losses know that may measure 14 merges, or 25."""
     lines = []
     for part in (RESULTS / "contest_fits.md").read_text("utf-8").split("\n## ")[1:]:
         fits, _, _ = part.partition("| measured |")
         rows = re.findall(r"^\| ours \| ((?:14|25) .*) \|$", fits, re.MULTILINE)
         if rows and not part.startswith("acc"):
-            budget, _, _, *cells = rows[-1].split(" | ")
-            lines.append([part.split()[0], budget, *cells[:3]])
+            _, _, merges, *cells = rows[-1].split(" | ")
+            lines.append([part.split()[0], merges, *cells[:3]])
     return _markdown(["family", "merges", "front", "R²", "regret, %"], lines)
 
 
 def win_rates() -> str:
     """Write the win rates over direct search, and places among all methods."""
-    names = "models of|N|merges, MAP|direct|win rate|own merges|paper"
-    header = names.split("|")
-    header += ["place: front", "select", "own merges"]
+    header = ["models of", "N", "merges, MAP", "direct", "win rate", "own merges"]
+    header += ["paper", "place: front", "select", "own merges"]
     lines = []
     for folder in sorted(path.parent for path in KEPT.glob("*/table4.json")):
-        tables = [
+        names = [
             name for name in ("table2", "table3") if (folder / f"{name}.json").exists()
         ]
-        rates = [row for name in tables for row in _rows(folder / f"{name}.json", 0)]
+        rates = [row for name in names for row in _rows(folder / f"{name}.json", 0)]
         places = {row[0]: row[1:4] for row in _rows(folder / "table4.json", 1)}
         lines += [
             [folder.name, str(n), str(ours), str(direct)]
