@@ -121,8 +121,8 @@ class Corpus:
 class CorpusSizes:
     """The amount of text for training."""
 
-    code_characters: int = 2_000_000
-    math_pages: int = 1_200
+    code_characters: int = 1_000_000
+    math_pages: int = 600
     held_out_math_pages: int = 60
     largest_operand: int = 49
 

@@ -48,11 +48,11 @@ from mergekit_map.utils.files import cache_home, partial_folder, sha256
 _RECIPE_VERSION = 2  # raise it when a change of code changes what is trained
 _SEED = 0
 _FINE_TUNES = ("code", "math")
-_BASE = Schedule(steps=650, learning_rate=8e-3, matrix_learning_rate=0.03)
+_BASE = Schedule(steps=400, learning_rate=8e-3, matrix_learning_rate=0.03)
 # Gentle, so that the fine-tunes stay near the base, as those of real models do: then
 # the best weights are larger than those of the soup, 1/2.
-_CODE = Schedule(steps=400, learning_rate=8e-4, matrix_learning_rate=0.002)
-_MATH = Schedule(steps=300, learning_rate=8e-4, matrix_learning_rate=0.002)
+_CODE = Schedule(steps=150, learning_rate=8e-4, matrix_learning_rate=0.002)
+_MATH = Schedule(steps=120, learning_rate=8e-4, matrix_learning_rate=0.002)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class FamilySizes:
     math: Schedule = _MATH
     base_shares: tuple[float, float, float] = (0.86, 0.1, 0.04)  # english, code, math
     replay: float = 0.3  # share of the other domains when one is learnt
-    tokenizer_documents: int = 1_000  # of each domain
+    tokenizer_documents: int = 300  # of each domain
     held_out_characters: int = 60_000  # of each text to measure on
 
     @property

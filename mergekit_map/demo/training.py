@@ -89,9 +89,9 @@ _SECONDS_BETWEEN_REPORTS = 1.0
 class ModelSizes:
     """The shape of every model of the family."""
 
-    vocabulary: int = 1536
-    hidden: int = 128
-    intermediate: int = 352
+    vocabulary: int = 768
+    hidden: int = 64
+    intermediate: int = 176
     layers: int = 2
     heads: int = 4
     positions: int = 128  # also the length that is trained, so that all are seen

@@ -90,8 +90,7 @@ def choose_storage(
         if asked == "auto" and no_file:
             return Storage("memory", no_file)
         if asked == "auto":
-            why = "as fast as memory on a CPU, and shared by processes"
-            return Storage("mapped", why)
+            return Storage("mapped", "as fast as in memory, and processes share them")
         asked = "memory" if asked == "device" else asked
     if asked == "mapped" and no_file:
         return Storage("memory", f"not mapped as asked: {no_file}")
@@ -327,7 +326,7 @@ def _disk_needs(space: MergeSpace, spec: MapBlock, copies: _Copies) -> Iterator[
     elif lacking_room(copies.recorded):
         yield _disk_need("a merge, at the start", scratch, size)
     else:
-        what = "the recorded merge, unless it is there"
+        what = "the recording of the merge, once"
         yield _disk_need(what, recordings_folder(), copies.recorded)
     yield _disk_need("the checkpoint that is chosen", Path.cwd(), size)
     pairs = len(space.names) - 2

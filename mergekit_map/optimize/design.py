@@ -58,8 +58,8 @@ def make_design(
     kept = _new_points(anchors, anchors[:0], bounds)
     if n < len(kept):
         raise DesignError(
-            f"{len(kept)} anchors are always evaluated, but only {n} evaluations were "
-            f"asked for; allow at least {len(kept) - n} more"
+            f"{len(kept)} reference points are always evaluated, but only {n} were "
+            f"asked for; allow at least {len(kept) - n} more evaluations"
         )
     return np.vstack([kept, DESIGNS[kind](n - len(kept), bounds, kept, rng)])
 
@@ -179,7 +179,7 @@ def _grid(
         raise DesignError(
             f"a grid identifies a quadratic only with 3 levels or more per "
             f"coefficient, which needs {len(points) + len(anchors)} evaluations with "
-            f"the anchors in {d} coefficients, but only {n} were asked for; allow "
+            f"reference points in {d} coefficients, but only {n} were asked for; allow "
             f"{len(points) - count} more, or use another design (d_optimal needs "
             f"{n_quadratic_terms(d)})"
         )

@@ -241,12 +241,12 @@ def _no_trade_off(found: TradeOff) -> str:
 def _larger_bounds(front: Front, most: float) -> str:
     """Write that the front ends at the bounds, and how to search beyond them."""
     at = listed(
-        f"{end.points} at {end.coefficient}={end.end:g}" for end in front.border
+        f"{end.coefficient}={end.end:g} at {end.points}" for end in front.border
     )
-    gain = percent(most)
-    text = f"The front ends at the bounds of the search ({at} of {len(front.points)})"
+    text = f"The front ends at the bounds ({at} of its {len(front.points)} points). "
+    text += f"Larger ones may add {percent(most)} of hypervolume"
     if front.groups:
-        return f"{text}: larger bounds may gain {gain} of hypervolume."
+        return f"{text}."
     bounds = {name: [*ends] for name, ends in front.coefficients.items()}
     for end in front.border:
         bounds[end.coefficient].append(end.beyond)
@@ -257,7 +257,7 @@ def _larger_bounds(front: Front, most: float) -> str:
     )
     return (
         f"{text}: set `bounds: {{{written}}}` under `search` and search again; "
-        f"measured merges are kept (predicted gain: {gain} of hypervolume)."
+        "nothing is measured twice."
     )
 
 

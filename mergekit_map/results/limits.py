@@ -225,27 +225,28 @@ def reason(front: Front) -> str:
     """Return in a sentence how the point was chosen."""
     select, start = front.select, f"Point {front.selected}"
     if select.index is not None:
-        return f"{start}: chosen by its index."
+        return f"{start} was chosen by its index."
     if unmet := unmet_limits(front):
         return (
-            f"{start}: the nearest to its limits that was found: it does not keep "
+            f"{start} is the nearest to its limits that was found: it does not keep "
             f"{unmet}; relax a limit, or allow more evaluations."
         )
     weights = task_weights(select, front.metrics, anchor_values(front))
     counted = ", ".join(f"{task}={weight:.2g}" for task, weight in weights.items())
-    how = f"the largest sum of {listed(weights)}"
+    how = f"has the largest sum of gains on {listed(weights)}"
     if select.prefer is not None:
-        how = f"the largest weighted sum ({counted})"
+        how = f"has the largest weighted sum of gains ({counted})"
     if len(weights) == 1:
-        how = f"the best on {listed(weights)}"
+        how = f"is the best on {listed(weights)}"
     if select.scalarization == "achievement":
-        how = f"the smallest weighted distance from the best values ({counted})"
+        how = f"has the smallest weighted distance from the best values ({counted})"
     if select.knee:
-        how = "the knee of the front"
+        how = "is the knee of the front"
     limits = [f"{task}={limit}" for task, limit in (select.require or {}).items()]
-    kept = f", of all merges that keep {listed(limits)}" if limits else ""
-    worse = f", not worse than {listed(select.rivals)}" if select.rivals else ""
-    return f"{start}: {how}{kept}{worse}."
+    kept = f"keep {listed(limits)}" if limits else ""
+    worse = f"are not worse than {listed(select.rivals)}" if select.rivals else ""
+    asked = " and ".join(filter(None, (kept, worse)))
+    return f"{start} {how} of all merges that {asked}." if asked else f"{start} {how}."
 
 
 def limits_in_words(front: Front) -> str:

@@ -59,8 +59,8 @@ def bayesian_round(
         if wanted < len(start):
             missing = len(start) - wanted
             raise DesignError(
-                f"bayesian starts with {len(start)} merges, anchors included, but only "
-                f"{wanted} evaluations were asked for; allow at least {missing} more, "
+                f"bayesian starts with {len(start)} merges, with the reference points, "
+                f"but only {wanted} were asked for; allow at least {missing} more, "
                 f"better {missing + 2 * N_ROUND}, or use map"
             )
         return start

@@ -114,7 +114,7 @@ def test_a_round_depends_on_what_is_known_to_it_alone() -> None:
             2,
             {"evaluations": 8},
             "evaluations",
-            "starts with 9 merges, anchors included",
+            "starts with 9 merges, with the reference points",
         ),
         (2, {"evaluations": 8}, "evaluations", "at least 1 more, better 7"),
         (4, {}, "strategy", "use map, or nested"),

@@ -173,7 +173,7 @@ def test_a_limit_that_nothing_keeps_ends_a_search_all_the_same(tmp_path: Path) -
     assert front.chosen.is_measured(*"abc")
     missed = np.array([r.value for r in front.chosen.readings("predicted").values()])
     assert (missed - 0.6).clip(0).sum() == pytest.approx(0.2, abs=1e-3)
-    assert front.reason.startswith(f"Point {front.selected}: ")
+    assert front.reason.startswith(f"Point {front.selected} ")
     assert "the nearest to its limits that was found" in front.reason
     assert front.reason.endswith("relax a limit, or allow more evaluations.")
     assert "at most 0.6 (measured " in unmet_limits(front)
@@ -206,7 +206,7 @@ def test_a_search_ends_no_worse_than_the_base_anywhere(tmp_path: Path) -> None:
     assert losses["c"] <= 1 + 1e-6
     # With b and c at w, a may be as large as (2 w - 2 w^2)^(1/2): at most at w = 1/2.
     assert losses["a"] == pytest.approx(min_loss_of_a(), abs=0.002)
-    assert bound.reason.endswith(": the best on a, not worse than base.")
+    assert bound.reason.endswith(" of all merges that are not worse than base.")
     assert unmet_limits(bound) == ""
 
 

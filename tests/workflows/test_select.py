@@ -54,32 +54,32 @@ def select(run: Path, *options: str) -> click.testing.Result:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ("--index 0", "Point 0: chosen by its index."),
+        ("--index 0", "Point 0 was chosen by its index."),
         (
             "--prefer math=2,code=1",
-            "Point 1: the largest weighted sum (math=2, code=1).",
+            "Point 1 has the largest weighted sum of gains (math=2, code=1).",
         ),
         (
             "--prefer code=1 --scalarization achievement",
-            "Point 3: the smallest weighted distance from the best values (code=1).",
+            "Point 3 has the smallest weighted distance from the best values (code=1).",
         ),
-        ("--knee", "Point 2: the knee of the front."),
+        ("--knee", "Point 2 is the knee of the front."),
         (
             "--require math=0.65",
-            "Point 1: the best on code, of all merges that keep math=0.65.",
+            "Point 1 is the best on code of all merges that keep math=0.65.",
         ),
         (
             "--require code=2.5 --prefer math=1",
-            "Point 1: the best on math, of all merges that keep code=2.5.",
+            "Point 1 is the best on math of all merges that keep code=2.5.",
         ),
         (
             "--require math=83%",
-            "Point 1: the best on code, of all merges that keep math=83%.",
+            "Point 1 is the best on code of all merges that keep math=83%.",
         ),
         (
             "--not-worse-than base,baseline --require math=0.6",
-            "Point 2: the best on code, of all merges that keep math=0.6, not worse "
-            "than base and baseline.",
+            "Point 2 is the best on code of all merges that keep math=0.6 and are "
+            "not worse than base and baseline.",
         ),
     ],
 )
@@ -114,7 +114,7 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
     knee = select_point(run, knee=True)
     assert knee.index == 1  # with the limit of before
     knee = select_point(run, knee=True, limits=False)
-    assert knee.front.reason == "Point 2: the knee of the front."
+    assert knee.front.reason == "Point 2 is the knee of the front."
     with pytest.raises(ConfigError, match="give 'prefer' or 'knee', not both"):
         select_point(run, prefer={"math": 1}, knee=True)
     with pytest.raises(DesignError, match=r"not keep math at least 1 .*; relax a lim"):

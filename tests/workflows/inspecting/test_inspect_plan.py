@@ -132,7 +132,7 @@ def test_the_table_fits_the_terminal(
         "warning: its configuration differs in what may matter: rms_norm_eps",
         "error: ",
         "cut short",
-        "Plan: strategy map, 3 coefficients, 1 task",
+        "Plan (strategy map, 3 coefficients): ",
         "1 error, 1 warning: no search can start",
     ):
         assert part in text
@@ -253,6 +253,6 @@ def test_the_plan_says_what_is_measured_on_all_documents(
     assert plan["hours"] == 2.5
     assert (plan["searched"], plan["safe"], plan["default"]) == (120, 6, 12)
     text = " ".join(inspect(config).stdout.split())
-    assert "Measured on all documents: 10 of these merges" in text
+    assert "10 of these merges (reference points, front) are measured on all" in text
     assert "the others on 8 of text." in text
     assert "It ends when 2.5 hours are used, or before that" in text
