@@ -48,11 +48,11 @@ from mergekit_map.utils.files import cache_home, partial_folder, sha256
 _RECIPE_VERSION = 2  # raise it when a change of code changes what is trained
 _SEED = 0
 _FINE_TUNES = ("code", "math")
-_BASE = Schedule(steps=400, learning_rate=8e-3, matrix_learning_rate=0.03)
+_BASE = Schedule(steps=250, learning_rate=8e-3, matrix_learning_rate=0.03)
 # Gentle, so that the fine-tunes stay near the base, as those of real models do: then
 # the best weights are larger than those of the soup, 1/2.
-_CODE = Schedule(steps=150, learning_rate=8e-4, matrix_learning_rate=0.002)
-_MATH = Schedule(steps=120, learning_rate=8e-4, matrix_learning_rate=0.002)
+_CODE = Schedule(steps=120, learning_rate=8e-4, matrix_learning_rate=0.002)
+_MATH = Schedule(steps=100, learning_rate=8e-4, matrix_learning_rate=0.002)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class FamilySizes:
     base_shares: tuple[float, float, float] = (0.86, 0.1, 0.04)  # english, code, math
     replay: float = 0.3  # share of the other domains when one is learnt
     tokenizer_documents: int = 300  # of each domain
-    held_out_characters: int = 60_000  # of each text to measure on
+    held_out_characters: int = 30_000  # of each text to measure on
 
     @property
     def recipe(self) -> str:
@@ -234,8 +234,8 @@ dtype: float32
 map:
   tasks:
     # Mean token loss on text that no model has seen; smaller is better.
-    code: {{perplexity: {{file: {code_text}, field: text}}, max_tokens: 16384}}
-    math: {{perplexity: {{file: {math_text}, field: text}}, max_tokens: 16384}}
+    code: {{perplexity: {{file: {code_text}, field: text}}, max_tokens: 8192}}
+    math: {{perplexity: {{file: {math_text}, field: text}}, max_tokens: 8192}}
   search: {{strategy: map, evaluations: 20, bounds: [0, 1.5], seed: 0}}
   # Both alike, and neither worse than it was, or than plain averaging makes it.
   select: {{not_worse_than: [base, soup]}}

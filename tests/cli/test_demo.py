@@ -16,11 +16,11 @@ from mergekit_map.demo.training import ModelSizes
 from mergekit_map.results.run_folder import RunFolder
 
 WHOLE = FamilySizes()
-# A quarter of the steps, half as wide: less good models, of which the same holds.
+# Half as many and as long windows: less good models, of which the same holds.
 SMALL = replace(
     WHOLE,
     corpus=CorpusSizes(code_characters=600_000, math_pages=200, held_out_math_pages=20),
-    model=ModelSizes(vocabulary=512, hidden=64, intermediate=160, positions=64),
+    model=ModelSizes(vocabulary=512, positions=64),
     base=replace(WHOLE.base, steps=150),
     code=replace(WHOLE.code, steps=80),
     math=replace(WHOLE.math, steps=60),
