@@ -326,9 +326,9 @@ def _disk_needs(space: MergeSpace, spec: MapBlock, copies: _Copies) -> Iterator[
     elif lacking_room(copies.recorded):
         yield _disk_need("a merge, at the start", scratch, size)
     else:
-        what = "the recording of the merge, once"
+        what = "a recording of the merge, made once"
         yield _disk_need(what, recordings_folder(), copies.recorded)
-    yield _disk_need("the checkpoint that is chosen", Path.cwd(), size)
+    yield _disk_need("the checkpoint of the chosen merge", Path.cwd(), size)
     pairs = len(space.names) - 2
     if nests_checkpoints(space, spec.search) and pairs > 0:
         yield _disk_need(f"{pairs} merges on the way", Path.cwd(), pairs * size)

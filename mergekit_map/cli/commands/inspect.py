@@ -183,9 +183,9 @@ def _plan_in_words(plan: Plan) -> Iterator[str]:
         counts = f"{plan.expected} measurements"
     merges = f"up to {plan.searched} merges to fit the surrogates"
     if plan.front:
-        merges += f", {plan.front} more of the front that these predict"
+        merges += f", then {plan.front} of the predicted front"
     if plan.references:
-        merges += f", {plan.references} reference points (base, parents, soup)"
+        merges += f", and {plan.references} reference points (base, parents, soup)"
     if plan.confirming:
         counts += (
             f"; {plan.confirming} of them confirm the choice on documents that the "
