@@ -240,11 +240,9 @@ def _no_trade_off(found: TradeOff) -> str:
 
 def _larger_bounds(front: Front, most: float) -> str:
     """Write that the front ends at the bounds, and how to search beyond them."""
-    at = listed(
-        f"{end.coefficient}={end.end:g} at {end.points}" for end in front.border
-    )
-    text = f"The front ends at the bounds ({at} of its {len(front.points)} points). "
-    text += f"Larger ones may add {percent(most)} of hypervolume"
+    at = listed(f"{e.points} with {e.coefficient}={e.end:g}" for e in front.border)
+    text = f"The front ends at the bounds (of its {len(front.points)} points {at}). "
+    text += f"Wider bounds may add {percent(most)} of hypervolume"
     if front.groups:
         return f"{text}."
     bounds = {name: [*ends] for name, ends in front.coefficients.items()}
@@ -256,8 +254,8 @@ def _larger_bounds(front: Front, most: float) -> str:
         if (min(ends), max(ends)) != (0, 1)
     )
     return (
-        f"{text}: set `bounds: {{{written}}}` under `search` and search again; "
-        "nothing is measured twice."
+        f"{text}: set `bounds: {{{written}}}` under `search:` in the configuration "
+        "and search again; nothing is measured twice."
     )
 
 

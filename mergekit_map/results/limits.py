@@ -232,7 +232,7 @@ def reason(front: Front) -> str:
             f"{unmet}; relax a limit, or allow more evaluations."
         )
     weights = task_weights(select, front.metrics, anchor_values(front))
-    counted = ", ".join(f"{task}={weight:.2g}" for task, weight in weights.items())
+    counted = "tasks: " + ", ".join(f"{t}={w:.2g}" for t, w in weights.items())
     how = f"has the largest sum of gains on {listed(weights)}"
     if select.prefer is not None:
         how = f"has the largest weighted sum of gains ({counted})"

@@ -210,8 +210,8 @@ def test_the_end_of_the_bounds_names_larger_ones() -> None:
 
     (finding,) = answer(front(border=[border])).findings
 
-    assert "(a=1 at 1 of its 1 points). Larger ones may add 2 % of hyper" in finding
-    assert "set `bounds: {a: [0, 1.2]}` under `search`" in finding
+    assert "(of its 1 points 1 with a=1). Wider bounds may add 2 %" in finding
+    assert "set `bounds: {a: [0, 1.2]}` under `search:` in" in finding
 
 
 @pytest.mark.parametrize(

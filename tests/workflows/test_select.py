@@ -57,11 +57,12 @@ def select(run: Path, *options: str) -> click.testing.Result:
         ("--index 0", "Point 0 was chosen by its index."),
         (
             "--prefer math=2,code=1",
-            "Point 1 has the largest weighted sum of gains (math=2, code=1).",
+            "Point 1 has the largest weighted sum of gains (tasks: math=2, code=1).",
         ),
         (
             "--prefer code=1 --scalarization achievement",
-            "Point 3 has the smallest weighted distance from the best values (code=1).",
+            "Point 3 has the smallest weighted distance from the best values (tasks: "
+            "code=1).",
         ),
         ("--knee", "Point 2 is the knee of the front."),
         (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 # Other devices by their names.
-_DEVICES = {"cpu": "host memory", "mapped": "mapped, free memory"}
+_DEVICES = {"cpu": "host memory", "mapped": "memory-mapped files"}
 _PLACES = {"device": "on the device", "memory": "in memory", "mapped": "memory-mapped"}
 
 
@@ -145,7 +145,7 @@ def _models(inspection: Inspection) -> Table:
             severity,
         )
         rows.append([Text(cell, _STYLES.get(severity, "")) for cell in cells])
-    headings = ["model", ">parameters", ">stored", ">norm ratio", ">changed", ">found"]
+    headings = ["model", ">parameters", ">stored", ">norm ratio", ">changed", ">issues"]
     return new_table(headings, rows, f"Models, against {inspection.weights.against}")
 
 
@@ -192,7 +192,7 @@ def _plan_in_words(plan: Plan) -> Iterator[str]:
             "search never sees"
         )
     yield (
-        f"Plan (strategy {plan.strategy}, "
+        f"Plan (`strategy: {plan.strategy}`, "
         f"{_count(len(plan.coefficients), 'coefficient')}): {merges}. "
         f"With {_count(len(plan.tasks), 'task')} that makes {counts}."
     )
