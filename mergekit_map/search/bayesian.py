@@ -60,7 +60,7 @@ def bayesian_round(
             missing = len(start) - wanted
             raise DesignError(
                 f"bayesian starts with {len(start)} merges, with the reference points, "
-                f"but only {wanted} were asked for; allow at least {missing} more, "
+                f"but only {wanted} evaluations were asked for; allow {missing} more, "
                 f"better {missing + 2 * N_ROUND}, or use map"
             )
         return start

@@ -132,5 +132,5 @@ def test_d_optimal_in_one_coefficient_is_the_textbook_design() -> None:
 def test_too_few_evaluations_are_refused() -> None:
     anchors = np.random.default_rng(0).uniform(size=(11, 2))
 
-    with pytest.raises(DesignError, match=r"11 anchors .*only 8 .*at least 3 more$"):
+    with pytest.raises(DesignError, match=r"11 reference .*only 8 .*at least 3 more"):
         design_of("sobol", 8, 2, anchors)
