@@ -189,7 +189,7 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "bayesian of too few": (
         put("map", "search", {"strategy": "bayesian", "evaluations": 8}),
-        r"map\.search\.evaluations: bayesian starts with 10 merges.*at least 2 more",
+        r"map\.search\.evaluations: bayesian starts with 10 merges.*allow 2 more",
     ),
     "bayesian by a design": (
         put("map", "search", {"strategy": "bayesian", "design": "grid"}),
