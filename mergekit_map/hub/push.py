@@ -186,16 +186,14 @@ def upload(api: HfApi, plan: Plan, message: str) -> str | None:
         ArtifactError: the Hub refuses the metadata of the card.
         HubError: the Hub cannot be reached or refuses.
     """
-    target = plan.target
+    target, name = plan.target, plan.target.repo_id
     added = [CommitOperationAdd(f.path, f.content) for f in plan.files]
     removed = [CommitOperationDelete(path) for path in plan.removed]
-    with _hub_errors(api, target.repo_id), warnings.catch_warnings():
+    with _hub_errors(api, name), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on metadata that a card may lack
         if target.private is None:
-            api.create_repo(target.repo_id, private=plan.private)
-        commit = api.create_commit(
-            target.repo_id, [*added, *removed], commit_message=message
-        )
+            api.create_repo(name, private=plan.private)
+        commit = api.create_commit(name, [*added, *removed], commit_message=message)
     return None if commit.oid == target.commit else str(commit.commit_url)
 
 
