@@ -192,8 +192,7 @@ def _plan_in_words(plan: Plan) -> Iterator[str]:
             "search never sees"
         )
     yield (
-        f"Plan (`strategy: {plan.strategy}`, "
-        f"{_count(len(plan.coefficients), 'coefficient')}): {merges}. "
+        f"Plan (`strategy: {plan.strategy}`): {merges}. "
         f"With {_count(len(plan.tasks), 'task')} that makes {counts}."
     )
     if in_part := {task: n for task, n in plan.documents.items() if n != "all"}:
