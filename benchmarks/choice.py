@@ -33,7 +33,7 @@ from scipy.special import ndtr
 from scipy.stats import qmc
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
-from mergekit_map.optimize.front_refinement import non_dominated
+from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.optimize.scalarization import spread
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import Anchors, anchor_values, measured_anchors

@@ -37,7 +37,7 @@ from mergekit_map import Measurement
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.schema import SearchSpec, SelectSpec
-from mergekit_map.optimize.front_refinement import non_dominated
+from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarization import spread
 from mergekit_map.results.gains import Anchors

@@ -22,7 +22,7 @@ from scipy.spatial.distance import cdist
 
 from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import EvaluationError
-from mergekit_map.optimize.front_refinement import non_dominated
+from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 
 # The hypervolume's reference point, between a front's ideal (0) and its nadir (1).

@@ -13,7 +13,7 @@ import re
 import string
 import urllib.parse
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -47,7 +47,7 @@ _ARXIV = {  # by words of the method's name
     "ties": "2306.01708",
 }
 # The answer speaks of a merge and of files of the run folder.
-_WORDS = {
+_PUBLIC_WORDS = {
     "chosen merge vs this model": "this model vs the row's",
     "merge better by": "this model better by",
     "merge worse by": "this model worse by",
@@ -76,67 +76,77 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     """Write ``README.md`` and its picture into the folder of a checkpoint."""
     configs = list(yaml.safe_load_all(record.recipe))
     names = public_names(models_of(configs))
+    licences = metadata.parent_licences(configs, names)
     content = names.content(record.front.model_dump(mode="json"))
     front = Front.model_validate_json(json.dumps(content))
-    licences = metadata.parent_licences(configs, names)
-    known = read_json_or_nothing(folder / "config.json").get("architectures") or ()
-    kind = "text-generation" if any(str(n).endswith(_CAUSAL) for n in known) else None
-    results = metadata.model_index(record.tasks, gains(front), kind or "other")
-    data = ModelCardData(
-        base_model=names.hub_parents(configs) or None,
-        base_model_relation="merge",
-        library_name="transformers",
-        pipeline_tag=kind,
-        tags=["mergekit", "merge", "mergekit-map"],
-        model_name=record.name if results else None,
-        eval_results=results or None,
-    )
-    licence = metadata.common_licence(licences)
-    vars(data).update(licence.metadata() if licence else {})
-    methods = dict.fromkeys(str(config.get("merge_method")) for config in configs)
+    public = replace(record, command=names.text(record.command), front=front)
+    data = _metadata(folder, public, names.hub_parents(configs), licences)
     text = _filled(
         "card",
         name=escaped(record.name),
-        answer=_answer(front, record),
-        methods=" and ".join(map(_method, methods)),
+        answer=_answer(public),
+        methods=_methods(configs),
         fitted=max(task.fit.n for task in front.tasks.values()),
-        usage=_usage(folder, record.name) if kind else "",
+        usage=_usage(folder, record.name) if data.pipeline_tag else "",
         models=_models(configs, names, licences),
         version=importlib.metadata.version("mergekit"),
-        command=names.text(record.command),
+        command=public.command,
         recipe=_fenced_recipe(configs, names),
     )
     plot_front(front, folder / "front.png")
     (folder / CARD).write_text(_card(data, f"\n{text}").content, encoding="utf-8")
 
 
-def _answer(front: Front, record: MergeRecord) -> str:
-    """Return the answer of the search, as the terminal begins with it."""
-    found, merge = answer(front), merge_name(front, front.chosen)
-    own_name = re.compile(rf"\b([Tt]){re.escape(merge[1:])}(?!\.?\d)")
+def _metadata(
+    folder: Path, record: MergeRecord, parents: list[str], licences: metadata.Licences
+) -> ModelCardData:
+    """Return what the Hub reads of a card: parents, values, licence."""
+    known = read_json_or_nothing(folder / "config.json").get("architectures") or ()
+    kind = "text-generation" if any(str(n).endswith(_CAUSAL) for n in known) else None
+    results = metadata.model_index(record.tasks, gains(record.front), kind or "other")
+    licence = metadata.common_licence(licences)
+    return ModelCardData(
+        base_model=parents or None,
+        base_model_relation="merge",
+        library_name="transformers",
+        pipeline_tag=kind,
+        tags=["mergekit", "merge", "mergekit-map"],
+        model_name=record.name if results else None,
+        eval_results=results or None,
+        **(licence.metadata() if licence else {}),
+    )
 
-    def own(text: str) -> str:
-        text = own_name.sub(r"\1his model", text)
-        for word, public in _WORDS.items():
-            text = text.replace(word, public)
+
+def _answer(record: MergeRecord) -> str:
+    """Return the answer of the search, as the terminal begins with it."""
+    found, front = answer(record.front), record.front
+    # "The merge a=1" at the start of a sentence, "the merge a=1" in it, but not a=1.5.
+    merge = re.escape(merge_name(front, front.chosen)[1:])
+    named = re.compile(rf"\b([Tt]){merge}(?!\.?\d)")
+
+    def of_this_model(text: str) -> str:
+        text = named.sub(r"\1his model", text)
+        for ours, public in _PUBLIC_WORDS.items():
+            text = text.replace(ours, public)
         return escaped(text)
 
-    rows = [[*map(own, row)] for row in (found.headings, *found.table)]
+    rows = [[*map(of_this_model, row)] for row in (found.headings, *found.table)]
     rows.insert(1, ["---", "---", "---:", "---:", "---"])
-    details = _bullets(map(own, found.details))
+    findings = filter(None, (*found.findings, record.difference))
+    details = _bullets(map(of_this_model, found.details))
     parts = [
-        f"**{own(found.headline)}**",
+        f"**{of_this_model(found.headline)}**",
         "\n".join(f"| {' | '.join(row)} |" for row in rows),
-        _words(record.tasks),
-        own(found.sample),
-        _bullets(map(own, filter(None, (*found.findings, record.difference)))),
+        _explained(record.tasks),
+        of_this_model(found.sample),
+        _bullets(map(of_this_model, findings)),
         "![Merges of the search, task against task](front.png)",
         f"<details><summary>More on the front</summary>\n\n{details}\n\n</details>",
     ]
     return "\n\n".join(filter(None, parts))
 
 
-def _words(tasks: Mapping[str, TaskSpec]) -> str:
+def _explained(tasks: Mapping[str, TaskSpec]) -> str:
     """Explain the table to whoever has not seen the search."""
     found = {task: metadata.data_and_metric(spec) for task, spec in tasks.items()}
     known = (f"{task}: {metric} on {data}" for task, (data, metric) in found.items())
@@ -155,10 +165,14 @@ def _bullets(texts: Iterable[str]) -> str:
     return "\n".join(f"- {text}" for text in texts)
 
 
-def _method(method: str) -> str:
-    papers = [number for word, number in _ARXIV.items() if word in method.split("_")]
-    links = (f"[arXiv:{number}](https://arxiv.org/abs/{number})" for number in papers)
-    return ", ".join([escaped(method), *links])
+def _methods(configs: Configs) -> str:
+    """Name the merge methods, with links to their papers."""
+    texts = []
+    for method in dict.fromkeys(str(config.get("merge_method")) for config in configs):
+        papers = [n for word, n in _ARXIV.items() if word in method.split("_")]
+        links = (f"[arXiv:{n}](https://arxiv.org/abs/{n})" for n in papers)
+        texts.append(", ".join([escaped(method), *links]))
+    return " and ".join(texts)
 
 
 def _usage(folder: Path, name: str) -> str:
@@ -195,14 +209,9 @@ def _linked(part: str, names: PublicNames) -> str:
     return f"[{name}](https://huggingface.co/{urllib.parse.quote(hub_id)})"
 
 
-def public_recipe(configs: Configs, names: PublicNames) -> str:
-    """Return a recipe with the public names of its models."""
-    return yaml_text([names.config(config) for config in configs])
-
-
 def _fenced_recipe(configs: Configs, names: PublicNames) -> str:
     # A line of YAML cannot begin with the end of the block.
-    return f"```yaml\n{public_recipe(configs, names)}```"
+    return f"```yaml\n{yaml_text(map(names.config, configs))}```"
 
 
 def read_card(folder: Path) -> ModelCard:

@@ -59,10 +59,9 @@ class Licence:
     name: str | None = None
     link: str | None = field(default=None, compare=False)
 
-    def metadata(self) -> dict[str, str | None]:
+    def metadata(self) -> dict[str, Any]:
         """Return the licence in the form of a card's metadata."""
-        name, link = self.name, self.link
-        return {"license": self.id, "license_name": name, "license_link": link}
+        return dict(license=self.id, license_name=self.name, license_link=self.link)
 
     def __str__(self) -> str:
         return f"{self.id} ({self.name})" if self.name else self.id

@@ -239,7 +239,7 @@ def _public_file(
     Any other text, such as a chat template, is part of what was measured.
     """
     if name == cards.RECIPE_FILE:
-        return PublicFile(name, cards.public_recipe(configs, names).encode())
+        return PublicFile(name, yaml_text(map(names.config, configs)).encode())
     if path.suffix != ".json" or name in VOCABULARIES:
         return PublicFile(name, path)
     try:

@@ -91,8 +91,7 @@ class PublicNames:
 
     def hub_parents(self, configs: Configs) -> list[str]:
         """List the Hub repositories that a recipe takes its models from."""
-        found = map(self.hub_id, parts_of(configs))
-        return list(dict.fromkeys(hub_id for hub_id in found if hub_id))
+        return list(dict.fromkeys(filter(None, map(self.hub_id, parts_of(configs)))))
 
     def reference(self, reference: str) -> str:
         """Return a model's public name in the form ``base@revision+adapter``."""
@@ -253,14 +252,7 @@ def _either(texts: Iterable[str]) -> str:
 
 def _spellings(path: str) -> set[str]:
     """List the spellings of a path in text, JSON, YAML, HTML and links; of / none."""
-    escaped = json.dumps(path)[1:-1]
-    spelled = {
-        path,
-        escaped,
-        json.dumps(path, ensure_ascii=False)[1:-1],
-        re.sub(r"\\u00([0-9a-f]{2})", lambda m: f"\\x{m[1].upper()}", escaped),
-        path.replace("'", "''"),
-        html.escape(path),
-        urllib.parse.quote(path),
-    }
-    return spelled - {"/"}
+    escaped, plain = (json.dumps(path, ensure_ascii=a)[1:-1] for a in (True, False))
+    yaml = re.sub(r"\\u00([0-9a-f]{2})", lambda m: f"\\x{m[1].upper()}", escaped)
+    quoted = path.replace("'", "''"), html.escape(path), urllib.parse.quote(path)
+    return {path, escaped, plain, yaml, *quoted} - {"/"}

@@ -6,9 +6,8 @@ extrapolation.
 
 Beyond the paper: the best point of every task is computed exactly and joins the front,
 so that its extremes do not depend on luck. A few generations locate the front;
-``front_refinement`` then fills it and moves it into place, which takes a hundred calls
-of many points. ``sketch_front`` is a cheap approximation for planning: it runs after
-every merge, while the surrogates are still too uncertain for an exact front.
+``front_filling`` then fills it and moves it into place. ``sketch_front`` is a cheap
+approximation for planning, after every merge, while the surrogates are uncertain.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from pymoo.problems.static import StaticProblem
 from pymoo.util.ref_dirs import get_reference_directions
 from scipy.stats import qmc
 
-from mergekit_map.optimize.front_refinement import (
+from mergekit_map.optimize.front_filling import (
     SAME_METRIC,
     fill_front,
     maximise,
@@ -54,9 +53,9 @@ SAME_POINT = 1e-6
 # The best point of a task counts the other tasks this much, which decides where the
 # task is flat and costs the task itself about the square of it.
 SECOND_THOUGHT = 1e-4
-# Of a sketch: its samples, how far points are moved, round after round, as a share of
-# the box, how many of them, and how many are kept.
-_N_SKETCHED, _STEPS, _N_MOVED, _MOST = 1024, (0.1, 0.03, 0.01), 512, 256
+# Of a sketch: samples, points moved and points kept; steps, as shares of the box.
+_N_SKETCHED, _N_MOVED, _MOST = 1024, 512, 256
+_STEPS = (0.1, 0.03, 0.01)
 
 
 def compute_front(
@@ -93,26 +92,31 @@ def compute_front(
 
     samples = qmc.Sobol(len(bounds), scramble=False).random(N_SAMPLES)
     scores = _in_units_of_range(predict_unit, samples)
-    found = _best_per_task(scores, samples, n_tasks)
-    if n_tasks > 1:
-        best = samples[non_dominated(scores(samples))]
-        best = best[spread(scores(best), N_BEST_SAMPLES)]
-        directions = _reference_directions(n_tasks, min(n_points, N_DIRECTIONS))
-        population = _nsga3(scores, np.vstack([found, best]), directions, seed)
-        rng = np.random.default_rng(seed)
-        near = np.vstack([found, population, best])
-        found = np.vstack([found, fill_front(scores, near, n_points, rng)])
+    ends = _best_per_task(scores, samples, n_tasks)
+    points = ends if n_tasks == 1 else _locate(scores, samples, ends, n_points, seed)
     # Points that all but touch a side of the unit box move onto it.
-    found = np.where(found < SAME_POINT, 0.0, found)
-    found = np.where(found > 1 - SAME_POINT, 1.0, found)
-    found = _distinct(found, scores(found))
+    points = np.where(points < SAME_POINT, 0.0, points)
+    points = np.where(points > 1 - SAME_POINT, 1.0, points)
+    distinct = _distinct(points, scores(points))
     # The samples are compared with, so that no local optimum worse than one stays; at
     # the best point of a task none of them is better, so there is always a front.
-    rivals = scores(np.vstack([found, samples]))
-    found = found[non_dominated(rounded(rivals))[: len(found)]]
+    with_samples = scores(np.vstack([distinct, samples]))
+    front = distinct[non_dominated(rounded(with_samples))[: len(distinct)]]
     # The last key of lexsort decides first; coefficients only break ties.
-    keys = np.hstack([predict_unit(found), found])[:, ::-1]
-    return from_unit(found[np.lexsort(keys.T)], bounds)
+    keys = np.hstack([predict_unit(front), front])[:, ::-1]
+    return from_unit(front[np.lexsort(keys.T)], bounds)
+
+
+def _locate(
+    scores: Predict, samples: FloatArray, ends: FloatArray, n_points: int, seed: int
+) -> FloatArray:
+    """Locate the front by NSGA-III, from the best samples and the ends; fill it."""
+    best = samples[non_dominated(scores(samples))]
+    best = best[spread(scores(best), N_BEST_SAMPLES)]
+    directions = _reference_directions(len(ends), min(n_points, N_DIRECTIONS))
+    population = _nsga3(scores, np.vstack([ends, best]), directions, seed)
+    near, rng = np.vstack([ends, population, best]), np.random.default_rng(seed)
+    return np.vstack([ends, fill_front(scores, near, n_points, rng)])
 
 
 def _in_units_of_range(predict: Predict, samples: FloatArray) -> Predict:
@@ -158,6 +162,7 @@ def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
 
 
 def _partitions(n_tasks: int, n_points: int) -> int:
+    """Return the largest number of partitions with at most n_points directions."""
     count = itertools.count()
     return next(k for k in count if math.comb(k + n_tasks, n_tasks - 1) > n_points)
 

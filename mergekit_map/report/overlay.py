@@ -18,7 +18,7 @@ import numpy as np
 
 from mergekit_map._version import __version__
 from mergekit_map.errors import ArtifactError
-from mergekit_map.optimize.front_refinement import volume
+from mergekit_map.optimize.front_filling import volume
 from mergekit_map.report.data import ItemReader, kind_of, pairs, task_content
 from mergekit_map.report.page import build_page, refuse_foreign
 from mergekit_map.results.answer import answer

@@ -232,21 +232,21 @@ def reason(front: Front) -> str:
             f"{unmet}; relax a limit, or allow more evaluations."
         )
     weights = task_weights(select, front.metrics, anchor_values(front))
-    counted = "tasks: " + ", ".join(f"{t}={w:.2g}" for t, w in weights.items())
-    how = f"has the largest sum of gains on {listed(weights)}"
+    counted = listed(f"{task} counts {w:.2g}" for task, w in weights.items())
+    verb, what = "has", f"the largest sum of gains on {listed(weights)}"
     if select.prefer is not None:
-        how = f"has the largest weighted sum of gains ({counted})"
+        what = f"the largest sum of gains ({counted})"
     if len(weights) == 1:
-        how = f"is the best on {listed(weights)}"
+        verb, what = "is", f"the best on {listed(weights)}"
     if select.scalarization == "achievement":
-        how = f"has the smallest weighted distance from the best values ({counted})"
+        verb, what = "has", f"the smallest distance from the best values ({counted})"
     if select.knee:
-        how = "is the knee of the front"
+        verb, what = "is", "the knee of the front"
     limits = [f"{task}={limit}" for task, limit in (select.require or {}).items()]
-    kept = f"keep {listed(limits)}" if limits else ""
-    worse = f"are not worse than {listed(select.rivals)}" if select.rivals else ""
+    kept = f"within the limit {listed(limits)}" if limits else ""
+    worse = f"not worse than {listed(select.rivals)}" if select.rivals else ""
     asked = " and ".join(filter(None, (kept, worse)))
-    return f"{start} {how} of all merges that {asked}." if asked else f"{start} {how}."
+    return f"{start} {verb}{f', of all merges {asked},' if asked else ''} {what}."
 
 
 def limits_in_words(front: Front) -> str:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from mergekit_map.optimize.design import even_points
-from mergekit_map.optimize.front_refinement import gains, non_dominated
+from mergekit_map.optimize.front_filling import gains, non_dominated
 from mergekit_map.results.front import (
     UNKNOWN,
     Border,

@@ -13,7 +13,7 @@ import numpy as np
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ArtifactError, ConfigError, DesignError
-from mergekit_map.optimize.front_refinement import non_dominated
+from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.front import Fit, Front, Merge, Task, recipe_name
 from mergekit_map.results.log import Evaluation, by_merge
 from mergekit_map.results.selection import choose, chosen_as

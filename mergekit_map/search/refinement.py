@@ -25,7 +25,7 @@ from functools import partial
 import numpy as np
 
 from mergekit_map.optimize.design import even_points
-from mergekit_map.optimize.front_refinement import gained, gains, volume
+from mergekit_map.optimize.front_filling import gained, gains, volume
 from mergekit_map.optimize.nsga3 import sketch_front
 from mergekit_map.results.front import Border, Ending
 from mergekit_map.results.log import Evaluation, by_merge, merge_key

@@ -36,12 +36,12 @@ from mergekit_map.surrogates.links import Link
 from mergekit_map.surrogates.quadratic import quadratic_features
 
 N_DRAWS = 32
-# Theta as we expect it, and how vaguely: linear terms, squares, products, noise, noise
-# of slopes, height of the process; its lengths. Noise is in units of what was measured.
-_BELIEF = np.log([1.0, 2.0, 1.5, 0.5, 0.1, 0.5])
-_VAGUENESS = np.array([1.5, 1.5, 1.5, 1.0, 1.5, 1.0])
-_LENGTH, _VAGUE_LENGTH = -1.0, 0.6
-_UNKNOWN_NOISE, _VAGUE_NOISE = np.log(0.01), 2.0  # where none was measured
+# Normal prior of theta, logarithms of: linear terms, squares, products, noise, noise of
+# slopes, height of the process; its lengths. Noise is in units of what was measured.
+_PRIOR_MEAN = np.log([1.0, 2.0, 1.5, 0.5, 0.1, 0.5])
+_PRIOR_STDDEV = np.array([1.5, 1.5, 1.5, 1.0, 1.5, 1.0])
+_LENGTH_MEAN, _LENGTH_STDDEV = -1.0, 0.6
+_NOISE_MEAN, _NOISE_STDDEV = np.log(0.01), 2.0  # where none was measured
 _LEAST, _MOST = -12.0, 6.0  # of theta, and of its lengths
 _SHORTEST, _LONGEST = -2.5, 2.5
 _HEAVIEST = 4.0  # a draw weighs at most as much as so many
@@ -86,15 +86,14 @@ class Process:
     def best_terms(self) -> FloatArray:
         """Return the most probable terms of the quadratic; (t,)."""
         widths = term_widths(self.rows.U.shape[1], self.theta)
-        pulled: FloatArray = self.rows.features.T @ self._best.pull
-        terms = self.scale * widths**2 * pulled
+        terms = self.scale * widths**2 * (self.rows.features.T @ self._best.alpha)
         terms[0] += self.offset
         return terms
 
     def best_weights(self) -> FloatArray:
         """Return the kernel weight of each merge in the most probable process; (n,)."""
         height = np.exp(2 * self.theta[HEIGHT])
-        return np.asarray(self.scale * height * self._best.pull[: len(self.rows.U)])
+        return np.asarray(self.scale * height * self._best.alpha[: len(self.rows.U)])
 
     @cached_property
     def _best(self) -> Posterior:
@@ -108,7 +107,7 @@ class Process:
     def best_at_points(self) -> FloatArray:
         """Return the most probable mean at the merges; (n,)."""
         U, features = self.rows.U, self.rows.features[: len(self.rows.U)]
-        mean = covariance_to(self.rows, self.theta, U, features) @ self._best.pull
+        mean = covariance_to(self.rows, self.theta, U, features) @ self._best.alpha
         return np.asarray(self.offset + self.scale * mean)
 
     def noise(self) -> FloatArray:
@@ -123,18 +122,18 @@ class Process:
 
 
 class Posterior:
-    """The posterior for one theta."""
+    """The posterior for one theta (Rasmussen and Williams, algorithm 2.1)."""
 
     def __init__(self, rows: Rows, z: FloatArray, theta: FloatArray):
         self._rows, self._z, self._theta = rows, z, theta
         self._root = _root(Covariance(rows, theta).whole)
-        self.pull: FloatArray = solve_by_root(self._root, z)
+        self.alpha: FloatArray = solve_by_root(self._root, z)  # covariance^-1 z
 
     @property
-    def surprise(self) -> float:
+    def negative_log_likelihood(self) -> float:
         """Return the negative log likelihood of the rows, up to a constant."""
         spread = np.log(self._root.diagonal()).sum()
-        return float(self._z @ self.pull / 2 + spread)
+        return float(self._z @ self.alpha / 2 + spread)
 
     def at(
         self, U: FloatArray, features: FloatArray | None = None
@@ -144,18 +143,18 @@ class Posterior:
         across = covariance_to(self._rows, self._theta, U, features)
         known = solve_root(self._root, across.T)
         left = variance(self._theta, features) - (known**2).sum(axis=0)
-        return across @ self.pull, np.sqrt(np.maximum(left, 0))
+        return across @ self.alpha, np.sqrt(np.maximum(left, 0))
 
     def left_out(self) -> tuple[FloatArray, FloatArray]:
-        """Predict each merge from the others: mean and variance with noise; (n,)."""
+        """Predict each merge from the others (equation 5.12): mean, noisy variance."""
         n = len(self._rows.U)
         inverse = solve_by_root(self._root, np.eye(len(self._z)))
         spread = 1 / inverse.diagonal()[:n]
-        off = self.pull[:n] * spread
+        off = self.alpha[:n] * spread
         for merge in self._rows.sloped:
             block = self._rows.block(merge)
             rest = np.linalg.inv(inverse[np.ix_(block, block)])
-            off[merge], spread[merge] = rest[0] @ self.pull[block], rest[0, 0]
+            off[merge], spread[merge] = rest[0] @ self.alpha[block], rest[0, 0]
         return self._z[:n] - off, spread
 
 
@@ -186,18 +185,16 @@ def fit_process(
     z = (z - np.where(np.arange(len(z)) < n, offset, 0.0)) / scale
     noise = np.where(np.arange(len(z)) < n, rows.noise / scale**2, 1.0)
     rows = replace(rows, noise=noise, sampling=rows.sampling / scale**2)
-    belief = _belief(rows, z, known=known_noise)
-    theta = belief.climb(start)
-    return Process(
-        rows, z, offset, scale, theta, theta[None], np.ones(1), 1.0, np.zeros(1)
-    )
+    theta = _hyperposterior(rows, z, known=known_noise).maximise(start)
+    one, none = np.ones(1), np.zeros(1)
+    return Process(rows, z, offset, scale, theta, theta[None], one, 1.0, none)
 
 
 def averaged(process: Process, *, known_noise: bool) -> Process:
     """Draw further thetas around the most probable one of a process."""
     rows, z = process.rows, process.z
-    belief = _belief(rows, z, known=known_noise)
-    draws, weights, posteriors = belief.draw(process.theta)
+    hyperposterior = _hyperposterior(rows, z, known=known_noise)
+    draws, weights, posteriors = hyperposterior.draw(process.theta)
     return replace(
         process,
         draws=draws,
@@ -207,51 +204,51 @@ def averaged(process: Process, *, known_noise: bool) -> Process:
     )
 
 
-def _belief(rows: Rows, z: FloatArray, *, known: bool) -> _Belief:
+def _hyperposterior(rows: Rows, z: FloatArray, *, known: bool) -> _Hyperposterior:
     d = rows.U.shape[1]
-    belief = np.concatenate([_BELIEF, np.full(d, _LENGTH + np.log(d) / 2)])
-    vagueness = np.concatenate([_VAGUENESS, np.full(d, _VAGUE_LENGTH)])
+    mean = np.concatenate([_PRIOR_MEAN, np.full(d, _LENGTH_MEAN + np.log(d) / 2)])
+    stddev = np.concatenate([_PRIOR_STDDEV, np.full(d, _LENGTH_STDDEV)])
     if not known:
-        belief[NOISE], vagueness[NOISE] = _UNKNOWN_NOISE, _VAGUE_NOISE
-    return _Belief(rows, z, belief, vagueness)
+        mean[NOISE], stddev[NOISE] = _NOISE_MEAN, _NOISE_STDDEV
+    return _Hyperposterior(rows, z, mean, stddev)
 
 
 @dataclass(frozen=True, eq=False)
-class _Belief:
+class _Hyperposterior:
     """The posterior density of theta, given the rows."""
 
     rows: Rows
     z: FloatArray
-    belief: FloatArray
-    vagueness: FloatArray
+    prior_mean: FloatArray  # (6 + d,) of theta
+    prior_stddev: FloatArray
 
-    def surprise(self, theta: FloatArray) -> tuple[float, FloatArray]:
+    def _loss(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return the negative log posterior, up to a constant, and its gradient."""
         r, covariance = len(self.z), Covariance(self.rows, theta)
         try:
             root = lower_root(covariance.whole)
         except np.linalg.LinAlgError:
             return 1e12, np.zeros_like(theta)
-        pull = solve_by_root(root, self.z)
-        away = (theta - self.belief) / self.vagueness
-        value = self.z @ pull / 2 + np.log(root.diagonal()).sum() + away @ away / 2
-        outer = solve_by_root(root, np.eye(r)) - np.outer(pull, pull)
-        slopes = covariance.slopes(outer) / 2 + away / self.vagueness
+        alpha = solve_by_root(root, self.z)
+        away = (theta - self.prior_mean) / self.prior_stddev
+        value = self.z @ alpha / 2 + np.log(root.diagonal()).sum() + away @ away / 2
+        outer = solve_by_root(root, np.eye(r)) - np.outer(alpha, alpha)
+        slopes = covariance.slopes(outer) / 2 + away / self.prior_stddev
         return float(value), slopes
 
-    def climb(self, start: FloatArray | None) -> FloatArray:
+    def maximise(self, start: FloatArray | None) -> FloatArray:
         """Find the most probable theta from a start.
 
         Without one from two: the prior mean, and one with more noise, less process.
         """
         from scipy.optimize import minimize  # not to predict
 
-        quiet = self.belief.copy()
-        quiet[[NOISE, HEIGHT]] += 0.75 * self.vagueness[NOISE], -1.5
-        starts = [self.belief, quiet] if start is None else [start]
-        ends = _ends(len(self.belief))
+        quiet = self.prior_mean.copy()
+        quiet[[NOISE, HEIGHT]] += 0.75 * self.prior_stddev[NOISE], -1.5
+        starts = [self.prior_mean, quiet] if start is None else [start]
+        ends = _ends(len(self.prior_mean))
         found = [
-            minimize(self.surprise, start, jac=True, method="L-BFGS-B", bounds=ends)
+            minimize(self._loss, start, jac=True, method="L-BFGS-B", bounds=ends)
             for start in starts
         ]
         return np.asarray(min(found, key=lambda result: result.fun).x)
@@ -261,13 +258,13 @@ class _Belief:
         width, axes = np.linalg.eigh(self._curvature(theta))
         # An axis has two directions: the same one in whatever order coefficients are.
         axes = axes * np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
-        width = np.maximum(width, 0.25 / self.vagueness.max() ** 2)
+        width = np.maximum(width, 0.25 / self.prior_stddev.max() ** 2)
         steps = _normal_steps(len(theta))
         draws = theta + (steps / np.sqrt(width)) @ axes.T
         draws = np.clip(draws, *np.array(_ends(len(theta))).T)
         posteriors = [Posterior(self.rows, self.z, draw) for draw in draws]
-        logs = -np.array([posterior.surprise for posterior in posteriors])
-        logs -= (((draws - self.belief) / self.vagueness) ** 2).sum(axis=1) / 2
+        logs = -np.array([one.negative_log_likelihood for one in posteriors])
+        logs -= (((draws - self.prior_mean) / self.prior_stddev) ** 2).sum(axis=1) / 2
         logs += (steps**2).sum(axis=1) / 2
         weights = np.exp(np.maximum(logs - logs.max(), -30.0))
         weights = np.minimum(weights / weights.sum(), _HEAVIEST / N_DRAWS)
@@ -276,9 +273,7 @@ class _Belief:
 
     def _curvature(self, theta: FloatArray, step: float = 1e-3) -> FloatArray:
         steps = step * np.eye(len(theta))
-        slopes = [
-            self.surprise(theta + s)[1] - self.surprise(theta - s)[1] for s in steps
-        ]
+        slopes = [self._loss(theta + s)[1] - self._loss(theta - s)[1] for s in steps]
         matrix = np.array(slopes) / (2 * step)
         return np.asarray(matrix + matrix.T) / 2
 

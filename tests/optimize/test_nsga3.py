@@ -12,7 +12,7 @@ from pymoo.util.ref_dirs import get_reference_directions
 from surrogate_data import Predict, bowls, random_bowls, unit
 
 from mergekit_map.compare.indicators import hypervolume
-from mergekit_map.optimize.front_refinement import non_dominated
+from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.optimize.nsga3 import compute_front, sketch_front
 from mergekit_map.surrogates.arrays import inside
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from fakes import Recorder, front_of, logged, make_study, run
 
-from mergekit_map.optimize.front_refinement import non_dominated
+from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.log import by_merge, merge_key, open_log
 from mergekit_map.results.surrogate_file import predict
 from mergekit_map.search.budget import forecast

@@ -26,7 +26,7 @@ from quick_fronts import fronts_of_few_points
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.errors import EvaluationError
-from mergekit_map.optimize.front_refinement import non_dominated
+from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.front import Front
 from mergekit_map.results.limits import unmet_limits
 from mergekit_map.results.log import Evaluation, open_log
@@ -206,7 +206,7 @@ def test_a_search_ends_no_worse_than_the_base_anywhere(tmp_path: Path) -> None:
     assert losses["c"] <= 1 + 1e-6
     # With b and c at w, a may be as large as (2 w - 2 w^2)^(1/2): at most at w = 1/2.
     assert losses["a"] == pytest.approx(min_loss_of_a(), abs=0.002)
-    assert bound.reason.endswith(" of all merges that are not worse than base.")
+    assert bound.reason.endswith(" not worse than base, the best on a.")
     assert unmet_limits(bound) == ""
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from surrogate_data import bowls, random_bowls, unit
 
-from mergekit_map.optimize.front_refinement import (
+from mergekit_map.optimize.front_filling import (
     gained,
     gains,
     maximise,
     pareto_newton,
 )
-from mergekit_map.optimize.front_refinement import volume as exact
+from mergekit_map.optimize.front_filling import volume as exact
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarization import Wish, best_merge
 from mergekit_map.surrogates.arrays import FloatArray
