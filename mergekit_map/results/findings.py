@@ -240,8 +240,8 @@ def _no_trade_off(found: TradeOff) -> str:
 
 def _larger_bounds(front: Front, most: float) -> str:
     """Write that the front ends at the bounds, and how to search beyond them."""
-    at = listed(f"{e.points} have {e.coefficient}={e.end:g}" for e in front.border)
-    text = f"The front ends at the bounds: of {len(front.points)} points, {at}. "
+    at = listed(f"{e.coefficient}={e.end:g} ({e.points} points)" for e in front.border)
+    text = f"The front ends at the bounds: {at}. "
     text += f"Wider bounds may add {percent(most)} of hypervolume"
     if front.groups:
         return f"{text}."

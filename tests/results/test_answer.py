@@ -210,7 +210,7 @@ def test_the_end_of_the_bounds_names_larger_ones() -> None:
 
     (finding,) = answer(front(border=[border])).findings
 
-    assert "at the bounds: of 1 points, 1 have a=1. Wider bounds may add 2 %" in finding
+    assert "at the bounds: a=1 (1 points). Wider bounds may add 2 %" in finding
     assert "set `bounds: {a: [0, 1.2]}` under `search:` in" in finding
 
 
