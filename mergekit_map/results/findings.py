@@ -254,7 +254,7 @@ def _larger_bounds(front: Front, most: float) -> str:
         if (min(ends), max(ends)) != (0, 1)
     )
     return (
-        f"{text}: set `bounds: {{{written}}}` under `search:` in the configuration "
+        f"{text}: set `bounds: {{{written}}}` under `search:` in the `map:` block "
         "and search again; nothing is measured twice."
     )
 
