@@ -28,7 +28,7 @@ import numpy as np
 import torch
 import transformers
 from contest_truth import Array, keep_family, quality
-from family8 import build, config, read_domains, train
+from family8 import EARLIER_DEMO, build, config, read_domains, train
 from laboratory.family import open_project
 from scipy.stats import qmc
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -123,7 +123,7 @@ def _design(d: int, n: int) -> Array:
 def _build_models(folder: Path, models: str, manpages: Path) -> None:
     """Train what is missing of a set, and of the sets that it builds on."""
     if models == "demo":
-        train_family(folder / "demo", lambda *_: None)
+        train_family(folder / "demo", lambda *_: None, EARLIER_DEMO)
     elif not (folder / "gentle" / "manifest.json").exists():
         build(folder / "gentle", manpages)
     if models in _TRAINED and not (folder / models).exists():

@@ -52,7 +52,7 @@ HEAD = """\
     python benchmarks/contest.py table FAMILIES RUNS
 
 {when}; table of {day}, {machine}. N tiny models are merged by task arithmetic and
-measured on the losses of N texts: for two models those of `mergekit-map demo`, for
+measured on the losses of N texts: for two models those of an earlier demo, for
 three some that were trained to go far from their base, both in a box to 1.5; for more
 those of `family8.py` (282 k parameters, a box to 1). All methods begin with the same
 merges (the base, each model, the uniform soup) and **pay for every merge whose value

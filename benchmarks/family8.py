@@ -34,6 +34,7 @@ from mergekit_map.demo.corpus import (
     read_corpus,
     write_documents,
 )
+from mergekit_map.demo.family import FamilySizes
 from mergekit_map.demo.training import (
     ModelSizes,
     Schedule,
@@ -51,13 +52,18 @@ LANGUAGES = dict(german="de", french="fr", spanish="es") | dict(
 DOMAINS = (*LANGUAGES, "code", "arithmetic")
 
 _SEED = 0
-_SIZES = ModelSizes(
-    vocabulary=1024, hidden=64, intermediate=176, layers=3, heads=4, positions=128
+_SIZES = ModelSizes(1024, 64, 176, layers=3, heads=4, positions=128)
+EARLIER_DEMO = FamilySizes(  # when the kept results were made
+    CorpusSizes(2_000_000, 1_200),
+    ModelSizes(1536, 128, 352),
+    base=Schedule(650, 8e-3, 0.03),
+    code=Schedule(400, 8e-4, 0.002),
+    math=Schedule(300, 8e-4, 0.002),
+    tokenizer_documents=1_000,
+    held_out_characters=60_000,
 )
-_BASE = Schedule(steps=3000, learning_rate=6e-3, matrix_learning_rate=0.02, batch=16)
-_FINE_TUNE = Schedule(
-    steps=300, learning_rate=2e-3, matrix_learning_rate=1.5e-3, batch=16
-)
+_BASE = Schedule(3000, 6e-3, 0.02, batch=16)
+_FINE_TUNE = Schedule(300, 2e-3, 1.5e-3, batch=16)
 _TOKENIZER_CHARACTERS = 200_000  # of each domain
 _HELD_OUT_CHARACTERS = 60_000  # of each text to measure on
 _SMALLEST_GAIN = 0.05  # nats per token; less is noise, or another task's loss
@@ -73,9 +79,8 @@ def build(folder: Path, manpages: Path) -> None:
     with one_thread():
         corpus = read_domains(manpages)
         for domain in DOMAINS:
-            passages = interleaved_passages(
-                corpus[domain].held_out, _HELD_OUT_CHARACTERS
-            )
+            held_out = corpus[domain].held_out
+            passages = interleaved_passages(held_out, _HELD_OUT_CHARACTERS)
             write_documents(folder / f"{domain}.jsonl", passages)
         _train_models(folder, corpus)
         content = config(folder, DOMAINS, DOMAINS, max_tokens=_MEASURED_TOKENS)
@@ -121,7 +126,7 @@ def read_domains(manpages: Path) -> dict[str, Split]:
 
     ``manpages`` is a folder such as share/man, with a folder per language.
     """
-    python = read_corpus(_generator("python"), CorpusSizes(code_characters=_CHARACTERS))
+    python = read_corpus(_generator("python"), CorpusSizes(_CHARACTERS, 1_200))
     languages = {
         name: _read_pages(_generator(name), manpages / code)
         for name, code in LANGUAGES.items()
@@ -134,9 +139,8 @@ def _read_pages(rng: np.random.Generator, folder: Path) -> Split:
     pages = draw_pages(rng, [folder], _CHARACTERS)
     if len(pages) < _FEWEST_PAGES:
         raise SystemExit(
-            f"{folder} must hold at least {_FEWEST_PAGES} manual pages, got "
-            f"{len(pages)}; install Debian's manpages-{folder.name}, or unpack it with "
-            "dpkg-deb -x and name its folder share/man with --manpages"
+            f"{folder} has {len(pages)} manual pages, and {_FEWEST_PAGES} are wanted; "
+            f"install Debian's manpages-{folder.name}, or name its share/man"
         )
     held_out = max(1, round(_HELD_OUT_SHARE * len(pages)))
     return Split(tuple(pages[held_out:]), tuple(pages[:held_out]))
@@ -187,8 +191,7 @@ def train(
         print(f"\r{folder.name} {share:.0%}", end="", flush=True)
 
     train_model(_generator(folder.name), model, sources, schedule, report)
-    report(1.0)
-    print()
+    print(f"\r{folder.name} 100%")
     unfinished = folder.with_name(folder.name + ".unfinished")
     model.save_pretrained(unfinished)
     tokenizer.save_pretrained(unfinished)

@@ -1,14 +1,10 @@
 """The time of a search by workers beside that of one process, in turns in one run.
 
     python benchmarks/workers.py [--evaluations 32] [--tokens 32768] [--times 2]
-        [--keep]
 
-On the family of the demo, with text of Python's own library. Each time is that of a
-whole command, imports and opening of models included; best of
-several. Processor time tells what a busy machine hides: of the first process and, as
-``workers``, the most that one of the others took. In the end, log, surrogates and front
-must be the bytes of one process of as many threads. ``--keep`` writes the table to
-``results/workers.md``.
+On an earlier family of the demo. A time is the best of several whole commands, that of
+the processor of the first process and, as ``workers``, the most of another. Log,
+surrogates and front must be the bytes of one process of as many threads.
 """
 
 from __future__ import annotations
@@ -26,9 +22,11 @@ from pathlib import Path
 
 import psutil
 import yaml
+from family8 import EARLIER_DEMO
 from records import machine, markdown, read
 
-from mergekit_map.demo.family import Family, demo_config, family_folder, train_family
+from mergekit_map.demo.family import Family, demo_config, train_family
+from mergekit_map.utils.files import cache_home
 
 RESULT = Path(__file__).resolve().parent / "results" / "workers.md"
 _FOUND = ("front.json", "front.csv", ".state/surrogates.json")
@@ -86,11 +84,9 @@ def search(config: Path, run: Path, way: Way) -> Took:
         "MERGEKIT_MAP_HOME": str(run.with_name(f"{run.name}-home")),  # nothing kept
     }
     started = time.monotonic()
-    process = psutil.Popen(
-        [*words, *way.options], env=environment, stdout=subprocess.DEVNULL
-    )
-    seen: dict[int, float] = {}
-    driver = 0.0
+    words += way.options
+    process = psutil.Popen(words, env=environment, stdout=subprocess.DEVNULL)
+    seen, driver = dict[int, float](), 0.0
     while process.poll() is None:
         with suppress(psutil.Error):  # what has just ended
             driver = sum(process.cpu_times()[:2])  # of the user and of the system
@@ -134,7 +130,8 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=2)
     parser.add_argument("--keep", action="store_true")
     asked = parser.parse_args()
-    family = train_family(family_folder(), lambda *_: None)
+    folder = cache_home() / f"demo-family-{EARLIER_DEMO.recipe}"
+    family = train_family(folder, lambda *_: None, EARLIER_DEMO)
     times: dict[Way, list[Took]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

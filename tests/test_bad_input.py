@@ -293,7 +293,7 @@ CASES: dict[str, tuple[Change, str]] = {
             *("map", "search"),
             {"evaluations": 6, "bounds": [0.2, 0.8], "surrogate": "quadratic"},
         ),
-        r"evaluations: a quadratic .* of which 3 are reference points outside.*3 more",
+        r"evaluations: a quadratic .* of which 3 are not fitted.*3 more",
     ),
     "value of a parameter": (
         put("models", 0, "parameters", {"density": "high"}),

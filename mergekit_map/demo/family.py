@@ -236,7 +236,7 @@ map:
     # Mean token loss on text that no model has seen; smaller is better.
     code: {{perplexity: {{file: {code_text}, field: text}}, max_tokens: 8192}}
     math: {{perplexity: {{file: {math_text}, field: text}}, max_tokens: 8192}}
-  search: {{strategy: map, evaluations: 20, bounds: [0, 1.5], seed: 0}}
+  search: {{strategy: map, evaluations: 20, bounds: [0, 2], seed: 0}}
   # Both alike, and neither worse than it was, or than plain averaging makes it.
   select: {{not_worse_than: [base, soup]}}
 """

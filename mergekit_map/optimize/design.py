@@ -58,8 +58,8 @@ def make_design(
     kept = _new_points(anchors, anchors[:0], bounds)
     if n < len(kept):
         raise DesignError(
-            f"{len(kept)} reference points are always evaluated, but only {n} were "
-            f"asked for; allow at least {len(kept) - n} more evaluations"
+            f"{len(kept)} reference points are always evaluated, but only {n} "
+            f"evaluations were asked for; allow at least {len(kept) - n} more"
         )
     return np.vstack([kept, DESIGNS[kind](n - len(kept), bounds, kept, rng)])
 

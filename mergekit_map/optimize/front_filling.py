@@ -1,4 +1,4 @@
-"""Refinement of an approximate front: Newton steps onto it, and points in its gaps.
+"""Filling of an approximate front: Newton steps onto it, and points in its gaps.
 
 Notation: ``n`` points, ``d`` coefficients on the unit box, ``m`` tasks, ``scores`` maps
 (k, d) to (k, m), each task in units of its own range, larger is better and smooth. The

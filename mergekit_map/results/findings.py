@@ -240,8 +240,8 @@ def _no_trade_off(found: TradeOff) -> str:
 
 def _larger_bounds(front: Front, most: float) -> str:
     """Write that the front ends at the bounds, and how to search beyond them."""
-    at = listed(f"{e.coefficient}={e.end:g} ({e.points} points)" for e in front.border)
-    text = f"The front ends at the bounds: {at}. "
+    at = listed(f"{end.coefficient}={end.end:g}" for end in front.border)
+    text = f"The front ends at the bounds ({at}). "
     text += f"Wider bounds may add {percent(most)} of hypervolume"
     if front.groups:
         return f"{text}."
@@ -255,7 +255,7 @@ def _larger_bounds(front: Front, most: float) -> str:
     )
     return (
         f"{text}: set `bounds: {{{written}}}` under `search:` in the `map:` block "
-        "and search again; nothing is measured twice."
+        "and search again into the same run folder; nothing is measured twice."
     )
 
 

@@ -235,7 +235,7 @@ def reason(front: Front) -> str:
     counted = listed(f"{task} counts {w:.2g}" for task, w in weights.items())
     verb, what = "has", f"the largest sum of gains on {listed(weights)}"
     if select.prefer is not None:
-        what = f"the largest sum of gains ({counted})"
+        what = f"the largest weighted sum of gains ({counted})"
     if len(weights) == 1:
         verb, what = "is", f"the best on {listed(weights)}"
     if select.scalarization == "achievement":
@@ -243,9 +243,9 @@ def reason(front: Front) -> str:
     if select.knee:
         verb, what = "is", "the knee of the front"
     limits = [f"{task}={limit}" for task, limit in (select.require or {}).items()]
-    kept = f"within the limit {listed(limits)}" if limits else ""
+    kept = f"that keep {listed(limits)}" if limits else ""
     worse = f"not worse than {listed(select.rivals)}" if select.rivals else ""
-    asked = " and ".join(filter(None, (kept, worse)))
+    asked = " ".join(filter(None, (worse, kept)))
     return f"{start} {verb}{f', of all merges {asked},' if asked else ''} {what}."
 
 

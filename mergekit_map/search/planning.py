@@ -146,7 +146,7 @@ def _refuse_too_few(study: Study, points: FloatArray) -> None:
     missing, outside = _required(study) - inside, len(points) - inside
     if missing <= 0:
         return
-    lost = f", of which {outside} are reference points outside the bounds"
+    lost = f", of which {outside} are not fitted (reference points out of bounds)"
     but = f"but only {len(points)} evaluations were asked for{lost if outside else ''}"
     what, advice = f"a surrogate in {d} coefficients", ""
     if study.search.surrogate == "quadratic":

@@ -146,12 +146,12 @@ class Posterior:
         return across @ self.alpha, np.sqrt(np.maximum(left, 0))
 
     def left_out(self) -> tuple[FloatArray, FloatArray]:
-        """Predict each merge from the others (equation 5.12): mean, noisy variance."""
+        """Predict each merge from the others: mean and variance with noise; (n,)."""
         n = len(self._rows.U)
         inverse = solve_by_root(self._root, np.eye(len(self._z)))
         spread = 1 / inverse.diagonal()[:n]
         off = self.alpha[:n] * spread
-        for merge in self._rows.sloped:
+        for merge in self._rows.sloped:  # whose slopes are left out with it
             block = self._rows.block(merge)
             rest = np.linalg.inv(inverse[np.ix_(block, block)])
             off[merge], spread[merge] = rest[0] @ self.alpha[block], rest[0, 0]
@@ -186,8 +186,8 @@ def fit_process(
     noise = np.where(np.arange(len(z)) < n, rows.noise / scale**2, 1.0)
     rows = replace(rows, noise=noise, sampling=rows.sampling / scale**2)
     theta = _hyperposterior(rows, z, known=known_noise).maximise(start)
-    one, none = np.ones(1), np.zeros(1)
-    return Process(rows, z, offset, scale, theta, theta[None], one, 1.0, none)
+    weights, rough = np.ones(1), np.zeros(1)
+    return Process(rows, z, offset, scale, theta, theta[None], weights, 1.0, rough)
 
 
 def averaged(process: Process, *, known_noise: bool) -> Process:

@@ -48,7 +48,7 @@ _SMALLEST, _UNLIKELY = 1e-6, 0.05
 # deviations of the metric, and of how much more a slope across the box errs than a
 # value. And how vaguely we believe that; it only decides what the data leave open.
 _START = np.log([1.0, 1.0, 1.0, 0.01, 1.0])
-_VAGUENESS = np.array([4.0, 4.0, 4.0, 1.5, 1.0])
+_PRIOR_STDDEV = np.array([4.0, 4.0, 4.0, 1.5, 1.0])
 
 log = logging.getLogger(__name__)
 
@@ -294,7 +294,7 @@ def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, fl
     evidence = _Evidence(*_gram(linear, scale), kinds, rows)
     bounds = [(-14.0, 10.0)] * 4 + [(-3.0, 3.0)]
     found = minimize(
-        evidence.surprise, _START, jac=True, method="L-BFGS-B", bounds=bounds
+        evidence.loss, _START, jac=True, method="L-BFGS-B", bounds=bounds
     ).x
     variance = math.exp(2 * found[3])
     shrinkage = np.where(kinds < 0, 0.0, variance * np.exp(-2 * found[kinds]))
@@ -312,7 +312,7 @@ class _Evidence:
     kinds: IntArray  # (t,)
     rows: IntArray  # (2,) how many, and how many of these are slopes
 
-    def surprise(self, logs: FloatArray) -> tuple[float, FloatArray]:
+    def loss(self, logs: FloatArray) -> tuple[float, FloatArray]:
         """Return the negative log evidence, up to a constant, and its gradient."""
         terms = [self.kinds == kind for kind in range(3)]
         count = np.array([*(part.sum() for part in terms), *self.rows])
@@ -326,7 +326,7 @@ class _Evidence:
         inverse = np.linalg.inv(matrix)
         best = inverse @ both[:-1, -1]
         misfit = both[-1, -1] - both[-1, :-1] @ best
-        away = (logs - _START) / _VAGUENESS
+        away = (logs - _START) / _PRIOR_STDDEV
         value = misfit + determinant + 2 * (logs @ count) + away @ away
         # How misfit and determinant change with the rows, and with each precision.
         outer = np.outer(np.append(-best, 1), np.append(-best, 1))
@@ -334,7 +334,7 @@ class _Evidence:
         known = precision * (best**2 + inverse.diagonal())
         changes = [known[part].sum() for part in terms]
         changes += [(outer * both).sum(), (outer * of_slopes).sum()]
-        return float(value) / 2, count - np.array(changes) + away / _VAGUENESS
+        return float(value) / 2, count - np.array(changes) + away / _PRIOR_STDDEV
 
 
 def _gram(linear: Observations, scale: float) -> tuple[FloatArray, FloatArray]:

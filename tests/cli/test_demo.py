@@ -16,7 +16,7 @@ from mergekit_map.demo.training import ModelSizes
 from mergekit_map.results.run_folder import RunFolder
 
 WHOLE = FamilySizes()
-# Half as many and as long windows: less good models, of which the same holds.
+# Shorter windows, fewer steps: less good models, of which the same holds.
 SMALL = replace(
     WHOLE,
     corpus=CorpusSizes(code_characters=600_000, math_pages=200, held_out_math_pages=20),

@@ -83,7 +83,7 @@ def test_the_script_of_the_page_does_the_same(
 
     search, choice, *_ = capsys.readouterr().out.splitlines()
     assert search.startswith("Run('its-search': ")
-    assert "the largest sum of gains (law counts 2 and medicine counts 1)" in choice
+    assert "weighted sum of gains (law counts 2 and medicine counts 1)" in choice
     assert (folder / "its-model" / "model.safetensors").exists()
 
 

@@ -210,8 +210,7 @@ def test_the_end_of_the_bounds_names_larger_ones() -> None:
 
     (finding,) = answer(front(border=[border])).findings
 
-    assert "at the bounds: a=1 (1 points). Wider bounds may add 2 %" in finding
-    assert "set `bounds: {a: [0, 1.2]}` under `search:` in" in finding
+    assert "add 2 % of hypervolume: set `bounds: {a: [0, 1.2]}`" in finding
 
 
 @pytest.mark.parametrize(

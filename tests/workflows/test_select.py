@@ -57,7 +57,8 @@ def select(run: Path, *options: str) -> click.testing.Result:
         ("--index 0", "Point 0 was chosen by its index."),
         (
             "--prefer math=2,code=1",
-            "Point 1 has the largest sum of gains (math counts 2 and code counts 1).",
+            "Point 1 has the largest weighted sum of gains (math counts 2 and code "
+            "counts 1).",
         ),
         (
             "--prefer code=1 --scalarization achievement",
@@ -66,20 +67,20 @@ def select(run: Path, *options: str) -> click.testing.Result:
         ("--knee", "Point 2 is the knee of the front."),
         (
             "--require math=0.65",
-            "Point 1 is, of all merges within the limit math=0.65, the best on code.",
+            "Point 1 is, of all merges that keep math=0.65, the best on code.",
         ),
         (
             "--require code=2.5 --prefer math=1",
-            "Point 1 is, of all merges within the limit code=2.5, the best on math.",
+            "Point 1 is, of all merges that keep code=2.5, the best on math.",
         ),
         (
             "--require math=83%",
-            "Point 1 is, of all merges within the limit math=83%, the best on code.",
+            "Point 1 is, of all merges that keep math=83%, the best on code.",
         ),
         (
             "--not-worse-than base,baseline --require math=0.6",
-            "Point 2 is, of all merges within the limit math=0.6 and not worse "
-            "than base and baseline, the best on code.",
+            "Point 2 is, of all merges not worse than base and baseline that keep "
+            "math=0.6, the best on code.",
         ),
     ],
 )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 # Other devices by their names.
-_DEVICES = {"cpu": "host memory", "mapped": "memory-mapped files"}
+_DEVICES = {"cpu": "host memory", "mapped": "host memory (mapped)"}
 _PLACES = {"device": "on the device", "memory": "in memory", "mapped": "memory-mapped"}
 
 
@@ -161,7 +161,7 @@ def _about_figures(inspection: Inspection) -> Iterator[str]:
     if any(model.norm_ratio is not None for model in inspection.models):
         yield "Norm ratio: sum of |model - base|, divided by the sum of |base|."
     if weights.on_the_hub:
-        yield f"Download {listed(weights.on_the_hub)} to see what weights alone tell."
+        yield f"For missing figures download {listed(weights.on_the_hub)}."
 
 
 def _pairs(pairs: Sequence[Pair]) -> Table:
@@ -182,10 +182,9 @@ def _plan_in_words(plan: Plan) -> Iterator[str]:
     if plan.expected == plan.measurements:
         counts = f"{plan.expected} measurements"
     merges = f"up to {plan.searched} merges to fit the surrogates"
-    if plan.front:
-        merges += f", then {plan.front} of the predicted front"
     if plan.references:
-        merges += f", and {plan.references} reference points (base, parents, soup)"
+        merges = f"{plan.references} reference points (base, parents, soup), {merges}"
+    merges += f", then {plan.front} of the predicted front"
     if plan.confirming:
         counts += (
             f"; {plan.confirming} of them confirm the choice on documents that the "

@@ -96,7 +96,7 @@ def demo(
     """Train a small family of models, search, select and merge, all offline.
 
     A base model and two fine-tunes, for code and for arithmetic, are trained on the
-    text of this Python installation, once, which takes some minutes.
+    text of this Python installation, once. All of it takes about a minute.
 
     Example: mergekit-map demo
     """
