@@ -233,7 +233,7 @@ def check_nested_count(study: Study, stated: str, folder: Path) -> None:
 
     merges = len({coefficients for coefficients, _ in measured})
     assert stated.startswith(
-        f"{len(study.anchors)} anchors x {tasks} tasks, then {pairs} pairs of "
+        f"{len(study.anchors)} reference points x {tasks} tasks, then {pairs} pairs of "
         f"{study.search.evaluations} merges "
     )
     found = re.search(r"about (\d+) measurements of (\d+) merges", stated)
