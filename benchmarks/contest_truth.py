@@ -68,7 +68,7 @@ SCENES = {
 # Of ``contest.py`` alone, which has two to eight models.
 MORE_MODELS = {f"n{d}": Scene(f"n{d}", d) for d in (5, 6, 8)}
 # Of real models, which ``unseen.py`` writes.
-REAL = {"smollm2_2": Scene("smollm2_2", 2)}
+REAL = {f"smollm2_{d}": Scene(f"smollm2_{d}", d) for d in (2, 3, 4)}
 # Of many documents: not in the contest, where all are measured.
 DOCUMENTS = {f"docs{d}": Scene(f"docs{d}", d) for d in (2, 3, 4)}
 

@@ -42,7 +42,8 @@ COVERED = 1.96
 
 def measure(run: Path, X: Array, out: Path) -> list[dict[str, Any]]:
     """Measure the merges X (k, d) of which the record has none yet."""
-    project = finished_project(run, MergeOptions(), trust_run=True)
+    options = MergeOptions().model_copy(update={"device": None})  # that of the search
+    project = finished_project(run, options, trust_run=True)
     with merges_in_memory(project) as merges:
         for x in X[len(read(out)) :]:
             start = time.perf_counter()

@@ -315,9 +315,9 @@ def settings(**values: Any) -> Damage:
     return damage
 
 
-def linked(model: Path) -> None:
-    (model / WEIGHTS).unlink()
-    (model / WEIGHTS).symlink_to(model / "nowhere")
+def linked(model: Path, name: str = WEIGHTS) -> None:
+    (model / name).unlink()
+    (model / name).symlink_to(model / "nowhere")
 
 
 MODELS: dict[str, tuple[Damage, str]] = {
@@ -358,7 +358,7 @@ MODELS: dict[str, tuple[Damage, str]] = {
     "digits": (settings(num_key_value_heads=10**400), "models[0].model"),
     "link to nowhere": (linked, "model.safetensors"),
     "a pipe": (lambda m: os.mkfifo(m / "vocab.txt"), "is no ordinary file"),
-    "no tokenizer": (lambda m: (m / "tokenizer.json").write_text("{"), "tokenizer"),
+    "no tokenizer": (lambda m: linked(m, "tokenizer.json"), "cannot be loaded"),
 }
 
 

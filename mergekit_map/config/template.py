@@ -120,7 +120,8 @@ def new_config(
     lines += [f"  - model: {scalar(model)}" for model in merge.models]
     if merge.density is not None or merge.method in _SPARSE:
         lines.append(f"parameters: {{density: {merge.density or 0.5:g}}}")
-    dtype = merge.dtype or _dtype_of(Path(merge.base or merge.models[0]))
+    model = merge.base or merge.models[0]
+    dtype = _dtype_of(Path(model)) if merge.dtype is None else merge.dtype
     lines.append(f"dtype: {scalar(dtype)}")
     on_base = merge.base is not None
     lines += map_block(merge.models, tasks, settings, on_base=on_base)

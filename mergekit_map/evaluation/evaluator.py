@@ -111,7 +111,7 @@ class Worker:
         return self._measures
 
 
-class MergeEvaluator:
+class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
     """Evaluates merges, on the documents of the search or on the held-out ones.
 
     A context for the models, which are opened at the first measurement, so that a
@@ -137,9 +137,6 @@ class MergeEvaluator:
         self._workers, self._early, self._held_out = workers, early, held_out
         self._records = None if samples is None else AnswerStore(samples, definitions)
         self._took: dict[Key, float] = {}  # seconds, of what is only on record yet
-
-    def __enter__(self) -> MergeEvaluator:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._workers.close()

@@ -68,6 +68,8 @@ class _LoraSettings(BaseModel):
     model_config = ConfigDict(strict=True)
 
     peft_type: Literal["LORA"]
+    r: int = 8
+    rank_pattern: dict[_Pattern, int] | None = None
     lora_alpha: _Finite = 8
     alpha_pattern: dict[_Pattern, _Finite] | None = None
     target_modules: list[str] | _Pattern | None = None
@@ -106,11 +108,15 @@ class Adapter:
 
     def scale(self, name: str) -> float:
         """Return the factor of the product that is added to a tensor."""
-        patterns: Mapping[str, float] = self.settings.get("alpha_pattern") or {}
-        pattern = get_pattern_key([*patterns], name.removesuffix(".weight"))
-        alpha: float = patterns.get(pattern, self.settings.get("lora_alpha", 8))
         rank = self.matrices[name]["lora_A"].shape[0]
+        alpha = self.setting("lora_alpha", "alpha_pattern", name)
         return alpha / (math.sqrt(rank) if self.settings.get("use_rslora") else rank)
+
+    def setting(self, key: str, exceptions: str, name: str) -> float:
+        """Return the rank or alpha for a tensor; peft's default is 8 for both."""
+        patterns: Mapping[str, float] = self.settings.get(exceptions) or {}
+        pattern = get_pattern_key([*patterns], name.removesuffix(".weight"))
+        return patterns.get(pattern, self.settings.get(key, 8))
 
 
 def read_adapter(files: ModelFiles) -> Adapter:
@@ -194,7 +200,8 @@ def _shape(adapter: Adapter, name: str) -> tuple[int, ...] | None:
     if not {"lora_A", "lora_B"} <= matrices.keys():
         return None
     a, b = matrices["lora_A"].shape, matrices["lora_B"].shape
-    if len(a) != 2 or len(b) != 2 or not a[0] == b[1] > 0:
+    rank = adapter.setting("r", "rank_pattern", name)
+    if len(a) != 2 or len(b) != 2 or not a[0] == b[1] == rank > 0:
         return None
     return (a[1], b[0]) if adapter.settings.get("fan_in_fan_out") else (b[0], a[1])
 

@@ -264,14 +264,13 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
 
 def _read_tokenizer_file(path: Path) -> tokenizers.Tokenizer | None:
     """Read a tokenizer.json; what it holds is then spelt as by one version."""
-    if not path.is_file():
+    if not path.is_file() and not path.is_symlink():  # a broken link is damage
         return None
     try:
         return tokenizers.Tokenizer.from_buffer(read_whole(path, LARGEST_JSON))
     except Exception as error:  # noqa: BLE001 - of Rust
-        reason = " ".join(str(error).split())
         raise MergeError(
-            f"{path} cannot be loaded: {reason!r:.300}; save the tokenizer again"
+            f"{path} cannot be loaded: {str(error)!r:.300}; save the tokenizer again"
         ) from None
 
 

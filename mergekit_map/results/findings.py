@@ -229,13 +229,10 @@ def _broken(front: Front, gains: Sequence[Gain]) -> str:
 
 
 def _no_trade_off(found: TradeOff) -> str:
-    if found.kind != "within noise":
-        best = f"point {found.best} is the best on every task"
-        return f"There is no trade-off, as predicted: {best}."
-    return (
-        "The points of the front differ by less than the noise on every task: measure "
-        "more documents."
-    )
+    if found.kind == "within noise":
+        text = "The points of the front differ by less than the noise on every task"
+        return f"{text}: measure more documents."
+    return f"As predicted, point {found.best} is the best on every task: no trade-off."
 
 
 def _larger_bounds(front: Front, most: float) -> str:

@@ -20,7 +20,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import (
     active_children,
@@ -115,7 +115,7 @@ class _Slot:
     deaths: int = 0  # in a row before the models were open
 
 
-class WorkerPool:
+class WorkerPool(AbstractContextManager["WorkerPool"]):
     """Measures merges with several workers; a context that ends them.
 
     Args:
@@ -131,9 +131,6 @@ class WorkerPool:
         self._pending: dict[MeasurementRequest, PendingTask] = {}
         self._seconds: dict[str, float] = {}  # that each task took last
         self._broken: Exception | None = None  # why no models can be opened
-
-    def __enter__(self) -> WorkerPool:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for slot in self._slots:

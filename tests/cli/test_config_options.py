@@ -124,7 +124,7 @@ def test_options_of_search_and_choice_complete_and_override_a_configuration(
 
 
 def test_a_file_that_was_edited_is_left_as_it_is(options: list[str]) -> None:
-    failed = invoke("search", *options, "--dtype", "float23", "s", code=2)
+    failed = invoke("search", *options, "--dtype", "", "s", code=2)
     assert "s.yml:" in failed.stderr
     assert "(--dtype)" in failed.stderr
     mending = ["--dtype", "float32", "--device", "meta"]

@@ -101,12 +101,8 @@ ADAPTERS: dict[str, tuple[Edit, str, str, str]] = {
         "error",
         "changes no weights",
     ),
-    "no weights": (
-        remove("adapter_model.safetensors"),
-        "adapter",
-        "error",
-        "holds no weights",
-    ),
+    "rank": (edit_json("adapter_config.json", r=9), "adapter-shapes", "error", "fit"),
+    "gone": (remove("adapter_model.safetensors"), "adapter", "error", "no weights"),
     "untrained": (
         lambda folder: change_adapter(
             folder, lambda n, t: (n, t * 0 if "lora_B" in n else t)
