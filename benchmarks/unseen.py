@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,7 +45,6 @@ def measure(run: Path, X: Array, out: Path) -> list[dict[str, Any]]:
     project = finished_project(run, options, trust_run=True)
     with merges_in_memory(project) as merges:
         for x in X[len(read(out)) :]:
-            start = time.perf_counter()
             named = dict(zip(project.space.names, map(float, x), strict=True))
             found = {name: task() for name, task in merges(named).items()}
             tasks = {
@@ -57,8 +55,7 @@ def measure(run: Path, X: Array, out: Path) -> list[dict[str, Any]]:
                 }
                 for name, one in found.items()
             }
-            seconds = time.perf_counter() - start
-            append(out, {"x": x.tolist(), "tasks": tasks, "seconds": seconds})
+            append(out, {"x": x.tolist(), "tasks": tasks})
     return read(out)
 
 
