@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 Entry = dict[str, Any]
 
 
@@ -74,10 +76,11 @@ def markdown(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]
 
 
 def machine() -> str:
-    """Name the processor, and how many cores there are of it."""
+    """Name the processor and how many cores there are of it, and the GPUs."""
     cores = len(os.sched_getaffinity(0))
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
     model = (names or [platform.processor() or platform.machine()])[0]
-    return f"{model}, {cores} core{'s' if cores > 1 else ''}"
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return ", ".join([f"{model}, {cores} core{'s' if cores > 1 else ''}", *gpus])

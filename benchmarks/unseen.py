@@ -6,8 +6,7 @@ Measures the corners of the box and a Sobol design on the documents of the searc
 RUN, and keeps them in OUT; what is there is not measured again. Prints R², the share
 within 1.96 standard errors, and R² of other fits to the same measurements of the
 search: the quadratic of the paper, a plain Gaussian process and a random forest.
-``--family`` keeps the merges as a family of ``contest_truth.py``, with as many blocks
-of each text as the shortest has. Texts only.
+``--family`` keeps the merges as a family of ``contest_truth.py``. Texts only.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def _written(
         )
     if target is None:
         with scratch_folder() as folder:
-            config = folder / "options.yml"
+            config = folder / "options"
             config.write_text(new_config_text(given, title=PASSING), encoding="utf-8")
             yield config
         return

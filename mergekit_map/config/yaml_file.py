@@ -95,7 +95,8 @@ class YamlFile:
         line = self.line(key)
         place = f"{self.path}:{line}" if line else str(self.path)
         place = place_in_options(place, self.text, key, self.content)
-        return f"{place}: {format_key(key)}" if key else place
+        named = not key or place in _OPTIONS.values()
+        return place if named else f"{place}: {format_key(key)}"
 
 
 def format_key(key: KeyPath) -> str:

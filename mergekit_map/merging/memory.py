@@ -326,7 +326,7 @@ def _disk_needs(space: MergeSpace, spec: MapBlock, copies: _Copies) -> Iterator[
     elif lacking_room(copies.recorded):
         yield _disk_need("a merge, at the start", scratch, size)
     else:
-        what = "the recorded merge, kept in the cache"
+        what = "all models, for fast merging (cache)"
         yield _disk_need(what, recordings_folder(), copies.recorded)
     yield _disk_need("the checkpoint of the chosen merge", Path.cwd(), size)
     pairs = len(space.names) - 2

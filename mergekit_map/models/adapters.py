@@ -272,8 +272,8 @@ def with_adapter_bases(
     said = {}
     for adapter, base in bases.items():
         cause = (
-            f"{ModelPart.parse(adapter).names[-1]} is a LoRA adapter, so it is merged "
-            f"as BASE+ADAPTER, and BASE is what its adapter_config.json names: {base}"
+            f"{ModelPart.parse(adapter).names[-1]} is a LoRA adapter; it is applied to "
+            f"the base that its adapter_config.json names: {base}"
         )
         said[whole[adapter]] = Finding("adapter-filled-in", "note", cause)
     return map_references(merge, lambda model: whole.get(model, model)), said

@@ -32,16 +32,8 @@ _LAYERS = re.compile(r"num_\w*(layers|blocks|experts)|n_layers?|n_\w*experts")
 _MOST_LAYERS = 10_000  # where the tensors cannot be read
 # Tensors of numbers that are counted, not learned.
 _COUNTS = re.compile(r"(position_ids|num_batches_tracked|relative_position_index)$")
-# Any of them is enough for transformers to load a tokenizer.
-_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "spiece.model",
-    "vocab.json",
-    "vocab.txt",
-    "tekken.json",
-    "tokenizer_config.json",
-)
+# Files with a vocabulary: without one transformers loads no tokenizer.
+_VOCABULARY = re.compile(r"(tokenizer|tekken)\.json|vocab.*|.+\.(model|spm|tiktoken)")
 _LARGEST_TEMPLATE = 1 << 22  # bytes
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 _SWITCHES = ("add_bos_token", "add_eos_token")
@@ -244,7 +236,7 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
     Raises:
         MergeError: a file is damaged.
     """
-    if not any((folder / name).is_file() for name in _FILES):
+    if not any(_VOCABULARY.fullmatch(path.name) for path in folder.iterdir()):
         return None
     settings = _optional(folder / "tokenizer_config.json")
     names = {**_optional(folder / "special_tokens_map.json"), **settings}

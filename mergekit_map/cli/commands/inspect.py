@@ -157,7 +157,7 @@ def _about_figures(inspection: Inspection) -> Iterator[str]:
     weights = inspection.weights
     if weights.read and not weights.exact:
         n_read, total = map(count_in_words, (weights.read, weights.parameters))
-        yield f"{n_read} of {total} parameters were read, in evenly spread rows."
+        yield f"From a sample of {n_read} of {total} parameters, in evenly spread rows."
     if any(model.norm_ratio is not None for model in inspection.models):
         yield "Norm ratio: sum of |model - base|, divided by the sum of |base|."
     if weights.on_the_hub:
@@ -184,7 +184,7 @@ def _plan_in_words(plan: Plan) -> Iterator[str]:
     merges = f"up to {plan.searched} merges to fit the surrogates"
     if plan.references:
         merges = f"{plan.references} reference points (base, parents, soup), {merges}"
-    merges += f", then {plan.front} of the predicted front"
+    merges += f", then up to {plan.front} of the predicted front"
     if plan.confirming:
         counts += (
             f"; {plan.confirming} of them confirm the choice on documents that the "

@@ -212,7 +212,7 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
         "tokenizer.json cannot be loaded",
     ),
     "tokenizer gone": (
-        remove("tokenizer.json", "tokenizer_config.json"),
+        remove("tokenizer.json"),
         "tokenizer-missing",
         "warning",
         "it holds no tokenizer",

@@ -53,7 +53,7 @@ def test_an_adapter_alone_is_merged_into_what_it_was_trained_on(
     assert f"{base}+{adapter}" in names
     (note,) = content["models"][names.index(f"{base}+{adapter}")]["findings"]
     assert (note["code"], note["severity"]) == ("adapter-filled-in", "note")
-    assert note["cause"].endswith(f"what its adapter_config.json names: {base}")
+    assert note["cause"].endswith(f"its adapter_config.json names: {base}")
     assert content["plan"]["coefficients"][0] == "adapter"
 
 
