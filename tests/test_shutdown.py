@@ -25,6 +25,7 @@ from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.shutdown import check_interrupt, deferred, handle_signals
 handle_signals()
 send = lambda number: os.kill(os.getpid(), number)
+made = lambda *names, make=os.mkdir: (make(*names), send(signal.SIGINT))
 """
 
 
@@ -83,7 +84,7 @@ def test_sigterm_while_libraries_are_imported_ends_at_once(tmp_path: Path) -> No
     ("script", "code", "out"),
     [
         ("send(signal.SIGHUP); print('later')", 129, ""),
-        ("with scratch_folder() as folder: send(signal.SIGINT)", 130, ""),
+        ("os.mkdir = made; f = scratch_folder(); f.__enter__(); send(2)", 130, ""),
         (
             "with deferred():\n"
             "    send(signal.SIGINT); send(signal.SIGINT); print('later')\n"

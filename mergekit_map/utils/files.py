@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import secrets
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -132,39 +133,40 @@ def partial_file(path: Path) -> Iterator[Path]:
 
     Nobody can replace it by a link.
     """
-    handle, name = tempfile.mkstemp(".partial", _prefix(path), path.parent)
-    os.close(handle)
-    with _removed_after(Path(name)) as partial:
+    with _removed_after(path.parent / _partial_name(path)) as partial:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         yield partial
 
 
 @contextmanager
 def partial_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder beside a path, and remove it unless it was renamed."""
-    folder = tempfile.mkdtemp(".partial", _prefix(path), path.parent)
-    with _removed_after(Path(folder)) as partial:
+    with _removed_after(path.parent / _partial_name(path)) as partial:
+        partial.mkdir(0o700)
         yield partial
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """Yield a new folder for temporary files, and remove it at the end."""
-    with _removed_after(Path(tempfile.mkdtemp(prefix="mergekit-map-"))) as folder:
+    name = f"mergekit-map-{secrets.token_hex(4)}"
+    with _removed_after(Path(tempfile.gettempdir(), name)) as folder:
+        folder.mkdir(0o700)
         yield folder
+
+
+def _partial_name(path: Path) -> str:
+    return f".{path.name[:_LONGEST]}.{secrets.token_hex(4)}.partial"
 
 
 @contextmanager
 def _removed_after(path: Path) -> Iterator[Path]:
-    temporary.add(path)
+    temporary.add(path)  # before it is made, as a signal may end the process between
     try:
         yield path
     finally:
         remove(path)
         temporary.discard(path)
-
-
-def _prefix(path: Path) -> str:
-    return f".{path.name[:_LONGEST]}."
 
 
 @contextmanager
