@@ -157,7 +157,7 @@ def _about_figures(inspection: Inspection) -> Iterator[str]:
     weights = inspection.weights
     if weights.read and not weights.exact:
         n_read, total = map(count_in_words, (weights.read, weights.parameters))
-        yield f"Figures are of a sample: {n_read} of {total} parameters, in even rows."
+        yield f"Read were evenly spread rows: {n_read} of {total} parameters."
     if any(model.norm_ratio is not None for model in inspection.models):
         yield "Norm ratio: sum of |model - base|, divided by the sum of |base|."
     if weights.on_the_hub:
