@@ -236,10 +236,10 @@ def _no_trade_off(found: TradeOff) -> str:
 
 
 def _larger_bounds(front: Front, most: float) -> str:
-    """Write that the front ends at the bounds, and how to search beyond them."""
-    at = listed(f"{end.coefficient}={end.end:g}" for end in front.border)
-    text = f"The front ends at the bounds ({at}). "
-    text += f"Wider bounds may add {percent(most)} of hypervolume"
+    """Write that points lie at a bound, and how to search beyond it."""
+    at = " or ".join(f"{end.coefficient}={end.end:g}" for end in front.border)
+    gain = f"Wider bounds may add {percent(most)} of hypervolume"
+    text = f"Some points of the front lie at a bound ({at}). {gain}"
     if front.groups:
         return f"{text}."
     bounds = {name: [*ends] for name, ends in front.coefficients.items()}
@@ -251,8 +251,8 @@ def _larger_bounds(front: Front, most: float) -> str:
         if (min(ends), max(ends)) != (0, 1)
     )
     return (
-        f"{text}: set `bounds: {{{written}}}` under `search:` in the `map:` block "
-        "and search again into the same run folder; nothing is measured twice."
+        f"{text}: set `bounds: {{{written}}}` under `search:` in the `map:` block of "
+        "the YAML file, and search into the same run folder: nothing is measured again."
     )
 
 

@@ -251,4 +251,4 @@ def test_at_most_three_findings_are_shown_and_none_is_lost() -> None:
         "Predictions",
     ]
     assert "`--index 1`" in found.findings[0]
-    assert found.details[0].startswith("The front ends at the bounds")
+    assert found.details[0].startswith("Some points of the front lie at a bound")
