@@ -252,7 +252,7 @@ def _larger_bounds(front: Front, most: float) -> str:
     )
     return (
         f"{text}: set `bounds: {{{written}}}` under `search:` in the `map:` block of "
-        "the YAML file, and search into the same run folder: nothing is measured again."
+        "the YAML file and search again in the same run folder; measurements are kept."
     )
 
 
