@@ -32,7 +32,6 @@ from mergekit_map.hub.sanitize import (
 )
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer
-from mergekit_map.results.findings import merge_name
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import gains
 from mergekit_map.utils.files import read_json_or_nothing
@@ -46,17 +45,8 @@ _ARXIV = {  # by words of the method's name
     "breadcrumbs": "2312.06795",
     "ties": "2306.01708",
 }
-# The answer speaks of a merge and of files of the run folder.
-_PUBLIC_WORDS = {
-    "chosen merge vs this model": "this model vs the row's",
-    "merge better by": "this model better by",
-    "merge worse by": "this model worse by",
-    "The chosen merge": "This model",
-    "chosen merge": "this model",
-    "the this model": "this model",
-    "this merge was": "this model was",
-    " To check them on other documents, search with `--holdout 0.3`.": "",
-}
+# The last heading of the table: "this model" is the merge here.
+_COMPARED = "chosen merge vs the row's"
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
 
 
@@ -119,27 +109,17 @@ def _metadata(
 
 def _answer(record: MergeRecord) -> str:
     """Return the answer of the search, as the terminal begins with it."""
-    found, front = answer(record.front), record.front
-    # "The merge a=1" at the start of a sentence, "the merge a=1" in it, but not a=1.5.
-    merge = re.escape(merge_name(front, front.chosen)[1:])
-    named = re.compile(rf"\b([Tt]){merge}(?!\.?\d)")
-
-    def of_this_model(text: str) -> str:
-        text = named.sub(r"\1his model", text)
-        for ours, public in _PUBLIC_WORDS.items():
-            text = text.replace(ours, public)
-        return escaped(text)
-
-    rows = [[*map(of_this_model, row)] for row in (found.headings, *found.table)]
-    rows.insert(1, ["---", "---", "---:", "---:", "---"])
+    found = answer(record.front)
+    table = [*found.headings[:-1], _COMPARED], ["---", "---", "---:", "---:", "---"]
+    rows = [*table, *([*map(escaped, row)] for row in found.table)]
     findings = filter(None, (*found.findings, record.difference))
-    details = _bullets(map(of_this_model, found.details))
+    details = _bullets(found.details)
     parts = [
-        f"**{of_this_model(found.headline)}**",
+        f"**{escaped(found.headline)}**",
         "\n".join(f"| {' | '.join(row)} |" for row in rows),
         _explained(record.tasks),
-        of_this_model(found.sample),
-        _bullets(map(of_this_model, findings)),
+        escaped(found.sample),
+        _bullets(findings),
         "![Merges of the search, task against task](front.png)",
         f"<details><summary>More on the front</summary>\n\n{details}\n\n</details>",
     ]
@@ -162,7 +142,8 @@ def escaped(text: str) -> str:
 
 
 def _bullets(texts: Iterable[str]) -> str:
-    return "\n".join(f"- {text}" for text in texts)
+    """List texts of one line each."""
+    return "\n".join(f"- {escaped(text)}" for text in texts)
 
 
 def _methods(configs: Configs) -> str:
@@ -198,8 +179,8 @@ def _models(configs: Configs, names: PublicNames, licences: metadata.Licences) -
         line += ", the base model" if model in bases else ""
         known = filter(None, (licences.get(names.reference(part)) for part in parts))
         stated = ", ".join(dict.fromkeys(escaped(str(licence)) for licence in known))
-        lines.append(f"{line}; licence: {stated}" if stated else line)
-    return _bullets(lines)
+        lines.append(f"- {line}; licence: {stated}" if stated else f"- {line}")
+    return "\n".join(lines)
 
 
 def _linked(part: str, names: PublicNames) -> str:

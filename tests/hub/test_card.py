@@ -108,7 +108,7 @@ def test_index_and_table_have_the_values_of_the_held_out_documents(
     card = written(tmp_path, record(holdout=holdout))
 
     assert [r.metric_value for r in card.data.eval_results] == [0.68, 2.81]
-    assert " | this model | 0.68 |" in card.text
+    assert " | chosen merge | 0.68 |" in card.text
 
 
 def test_a_stranger_learns_the_words_of_the_table(tmp_path: Path) -> None:
@@ -131,22 +131,20 @@ def test_what_was_not_measured_is_in_no_index(tmp_path: Path) -> None:
 def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
     anchors = {**ANCHORS, "soup": [(0.6, 0.01), (3.2, 0.02)]}
     known = as_json(make_front(POINTS, anchors))["anchors"]
-    made = record(anchors=known, reason="Chosen, as the chosen merge is best.")
+    made = record(anchors=known, reason="Chosen, as it is best.")
     found = answer(made.front)
 
     card = written(tmp_path, made)
 
     headline, first = card.text.split("\n\n")[1:3]
-    assert headline.startswith("**This model ")
-    assert found.headline.split(" % ", 1)[1] in headline
+    assert headline == f"**{found.headline}**"
     lines = first.splitlines()
-    assert lines[0].endswith("| value | gain kept | this model vs the row's |")
-    assert lines[2].startswith("| math (higher is better) | this model | 0.71 |")
+    assert lines[0].endswith("| value | gain kept | chosen merge vs the row's |")
+    assert lines[2].startswith("| math (higher is better) | chosen merge | 0.71 |")
     assert len(lines) == 2 + len(found.table)
     shown, details = card.text.split("<details>")[:2]
-    assert found.sample.split(":")[0].replace("this merge", "this model") in shown
-    assert "Chosen, as this model is best." in details
-    assert "chosen merge" not in card.text
+    assert found.sample.split(":")[0] in shown
+    assert "Chosen, as it is best." in details
 
 
 @pytest.mark.parametrize("n_tasks", [2, 4])
