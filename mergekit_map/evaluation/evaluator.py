@@ -23,8 +23,7 @@ from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.memory import check_room
 from mergekit_map.models.files import refuse_replaced
-from mergekit_map.results.log import Key, evaluation_key
-from mergekit_map.results.out_of_order_results import Waiting
+from mergekit_map.results.log import Key, Waiting, evaluation_key
 from mergekit_map.results.samples import AnswerStore, mean_of
 from mergekit_map.tasks.holdout_split import HoldoutSplit
 from mergekit_map.tasks.loading import Generations, prepare_tasks

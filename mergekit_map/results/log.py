@@ -1,17 +1,17 @@
 """The evaluation log: one line a measurement, synced before the next one starts.
 
 A kill can cut the last line short; readers and writers drop it. One search at a time
-has a log open.
+has a log open. What its workers finish sooner waits in ``evaluations.early.jsonl``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -42,7 +42,12 @@ from mergekit_map.results.records import (
 )
 from mergekit_map.surrogates.arrays import finite
 from mergekit_map.types import Measurement
-from mergekit_map.utils.files import append_durably, read_whole, unwritable
+from mergekit_map.utils.files import (
+    append_durably,
+    read_whole,
+    unwritable,
+    write_atomically,
+)
 
 _MOST_BYTES = 1 << 30  # of a log: hundreds of thousands of lines
 
@@ -127,7 +132,7 @@ class Evaluation:
     """Number of measured documents, blocks or items."""
     seconds: Annotated[Stderr, AfterValidator(lambda seconds: round(seconds, 4))]
     """Duration of the measurement."""
-    details: Mapping[str, Number] = field(default_factory=dict)
+    details: Mapping[str, Number] = dataclasses.field(default_factory=dict)
     """Other values of the task."""
     merge: str
     """Fingerprint of models, method, dtype and seed, common to a search."""
@@ -274,9 +279,10 @@ def read_log(path: Path) -> Iterator[Evaluation]:
 def encode(evaluation: Evaluation) -> str:
     """Write a line of a log, without its end."""
     record = EVALUATION.dump_python(evaluation, mode="json")
-    optional = {one.name for one in fields(Evaluation) if one.default is None}
-    left_out = {key for key in optional if record[key] is None}
-    return json.dumps({k: v for k, v in record.items() if k not in left_out})
+    for one in dataclasses.fields(Evaluation):
+        if one.default is None and record[one.name] is None:
+            del record[one.name]
+    return json.dumps(record)
 
 
 EVALUATION: TypeAdapter[Evaluation] = TypeAdapter(Evaluation)  # a line
@@ -344,3 +350,66 @@ def locked(lock: Path, place: Path, busy: str, patience: float = 0) -> Iterator[
         raise unwritable(place, error) from None
     with held:
         yield
+
+
+class OutOfOrderResults:
+    """Measurements that workers finished before their turn, in a file of their own.
+
+    The log has its lines in the order of a search with one process. Until that order
+    reaches them, they wait here, in the same format. ``logged`` returns what the log
+    has, of which a copy here is ignored.
+    """
+
+    def __init__(self, path: Path, logged: Callable[[], Iterable[Evaluation]]):
+        self.path, self._logged = path, logged
+        drop_torn_line(path)
+        self.lines = list(read_log(path))
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Drop what the log has; remove the file with its last line."""
+        logged = {_measured(e) for e in self._logged()}
+        self.lines = [e for e in self.lines if _measured(e) not in logged]
+        if self.lines:
+            write_atomically(self.path, "".join(encode(e) + "\n" for e in self.lines))
+        else:
+            self.path.unlink(missing_ok=True)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Waiting:
+    """Waiting measurements of some fingerprints."""
+
+    results: OutOfOrderResults
+    merge: str
+    definitions: Mapping[str, str]  # of each task
+
+    def find(self, coefficients: Mapping[str, float], task: str) -> Measurement | None:
+        """Return a measurement on all documents, if it waits."""
+        wanted = evaluation_key(coefficients, task), self.merge, self.definitions[task]
+        for e in self.results.lines:
+            # What failed is tried again; a part of the documents is on record anyway.
+            waits = e.error is None and e.whole
+            if waits and (e.key, e.merge, e.definition) == wanted:
+                kept = ("value", "stderr", "n", "details", "gradient", "seconds")
+                return Measurement(**{name: getattr(e, name) for name in kept})
+        return None
+
+    def keep(
+        self, coefficients: Mapping[str, float], task: str, measured: Measurement
+    ) -> None:
+        """Keep a measurement on all documents; it is on the disk when this returns."""
+        evaluation = Evaluation.of(
+            measured,
+            coefficients=coefficients,
+            task=task,
+            merge=self.merge,
+            definition=self.definitions[task],
+        )
+        append_line(self.results.path, evaluation)
+        self.results.lines.append(evaluation)
+
+
+def _measured(e: Evaluation) -> str:
+    """Return the identity of a measurement without its purpose; NaN equals NaN."""
+    return repr((e.key, e.merge, e.definition, e.value, e.stderr, e.seconds))

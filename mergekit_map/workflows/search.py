@@ -22,8 +22,13 @@ from mergekit_map.merging.recipe import Recipes, changes_in_words
 from mergekit_map.merging.reference_points import linear_space, soup_weights
 from mergekit_map.report.plots import save_front
 from mergekit_map.results.front import Front, LinearMerge
-from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
-from mergekit_map.results.out_of_order_results import OutOfOrderResults, Waiting
+from mergekit_map.results.log import (
+    Evaluation,
+    EvaluationLog,
+    OutOfOrderResults,
+    Waiting,
+    open_log,
+)
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import (
     Manifest,

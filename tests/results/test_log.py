@@ -11,8 +11,13 @@ import pytest
 from fakes import line
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.log import Evaluation, open_log, read_log
-from mergekit_map.results.out_of_order_results import OutOfOrderResults, Waiting
+from mergekit_map.results.log import (
+    Evaluation,
+    OutOfOrderResults,
+    Waiting,
+    open_log,
+    read_log,
+)
 from mergekit_map.types import Measurement
 
 MERGE = {"a": 0.25, "b": 1 / 3}
