@@ -38,7 +38,7 @@ from mergekit_map.optimize.scalarization import spread
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import Anchors, anchor_values, measured_anchors
 from mergekit_map.results.log import Evaluation, by_merge
-from mergekit_map.results.multiple_testing import PairedMerges
+from mergekit_map.results.paired import PairedMerges
 from mergekit_map.results.selection import MERGE, advice, choose, choose_measured
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.fitting import chosen_of, fit_surrogates, predict_utilities

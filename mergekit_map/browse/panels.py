@@ -19,7 +19,7 @@ from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.findings import difference
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import errors_of_differences, gains, with_gains
-from mergekit_map.results.multiple_testing import PairedMerges
+from mergekit_map.results.paired import PairedMerges
 
 _NARROWEST = 8  # of a column; a list of more tasks than fit is scrolled
 _COLOURS = {"better": "green", "worse": "red"}

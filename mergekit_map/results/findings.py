@@ -20,7 +20,7 @@ from mergekit_map.optimize.scalarization import (
 )
 from mergekit_map.results.front import Ending, Front, Gain, Merge, n_safe
 from mergekit_map.results.limits import keep_limits
-from mergekit_map.results.multiple_testing import PairedMerges
+from mergekit_map.results.paired import PairedMerges
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import BASE, SOUP
 from mergekit_map.utils.text import listed, percent

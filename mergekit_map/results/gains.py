@@ -30,8 +30,7 @@ from mergekit_map.results.front import (
     Verdict,
 )
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
-from mergekit_map.results.multiple_testing import ALPHA, PairedMerges
-from mergekit_map.results.paired import Differences
+from mergekit_map.results.paired import ALPHA, Differences, PairedMerges
 from mergekit_map.surrogates.arrays import FloatArray, IntArray, finite
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, SOUP, Metric
 

@@ -14,7 +14,7 @@ from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.optimize.scalarization import TIE
 from mergekit_map.results.front import Front, Kind
 from mergekit_map.results.gains import Anchors, anchor_values, task_weights
-from mergekit_map.results.multiple_testing import PairedMerges
+from mergekit_map.results.paired import PairedMerges
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, Metric
 from mergekit_map.utils.text import listed

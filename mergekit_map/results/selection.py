@@ -46,7 +46,7 @@ from mergekit_map.results.limits import (
     reason,
     unmet_limits,
 )
-from mergekit_map.results.multiple_testing import PairedMerges, Places
+from mergekit_map.results.paired import PairedMerges, Places
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 from mergekit_map.types import BASE, SIGNIFICANT, Metric
 

@@ -11,8 +11,13 @@ from fronts import as_json, from_json, make_front
 from pydantic import ValidationError
 from scipy import stats
 
-from mergekit_map.results.multiple_testing import ALPHA, Comparisons, PairedMerges
-from mergekit_map.results.paired import Differences, stderrs_of_differences
+from mergekit_map.results.paired import (
+    ALPHA,
+    Comparisons,
+    Differences,
+    PairedMerges,
+    stderrs_of_differences,
+)
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.tasks.base import ratio_standard_error
 
