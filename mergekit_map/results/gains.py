@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any, Literal, TypeAlias
@@ -31,10 +31,11 @@ from mergekit_map.results.front import (
 )
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.paired import ALPHA, Differences, PairedMerges
-from mergekit_map.surrogates.arrays import FloatArray, IntArray, finite
+from mergekit_map.surrogates.arrays import FloatArray, finite
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, SOUP, Metric
 
 Source: TypeAlias = Literal["held-out", "measured", "predicted"]
+_Cell: TypeAlias = tuple[int, int]  # row and column of a comparison
 BEST_PARENT = "best parent"
 _RIVALS = (BASE, SOUP, BEST_PARENT)
 
@@ -102,17 +103,15 @@ def gains(front: Front, *, in_search: bool = False) -> Gains:
         kind: Kind = "measured" if shown.chosen.is_measured(task) else "predicted"
         readings[task] = shown.chosen.readings(kind).get(task, UNKNOWN)
         sources[task] = "held-out" if task in held_out else kind
-    paired, cells = _paired(shown), {}
+    paired, labels = _paired(shown), [anchor.label for anchor in front.anchors]
+    cells: dict[tuple[str, str], _Cell] = {}
     for label, (column, task) in itertools.product(_RIVALS, enumerate(front.tasks)):
-        rival = best_single(front, task)
-        if label != BEST_PARENT:
-            rival = next((a for a in front.anchors if a.label == label), None)
-        if rival is not None:
-            place = front.anchors.index(rival), column
-            if np.isfinite(paired.ahead[place]):
-                cells[label, task] = place
+        best = best_single(front, task) if label == BEST_PARENT else None
+        name = label if best is None else best.label
+        if name in labels and np.isfinite(paired.ahead[labels.index(name), column]):
+            cells[label, task] = labels.index(name), column
     rivals: dict[str, dict[str, Improvement]] = {}
-    verdicts = _verdicts(paired, np.array([*cells.values()], np.int_).reshape(-1, 2))
+    verdicts = _verdicts(paired, [*cells.values()])
     for ((label, task), place), verdict in zip(cells.items(), verdicts, strict=True):
         rival = shown.anchors[place[0]]
         rivals.setdefault(label, {})[task] = Improvement(
@@ -132,16 +131,15 @@ def _kept(
 
     None where the gain is not significant, by the paired difference.
     """
-    labels = [anchor.label for anchor in front.anchors]
-    start, base, best = len(front.points), rows.get(BASE, {}), rows.get(BEST_PARENT, {})
-    tasks = [task for task in base if task in best]
-    parents = np.array([start + labels.index(best[task].other) for task in tasks], int)
-    at_base = start + labels.index(BASE) if tasks else 0
-    columns = [[*front.tasks].index(task) for task in tasks]
-    cells = np.array([*enumerate(columns)], np.int_).reshape(-1, 2)
-    verdicts = _verdicts(PairedMerges.of(front, parents, at_base), cells)
     kept: dict[str, float | None] = dict.fromkeys(front.tasks)
-    for task, verdict in zip(tasks, verdicts, strict=True):
+    base, best = rows.get(BASE, {}), rows.get(BEST_PARENT, {})
+    if not (tasks := [task for task in base if task in best]):
+        return kept
+    labels, columns = [a.label for a in front.anchors], [*front.tasks]
+    places = front.anchor_places
+    paired = PairedMerges.of(front, places, places[labels.index(BASE)])
+    cells = [(labels.index(best[t].other), columns.index(t)) for t in tasks]
+    for task, verdict in zip(tasks, _verdicts(paired, cells), strict=True):
         if verdict == "better":
             known = base[task].reading, best[task].reading
             kept[task] = _share(readings[task].value or 0.0, *known)
@@ -175,22 +173,22 @@ def _paired(front: Front) -> PairedMerges:
     return found
 
 
-def _verdicts(paired: PairedMerges, cells: IntArray) -> list[Verdict]:
-    """Test which differences at cells (n, 2) are significant, in either direction.
+def _verdicts(paired: PairedMerges, cells: Sequence[_Cell]) -> list[Verdict]:
+    """Test which differences at these cells are significant, in either direction.
 
     All two-sided tests are adjusted together: if merges are equal, the probability of
     any "better" or "worse" is at most 5 %. Without a standard error it is "unknown".
     """
-    at = tuple(cells.T)
-    own, other = paired.Y[at], paired.other[at]
-    errors = paired.stderr[at], paired.items[at], paired.answers[at[1]]
-    rows = np.maximum(own, other), np.minimum(own, other), *errors
-    found = PairedMerges(*(row[None] for row in rows)).tested()
-    apart = (2 * found.chances[0] <= ALPHA) & (found.scores[0] >= SIGNIFICANT)
+    rows, columns = np.array(cells, np.int_).reshape(-1, 1, 2).T  # (1, n)
+    at = rows, columns
+    own, other, stderr = paired.Y[at], paired.other[at], paired.stderr[at]
+    ahead = np.maximum(own, other), np.minimum(own, other)
+    items, answers = paired.items[at], paired.answers[columns]
+    found = PairedMerges(*ahead, stderr, items, answers).tested()
+    apart = (2 * found.chances <= ALPHA) & (found.scores >= SIGNIFICANT)
     words: tuple[Verdict, ...] = ("unknown", "noise", "better", "worse")
-    unknown = np.isnan(paired.stderr[at])
-    places = np.select([unknown, ~apart, own > other], [0, 1, 2], 3)
-    return [words[place] for place in places]
+    places = np.select([np.isnan(stderr), ~apart, own > other], [0, 1, 2], 3)
+    return [words[place] for place in places[0]]
 
 
 def on_held_out(front: Front) -> tuple[set[str], Front]:
