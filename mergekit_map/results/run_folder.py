@@ -80,7 +80,10 @@ class Manifest(Record):
 
 
 class RunFolder:
-    """The folder of a search, or of a pair of a nested one."""
+    """The folder of a search, or of a pair of a nested one.
+
+    To read a file that is missing or damaged raises an ArtifactError.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -152,8 +155,7 @@ class RunFolder:
     def of_points(self, front: Front) -> RunFolder:
         """Return the folder whose manifest and log are of the points of its front.
 
-        Where nested MAP merges checkpoints, it is the folder of the last pair. A single
-        model is no merge of that pair: it has no coefficients in the front.
+        Where nested MAP merges checkpoints, it is the folder of the last pair.
         """
         if front.order is None or front.groups:
             return self
@@ -168,21 +170,17 @@ class RunFolder:
         """Read the manifest of a finished search."""
         return read_record(self.manifest, Manifest, "finished search")
 
-    def read_front(self) -> Front:
-        """Read the front of a finished search.
+    def read_plan(self) -> SearchPlan:
+        """Read the plan of an unfinished search."""
+        return read_record(self.plan, SearchPlan, "search under way")
 
-        Raises:
-            ArtifactError: the search is not finished, or a file is damaged.
-        """
+    def read_front(self) -> Front:
+        """Read the front of a finished search."""
         self.read_manifest()
         return read_record(self.front, Front, "front")
 
     def read_recipe(self, index: int) -> str:
-        """Read the recipe of a point.
-
-        Raises:
-            ArtifactError: there is none.
-        """
+        """Read the recipe of a point."""
         path = self.recipe(index)
         try:
             return lines_of_text(read_whole(path, _MOST_BYTES).decode())
@@ -196,11 +194,7 @@ class RunFolder:
                 stale.unlink()
 
     def claim(self) -> None:
-        """Create the folder, unless it exists.
-
-        Raises:
-            ArtifactError: it holds other files or links, or cannot be written.
-        """
+        """Create the folder; refuse one with other files or links in it."""
         if self.path.exists() and not self.path.is_dir():
             raise ArtifactError(f"{self.path} is a file; name a folder for the search")
         open_run(self.path)
@@ -259,19 +253,17 @@ def refuse_code(
     backend: BackendSpec | None,
     engine: EngineSpec | None = None,
 ) -> None:
-    """Refuse a configuration that names code and lies in a run folder.
-
-    Raises:
-        ArtifactError: with what would run.
-    """
+    """Raise ArtifactError for a configuration in a run folder that names code."""
     folder = RunFolder(config.parent)
     if not folder.exists:
         return
+    code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
+    if backend is not None:
+        code.append("the backend")
     own = (spec.engine for spec in tasks.values() if isinstance(spec, LmEvalTask))
     args = [key for spec in (engine, *own) if spec is not None for key in spec.args]
-    code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
-    code += ["the backend"] if backend is not None else []
-    code += [f"what vLLM is opened with ({', '.join(args)})"] if args else []
+    if args:
+        code.append(f"what vLLM is opened with ({', '.join(args)})")
     if code:
         raise ArtifactError(
             f"the configuration of the run folder {folder.path} names code that would "
@@ -334,15 +326,6 @@ class SearchPlan(Record):
         return self
 
 
-def read_search_plan(folder: RunFolder) -> SearchPlan:
-    """Read the plan of an unfinished search.
-
-    Raises:
-        ArtifactError: there is no such search, or the file is damaged.
-    """
-    return read_record(folder.plan, SearchPlan, "search under way")
-
-
 def unfinished_in_words(folder: RunFolder, front: Front) -> list[str]:
     """Describe the progress of an unfinished search and how to resume it."""
     if front.unfinished is None:
@@ -351,5 +334,5 @@ def unfinished_in_words(folder: RunFolder, front: Front) -> list[str]:
     words = f"{front.unfinished.measured} of at most {front.unfinished.most} merges"
     if not search.plan.exists():  # the search has been finished since
         return [f"{words} were measured when this was found; the search has gone on."]
-    command = read_search_plan(search).going_on(search.path)
+    command = search.read_plan().going_on(search.path)
     return [f"{words} measured; the search goes on with: {command}"]

@@ -26,7 +26,6 @@ from mergekit_map.results.run_folder import (
     RunFolder,
     SearchPlan,
     open_run,
-    read_search_plan,
 )
 from mergekit_map.results.selection import judged
 from mergekit_map.search.study import Study
@@ -70,7 +69,7 @@ def remove_partial_front(folder: RunFolder) -> None:
 
 def _write_partial_front(folder: RunFolder) -> None:
     """Write the partial front of an unfinished search, unless it is up to date."""
-    plan, so_far = read_search_plan(folder), folder.so_far
+    plan, so_far = folder.read_plan(), folder.so_far
     if plan.recipe is None:
         finished = ", ".join(str(pair.path) for pair in folder.finished_pairs())
         raise ArtifactError(

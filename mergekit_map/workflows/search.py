@@ -34,7 +34,6 @@ from mergekit_map.results.run_folder import (
     Manifest,
     RunFolder,
     SearchPlan,
-    read_search_plan,
 )
 from mergekit_map.results.selection import choose_measured
 from mergekit_map.results.surrogate_file import Surrogates
@@ -205,7 +204,7 @@ def _measured_front(study: Study, confirming: Confirming) -> tuple[Front, Surrog
 def _measured_before(run: RunFolder) -> Manifest | None:
     """Return the manifest of the folder's last search."""
     if run.plan.exists():
-        return read_search_plan(run).manifest
+        return run.read_plan().manifest
     return run.read_manifest() if run.manifest.exists() else None
 
 
