@@ -47,11 +47,7 @@ def _cells(front: Front, point: Merge, *kinds: str) -> dict[str, Any]:
 
 
 def front_frame(front: Front) -> pandas.DataFrame:
-    """Return the same table as a pandas frame with exact numbers, one row a point.
-
-    Raises:
-        ConfigError: pandas is not installed.
-    """
+    """Return the same table as a pandas frame with exact numbers."""
     try:
         import pandas
     except ImportError:

@@ -39,11 +39,8 @@ def find_limits(
     """Compute the limits that requirements set; of several on a task, the strictest.
 
     A share s is of the gain of the best single model over the base, as measured: the
-    limit is (1 - s) * base + s * best, whatever direction and sign values have.
-
-    Raises:
-        ConfigError: a share is required where no single model is better than the
-            base, or the measurements that define a limit are missing.
+    limit is (1 - s) * base + s * best, whatever direction and sign values have. Raises
+    ConfigError where no single model is better, or was not measured.
     """
     limits = required_limits(select, tasks, anchors)
     for task, limit in _limits_of_rivals(select, tasks, anchors):
@@ -113,11 +110,8 @@ def excess(front: Front, rows: IntArray) -> FloatArray:
 
     In standard errors beyond those that noise explains: 0 or less where it is kept. A
     requirement may be missed by one, paired with the base. No task may be significantly
-    worse than with a rival: the base, if nothing was selected.
-
-    Args:
-        front: The front with its selection.
-        rows: (r,) merges measured on every task, as places in ``front.known``.
+    worse than with a rival: the base, if nothing was selected. The merges, places in
+    ``front.known``, are measured on every task.
     """
     select, tasks = front.select, list(front.tasks)
     rivals = select.rivals if select.model_fields_set else (BASE,)

@@ -246,11 +246,7 @@ def by_merge(
 
 
 def append_line(path: Path, evaluation: Evaluation) -> None:
-    """Append a line to a log; it is on the disk when this returns.
-
-    Raises:
-        ArtifactError: it cannot be written, for example because the disk is full.
-    """
+    """Append a line to a log; raises as ``append_durably``."""
     append_durably(path, (encode(evaluation) + "\n").encode())
 
 
@@ -303,11 +299,7 @@ class EvaluationLog:
         return iter(self._evaluations)
 
     def append(self, evaluation: Evaluation) -> None:
-        """Append a measurement; it is on the disk when this returns.
-
-        Raises:
-            ArtifactError: it cannot be written.
-        """
+        """Append a measurement; it is on the disk when this returns."""
         # Somebody may remove it meanwhile: then what was measured is written again.
         lost = [] if self.path.exists() else self._evaluations
         for one in (*lost, evaluation):

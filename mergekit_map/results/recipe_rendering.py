@@ -86,14 +86,10 @@ def _without_models(config: Document) -> Document:
 
 
 def further_recipe(folder: RunFolder, front: Front) -> str:
-    """Write the recipe of the last point of a front, from that of the first.
-
-    Raises:
-        ArtifactError: the manifest or the recipe is damaged.
-    """
-    text, index = folder.read_recipe(0), len(front.points) - 1
+    """Write the recipe of the last point of a front; raises as ``recipe_like``."""
     identity = folder.of_points(front).read_manifest().identity
-    return recipe_like(text, folder.recipe(0), identity, front, index)
+    first, last = folder.recipe(0), len(front.points) - 1
+    return recipe_like(folder.read_recipe(0), first, identity, front, last)
 
 
 def recipe_like(
@@ -136,9 +132,7 @@ def recipe_comments(front: Front, index: int) -> list[str]:
     point = front.points[index]
     lines = [f"mergekit-map {__version__}, point {index} of the front."]
     for task, predicted in point.readings("predicted").items():
-        text = (
-            f"{task}: predicted {predicted.value:.6g} {front.tasks[task].unit}".rstrip()
-        )
-        measured = point.measured[task].value
+        unit, measured = front.tasks[task].unit, point.measured[task].value
+        text = f"{task}: predicted {predicted.value:.6g} {unit}".rstrip()
         lines.append(text if measured is None else f"{text}, measured {measured:.6g}")
     return lines

@@ -38,18 +38,14 @@ NO_LINE = re.compile(
 
 
 def one_line(text: str) -> str:
-    """Refuse text that a terminal or a YAML comment would not show as part of one line.
-
-    Raises:
-        ValueError: the text holds a control character, or one that turns its direction.
-    """
+    """Raise ValueError for text that a terminal or a YAML comment breaks or turns."""
     if found := NO_LINE.search(text):
         raise ValueError(f"a line of text is wanted, not one with {found[0]!r}")
     return text
 
 
 def lines_of_text(text: str) -> str:
-    """Refuse text of which one line is none; raises as ``one_line``."""
+    """Raise ValueError for text of which one line is none by ``one_line``."""
     for line in text.split("\n"):
         one_line(line)
     return text

@@ -260,11 +260,7 @@ def choose(
     """Choose a row of the front's utilities (k, m), a column per task, as requested.
 
     If all rows miss a limit, the nearest is chosen. Rows in ``failed`` were measured to
-    miss one.
-
-    Raises:
-        ConfigError: a limit cannot be computed from the measurements.
-        DesignError: there is no such row.
+    miss one. Raises DesignError if there is no such row, and as ``find_limits``.
     """
     if select.index is not None:
         if select.index >= len(utilities):
@@ -282,11 +278,7 @@ def choose(
 
 
 def wished(select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors) -> Wish:
-    """Return the request as numbers, in the order of the tasks.
-
-    Raises:
-        ConfigError: a limit cannot be computed from the measurements.
-    """
+    """Return the request as numbers, by task in order; raises as ``find_limits``."""
     weights = _weights(select, tasks, anchors)
     shares = weights / weights.max()
     return Wish(

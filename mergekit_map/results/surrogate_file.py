@@ -240,10 +240,10 @@ class SurrogateRecord(_Shaped):
 
     def value(self) -> Surrogate:
         """Rebuild the surrogate."""
-        known: dict[str, Any] = {
-            field.name: math.nan if value is None else value
-            for field in fields(FitQuality)
-            for value in [getattr(self.quality, field.name)]
+        quality: dict[str, Any] = {
+            name: math.nan if value is None else value
+            for name, value in self.quality
+            if name in FitQuality.__dataclass_fields__
         }
         return Surrogate(
             quadratic=Quadratic(
@@ -252,7 +252,7 @@ class SurrogateRecord(_Shaped):
             link=self.link.value(),
             bounds=np.array(self.bounds),
             covariance=np.array(self.covariance, dtype=np.float64),  # None is NaN
-            quality=FitQuality(**known),
+            quality=FitQuality(**quality),
             residual=self.residual.value() if self.residual else None,
             misfit=math.nan if self.misfit is None else self.misfit,
             process=self.process.value() if self.process else None,
@@ -320,14 +320,9 @@ def locate(
 ) -> FloatArray:
     """Return the coordinates of merges on the axes of the surrogates.
 
-    Args:
-        merges: By coefficient.
-        names: Of the coefficients, in the order of the axes where there are no groups.
-        groups: Of nested MAP: the merges whose weights the axes are.
-        bounds: (d, 2) where surrogates were fitted.
-
-    Returns:
-        (k, d), with a row of NaN for each merge where no surrogate was fitted.
+    The axes are the coefficients with these names, or the weights of the ``groups`` of
+    nested MAP. Returns (k, d), with a row of NaN for each merge outside the ``bounds``
+    (d, 2) that surrogates were fitted in.
     """
     order = list(names)
     X = np.array([[merge[name] for name in order] for merge in merges], np.float64)
