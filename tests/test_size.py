@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 34_077, "tests": 29_363, "benchmarks": 9_934}
-MOST_MODULES = 149
+MOST_LINES = {"mergekit_map": 34_000, "tests": 29_365, "benchmarks": 9_934}
+MOST_MODULES = 147
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

@@ -156,14 +156,11 @@ def _paired(front: Front) -> PairedMerges:
     """Pair the chosen merge with every reference point, as predicted if need be."""
     chosen = front.chosen
     found = PairedMerges.of(front, front.selected, front.anchor_places)
-    predicted = (
-        front.utilities([chosen], "predicted"),
-        front.stderrs([chosen], "predicted"),
-    )
-    for column, task in enumerate(front.tasks):
+    values = front.utilities([chosen], "predicted")[0]
+    stderrs = front.stderrs([chosen], "predicted")[0].tolist()
+    for column, (task, stderr) in enumerate(zip(front.tasks, stderrs, strict=True)):
         if not chosen.is_measured(task):
-            value, stderr = (float(array[0, column]) for array in predicted)
-            found.Y[:, column], found.items[:, column] = value, math.inf
+            found.Y[:, column], found.items[:, column] = values[column], math.inf
             # What its items would say is unknown: no less than those of others.
             found.stderr[:, column] = [
                 math.hypot(stderr, errors_of_differences(front, rival, task).max())

@@ -97,12 +97,8 @@ def lower_limits(
     tasks: Mapping[str, Metric], limits: Mapping[str, Limit]
 ) -> FloatArray:
     """Return the least utility of each task (m,), -inf where it has no limit."""
-    return np.array(
-        [
-            m.utility(limits[t].value) if t in limits else -np.inf
-            for t, m in tasks.items()
-        ]
-    )
+    least = {task: tasks[task].utility(limit.value) for task, limit in limits.items()}
+    return np.array([least.get(task, -np.inf) for task in tasks])
 
 
 def excess(front: Front, rows: IntArray) -> FloatArray:
@@ -159,14 +155,12 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
     kind: Kind = "measured" if measured else "predicted"
     limits = find_limits(select, metrics, anchor_values(front))
     short = lower_limits(metrics, limits) - front.utilities([chosen], kind)[0]
-    missed = short > 0
-    if measured:
-        missed = excess(front, np.array([front.selected]))[0] > 0
+    missed = excess(front, np.array([front.selected]))[0] if measured else short
     lines = [
         f"{limit_in_words(task, metrics[task], limits[task])} ({kind} "
         f"{chosen.readings(kind)[task]}, {max(amount, 0):.2g} short)"
-        for task, amount, yes in zip(metrics, short, missed, strict=True)
-        if yes
+        for task, amount, by in zip(metrics, short, missed, strict=True)
+        if by > 0
     ]
     return listed(lines) if lines else ""
 

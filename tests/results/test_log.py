@@ -79,8 +79,7 @@ def test_a_line_has_a_gradient_only_where_there_is_one(path: Path) -> None:
     plain, other = path.read_text().splitlines()
     assert "gradient" not in json.loads(plain)
     assert json.loads(other)["gradient"] == {"a": None, "b": 2.0}
-    gradient = list(read_log(path))[1].gradient
-    assert math.isnan(gradient["a"])
+    assert math.isnan(list(read_log(path))[1].gradient["a"])
 
 
 @pytest.mark.parametrize("cut", [1, 20, 150])
@@ -127,10 +126,9 @@ def kept(folder: Path) -> Evaluation:
 
 def test_what_is_kept_is_given_to_whoever_opens_it_next(tmp_path: Path) -> None:
     kept(tmp_path)
-    early = opened(tmp_path)
-    found = Waiting(early, "m", TASKS)
+    found = Waiting(opened(tmp_path), "m", TASKS)
     assert found.find(dict(reversed(MERGE.items())), "one") == MEASURED
-    early.tidy()
+    found.results.tidy()
     assert Waiting(opened(tmp_path), "m", TASKS).find(MERGE, "one") == MEASURED
 
 
@@ -144,8 +142,7 @@ def test_other_fingerprints_are_other_measurements(tmp_path: Path) -> None:
 
 
 def test_what_the_log_has_by_then_is_not_given_again(tmp_path: Path) -> None:
-    line = kept(tmp_path)
-    logged = replace(line, role="refinement")
+    logged = replace(kept(tmp_path), role="refinement")
     assert Waiting(opened(tmp_path, [logged]), "m", TASKS).find(MERGE, "one") is None
     assert not (tmp_path / "e.jsonl").exists()
 

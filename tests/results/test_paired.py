@@ -36,10 +36,8 @@ def test_of_means_it_is_the_error_of_the_mean_difference() -> None:
 
     found = one_part(of_means(scores))
 
-    for i in range(4):
-        for j in range(4):
-            d = scores[i] - scores[j]
-            assert found[i, j] == pytest.approx(d.std(ddof=1) / np.sqrt(30), abs=1e-15)
+    expected = (scores[:, None] - scores).std(axis=2, ddof=1) / np.sqrt(30)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-15)
 
 
 def test_against_what_no_item_moves_it_is_the_error_of_the_value_itself() -> None:
@@ -49,8 +47,7 @@ def test_against_what_no_item_moves_it_is_the_error_of_the_value_itself() -> Non
 
     found = one_part(np.array([influences, np.zeros(20)]))
 
-    own = ratio_standard_error(list(totals), list(weights))
-    assert found[0, 1] == pytest.approx(own)
+    assert found[0, 1] == pytest.approx(ratio_standard_error([*totals], [*weights]))
 
 
 def test_what_items_have_in_common_drops_out() -> None:
@@ -186,8 +183,7 @@ def test_a_front_without_the_later_keys_is_written_as_it_was_read() -> None:
     assert as_json(from_json(content)) == content
 
 
-NAN = np.nan
-INF = np.inf
+NAN, INF = np.nan, np.inf
 
 
 def against_one(
@@ -254,8 +250,7 @@ def test_no_search_finds_more_false_dominance_than_promised(k: int, m: int) -> N
     n, false = 600, 0
     for _ in range(n):
         Y = rng.normal(size=(k + 1, m))
-        found = against_one(Y[1:], Y[0], np.sqrt(2))
-        false += dominating(found).any()
+        false += dominating(against_one(Y[1:], Y[0], np.sqrt(2))).any()
 
     # 5 % and two standard errors of what so many searches tell.
     assert false / n <= ALPHA + 2 * np.sqrt(ALPHA * (1 - ALPHA) / n)
@@ -269,8 +264,7 @@ def test_none_of_shared_questions_either(items: int, k: int) -> None:
     for _ in range(n):
         ease = rng.beta(1, 1, size=items)
         right = (rng.uniform(size=(k + 1, items)) < ease).astype(float)
-        U = (right - right.mean(axis=1, keepdims=True)) / items
-        stderr = stderrs_of_differences(U, np.zeros(items, int))[1:, :1]
+        stderr = one_part(of_means(right))[1:, :1]
         Y = right.mean(axis=1, keepdims=True)
         found = against_one(Y[1:], Y[0], stderr, items, answers=True)
         false += dominating(found).any()
@@ -308,8 +302,7 @@ def test_nothing_is_better_than_what_was_not_measured_nor_the_other_way() -> Non
     rows = np.array([[9.0, 9.0], [9.0, NAN]])
 
     assert not dominating(against_one(rows, np.array([1.0, NAN]), 0.1)).any()
-    found = against_one(rows, np.ones(2), 0.1)
-    assert dominating(found).tolist() == [True, False]
+    assert dominating(against_one(rows, np.ones(2), 0.1)).tolist() == [True, False]
 
 
 def test_equal_merges_without_any_noise_are_level() -> None:
