@@ -145,17 +145,15 @@ def _tasks(names: Sequence[str]) -> str:
 
 def _kept(found: Gains) -> str:
     """Write which shares of the parents' gains the chosen merge keeps."""
-    sure = all(source != "predicted" for source in found.sources.values())
-    best = found.over(BEST_PARENT)
-    worse = found.where(BASE, "worse")
+    best, worse = found.over(BEST_PARENT), found.where(BASE, "worse")
     shares = {t: k for t, k in found.kept.items() if k is not None and t not in worse}
-    verb = (
-        "reach" if any(round(100 * kept) > 100 for kept in shares.values()) else "keep"
-    )
-    keeps = f"{verb}{'es' if verb == 'reach' else 's'}"
-    keeps = keeps if sure else f"is predicted to {verb}"
-    if not best or not shares:
+    if not shares:
         return ""
+    exceeds = round(100 * max(shares.values())) > 100
+    keep, keeps = ("reach", "reaches") if exceeds else ("keep", "keeps")
+    unsure = found.where(BASE, "noise")
+    if "predicted" in found.sources.values():
+        keeps, unsure = f"is predicted to {keep}", []
     if len(shares) > _NAMED:
         low, high = (end(shares, key=shares.__getitem__) for end in (min, max))
         ends = (f"{share_in_words(shares[task])} ({task})" for task in (low, high))
@@ -165,7 +163,7 @@ def _kept(found: Gains) -> str:
         parent = best[task].other
         gain = "the gain" if parent == task else f"{parent}'s gain"
         amount = "none" if round(100 * share) <= 0 else share_in_words(share)
-        if sure and amount != "none" and task in found.where(BASE, "noise"):
+        if amount != "none" and task in unsure:
             amount = "no significant part"
         texts.append(f"{amount} of {gain} on {task}")
     return f"{keeps} {listed(texts)}"

@@ -65,9 +65,8 @@ Coefficients: TypeAlias = dict[Line, Finite]
 AS_GIVEN = PlainSerializer(
     lambda spec: spec.model_dump(mode="json", exclude_unset=True)
 )
-FormatVersion: TypeAlias = Annotated[
-    int, Field(ge=1, le=1)
-]  # a Literal would take true, too
+# A Literal would take true, too.
+FormatVersion: TypeAlias = Annotated[int, Field(ge=1, le=1)]
 
 
 class Frozen(BaseModel):

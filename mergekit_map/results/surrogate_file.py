@@ -165,14 +165,10 @@ class ProcessRecord(_Shaped):
     def value(self) -> Process:
         """Rebuild the process."""
         known = self.arrays()
-        rows = Rows(
-            known.pop("points"),
-            known.pop("sloped").astype(np.int_),
-            known.pop("noise"),
-            np.array(self.sampling or [0.0]),
-        )
-        del known["sampling"]
-        return Process(rows, known.pop("seen"), **known)
+        names = ("points", "sloped", "noise", "sampling", "seen")
+        U, sloped, noise, sampling, z = map(known.pop, names)
+        sampling = sampling if self.sampling else np.zeros(1)
+        return Process(Rows(U, sloped.astype(np.int_), noise, sampling), z, **known)
 
 
 # A merge whose weights are this near to those of a merge of groups is that merge.
