@@ -292,7 +292,7 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
     kind: Kind
     if not run.surrogates:
         nothing = np.zeros((0,))
-        return Surfaces("none", run.axes, nothing, nothing, nothing, nothing)
+        return Surfaces("none", run.front.axes, nothing, nothing, nothing, nothing)
     kind = "curve" if d == 1 else "contour" if d == 2 else "slices"
     lower, upper = run.bounds.T
     nodes = np.linspace(lower, upper, _NODES[kind], axis=1)
@@ -314,7 +314,7 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
     shape = (len(surrogates), *grid.shape[:-1])
     return Surfaces(
         kind=kind,
-        axes=run.axes,
+        axes=run.front.axes,
         nodes=_rounded(nodes),
         points=points,
         value=_rounded(value).reshape(shape),

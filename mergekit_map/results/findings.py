@@ -138,10 +138,9 @@ def find(front: Front) -> Iterator[tuple[str, bool]]:
         )
         yield text, True
     fitted = min(task.fit.n for task in front.tasks.values())
-    coefficients = len(front.groups or front.coefficients)
-    if fitted < n_safe(coefficients):
+    if fitted < n_safe(len(front.axes)):
         text = (
-            f"Only {fitted} merges were measured for {coefficients} coefficients: "
+            f"Only {fitted} merges were measured for {len(front.axes)} coefficients: "
             "predictions are a guess. Allow more evaluations."
         )
         yield text, True

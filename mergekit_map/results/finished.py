@@ -27,11 +27,6 @@ class FinishedSearch:
     evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
 
     @property
-    def axes(self) -> tuple[str, ...]:
-        """Return what the surrogates are functions of: coefficients, or groups."""
-        return tuple(self.front.groups or self.front.coefficients)
-
-    @property
     def bounds(self) -> FloatArray:
         """Return the bounds of the axes that surrogates were fitted in; (d, 2)."""
         if not self.surrogates:

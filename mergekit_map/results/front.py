@@ -408,7 +408,7 @@ class Front(Record):
         for label, group in self.groups.items():
             _check_names(f"groups.{label}", group, self.coefficients)
         for index, end in enumerate(self.border):
-            axes = sorted(self.groups or self.coefficients)
+            axes = sorted(self.axes)
             if end.coefficient not in axes:
                 raise ValueError(f"border.{index}.coefficient: the names are {axes}")
         names = () if self.order is None else members(self.order)
@@ -437,6 +437,11 @@ class Front(Record):
         yield "points", len(self.points)
         yield "tasks", [*self.tasks]
         yield "chosen", self.selected
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Return what the surrogates are functions of: coefficients, or groups."""
+        return tuple(self.groups or self.coefficients)
 
     @property
     def chosen(self) -> Merge:

@@ -300,8 +300,7 @@ def read_surrogates(path: Path, front: Front) -> Surrogates:
     found = read_record(path, Surrogates, "surrogates")
     if found.tasks.keys() != front.tasks.keys():
         raise ArtifactError(f"{path} has other tasks than its front; search again")
-    axes = tuple(front.groups or front.coefficients)
-    if (found.coefficients, found.groups) != (axes, front.groups):
+    if (found.coefficients, found.groups) != (front.axes, front.groups):
         raise ArtifactError(
             f"{path} has other coefficients than its front; search again"
         )
