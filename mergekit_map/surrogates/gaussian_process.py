@@ -62,7 +62,7 @@ class Process:
     z: FloatArray  # (r,) what was seen, in units of ``scale``; values from ``offset``
     offset: float
     scale: float
-    theta: FloatArray  # (6 + d,) the most probable
+    theta: FloatArray  # (6 + d,) the most probable, as ordered in ``kernel``
     draws: FloatArray  # (k, 6 + d) probable ones
     weights: FloatArray  # (k,) of sum 1
     widening: float  # of all standard deviations
@@ -122,43 +122,52 @@ class Process:
 
 
 class Posterior:
-    """The posterior for one theta (Rasmussen and Williams, algorithm 2.1)."""
+    """The posterior for one theta (Rasmussen and Williams, algorithm 2.1).
+
+    Notation: ``K`` the covariance of the rows, ``L`` its Cholesky factor, ``k`` the
+    covariance of the rows and a place, alpha = K^-1 z.
+    """
 
     def __init__(self, rows: Rows, z: FloatArray, theta: FloatArray):
         self._rows, self._z, self._theta = rows, z, theta
-        self._root = _root(Covariance(rows, theta).whole)
-        self.alpha: FloatArray = solve_by_root(self._root, z)  # covariance^-1 z
+        self._L = _cholesky(Covariance(rows, theta).whole)
+        self.alpha: FloatArray = solve_by_root(self._L, z)
 
     @property
     def negative_log_likelihood(self) -> float:
-        """Return the negative log likelihood of the rows, up to a constant."""
-        spread = np.log(self._root.diagonal()).sum()
-        return float(self._z @ self.alpha / 2 + spread)
+        """Return z' alpha / 2 + log det K / 2: up to a constant."""
+        half_log_det = np.log(self._L.diagonal()).sum()
+        return float(self._z @ self.alpha / 2 + half_log_det)
 
     def at(
         self, U: FloatArray, features: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Return mean and standard deviation at U (k, d), with its features (k, t)."""
+        """Return mean k' alpha and standard deviation at U (n, d), features (n, t)."""
         features = quadratic_features(U) if features is None else features
-        across = covariance_to(self._rows, self._theta, U, features)
-        known = solve_root(self._root, across.T)
-        left = variance(self._theta, features) - (known**2).sum(axis=0)
-        return across @ self.alpha, np.sqrt(np.maximum(left, 0))
+        k = covariance_to(self._rows, self._theta, U, features)
+        explained = (solve_root(self._L, k.T) ** 2).sum(axis=0)  # k' K^-1 k
+        unexplained = variance(self._theta, features) - explained
+        return k @ self.alpha, np.sqrt(np.maximum(unexplained, 0))
 
     def left_out(self) -> tuple[FloatArray, FloatArray]:
-        """Predict each merge from the others: mean and variance with noise; (n,)."""
+        """Predict each merge from the others: mean and variance with noise; (n,).
+
+        Of merge i they are z_i - alpha_i / K^-1_ii and 1 / K^-1_ii (equation 5.12);
+        of a merge with slopes, blocks of these take the place of numbers.
+        """
         n = len(self._rows.U)
-        inverse = solve_by_root(self._root, np.eye(len(self._z)))
-        spread = 1 / inverse.diagonal()[:n]
-        off = self.alpha[:n] * spread
+        K_inverse = solve_by_root(self._L, np.eye(len(self._z)))
+        variances = 1 / K_inverse.diagonal()[:n]
+        residuals = self.alpha[:n] * variances
         for merge in self._rows.sloped:  # whose slopes are left out with it
             block = self._rows.block(merge)
-            rest = np.linalg.inv(inverse[np.ix_(block, block)])
-            off[merge], spread[merge] = rest[0] @ self.alpha[block], rest[0, 0]
-        return self._z[:n] - off, spread
+            covariance = np.linalg.inv(K_inverse[np.ix_(block, block)])
+            residuals[merge] = covariance[0] @ self.alpha[block]
+            variances[merge] = covariance[0, 0]
+        return self._z[:n] - residuals, variances
 
 
-def _root(matrix: FloatArray) -> FloatArray:
+def _cholesky(matrix: FloatArray) -> FloatArray:
     """Return the Cholesky factor of a covariance, with jitter where it needs some."""
     lift = 0.0
     while True:
