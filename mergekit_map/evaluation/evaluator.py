@@ -88,7 +88,7 @@ class Worker:
 
     def measure(self, request: MeasurementRequest) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task."""
-        measure = self.at(request.coefficients)[request.task]
+        measure = self.measures_of(request.coefficients)[request.task]
         if request.held_out:
             assert isinstance(measure, HoldoutSplit)
             measure = measure.held_out
@@ -98,7 +98,7 @@ class Worker:
             self._coefficients = None  # code may have changed the merge
             raise
 
-    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+    def measures_of(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Merge, unless these coefficients are merged already."""
         merges = self.open()
         if self._coefficients != coefficients:
@@ -135,16 +135,16 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
     ):
         self._workers, self._early, self._held_out = workers, early, held_out
         self._records = None if samples is None else AnswerStore(samples, definitions)
-        self._took: dict[Key, float] = {}  # seconds, of what is only on record yet
+        self._seconds: dict[Key, float] = {}  # of answers that wait for their request
 
     def __exit__(self, *_: object) -> None:
         self._workers.close()
 
-    def held_out(self, samples: Path, definitions: Mapping[str, str]) -> MergeEvaluator:
+    def on_held_out(
+        self, samples: Path, definitions: Mapping[str, str]
+    ) -> MergeEvaluator:
         """Return an evaluator of the same merges on the held-out documents."""
-        early = self._early
-        if early is not None:
-            early = replace(early, definitions=definitions)
+        early = self._early and replace(self._early, definitions=definitions)
         return MergeEvaluator(self._workers, samples, definitions, early, held_out=True)
 
     def __call__(
@@ -172,7 +172,7 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
             self._record(request, measured)
             if request.documents is not None:
                 key = evaluation_key(request.coefficients, request.task)
-                self._took[key] = measured.seconds or 0.0
+                self._seconds[key] = measured.seconds or 0.0
             elif self._early is not None:
                 self._early.keep(request.coefficients, request.task, measured)
 
@@ -192,9 +192,9 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
         answers = self.answers(coefficients, task)
         if answers is None or answers.ids != request.documents:
             return None
-        took = self._took.get(evaluation_key(coefficients, task))
+        seconds = self._seconds.get(evaluation_key(coefficients, task))
         value, n = mean_of(answers), len(answers.ids)
-        return Measurement(value, None, n, answers=answers, seconds=took)
+        return Measurement(value, None, n, answers=answers, seconds=seconds)
 
     def _record(self, request: MeasurementRequest, measured: Measurement) -> None:
         if self._records is not None:
@@ -267,7 +267,7 @@ class _LazyMeasures(Mapping[str, Measure]):
     coefficients: Mapping[str, float]
 
     def __getitem__(self, task: str) -> Measure:
-        return self.workers[task].at(self.coefficients)[task]
+        return self.workers[task].measures_of(self.coefficients)[task]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.workers)

@@ -73,7 +73,7 @@ class Confirming:
     ) -> None:
         """Measure some merges on the held-out documents of some tasks."""
         samples = self.run.held_out_samples(study.merge)
-        held_out = self.evaluate.held_out(samples, study.definitions)
+        held_out = self.evaluate.on_held_out(samples, study.definitions)
         candidates: list[Candidate] = [("holdout", merge) for merge in merges]
         part = of_tasks(study, tasks)
         measure(part, candidates, held_out, self.log, self.report)
