@@ -67,6 +67,7 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     configs = list(yaml.safe_load_all(record.recipe))
     names = public_names(models_of(configs))
     licences = metadata.parent_licences(configs, names)
+    # No path of this machine: models and files are called by their public names.
     content = names.content(record.front.model_dump(mode="json"))
     front = Front.model_validate_json(json.dumps(content))
     public = replace(record, command=names.text(record.command), front=front)
@@ -110,16 +111,15 @@ def _metadata(
 def _answer(record: MergeRecord) -> str:
     """Return the answer of the search, as the terminal begins with it."""
     found = answer(record.front)
-    table = [*found.headings[:-1], _COMPARED], ["---", "---", "---:", "---:", "---"]
-    rows = [*table, *([*map(escaped, row)] for row in found.table)]
-    findings = filter(None, (*found.findings, record.difference))
+    rows = [[*found.headings[:-1], _COMPARED], ["---", "---", "---:", "---:", "---"]]
+    rows += [[*map(escaped, row)] for row in found.table]
     details = _bullets(found.details)
     parts = [
         f"**{escaped(found.headline)}**",
         "\n".join(f"| {' | '.join(row)} |" for row in rows),
         _explained(record.tasks),
         escaped(found.sample),
-        _bullets(findings),
+        _bullets(filter(None, (*found.findings, record.difference))),
         "![Merges of the search, task against task](front.png)",
         f"<details><summary>More on the front</summary>\n\n{details}\n\n</details>",
     ]
