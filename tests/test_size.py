@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 33_981, "tests": 29_363, "benchmarks": 9_934}
+MOST_LINES = {"mergekit_map": 33_980, "tests": 29_363, "benchmarks": 9_934}
 MOST_MODULES = 147
 
 

@@ -24,6 +24,7 @@ from pydantic import (
     PlainSerializer,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 from pydantic.dataclasses import dataclass
@@ -35,7 +36,6 @@ from mergekit_map.results.records import (
     Finite,
     FormatVersion,
     Line,
-    Number,
     Stderr,
     in_one_sentence,
     unreadable,
@@ -92,18 +92,17 @@ MergeKey: TypeAlias = tuple[tuple[str, float], ...]  # coefficients by name
 Key: TypeAlias = tuple[MergeKey, str]  # with the task
 
 
-def _bounded(value: float) -> float:
-    if math.isfinite(value) and abs(value) > LARGEST:
-        raise ValueError(f"a number of at most {LARGEST:g} is wanted, got {value:g}")
+def _measured_value(value: Any, info: ValidationInfo) -> Any:
+    if value is None:
+        return math.nan  # nothing could be measured
+    nothing = info.mode == "python" and not math.isfinite(value)  # null in a log
+    if isinstance(value, int | float) and not (nothing or abs(value) <= LARGEST):
+        raise ValueError(f"a number of at most {LARGEST:g}, or null, is wanted")
     return value
 
 
-# NaN where nothing could be measured, which JSON says as null.
 _Value: TypeAlias = Annotated[
-    float,
-    BeforeValidator(lambda value: math.nan if value is None else value),
-    AfterValidator(_bounded),
-    PlainSerializer(finite),
+    float, BeforeValidator(_measured_value), PlainSerializer(finite)
 ]
 
 
@@ -132,7 +131,7 @@ class Evaluation:
     """Number of measured documents, blocks or items."""
     seconds: Annotated[Stderr, AfterValidator(lambda seconds: round(seconds, 4))]
     """Duration of the measurement."""
-    details: Mapping[str, Number] = dataclasses.field(default_factory=dict)
+    details: Mapping[str, int | Finite] = dataclasses.field(default_factory=dict)
     """Other values of the task."""
     merge: str
     """Fingerprint of models, method, dtype and seed, common to a search."""
