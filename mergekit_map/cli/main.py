@@ -36,7 +36,7 @@ _COMMANDS = {
     "report": ("report", "Write one HTML page and pictures of a search."),
     "compare": ("report", "Compare searches with baselines: the paper's tables."),
     "schema": ("init", "Print the JSON Schema of a configuration, for editors."),
-    "cache": ("init", "List, remove and bound what is kept between searches."),
+    "cache": ("init", "List and remove what is kept between searches."),
     "demo": ("search", "Do all of it on models trained here, offline."),
 }
 

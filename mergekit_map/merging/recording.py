@@ -13,7 +13,6 @@ import functools
 import importlib.metadata
 import os
 import shutil
-import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -63,10 +62,10 @@ from mergekit_map.utils.files import (
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.recordings_cache import (
     CONTENTS,
+    lacking_room,
     lock_of,
-    make_room,
-    mark_in_use,
     recordings_folder,
+    remove_leftovers,
 )
 from mergekit_map.utils.text import bytes_in_words
 
@@ -127,6 +126,7 @@ def record(space: MergeSpace, options: MergeOptions) -> Path:
     try:
         if not is_whole(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers()
             with FileLock(lock_of(folder)):
                 _record_anew(folder, space, options)
     except OSError as error:
@@ -139,8 +139,9 @@ def record(space: MergeSpace, options: MergeOptions) -> Path:
 def _record_anew(folder: Path, space: MergeSpace, options: MergeOptions) -> None:
     if is_whole(folder):
         return  # another process was faster
-    _remove_leftovers(folder)
-    if reason := make_room(recording_bytes(space, options)):
+    if folder.exists():  # damaged
+        shutil.rmtree(folder)
+    if reason := lacking_room(recording_bytes(space, options)):
         raise NoPlace(reason)
     with whole_folder(folder) as place:
         _record_into(place, space, options)
@@ -179,9 +180,7 @@ def open_recorded(folder: Path) -> Recorded:
     Raises:
         MergeError: it is not there.
     """
-    release = mark_in_use(folder)
     if not is_whole(folder):
-        release()
         raise MergeError(
             f"{folder} holds no recorded merge; search again, which records it anew"
         )
@@ -190,9 +189,7 @@ def open_recorded(folder: Path) -> Recorded:
         weights = torch.load(folder / _WEIGHTS, weights_only=True)
         for path in sorted(folder.glob("replays-*.pt")):
             replays |= torch.load(path, mmap=True, weights_only=True)
-    found = Recorded(folder / _MODEL, replays, weights)
-    weakref.finalize(found, release)
-    return found
+    return Recorded(folder / _MODEL, replays, weights)
 
 
 @contextmanager
@@ -311,13 +308,6 @@ def _named(space: MergeSpace) -> str:
     size = sum(file.stat().st_size for file in files)
     names = ", ".join(folder.name for folder in folders)
     return f"{names} ({bytes_in_words(size)})" if size else names
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove damaged recordings and those of killed processes; the lock is ours."""
-    for path in [folder, *folder.parent.glob(f".{folder.name}.*.partial")]:
-        if path.exists():
-            shutil.rmtree(path)
 
 
 def recording_key(space: MergeSpace, options: MergeOptions) -> str:

@@ -33,7 +33,7 @@ from mergekit_map.merging.recording import (
 )
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.utils.progress import notifying
-from mergekit_map.utils.recordings_cache import make_room, recordings_folder, set_limit
+from mergekit_map.utils.recordings_cache import recordings_folder
 
 
 @pytest.fixture
@@ -154,15 +154,15 @@ def test_two_at_once_record_one_merge_once(
 
 
 def test_without_a_place_a_merge_is_held_in_memory(
-    space: MergeSpace, home: Path
+    space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = some_coefficients(space)
     with resident_merge(space, OPTIONS) as kept:
         kept.write(point)
         wanted = {n: t.clone() for n, t in kept.model.state_dict().items()}
     del kept
-    set_limit(0)
-    make_room()
+    shutil.rmtree(home)
+    monkeypatch.setattr(recording, "lacking_room", lambda _: "no room")
     heard = Heard()
 
     with notifying(heard), resident_merge(space, OPTIONS) as held:
@@ -171,8 +171,7 @@ def test_without_a_place_a_merge_is_held_in_memory(
 
     assert [path for path in home.iterdir() if path.is_dir()] == []
     assert len(heard.texts) == 2  # recorded and loaded, and copied nowhere
-    assert "in memory: " in heard.texts[0]
-    assert "recorded merges may take 0 B" in heard.texts[0]
+    assert "in memory: no room" in heard.texts[0]
 
 
 class Heard:

@@ -80,65 +80,42 @@ def schema() -> None:
     click.echo(json.dumps(content, indent=2, ensure_ascii=False))
 
 
-def _size(text: str) -> int | str:
-    """Parse a size such as ``50GB``; "auto" stays."""
-    from pydantic import ByteSize, TypeAdapter
-
-    try:
-        return text if text == "auto" else TypeAdapter(ByteSize).validate_python(text)
-    except ValueError:
-        message = f"a size such as 50GB, or auto; got {text!r}"
-        raise click.BadParameter(message) from None
-
-
 @click.command()
 @click.option(
     "--remove",
     "removed",
     multiple=True,
     metavar="KEY|all",
-    help="Remove what has this key; all: every recorded merge. What a process uses "
-    "stays.",
+    help="Remove what has this key; all: every recorded merge.",
 )
-@click.option(
-    "--limit",
-    metavar="SIZE|auto",
-    type=_size,
-    help="The most that recorded merges may take from now on, such as 50GB; those "
-    "unused for longest go. auto: half of what is free, what they take included.",
-)
-def cache(removed: tuple[str, ...], limit: int | str | None) -> None:
-    """List what is kept between searches; remove it, and bound it.
+def cache(removed: tuple[str, ...]) -> None:
+    """List what is kept between searches, or remove it.
 
     A merge that was searched is kept as it was recorded: the base, the prepared task
     vectors and a checkpoint, as large as all its models and one more. The next search
     of these models begins at once, and processes on one machine share its memory. It
     is found by the content of the models, and can be removed at any time.
 
-    Example: mergekit-map cache --limit 200GB
+    Example: mergekit-map cache --remove all
     """
     from mergekit_map.utils import recordings_cache
 
-    if limit is not None:
-        recordings_cache.set_limit(None if isinstance(limit, str) else limit)
-    kept = recordings_cache.kept()
+    recordings_cache.remove_leftovers()
     for key in removed:
+        kept = recordings_cache.kept()
         chosen = [e for e in kept if e.key == key or (key, e.kind) == ("all", "merge")]
         if not chosen and key != "all":
             known = nearest(key, (one.key for one in kept)) if kept else "it is empty"
             raise ConfigError(f"nothing in the cache has the key {key!r}; {known}")
         for one in chosen:
-            if recordings_cache.remove(one):
-                click.echo(f"removed {one.key}: {one.what}")
-            else:
-                click.echo(f"{one.key} stays: a process uses it", err=True)
-    recordings_cache.make_room()
+            recordings_cache.remove(one)
+            click.echo(f"removed {one.key}: {one.what}")
     kept = recordings_cache.kept()
-    merges = sum(one.n_bytes for one in kept if one.kind == "merge")
+    taken = sum(one.n_bytes for one in kept if one.kind == "merge")
+    free = recordings_cache.free_bytes()
     click.echo(
         f"{recordings_cache.recordings_folder()}: recorded merges take "
-        f"{bytes_in_words(merges)} of at most "
-        f"{bytes_in_words(recordings_cache.limit())}"
+        f"{bytes_in_words(taken)}; {bytes_in_words(free)} are free"
     )
     if kept:
         from rich.console import Console
@@ -147,7 +124,6 @@ def cache(removed: tuple[str, ...], limit: int | str | None) -> None:
 
         rows = []
         for one in kept:
-            last = f"{datetime.fromtimestamp(one.used):%Y-%m-%d %H:%M}"
-            used = "in use" if one.in_use else last
+            used = f"{datetime.fromtimestamp(one.used):%Y-%m-%d %H:%M}"
             rows.append((one.key, one.what, bytes_in_words(one.n_bytes), used))
         Console().print(new_table(["key", "what", ">size", ">used"], rows))
