@@ -39,8 +39,7 @@ _AUGMENTATION = 1e-4
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]
 Kind = Literal["one point", "within noise", "one best", "trade-off"]
 WORTH_A_POINT = 1e-4  # of the range: what a further point must gain
-_N_SAMPLES = 2048  # Sobol points that are looked at besides the front
-_N_STARTS = 3
+_N_STARTS = 3  # points of the front
 _STEP = 1e-5  # of the numerical derivatives
 _MARGIN = 1e-7  # of the range, by which limits are kept
 # What counts of the tasks that the wish leaves free, so that none is given away.
@@ -233,9 +232,6 @@ def best_merge(
     smallest sum of shares of the range. Returns its coefficients (d,), or None where
     the best point of the front is as good, up to ``WORTH_A_POINT``.
     """
-    # SciPy takes longer to import than all else where only a point is looked up.
-    from scipy.stats import qmc
-
     Y = predict(X)
     worst, width = Y.min(axis=0), np.ptp(Y, axis=0)
     constant = width <= TIE * np.abs(Y).max(axis=0)
@@ -248,8 +244,7 @@ def best_merge(
 
     problem = _Problem(scaled, wish, limits)
     best_known = problem.rank(problem.scaled(to_unit(X, bounds))).max(axis=0)
-    samples = qmc.Sobol(len(bounds), scramble=False).random(_N_SAMPLES)
-    found = problem.solve(np.vstack([to_unit(X, bounds), samples]))
+    found = problem.solve(to_unit(X, bounds))
     gain = problem.rank(scaled(found[None]))[0] - best_known
     return from_unit(found[None], bounds)[0] if gain > WORTH_A_POINT else None
 
@@ -268,7 +263,10 @@ class _Problem:
         return np.where(missing > 0, -_OUTSIDE - missing, self.wish.score(S))
 
     def solve(self, candidates: FloatArray) -> FloatArray:
-        """Find the best point, from the best of the candidates (k, d)."""
+        """Find the best point, from the best of the candidates (k, d).
+
+        These are points of the front, of which one is near the best merge of any wish.
+        """
         rank = self.rank(self.scaled(candidates))
         starts = candidates[np.argsort(-rank, kind="stable")[:_N_STARTS]]
         if np.isfinite(self.limits).any() and rank.max() <= -_OUTSIDE:
