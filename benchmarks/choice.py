@@ -37,6 +37,7 @@ from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.optimize.scalarization import spread
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import Anchors, anchor_values, measured_anchors
+from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, by_merge
 from mergekit_map.results.paired import PairedMerges
 from mergekit_map.results.selection import MERGE, advice, choose, choose_measured
@@ -197,7 +198,7 @@ def simulate(seed: int) -> Iterator[dict[str, Any]]:
     spec = SelectSpec(not_worse_than=BASE)
     Y = front.utilities(front.points, "predicted")
     exact = Anchors(anchor_values(front).values)  # nothing allowed for noise
-    index = choose(spec, front.metrics, Y, exact)
+    index = choose(Request(spec, front.metrics, exact), Y)
     former = front.model_copy(update={"selected": index})
     front = choose_measured(front)
     for rule, one in zip(RULES, (former, front), strict=True):

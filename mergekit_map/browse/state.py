@@ -11,8 +11,7 @@ import numpy as np
 from mergekit_map.config.problems import parse_select
 from mergekit_map.errors import MapError
 from mergekit_map.results.front import Front, Merge, Reading
-from mergekit_map.results.gains import anchor_values
-from mergekit_map.results.limits import excess, find_limits, lower_limits
+from mergekit_map.results.limits import Request, excess
 from mergekit_map.results.selection import choose_point
 from mergekit_map.surrogates.arrays import BoolArray
 
@@ -135,8 +134,8 @@ def _along(front: Front) -> tuple[int, ...]:
 def _missing(front: Front) -> frozenset[int]:
     """Find the points that miss a limit by which the front was chosen."""
     try:
-        limits = find_limits(front.select, front.metrics, anchor_values(front))
-        lower = lower_limits(front.metrics, limits)
+        request = Request.of(front)
+        lower = request.least(request.limits())
         Y = front.utilities(front.points, "predicted")
         short: BoolArray = np.any(lower > Y, axis=1)
         whole = [i for i, p in enumerate(front.points) if p.is_measured(*front.tasks)]

@@ -28,8 +28,8 @@ from mergekit_map.errors import ArtifactError, ConfigError
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
-from mergekit_map.results.gains import anchor_values, gains, task_weights
-from mergekit_map.results.limits import find_limits
+from mergekit_map.results.gains import gains
+from mergekit_map.results.limits import Request
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
@@ -166,10 +166,11 @@ def _start(front: Front) -> dict[str, object] | None:
     select = front.select
     if select.index is not None:
         return None
-    prefer = task_weights(select, front.metrics, anchor_values(front))
+    request = Request.of(front)
+    prefer = request.task_weights()
     limits = {}
     with contextlib.suppress(ConfigError):  # chosen when shares were of something else
-        limits = find_limits(select, front.metrics, anchor_values(front))
+        limits = request.limits()
     texts = {task: f"{limit.value:.5g}" for task, limit in limits.items()}
     texts |= {task: str(limit) for task, limit in (select.require or {}).items()}
     return {

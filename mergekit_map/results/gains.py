@@ -17,7 +17,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
-from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.front import (
     UNKNOWN,
     Amount,
@@ -298,21 +297,6 @@ class Anchors:
             return 1.0
         gain = max(found.values()) - found[BASE]
         return 1 - (noise / gain) ** 2 if gain > noise else 0.0
-
-
-def task_weights(
-    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
-) -> Mapping[str, float]:
-    """Return how much tasks count in a choice; those that do not are left out.
-
-    Unless there is a preference, or a point was chosen by its index, tasks with a limit
-    are left out and others count by their reliability: noise is nothing to gain.
-    """
-    weights = (SelectSpec() if select.knee else select).preference(tasks)
-    if select.knee or select.prefer is not None or select.index is not None:
-        return weights
-    counted = {t: w * anchors.reliability(t, tasks[t]) for t, w in weights.items()}
-    return {t: w for t, w in counted.items() if w > 0} or weights
 
 
 def measured_anchors(

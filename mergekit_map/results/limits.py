@@ -1,4 +1,4 @@
-"""Limits on the values of the chosen merge, and the reason why it was chosen."""
+"""What a selection requests: weights of tasks, and limits on their values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from mergekit_map.config.schema import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.optimize.scalarization import TIE
+from mergekit_map.optimize.scalarization import TIE, Wish
 from mergekit_map.results.front import Front, Kind
-from mergekit_map.results.gains import Anchors, anchor_values, task_weights
+from mergekit_map.results.gains import Anchors, anchor_values
 from mergekit_map.results.paired import PairedMerges
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, Metric
@@ -33,56 +33,146 @@ class Limit:
     source: str = ""  # where it is from, if it was not given as a number
 
 
-def find_limits(
-    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
-) -> dict[str, Limit]:
-    """Compute the limits that requirements set; of several on a task, the strictest.
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A selection, with the metrics and the reference points that give it meaning."""
 
-    A share s is of the gain of the best single model over the base, as measured: the
-    limit is (1 - s) * base + s * best, whatever direction and sign values have. Raises
-    ConfigError where no single model is better, or was not measured.
-    """
-    limits = required_limits(select, tasks, anchors)
-    for task, limit in _limits_of_rivals(select, tasks, anchors):
-        utility = tasks[task].utility
-        if task not in limits or utility(limits[task].value) < utility(limit.value):
-            limits[task] = limit
-    return limits
+    select: SelectSpec
+    metrics: Mapping[str, Metric]  # by task, m of them
+    anchors: Anchors
 
+    @classmethod
+    def of(cls, front: Front, select: SelectSpec | None = None) -> Request:
+        """Return the request that a front was chosen by, or another one of it."""
+        return cls(select or front.select, front.metrics, anchor_values(front))
 
-def required_limits(
-    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
-) -> dict[str, Limit]:
-    """Return the limits of single tasks; errors as for ``find_limits``."""
-    limits = {}
-    for task, required in (select.require or {}).items():
-        share = share_of(required)
-        if share is None:
-            limits[task] = _possible(task, tasks[task], float(required), anchors)
-        else:
-            base, best = _gain(task, tasks[task], anchors)
-            source = f"{100 * share:g}% of the best parent's gain"
-            limits[task] = Limit((1 - share) * base + share * best, source)
-    return limits
+    def task_weights(self) -> Mapping[str, float]:
+        """Return how much tasks count in a choice; those that do not are left out.
 
+        Unless there is a preference, or a point was chosen by its index, tasks with a
+        limit are left out and others count by their reliability: noise is nothing to
+        gain.
+        """
+        select, metrics = self.select, self.metrics
+        weights = (SelectSpec() if select.knee else select).preference(metrics)
+        if select.knee or select.prefer is not None or select.index is not None:
+            return weights
+        reliability = self.anchors.reliability
+        counted = {t: w * reliability(t, metrics[t]) for t, w in weights.items()}
+        return {t: w for t, w in counted.items() if w > 0} or weights
 
-def _possible(task: str, metric: Metric, value: float, anchors: Anchors) -> Limit:
-    """Return a limit that is within the range of its metric, and no mere mistake."""
-    best = metric.bounds[metric.higher_is_better]
-    known = [of[task] for of in anchors.values.values() if task in of]
-    meant = f"did you mean {value:g}%, a share of the best parent's gain over the base?"
-    if metric.utility(value) > metric.utility(best):
-        word = "most" if metric.higher_is_better else "least"
-        text = f"require: {task} is {best:g} at {word}, so that nothing keeps {value:g}"
-        raise ConfigError(f"{text}; {meant}" if value > 0 else text)
-    worst = min(map(metric.utility, known), default=-math.inf)
-    room = _FAR * np.ptp(known) if known else math.inf
-    if value >= _LEAST_PERCENTAGE and 0 < room < worst - metric.utility(value):
-        raise ConfigError(
-            f"require: every model and the soup keep {task}={value:g} by far, with "
-            f"{min(known):.4g} to {max(known):.4g}; {meant}"
+    def weights(self) -> FloatArray:
+        """Return how much each task counts; (m,)."""
+        counted = self.task_weights()
+        return np.array([counted.get(task, 0.0) for task in self.metrics])
+
+    def limits(self) -> dict[str, Limit]:
+        """Compute the limits that are required; of several on a task, the strictest.
+
+        A share s is of the gain of the best single model over the base, as measured:
+        the limit is (1 - s) * base + s * best, whatever direction and sign values have.
+        Raises ConfigError where no single model is better, or was not measured.
+        """
+        limits = self.required()
+        for task, limit in self._of_rivals():
+            utility = self.metrics[task].utility
+            if task not in limits or utility(limits[task].value) < utility(limit.value):
+                limits[task] = limit
+        return limits
+
+    def required(self) -> dict[str, Limit]:
+        """Return the limits of single tasks; raises as ``limits``."""
+        limits = {}
+        for task, required in (self.select.require or {}).items():
+            share = share_of(required)
+            if share is None:
+                limits[task] = self._possible(task, float(required))
+            else:
+                base, best = self._gain(task)
+                source = f"{100 * share:g}% of the best parent's gain"
+                limits[task] = Limit((1 - share) * base + share * best, source)
+        return limits
+
+    def least(self, limits: Mapping[str, Limit]) -> FloatArray:
+        """Return the least utility of each task (m,), -inf where it has no limit."""
+        utilities = {t: self.metrics[t].utility(of.value) for t, of in limits.items()}
+        return np.array([utilities.get(task, -np.inf) for task in self.metrics])
+
+    def wish(self) -> Wish:
+        """Return weights and limits as numbers; raises as ``limits``."""
+        weights = self.weights()
+        shares = weights / weights.max()
+        return Wish(
+            weights=shares / shares.sum(),
+            lower=self.least(self.limits()),
+            achievement=self.select.scalarization == "achievement",
         )
-    return Limit(value)
+
+    def _possible(self, task: str, value: float) -> Limit:
+        """Return a limit within the range of its metric that is no mere mistake."""
+        metric = self.metrics[task]
+        best = metric.bounds[metric.higher_is_better]
+        known = [of[task] for of in self.anchors.values.values() if task in of]
+        share = "a share of the best parent's gain over the base"
+        meant = f"did you mean {value:g}%, {share}?"
+        if metric.utility(value) > metric.utility(best):
+            word = "most" if metric.higher_is_better else "least"
+            text = f"require: {task} is {best:g} at {word}, so that nothing keeps"
+            text = f"{text} {value:g}"
+            raise ConfigError(f"{text}; {meant}" if value > 0 else text)
+        worst = min(map(metric.utility, known), default=-math.inf)
+        room = _FAR * np.ptp(known) if known else math.inf
+        if value >= _LEAST_PERCENTAGE and 0 < room < worst - metric.utility(value):
+            raise ConfigError(
+                f"require: every model and the soup keep {task}={value:g} by far, with "
+                f"{min(known):.4g} to {max(known):.4g}; {meant}"
+            )
+        return Limit(value)
+
+    def _of_rivals(self) -> Iterator[tuple[str, Limit]]:
+        values, errors = self.anchors.values, self.anchors.errors
+        for rival in self.select.rivals:
+            if rival not in values:
+                raise ConfigError(
+                    f"not_worse_than: there is no {rival!r} to compare with; "
+                    + nearest(rival, values)
+                )
+            for task, metric in self.metrics.items():
+                if task not in values[rival]:
+                    raise ConfigError(
+                        f"not_worse_than: {rival} was not measured on {task}; give "
+                        "limits as numbers"
+                    )
+                known = np.nan_to_num(errors.get(rival, {}).get(task, 0.0))
+                if metric.bounds == (0, 1):  # of losses, documents explain nearly all
+                    noise = self.anchors.noise.get(task, 0.0)
+                    known = max(known, np.nan_to_num(noise))
+                value = values[rival][task] - metric.sign * SIGNIFICANT * known
+                yield task, Limit(value, f"what {rival} has, within noise")
+
+    def _gain(self, task: str) -> tuple[float, float]:
+        """Return the values of the base, and of the best single model above it."""
+        metric, values = self.metrics[task], self.anchors.values
+        start = f"require: a share of the best single model's gain on {task} was asked"
+        instead = "give the limit as a number, or not-worse-than"
+        singles = [
+            readings[task]
+            for label, readings in values.items()
+            if label not in NO_SINGLE_MODEL and task in readings
+        ]
+        if not singles or task not in values.get(BASE, {}):
+            lacking = "base" if singles else "single model"
+            raise ConfigError(
+                f"{start} for, but no {lacking} was measured on it; {instead}"
+            )
+        base, best = values[BASE][task], max(singles, key=metric.utility)
+        if metric.utility(best) <= metric.utility(base):
+            raise ConfigError(
+                f"{start} for, but no single model is better than the base there (base "
+                f"{base:.4g}, best single model {best:.4g}): there is no gain to keep "
+                f"a share of; {instead}"
+            )
+        return base, best
 
 
 def limit_in_words(task: str, metric: Metric, limit: Limit) -> str:
@@ -91,14 +181,6 @@ def limit_in_words(task: str, metric: Metric, limit: Limit) -> str:
     value = f"{limit.value:.4g} {metric.unit}".rstrip()
     more = filter(None, (metric.in_other_words(limit.value), limit.source))
     return f"{task} at {word} {', '.join([value, *more])}"
-
-
-def lower_limits(
-    tasks: Mapping[str, Metric], limits: Mapping[str, Limit]
-) -> FloatArray:
-    """Return the least utility of each task (m,), -inf where it has no limit."""
-    least = {task: tasks[task].utility(limit.value) for task, limit in limits.items()}
-    return np.array([least.get(task, -np.inf) for task in tasks])
 
 
 def excess(front: Front, rows: IntArray) -> FloatArray:
@@ -120,8 +202,8 @@ def excess(front: Front, rows: IntArray) -> FloatArray:
                 np.fmax(found, -SIGNIFICANT - paired.tested().scores, out=found)
             if merge.label == BASE:
                 noise = np.nan_to_num(paired.stderr)
-    required = required_limits(select, front.metrics, anchor_values(front))
-    lower = lower_limits(front.metrics, required)
+    request = Request.of(front)
+    lower = request.least(request.required())
     Y = front.utilities([front.known[row] for row in rows], "measured")
     short = lower - Y
     short[short <= TIE * np.abs(Y)] = 0
@@ -153,8 +235,9 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
         return ""
     measured = chosen.is_measured(*metrics) and not predicted
     kind: Kind = "measured" if measured else "predicted"
-    limits = find_limits(select, metrics, anchor_values(front))
-    short = lower_limits(metrics, limits) - front.utilities([chosen], kind)[0]
+    request = Request.of(front)
+    limits = request.limits()
+    short = request.least(limits) - front.utilities([chosen], kind)[0]
     missed = excess(front, np.array([front.selected]))[0] if measured else short
     lines = [
         f"{limit_in_words(task, metrics[task], limits[task])} ({kind} "
@@ -163,50 +246,6 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
         if by > 0
     ]
     return listed(lines) if lines else ""
-
-
-def _limits_of_rivals(
-    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
-) -> Iterator[tuple[str, Limit]]:
-    for rival in select.rivals:
-        if rival not in anchors.values:
-            raise ConfigError(
-                f"not_worse_than: there is no {rival!r} to compare with; "
-                + nearest(rival, anchors.values)
-            )
-        for task, metric in tasks.items():
-            if task not in anchors.values[rival]:
-                raise ConfigError(
-                    f"not_worse_than: {rival} was not measured on {task}; give limits "
-                    "as numbers"
-                )
-            known = np.nan_to_num(anchors.errors.get(rival, {}).get(task, 0.0))
-            if metric.bounds == (0, 1):  # of losses, documents explain nearly all
-                known = max(known, np.nan_to_num(anchors.noise.get(task, 0.0)))
-            value = anchors.values[rival][task] - metric.sign * SIGNIFICANT * known
-            yield task, Limit(value, f"what {rival} has, within noise")
-
-
-def _gain(task: str, metric: Metric, anchors: Anchors) -> tuple[float, float]:
-    """Return the values of the base and of the best single model, which is better."""
-    start = f"require: a share of the best single model's gain on {task} was asked for"
-    instead = "give the limit as a number, or not-worse-than"
-    values = [
-        readings[task]
-        for label, readings in anchors.values.items()
-        if label not in NO_SINGLE_MODEL and task in readings
-    ]
-    if not values or task not in anchors.values.get(BASE, {}):
-        lacking = "base" if values else "single model"
-        raise ConfigError(f"{start}, but no {lacking} was measured on it; {instead}")
-    base, best = anchors.values[BASE][task], max(values, key=metric.utility)
-    if metric.utility(best) <= metric.utility(base):
-        raise ConfigError(
-            f"{start}, but no single model is better than the base there (base "
-            f"{base:.4g}, best single model {best:.4g}): there is no gain to keep a "
-            f"share of; {instead}"
-        )
-    return base, best
 
 
 def reason(front: Front) -> str:
@@ -219,7 +258,7 @@ def reason(front: Front) -> str:
             f"{start} is the nearest to its limits that was found: it does not keep "
             f"{unmet}; relax a limit, or allow more evaluations."
         )
-    weights = task_weights(select, front.metrics, anchor_values(front))
+    weights = Request.of(front).task_weights()
     counted = listed(f"{task} counts {w:.2g}" for task, w in weights.items())
     verb, what = "has", f"the largest sum of gains on {listed(weights)}"
     if select.prefer is not None:
@@ -245,10 +284,11 @@ def limits_in_words(front: Front) -> str:
             return f"{MISSED}: {unmet}"
         if not required or not chosen.is_measured(*metrics):
             return ""
-        limits = required_limits(front.select, metrics, anchor_values(front))
+        request = Request.of(front)
+        limits = request.required()
     except ConfigError:  # chosen when shares were of something else
         return ""
-    lower, values = lower_limits(metrics, limits), front.utilities([chosen], "measured")
+    lower, values = request.least(limits), front.utilities([chosen], "measured")
     short = lower - values[0] > TIE * abs(values[0])
     where = "" if front.holdout is None else " on the documents of the search"
     shown = {

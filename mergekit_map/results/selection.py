@@ -15,7 +15,6 @@ At the end of a search the choice is among the measured points of its front:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,24 +30,17 @@ from mergekit_map.optimize.scalarization import (
 )
 from mergekit_map.results.findings import findings_in_words
 from mergekit_map.results.front import UNKNOWN, Front, Merge, recipe_name
-from mergekit_map.results.gains import (
-    Anchors,
-    anchor_values,
-    on_held_out,
-    task_weights,
-    with_gains,
-)
+from mergekit_map.results.gains import on_held_out, with_gains
 from mergekit_map.results.limits import (
+    Request,
     excess,
-    find_limits,
     keep_limits,
-    lower_limits,
     reason,
     unmet_limits,
 )
 from mergekit_map.results.paired import PairedMerges, Places
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
-from mergekit_map.types import BASE, SIGNIFICANT, Metric
+from mergekit_map.types import BASE, SIGNIFICANT
 
 if TYPE_CHECKING:
     from mergekit_map.results.surrogate_file import Surrogates
@@ -78,7 +70,7 @@ def choose_measured(front: Front) -> Front:
     beaten = [_beats(front, row, anchors) for row in rows]
     rows = _first(rows, np.array([found[base].any() for found in beaten]))
     mask = np.isin(np.arange(len(front.points)), rows)
-    weights = _weights(select, front.metrics, anchor_values(front))
+    weights = Request.of(front).weights()
     chosen = _SCALARIZATIONS[select.scalarization](_values(front), weights, mask)
     return chosen_as(front, chosen, select)
 
@@ -148,7 +140,7 @@ def _with_sum(
     front: Front, ones: Places, others: Places, shown: Front | None = None
 ) -> PairedMerges:
     """Compare merges on the tasks that count; the last column is the weighted sum."""
-    weights = _weights(front.select, front.metrics, anchor_values(front))
+    weights = Request.of(front).weights()
     shares = weights / weights.sum() / ranges(_values(front))
     counted, found = weights > 0, PairedMerges.of(shown or front, ones, others)
     stderr = np.sqrt(found.stderr[:, counted] ** 2 @ shares[counted] ** 2)
@@ -183,13 +175,13 @@ def choose_point(
                 raise ConfigError(
                     f"{key}: there is no task {name!r}; {nearest(name, front.tasks)}"
                 )
-    anchors, metrics = anchor_values(front), front.metrics
+    request = Request.of(front, select)
     Y = front.utilities(front.points, "predicted")
     points = _measured_points(front)
     failed = points[~keep_limits(front.model_copy(update={"select": select}), points)]
-    place = choose(select, metrics, Y, anchors, failed)
+    place = choose(request, Y, failed)
     if surrogates is not None and select.index is None:
-        better = _best_of_box(front, wished(select, metrics, anchors), surrogates)
+        better = _best_of_box(front, request.wish(), surrogates)
         if better is not None:
             front, place = _with_point(front, better), len(front.points)
     chosen = chosen_as(front, place, select)
@@ -251,17 +243,14 @@ def judged(front: Front) -> Front:
 
 
 def choose(
-    select: SelectSpec,
-    tasks: Mapping[str, Metric],
-    utilities: FloatArray,
-    anchors: Anchors,
-    failed: IntArray | tuple[()] = (),
+    request: Request, utilities: FloatArray, failed: IntArray | tuple[()] = ()
 ) -> int:
     """Choose a row of the front's utilities (k, m), a column per task, as requested.
 
     If all rows miss a limit, the nearest is chosen. Rows in ``failed`` were measured to
-    miss one. Raises DesignError if there is no such row, and as ``find_limits``.
+    miss one. Raises DesignError if there is no such row, and as ``Request.limits``.
     """
+    select = request.select
     if select.index is not None:
         if select.index >= len(utilities):
             raise DesignError(
@@ -269,27 +258,9 @@ def choose(
                 f"{select.index}; choose one of them, nothing is measured again"
             )
         return select.index
-    wish = wished(select, tasks, anchors)
+    wish = request.wish()
     allowed = np.all(utilities >= wish.lower, axis=1)
     allowed[[*failed]] = False
     if not allowed.any():
         return nearest_to_limits(utilities, wish.lower)
     return _SCALARIZATIONS[select.scalarization](utilities, wish.weights, allowed)
-
-
-def wished(select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors) -> Wish:
-    """Return the request as numbers, by task in order; raises as ``find_limits``."""
-    weights = _weights(select, tasks, anchors)
-    shares = weights / weights.max()
-    return Wish(
-        weights=shares / shares.sum(),
-        lower=lower_limits(tasks, find_limits(select, tasks, anchors)),
-        achievement=select.scalarization == "achievement",
-    )
-
-
-def _weights(
-    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
-) -> FloatArray:
-    prefer = task_weights(select, tasks, anchors)
-    return np.array([prefer.get(task, 0.0) for task in tasks])

@@ -28,8 +28,9 @@ from mergekit_map.results.front import (
     recipe_name,
 )
 from mergekit_map.results.gains import Anchors
+from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key
-from mergekit_map.results.selection import chosen_as, wished
+from mergekit_map.results.selection import chosen_as
 from mergekit_map.results.surrogate_file import (
     SurrogateRecord,
     Surrogates,
@@ -123,7 +124,8 @@ class _End:
     def choose(self, front: FloatArray) -> tuple[FloatArray, int]:
         """Choose from a front (k, d), and measure the choice; return the final rows."""
         study = self._study
-        lower = wished(study.select, study.tasks, self._anchors).lower
+        request = Request(study.select, study.tasks, self._anchors)
+        lower = request.least(request.limits())
         for _ in range(1 + more_choices(study)):
             rows, selected = chosen_of(study, self.surrogates, front, self._anchors)
             self._measure(rows[[selected]], always=True)

@@ -12,8 +12,9 @@ from mergekit_map.errors import DesignError
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarization import best_merge
 from mergekit_map.results.gains import Anchors
+from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation
-from mergekit_map.results.selection import choose, wished
+from mergekit_map.results.selection import choose
 from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.fit import fit_surrogate
@@ -92,12 +93,12 @@ def chosen_of(
         DesignError: there is no such row.
     """
     predict = partial(predict_utilities, study, surrogates)
+    request = Request(study.select, study.tasks, anchors)
     if study.select.index is None:
-        wish = wished(study.select, study.tasks, anchors)
-        better = best_merge(predict, study.box, front, wish)
+        better = best_merge(predict, study.box, front, request.wish())
         if better is not None:
             return np.vstack([front, better]), len(front)
-    return front, choose(study.select, study.tasks, predict(front), anchors)
+    return front, choose(request, predict(front))
 
 
 def _slopes(study: Study, evaluations: Sequence[Evaluation]) -> FloatArray | None:

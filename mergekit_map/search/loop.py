@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Readings
+from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, EvaluationLog, MergeKey, merge_key
-from mergekit_map.results.selection import wished
 from mergekit_map.results.surrogate_file import predict
 from mergekit_map.search.budget import can_go_on, can_remeasure
 from mergekit_map.search.finish import end_search
@@ -65,7 +65,7 @@ def run_study(
         if len(rounds) == 1:
             # Limits that cannot be told from the anchors are no surprise for the end.
             anchors = reference_values(study, matching(study, log), log)
-            wished(study.select, study.tasks, anchors)
+            Request(study.select, study.tasks, anchors).limits()
     anchors = reference_values(study, known, log)
     result = end_search(study, rounds, known, anchors, measure_all, surrogates)
     if spent and result.ending is not None:

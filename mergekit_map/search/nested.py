@@ -16,6 +16,7 @@ from typing import TypeAlias
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.optimize.scalarization import spread
 from mergekit_map.results.gains import Anchors, measured_anchors
+from mergekit_map.results.limits import Request
 from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
@@ -24,7 +25,6 @@ from mergekit_map.results.log import (
     Role,
     merge_key,
 )
-from mergekit_map.results.selection import wished
 from mergekit_map.search.fitting import (
     chosen_of,
     fit_surrogates,
@@ -206,7 +206,8 @@ def _search_pair(
         asked = replace(study, select=choice)
         rows, selected = chosen_of(asked, surrogates, front, readings)
         chosen = predict_utilities(study, surrogates, rows[[selected]])
-        if (chosen >= wished(choice, study.tasks, readings).lower).all():
+        request = Request(choice, study.tasks, readings)
+        if (chosen >= request.least(request.limits())).all():
             break
     merges = [plane.flat(study.named(row)) for row in rows]
     return StudyResult(surrogates, merges, selected, plane.vectors), choice

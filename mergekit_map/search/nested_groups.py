@@ -28,7 +28,7 @@ from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
 from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.gains import Anchors
-from mergekit_map.results.limits import find_limits
+from mergekit_map.results.limits import Request
 from mergekit_map.results.log import merge_key
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
@@ -151,7 +151,7 @@ def pair_choices(
     shares = {task: task_shares(study)[task] for task in tasks}
     prefer = shares if any(shares.values()) else dict.fromkeys(tasks, 1.0)
     choice = SelectSpec(prefer=prefer, scalarization=study.select.scalarization)
-    found = find_limits(study.select, study.tasks, readings)
+    found = Request(study.select, study.tasks, readings).limits()
     limits = {task: limit.value for task, limit in found.items()}
     return [
         choice.model_copy(update={"require": kept or None})

@@ -15,6 +15,7 @@ from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ArtifactError, ConfigError, DesignError
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.front import Fit, Front, Merge, Task, recipe_name
+from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, by_merge
 from mergekit_map.results.selection import choose, chosen_as
 from mergekit_map.results.surrogate_file import Surrogates
@@ -62,10 +63,11 @@ def find_partial_front(
     Y, choice = front.utilities(front.points, "measured"), SelectSpec()
     for wish in wishes:
         with suppress(ConfigError, DesignError):
-            choose(wish, study.tasks, Y, anchors)
+            choose(Request(wish, study.tasks, anchors), Y)
             choice = wish
             break
-    return chosen_as(front, choose(choice, study.tasks, Y, anchors), choice), None
+    request = Request(choice, study.tasks, anchors)
+    return chosen_as(front, choose(request, Y), choice), None
 
 
 def _is_enough(study: Study, known: Sequence[Evaluation]) -> bool:

@@ -23,7 +23,7 @@ from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.references import ModelPart, map_references, referenced_models
 from mergekit_map.results.front import Front, Merge, Order
 from mergekit_map.results.gains import Anchors
-from mergekit_map.results.limits import find_limits, unmet_limits
+from mergekit_map.results.limits import Request, unmet_limits
 from mergekit_map.results.log import Evaluation
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
@@ -152,7 +152,7 @@ def _small_study(
 ) -> Study:
     """Reduce a study to a pair; earlier measurements turn limits into numbers."""
     if select.limited:
-        limits = find_limits(select, study.tasks, readings)
+        limits = Request(select, study.tasks, readings).limits()
         require = {task: limit.value for task, limit in limits.items()}
         select = SelectSpec.model_validate(
             select.model_dump(exclude_unset=True, exclude={"not_worse_than"})

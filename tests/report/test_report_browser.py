@@ -20,7 +20,7 @@ from mergekit_map.report.data import report_content
 from mergekit_map.report.page import report_page
 from mergekit_map.results.finished import read_finished
 from mergekit_map.results.gains import Anchors
-from mergekit_map.results.limits import lower_limits, required_limits
+from mergekit_map.results.limits import Request
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import choose, choose_point
 from mergekit_map.types import Metric
@@ -129,16 +129,17 @@ def python_choice(case: dict[str, Any]) -> dict[str, Any]:
             for label, row in case["anchors"].items()
         }
     )
+    request = Request(select, tasks, anchors)
     signs = np.where(case["higher"], 1.0, -1.0)
     utilities = np.array(case["values"]) * signs
     try:
-        limits = required_limits(select, tasks, anchors)
+        limits = request.required()
     except ConfigError:  # a share of a gain that there is not
         return {"wrong": True}
-    kept = (utilities >= lower_limits(tasks, limits)).all(axis=1)
+    kept = (utilities >= request.least(limits)).all(axis=1)
     return {
         "limits": [limits[n].value if n in limits else None for n in names],
-        "index": choose(select, tasks, utilities, anchors),
+        "index": choose(request, utilities),
         "out": not kept.any(),
         "wrong": False,
     }

@@ -22,7 +22,7 @@ from mergekit_map.results.findings import (
 )
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import Anchors, anchor_values
-from mergekit_map.results.limits import find_limits
+from mergekit_map.results.limits import Request
 from mergekit_map.results.selection import (
     MERGE,
     advice,
@@ -287,13 +287,13 @@ ANCHORS = Anchors(VALUES_OF)
 
 
 def chosen_by(**options: Any) -> int:
-    return choose(SelectSpec(**options), TASKS, UTILITIES, ANCHORS)
+    return choose(Request(SelectSpec(**options), TASKS, ANCHORS), UTILITIES)
 
 
 def test_answers_may_be_worse_by_noise_before_they_are_compared() -> None:
     anchors = Anchors(VALUES_OF, noise={"math": 0.02, "code": 0.02})
 
-    limits = find_limits(SelectSpec(not_worse_than="base"), TASKS, anchors)
+    limits = Request(SelectSpec(not_worse_than="base"), TASKS, anchors).limits()
 
     assert limits["math"].value == pytest.approx(0.22 - SIGNIFICANT * 0.02)
     assert limits["code"].value == 4.9
@@ -322,7 +322,7 @@ def test_the_options_decide(options: dict[str, Any], index: int) -> None:
 
 
 def limits_of(anchors: Anchors = ANCHORS, **select: Any) -> dict[str, float]:
-    found = find_limits(SelectSpec(**select), TASKS, anchors)
+    found = Request(SelectSpec(**select), TASKS, anchors).limits()
     return {task: limit.value for task, limit in found.items()}
 
 

@@ -17,8 +17,8 @@ from plain_runs import write_plain
 from safetensors.torch import load_file
 
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.gains import anchor_values, gains
-from mergekit_map.results.limits import find_limits
+from mergekit_map.results.gains import gains
+from mergekit_map.results.limits import Request
 from mergekit_map.results.records import read_record
 from mergekit_map.types import BASE, SOUP
 
@@ -163,7 +163,7 @@ def test_a_share_is_of_the_gain_of_the_model_on_disk(
     invoke("search", "config.yml", "run")
 
     front = read_front("run")
-    (limit,) = find_limits(front.select, front.metrics, anchor_values(front)).values()
+    (limit,) = Request.of(front).limits().values()
     assert limit.value == pytest.approx(base + 0.4 * (parent - base), rel=1e-6)
     assert gains(front).kept[task] is None  # the function returns no standard error
     # Nothing is measured again.
