@@ -23,12 +23,18 @@ _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
 _BAR = 20  # characters
 
 
+class _Stderr(Console):
+    def on_broken_pipe(self) -> None:
+        """Go on without a reader: Ctrl-C ends ``tee`` before it ends a search."""
+        self.quiet = True
+
+
 class TerminalReporter(Callback):
     """A context that shows progress on standard error."""
 
     def __init__(self) -> None:
         self._output = output_options()
-        self._console = Console(stderr=True, quiet=self._output.quiet)
+        self._console = _Stderr(stderr=True, quiet=self._output.quiet)
         self._is_drawn = self._console.is_terminal and not self._output.quiet
         self._last_line = -float("inf")
         self._started = self._began = time.monotonic()

@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 from huggingface_hub import CardData, ModelCard, ModelCardData
 
-from mergekit_map.config.tasks import TaskSpec
+from mergekit_map.config.tasks import LmEvalTask, TaskSpec
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.hub import metadata
@@ -115,10 +115,10 @@ def _answer(record: MergeRecord) -> str:
     rows += [[*map(escaped, row)] for row in found.table]
     details = _bullets(found.details)
     parts = [
-        f"**{escaped(found.headline)}**",
+        f"**{sentence(found.headline)}**",
         "\n".join(f"| {' | '.join(row)} |" for row in rows),
         _explained(record.tasks),
-        escaped(found.sample),
+        sentence(found.sample),
         _bullets(filter(None, (*found.findings, record.difference))),
         "![Merges of the search, task against task](front.png)",
         f"<details><summary>More on the front</summary>\n\n{details}\n\n</details>",
@@ -128,14 +128,32 @@ def _answer(record: MergeRecord) -> str:
 
 def _explained(tasks: Mapping[str, TaskSpec]) -> str:
     """Explain the table to whoever has not seen the search."""
-    found = {task: metadata.data_and_metric(spec) for task, spec in tasks.items()}
-    known = (f"{task}: {metric} on {data}" for task, (data, metric) in found.items())
+    known = []
+    for task, spec in tasks.items():
+        data, metric = metadata.data_and_metric(spec)
+        limit = spec.limit if isinstance(spec, LmEvalTask) else None
+        part = f"the first {limit:g} documents of " if limit and limit >= 1 else ""
+        known.append(f"{task}: {metric} on {part}{data}")
     return _filled("words", tasks=escaped("; ".join(known))).rstrip()
+
+
+def sentence(text: str) -> str:
+    """Escape a sentence of the answer, in which pairs of backticks mark code."""
+    words, *rest = text.split("`")
+    if len(rest) % 2 or "``" in text:
+        return escaped(text)
+    codes, others = rest[::2], map(_escape, rest[1::2])
+    pairs = zip(codes, others, strict=True)
+    text = _escape(words) + "".join(f"`{code}`{words}" for code, words in pairs)
+    return " ".join(text.split())
 
 
 def escaped(text: str) -> str:
     """Escape a text for one line of Markdown."""
-    line = " ".join(text.split())
+    return _escape(" ".join(text.split()))
+
+
+def _escape(line: str) -> str:
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # An underscore within a word is no markup.
     return re.sub(r"([\\`*\[\]|#~$!])|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", line)
@@ -143,7 +161,7 @@ def escaped(text: str) -> str:
 
 def _bullets(texts: Iterable[str]) -> str:
     """List texts of one line each."""
-    return "\n".join(f"- {escaped(text)}" for text in texts)
+    return "\n".join(f"- {sentence(text)}" for text in texts)
 
 
 def _methods(configs: Configs) -> str:

@@ -33,8 +33,8 @@ def data_and_metric(spec: TaskSpec) -> tuple[str, str]:
         source = spec.perplexity
         return source.dataset or Path(str(source.file)).name, "loss"
     if isinstance(spec, LmEvalTask):
-        path = Path(spec.lm_eval)
-        return path.stem if path.suffix in {".yaml", ".yml"} else str(path), spec.metric
+        path = Path(spec.lm_eval)  # of a file the name, which no benchmark has
+        return path.name if path.suffix in {".yaml", ".yml"} else str(path), spec.metric
     return spec.python, "score"
 
 

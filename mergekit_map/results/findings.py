@@ -231,7 +231,10 @@ def _no_trade_off(found: TradeOff) -> str:
     if found.kind == "within noise":
         text = "The points of the front differ by less than the noise on every task"
         return f"{text}: measure more documents."
-    return f"As predicted, point {found.best} is the best on every task: no trade-off."
+    if found.kind == "one point":
+        return f"As predicted, point {found.best} is best on every task: no trade-off."
+    error = "more than the error of predictions"
+    return f"No point is predicted to be better than point {found.best} by {error}."
 
 
 def _larger_bounds(front: Front, most: float) -> str:

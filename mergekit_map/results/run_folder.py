@@ -255,8 +255,20 @@ def refuse_code(
 ) -> None:
     """Raise ArtifactError for a configuration in a run folder that names code."""
     folder = RunFolder(config.parent)
-    if not folder.exists:
-        return
+    if folder.exists and (code := code_named(tasks, backend, engine)):
+        raise ArtifactError(
+            f"the configuration of the run folder {folder.path} names code that would "
+            f"run here: {', '.join(code)}; look at {config}, and if you trust it, add "
+            "--trust-run (trust_run=True)"
+        )
+
+
+def code_named(
+    tasks: Mapping[str, TaskSpec],
+    backend: BackendSpec | None,
+    engine: EngineSpec | None,
+) -> list[str]:
+    """List what a configuration names that runs code."""
     code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
     if backend is not None:
         code.append("the backend")
@@ -264,12 +276,7 @@ def refuse_code(
     args = [key for spec in (engine, *own) if spec is not None for key in spec.args]
     if args:
         code.append(f"what vLLM is opened with ({', '.join(args)})")
-    if code:
-        raise ArtifactError(
-            f"the configuration of the run folder {folder.path} names code that would "
-            f"run here: {', '.join(code)}; look at {config}, and if you trust it, add "
-            "--trust-run (trust_run=True)"
-        )
+    return code
 
 
 def _names_code(task: TaskSpec) -> bool:

@@ -143,7 +143,12 @@ def _with_sum(
     weights = Request.of(front).weights()
     shares = weights / weights.sum() / ranges(_values(front))
     counted, found = weights > 0, PairedMerges.of(shown or front, ones, others)
-    stderr = np.sqrt(found.stderr[:, counted] ** 2 @ shares[counted] ** 2)
+    variances = (found.stderr[:, counted] * shares[counted]) ** 2
+    stderr = np.sqrt(variances.sum(axis=1))
+    # The degrees of freedom of such a sum (Satterthwaite, Biometrics Bulletin 2, 1946).
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = stderr**4 / (variances**2 / (found.items[:, counted] - 1)).sum(axis=1)
+    items = np.where(np.isnan(freedom), np.inf, freedom + 1)
 
     def joined(values: FloatArray, last: FloatArray) -> FloatArray:
         return np.column_stack([values[:, counted], last])
@@ -152,7 +157,7 @@ def _with_sum(
         joined(found.Y, found.Y @ shares),
         joined(found.other, found.other @ shares),
         joined(found.stderr, stderr),
-        joined(found.items, np.full(len(stderr), np.inf)),
+        joined(found.items, items),
         np.append(found.answers[counted], [False]),
     )
 

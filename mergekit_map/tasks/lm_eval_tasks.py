@@ -409,7 +409,8 @@ def _describe_metric(
             f"{directions}; state it with 'direction: maximize' or 'minimize'",
         )
     lower, upper = spec.range or _known_range(loaded, spec.metric)
-    return Metric(set(directions.values()) == {True}, lower, upper)
+    higher = set(directions.values()) == {True}
+    return Metric(higher, lower, upper, unit=spec.metric)
 
 
 def _known_range(

@@ -137,8 +137,10 @@ def _write_found(
     except ArtifactError as error:
         again = plan.going_on(folder.path)
         raise ArtifactError(f"{folder.path}: {error}; go on with: {again}") from None
+    # What was measured for another search comes on top of what this one measures.
+    own = [e for e in measured if e.taken is None or e.role == "anchor"]
     unfinished = Unfinished(
-        measured=len(by_merge(complete_merges(study, measured))),
+        measured=len(by_merge(complete_merges(study, own))),
         most=plan.most,
         fitted=surrogates is not None,
         of=of,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 from dataclasses import replace
@@ -13,6 +14,7 @@ from click.shell_completion import get_completion_class
 from fronts import CODE, MATH, NOT_MEASURED, Row, make_front
 
 from mergekit_map.cli.main import main
+from mergekit_map.cli.progress import TerminalReporter
 from mergekit_map.cli.screen import next_steps, show_answer, show_steps
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
@@ -26,6 +28,20 @@ LONG = [
     "humaneval_instruct_pass_at_1",
 ]
 PARENT = "Meta-Llama-3-8B-french-instruct-v2"
+
+
+def test_a_search_goes_on_where_nobody_reads_its_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Closed(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stderr", Closed())
+
+    with TerminalReporter() as reporter:
+        reporter.notice("some are measured")
+        reporter.notice("more are measured")
 
 
 def front_of(n_tasks: int, n_points: int = 1, *, measured: bool = True) -> Front:

@@ -21,6 +21,7 @@ from mergekit_map.hub.card import (
     escaped,
     read_card,
     renamed_card,
+    sentence,
     with_parents,
     with_search,
     write_card,
@@ -115,7 +116,7 @@ def test_a_stranger_learns_the_words_of_the_table(tmp_path: Path) -> None:
     _, words = written(tmp_path, record()).text.split("|\n\n", 1)
 
     line = " ".join(words.split("\n\n")[0].split())
-    assert line.startswith("math: acc on gsm8k; ")
+    assert line.startswith("math: acc on the first 200 documents of gsm8k; ")
     assert "code: loss on code.txt. " in line
     assert "Soup: the plain average of the parents." in line
     assert "Gain kept: " in line
@@ -195,6 +196,23 @@ def test_the_method_is_named_with_its_papers(
     assert f"a merge by {escaped(method)}" in card.text
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("search with `--holdout 0.3`.", "search with `--holdout 0.3`."),
+        ("set `bounds: {a: [0, 1.2]}` *now*", r"set `bounds: {a: [0, 1.2]}` \*now\*"),
+        ("one ` alone <b>", r"one \` alone &lt;b&gt;"),
+        ("```<b>`", r"\`\`\`&lt;b&gt;\`"),  # which is no code
+    ],
+)
+def test_pairs_of_backticks_in_a_sentence_are_code_and_nothing_else_is_markup(
+    text: str, shown: str
+) -> None:
+    assert sentence(text) == shown
+    tokens = MarkdownIt("commonmark").parseInline(sentence(text))[0].children or []
+    assert {token.type for token in tokens} <= {"text", "text_special", "code_inline"}
+
+
 @pytest.mark.parametrize("chat", [True, False])
 def test_the_example_has_no_prompt_of_another_kind_of_text(
     tmp_path: Path, chat: bool
@@ -261,10 +279,12 @@ def test_a_recipe_of_several_stages_names_the_models_alone(tmp_path: Path) -> No
 
 
 def plain(token: Token) -> str | None:
-    """Read an inline token that is text alone."""
-    if any(child.type != "text" for child in token.children or ()):
+    """Read an inline token that is text, or code in a sentence."""
+    if {child.type for child in token.children or ()} - {"text", "code_inline"}:
         return None
-    return "".join(child.content for child in token.children or ())
+    code = {"code_inline": "`"}
+    marks = ((code.get(c.type, ""), c.content) for c in token.children or ())
+    return "".join(f"{mark}{content}{mark}" for mark, content in marks)
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,16 @@ def test_a_point_that_is_a_reference_has_its_name(index: int, expected: str) -> 
     assert sum(said) == 1 - index
 
 
+@pytest.mark.parametrize(("items", "advice"), [(2, "other"), (200, "merge")])
+def test_a_sum_of_few_blocks_is_weak_evidence(items: int, advice: str) -> None:
+    apart = {**APART, "items": items, "stderr": [[0.03] * n for n in (1, 2, 3, 4)]}
+    measured = [(0.76, 0.04), (1.85, 0.05)]  # ahead of each reference in the sum
+
+    found = answer(front(measured, differences={"math": apart, "code": apart}))
+
+    assert found.advice == advice
+
+
 def test_the_chosen_soup_is_not_compared_with_itself() -> None:
     content = as_json(front(select={"require": {"math": 0.9}}))
     content["points"][0] |= {
@@ -230,6 +240,16 @@ def test_one_number_says_how_good_predictions_are(
     found = answer(make_front(points, tasks={"math": about, "code": CODE}))
 
     assert expected in " ".join([*found.findings, *found.details])
+
+
+def test_a_point_that_noise_alone_makes_the_best_is_not_called_so() -> None:
+    rows: list[Row] = [[(0.7, 0.04), (2.8, 0.02)], [(0.65, 0.04), (2.4, 0.02)]]
+    found = answer(make_front([(row, NOT_MEASURED) for row in rows], ANCHORS))
+
+    assert (
+        "No point is predicted to be better than point 1 by more than the error of "
+        "predictions."
+    ) in found.details
 
 
 def test_at_most_three_findings_are_shown_and_none_is_lost() -> None:

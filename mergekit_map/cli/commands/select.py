@@ -52,7 +52,7 @@ def select(run: Path, **choice: Any) -> None:
     answer(recipe=selection.recipe, recipe_file=str(recipe))
     if output_options().verbose:
         click.echo(f"\n{selection.recipe}", nl=False)
-    click.echo(f"\n{selection.front.reason} The recipe is in {recipe}.")
+    click.echo(f"\n{selection.front.reason}\nThe recipe is in {recipe}.")
     show_steps(next_steps(run, found))
 
 
