@@ -45,6 +45,7 @@ from mergekit_map.utils.text import listed
 _LONGEST = 60  # characters of a value that is shown
 _WANTED = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    "int_parsing_size": "a smaller whole number",
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     **dict.fromkeys(("string_type", "string_sub_type", "string_unicode"), "text"),

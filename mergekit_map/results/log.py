@@ -101,6 +101,7 @@ def _measured_value(value: Any, info: ValidationInfo) -> Any:
     return value
 
 
+Count: TypeAlias = Annotated[int, Field(ge=0, le=1 << 62)]
 _Value: TypeAlias = Annotated[
     float, BeforeValidator(_measured_value), PlainSerializer(finite)
 ]
@@ -127,7 +128,7 @@ class Evaluation:
     stderr: Stderr | None
     """Standard error of the value, null where unknown. Documents are taken as draws of
     a larger population. It includes `sampling`."""
-    n: Annotated[int, Field(ge=0, le=1 << 62)]
+    n: Count
     """Number of measured documents, blocks or items."""
     seconds: Annotated[Stderr, AfterValidator(lambda seconds: round(seconds, 4))]
     """Duration of the measurement."""

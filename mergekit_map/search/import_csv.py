@@ -10,23 +10,29 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from pydantic import TypeAdapter, ValidationError
+
+from mergekit_map.config.problems import in_words
+from mergekit_map.config.yaml_file import with_count
 from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.results.log import Evaluation, EvaluationLog, Key, merge_key
-from mergekit_map.results.records import LARGEST
+from mergekit_map.results.log import Count, Evaluation, EvaluationLog, Key
+from mergekit_map.results.records import Finite, Stderr
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
-from mergekit_map.types import Metric
 from mergekit_map.utils.files import StrPath, read_whole
 
-_SHOWN = 20  # problems of a file; a wrong column can make one per row
 _MOST_BYTES = 1 << 26  # of a file: a million numbers
-_MOST_ITEMS = 2**53  # that a float holds exactly
-_LONG = 60  # characters of a cell that are shown
+# What a line of the log takes for each part of a row.
+_NUMBERS: Mapping[str, TypeAdapter[Any]] = {
+    "coefficient": TypeAdapter(Finite),
+    "value": TypeAdapter(Finite),
+    "stderr": TypeAdapter(Stderr),
+    "n": TypeAdapter(Count),
+}
 _PARTS = ("value", "stderr", "n")
 # What follows the name of a task in a header, and what the column then holds; "" is
 # for columns of front.csv that are not measurements.
@@ -49,18 +55,20 @@ def read_imported(path: StrPath, study: Study) -> list[Evaluation]:
     """
     path = Path(path)
     (line, header), *rows = _rows(path)
-    problems = [f"{line}: {text}" for text in _header_problems(header, study)]
-    _refuse(path, problems)
+    known = _known_columns(study)
+    columns = [known.get(text, ("", text)) for text in header]
+    _refuse(path, [f"{line}: {t}" for t in _header_problems(header, known, study)])
+    problems: list[str] = []
     seen: dict[Key, tuple[int, Evaluation]] = {}
     for line, cells in rows:
-        numbers, wrong = _read_row(header, cells, study)
+        numbers, wrong = _read_row(header, columns, cells, study)
         problems += [f"{line}: {text}" for text in wrong]
         for e in () if wrong else _evaluations(numbers, study):
-            first, known = seen.setdefault(e.key, (line, e))
-            if known != e:
+            first, same = seen.setdefault(e.key, (line, e))
+            if same != e:
                 problems.append(
                     f"{line}: {e.task}: line {first} has another result of the same "
-                    f"merge, {known.value:g}; remove one of the two"
+                    f"merge, {same.value:g}; remove one of the two"
                 )
     _refuse(path, problems)
     return [evaluation for _, evaluation in seen.values()]
@@ -95,51 +103,54 @@ def _known_columns(study: Study) -> dict[str, _Column]:
     return columns | {name: ("coefficient", name) for name in study.bounds}
 
 
-def _header_problems(header: Sequence[str], study: Study) -> Iterator[str]:
-    known = _known_columns(study)
+def _header_problems(
+    header: Sequence[str], known: Mapping[str, _Column], study: Study
+) -> Iterator[str]:
     found: dict[_Column, str] = {}
     for text in header:
-        part, name = column = known.get(text, ("unknown", text))
-        if part == "unknown":
-            close = nearest(text[:_LONG], [name for name in known if known[name][0]])
-            yield f"{_short(text)}: there is no such column; {close}"
-        elif column in found and part == "coefficient" and name in study.tasks:
-            yield f"{text}: is the coefficient; name the task's column '{name} value'"
-        elif column in found and part:
-            other = found[column]
+        if text not in known:
+            close = nearest(text, [name for name in known if known[name][0]])
+            yield f"{text}: there is no such column; {close}"
+        elif known[text][0] and known[text] in found:
+            other = found[known[text]]
             yield f"{text}: the column {other!r} says the same; remove one of them"
-        found[column] = text
+        else:
+            found[known[text]] = text
     for name in study.bounds:
         if ("coefficient", name) not in found:
-            yield (
-                f"{name}: a column for every coefficient is required, this one is "
-                "missing"
-            )
-    if not any(part in {"value", "unknown"} for part, _ in found):
-        tasks = ", ".join(map(repr, study.tasks))
-        yield f"a column for at least one task is required; the tasks are {tasks}"
+            yield f"{name}: a column for every coefficient is required, add this one"
+    if known.keys() >= set(header) and not any(part == "value" for part, _ in found):
+        tasks = ", ".join(repr(f"{task} value") for task in study.tasks)
+        yield f"a column for at least one task is required, of {tasks}"
 
 
 def _read_row(
-    header: Sequence[str], cells: Sequence[str], study: Study
-) -> tuple[dict[_Column, float], list[str]]:
+    header: Sequence[str],
+    columns: Sequence[_Column],
+    cells: Sequence[str],
+    study: Study,
+) -> tuple[dict[_Column, Any], list[str]]:
     """Return the numbers of a row, and what is wrong with it."""
     if len(cells) != len(header):
         what = f"{len(header)} cells are required as in the first line, got "
         return {}, [f"{what}{len(cells)}"]
-    known = _known_columns(study)
-    numbers: dict[_Column, float] = {}
+    numbers: dict[_Column, Any] = {}
     problems = []
-    for text, cell in zip(header, cells, strict=True):
-        part, name = known[text]
+    for text, (part, name), cell in zip(header, columns, cells, strict=True):
         if not part or (not cell and part != "coefficient"):
             continue
+        numbers[part, name] = number = _number(cell)
         try:
-            numbers[part, name] = number = float(cell)
-        except ValueError:
-            number = math.nan
-        if wrong := _wrong_number(number, cell, part, study.tasks.get(name)):
-            problems.append(f"{text}: {wrong}")
+            numbers[part, name] = number = _NUMBERS[part].validate_python(number)
+        except ValidationError as error:
+            problems.append(f"{text}: {in_words(error.errors(include_url=False)[0])}")
+            continue
+        lower, upper = study.tasks[name].bounds if part == "value" else (number, number)
+        if not lower <= number <= upper:
+            problems.append(
+                f"{text}: values of this task lie between {lower:g} and {upper:g}, got "
+                f"{cell}; write it in the task's own units"
+            )
     for part, name in numbers:
         if part in {"stderr", "n"} and ("value", name) not in numbers:
             what = f"there is no value that this is the {part} of; add it"
@@ -147,34 +158,15 @@ def _read_row(
     return numbers, problems
 
 
-def _wrong_number(
-    number: float, cell: str, part: str, metric: Metric | None
-) -> str | None:
-    if not math.isfinite(number):
-        empty = "" if part == "coefficient" else ", or an empty cell,"
-        return f"a finite number{empty} is required, got {_short(cell)!r}"
-    if abs(number) > LARGEST:
-        return f"a number of at most {LARGEST:g} is required, got {number:g}"
-    if part == "stderr" and number < 0:
-        return f"a standard error is 0 or more, got {cell}"
-    if part == "n" and not (0 <= number <= _MOST_ITEMS and number.is_integer()):
-        return f"a whole number of items is required, got {cell}"
-    lower, upper = metric.bounds if metric and part == "value" else (number, number)
-    if not lower <= number <= upper:
-        return (
-            f"values of this task lie between {lower:g} and {upper:g}, got {cell}; "
-            "write it in the task's own units"
-        )
-    return None
+def _number(cell: str) -> float | str:
+    """Return a cell as a number, or as it is where it is none."""
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONG else f"{text[:_LONG]} ..."
-
-
-def _evaluations(
-    numbers: Mapping[_Column, float], study: Study
-) -> Iterator[Evaluation]:
+def _evaluations(numbers: Mapping[_Column, Any], study: Study) -> Iterator[Evaluation]:
     for task in study.tasks:
         if ("value", task) in numbers:
             yield Evaluation(
@@ -183,7 +175,7 @@ def _evaluations(
                 role="imported",
                 value=numbers["value", task],
                 stderr=numbers.get(("stderr", task)),
-                n=int(numbers.get(("n", task), 0)),
+                n=numbers.get(("n", task), 0),
                 seconds=0.0,
                 merge=study.merge,
                 definition=study.definitions[task],
@@ -191,13 +183,8 @@ def _evaluations(
 
 
 def _refuse(path: Path, problems: Sequence[str]) -> None:
-    if not problems:
-        return
-    shown = [f"{path}:{problem}" for problem in problems[:_SHOWN]]
-    if len(problems) > _SHOWN:
-        shown.append(f"and {len(problems) - _SHOWN} more")
-    count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-    raise ConfigError("\n".join([f"{count} in {path}:", *shown]))
+    if problems:
+        raise with_count(path, [f"{path}:{problem}" for problem in problems])
 
 
 def add_imported(
@@ -213,59 +200,21 @@ def add_imported(
     if not imported:
         return
     known = {e.key: e for e in matching(study, log) if not e.failed}
-    fresh = []
-    for e in imported:
-        here = known.get(e.key)
-        if here is None or (
+    fresh = [
+        e
+        for e in imported
+        if (here := known.get(e.key)) is None
+        or (
             here.role == "imported"
             and (here.value, here.stderr, here.n) != (e.value, e.stderr, e.n)
-        ):
-            fresh.append(e)
-            log.append(e)
-    notice(_summary(fresh, len(imported), sum(e.key in known for e in fresh)))
-    for e in imported:
-        here = known.get(e.key, e)
-        if here.role != "imported" and here.value != e.value:
-            weights = ", ".join(f"{k}={v:g}" for k, v in e.coefficients.items())
-            notice(
-                f"{e.task} at {weights} was measured here, so its {here.value:g} is "
-                f"kept, and not the {e.value:g} of the import"
-            )
-    for text in _remarks(study, fresh):
-        notice(text)
-
-
-def _summary(fresh: Sequence[Evaluation], given: int, replaced: int) -> str:
-    if not fresh:
-        return f"of the {given} measurements to import none is new"
-    merges = len({e.key[0] for e in fresh})
-    text = (
-        f"{len(fresh)} measurements of {merges} merges imported, taken for merges of "
-        "this configuration: they count as evaluations and are not measured again, "
-        "but for points of the front"
-    )
-    return f"{text}; of an earlier import they replace {replaced}" if replaced else text
-
-
-def _remarks(study: Study, fresh: Sequence[Evaluation]) -> Iterator[str]:
-    anchors = {merge_key(c) for c in study.fixed.values()}
-    merges = {e.key[0]: e.coefficients for e in fresh if e.key[0] not in anchors}
-    outside = int((~study.contains(study.vectors(merges.values()))).sum())
-    if outside:
-        yield f"{outside} imported merges lie outside the bounds and are not fitted"
-    rough = _tasks(e for e in fresh if e.stderr is None)
-    if rough:
-        yield f"imported without standard errors, so all merges weigh alike: {rough}"
-    slopes = _tasks(e for e in fresh if study.tasks[e.task].differentiable)
-    if study.search.gradients and slopes:
-        yield f"measured again, for their derivatives (search.gradients): {slopes}"
-    if fresh and (study.search.strategy != "map" or study.search.design == "grid"):
-        chooser = "grid" if study.search.strategy == "map" else study.search.strategy
-        yield (
-            f"{chooser} chooses its own merges, so that imported ones save only the "
-            "evaluations of these very merges"
         )
-
-
-def _tasks(evaluations: Iterable[Evaluation]) -> str:
-    return ", ".join(dict.fromkeys(e.task for e in evaluations))
+    ]
+    for e in fresh:
+        log.append(e)
+    merges = {e.key[0]: e.coefficients for e in fresh}
+    fitted = int(study.contains(study.vectors(merges.values())).sum())
+    notice(
+        f"{len(fresh)} measurements of {len(merges)} merges imported, taken for merges "
+        f"of this configuration; {fitted} lie within the bounds and are fitted; "
+        f"{len(imported) - len(fresh)} measurements were known, and those here are kept"
+    )

@@ -103,7 +103,9 @@ def test_the_same_file_twice_adds_nothing_and_nor_does_going_on_without(
     assert evaluate.calls == []
     assert (tmp_path / "run/evaluations.jsonl").read_bytes() == before
     assert first.front == twice.front == without.front
-    assert notices == ["of the 10 measurements to import none is new"]
+    (notice,) = notices
+    assert notice.startswith("0 measurements of 0 merges imported")
+    assert "10 measurements were known" in notice
     assert silence == []
 
 
@@ -135,10 +137,7 @@ def test_what_was_measured_here_is_kept(tmp_path: Path) -> None:
     _, notices = run(study_of(), tmp_path / "run", bowl, file)
 
     assert logged(tmp_path / "run") == before
-    assert "none is new" in notices[0]
-    assert notices[1].startswith("near at x=0.5, y=0.5 was measured here, so its 1.13 ")
-    assert "not the 7 of the import" in notices[1]
-    assert len(notices) == 2
+    assert "2 measurements were known, and those here are kept" in notices[0]
 
 
 def test_merges_outside_the_bounds_are_kept_and_not_fitted(tmp_path: Path) -> None:
@@ -147,7 +146,8 @@ def test_merges_outside_the_bounds_are_kept_and_not_fitted(tmp_path: Path) -> No
 
     result, notices = run(study_of(), tmp_path / "run", bowl, file)
 
-    assert any("1 imported merges lie outside the bounds" in text for text in notices)
+    assert "5 merges imported" in notices[0]
+    assert "4 lie within the bounds and are fitted" in notices[0]
     assert fitted(result) == {n_known(tmp_path / "run") - 1} == {10 + 1}
     assert logged(tmp_path / "run")[9].coefficients == {"x": 2.0, "y": 0.0}
 
@@ -181,7 +181,7 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
 
     assert (found.coefficients, found.value) == ({"x": 0.25, "y": 0.5}, 1.5)
     file.write_text("x,y,x\n0.25,0.5,1.5\n")
-    with pytest.raises(ConfigError, match="name the task's column 'x value'"):
+    with pytest.raises(ConfigError, match="the column 'x' says the same"):
         read_imported(file, study)
 
 
@@ -192,7 +192,10 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
         ("x,y,near\n", [r"got 1 in all"]),
         ("x,y,naer\n0,0,1\n", [r":1: naer: there is no such column; .*'near'"]),
         ("x,near\n0,1\n", [r":1: y: a column for every coefficient is required"]),
-        ("x,y\n0,1\n", [r":1: a column for at least one task .*'near', 'far'"]),
+        (
+            "x,y\n0,1\n",
+            [r":1: a column for at least one task .*'near value', 'far value'"],
+        ),
         (
             "x,y,near,near value\n0,0,1,1\n",
             [r":1: near value: the column 'near' says the same; remove one"],
@@ -201,9 +204,9 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
             "x,y,near\n0,zero,1\n1,,2\n0,1,nan\n0,1,-1\n0,1\n",
             [
                 r"5 problems in .*some.csv",
-                r":2: y: a finite number is required, got 'zero'",
-                r":3: y: a finite number is required, got ''",
-                r":4: near: a finite number, or an empty cell, is required, got 'nan'",
+                r":2: y: a number was expected, got 'zero'",
+                r":3: y: a number was expected, got ''",
+                r":4: near: a finite number was expected, got NaN",
                 r":5: near: values of this task lie between 0 and inf, got -1; .*units",
                 r":6: 3 cells are required as in the first line, got 2",
             ],
@@ -211,8 +214,8 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
         (
             "x,y,near,near stderr,near n\n0,0,1,-1,\n0,0,1,,1e30\n0,0,,1,\n",
             [
-                r":2: near stderr: a standard error is 0 or more, got -1",
-                r":3: near n: a whole number of items is required, got 1e30",
+                r":2: near stderr: a number from 0.* was expected, got -1",
+                r":3: near n: a smaller whole number was expected, got 1e\+30",
                 r":4: near: there is no value that this is the stderr of; add it",
             ],
         ),
