@@ -176,9 +176,9 @@ CASES: dict[str, tuple[Change, str]] = {
         put("map", "search", {"bounds": {"c": [0, 1]}}),
         r"bounds\.c: there is no coefficient 'c'; known: a, b",
     ),
-    "grid too coarse": (
+    "a design that left": (
         put("map", "search", {"evaluations": 8, "design": "grid"}),
-        r"map\.search\.evaluations: .*grid",
+        r"map\.search\.design: the designs 'd_optimal', 'grid' .* write 'uniform'",
     ),
     "bayesian in four coefficients": (
         lambda config, _: (
@@ -192,7 +192,7 @@ CASES: dict[str, tuple[Change, str]] = {
         r"map\.search\.evaluations: bayesian starts with 10 merges.*allow 2 more",
     ),
     "bayesian by a design": (
-        put("map", "search", {"strategy": "bayesian", "design": "grid"}),
+        put("map", "search", {"strategy": "bayesian", "design": "sobol"}),
         r"map\.search: bayesian draws its own merges; remove 'design'",
     ),
     "documents as few as will do": (

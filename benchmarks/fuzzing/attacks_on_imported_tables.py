@@ -131,7 +131,6 @@ FILES: dict[str, Change] = {
     "a column twice": _text(_table([(*row, row[2]) for row in TABLE])),
     "JSON": _text('{"greeting-model": 0.5}\n'),
     "/dev/stdin, which is empty": instead(lambda path: path.symlink_to("/dev/stdin")),
-    "escapes in the header": _text("\x1b]0;evil\x07," + _table()),
     "a line break in the header": _text('"a\nb",' + _table()),
 }
 _PLAIN = _table()

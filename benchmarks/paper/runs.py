@@ -141,10 +141,11 @@ class Runs:
         asked = {**PAPER, "evaluations": evaluations, "seed": seed}
         return self.search(models, variant, **asked)
 
-    def grid(self, models: Sequence[str], merges: int) -> Searched:
-        """Measure a grid of merges, and nothing of what it says."""
-        asked = {"design": "grid", "refine": False, "remeasure": 0, "seed": 0}
-        return self.search(models, f"grid{merges}", evaluations=merges, **asked)
+    def grid(self, pair: Sequence[str], merges: int) -> FloatArray:
+        """Measure a grid of at most so many merges; (n, m), larger is better."""
+        axis = np.linspace(0, 1, int(merges**0.5))
+        X = np.array([(x, y) for x in axis for y in axis])
+        return -self.measured(self.folder / "grid", self.content(pair), X)  # losses
 
     def compare(self, n: int) -> Compared:
         """Hold a default search of n models against others."""

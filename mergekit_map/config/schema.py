@@ -99,11 +99,15 @@ class SearchSpec(Strict):
     the paper. `nested`: two models at a time."""
     order: list[Any] | None = None
     """The pairs that `nested` merges: lists of two coefficients or lists."""
-    design: Literal["sobol", "latin_hypercube", "uniform", "d_optimal", "grid"] = (
-        "sobol"
-    )
-    """Distribution of the first merges; `d_optimal` completes those of the run
-    folder."""
+    design: Annotated[
+        Literal["sobol", "uniform"],
+        left(
+            ("d_optimal", "grid", "latin_hypercube"),
+            "the designs 'd_optimal', 'grid' and 'latin_hypercube' left; remove the "
+            "key, or write 'uniform' for the paper's",
+        ),
+    ] = "sobol"
+    """Distribution of the first merges."""
     evaluations: Annotated[Int, Field(ge=1, le=100_000)] | None = None
     """Largest number of merges, references included; by default (N+1)(N+2) for N
     coefficients. Points of the front come on top."""
@@ -122,7 +126,7 @@ class SearchSpec(Strict):
     `residual_gp`, unless `quadratic` predicts clearly better."""
     refine: Annotated[bool, Field(strict=True)] | None = None
     """`true`: choose merges one by one from earlier measurements. `false`: measure one
-    design. `true` by default for the strategy `map`, except with a grid."""
+    design. `true` by default for the strategy `map`."""
     holdout: Annotated[Float, Field(ge=0.001, le=0.99)] | None = None
     """Share of each task's documents that the search never measures. At its end, the
     chosen merge and the references are measured on them. None by default."""
@@ -135,7 +139,7 @@ class SearchSpec(Strict):
     def refines(self) -> bool:
         """Whether merges are chosen one after the other, from earlier measurements."""
         if self.refine is None:
-            return self.strategy == "map" and self.design != "grid"
+            return self.strategy == "map"
         return self.refine
 
     def bounds_of(self, name: str) -> Bounds:

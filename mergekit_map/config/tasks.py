@@ -35,11 +35,12 @@ Float = Annotated[float, Field(strict=True)]
 Named = Annotated[str, Field(min_length=1)]
 
 
-def left(value: str, sentence: str) -> BeforeValidator:
-    """Refuse a value that earlier versions had, with what to write instead."""
+def left(values: str | tuple[str, ...], sentence: str) -> BeforeValidator:
+    """Refuse values that earlier versions had, with what to write instead."""
+    names = (values,) if isinstance(values, str) else values
 
     def refuse(given: Any) -> Any:
-        if given == value:
+        if given in names:
             raise ValueError(sentence)
         return given
 

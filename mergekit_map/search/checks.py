@@ -16,17 +16,12 @@ from mergekit_map.search.planning import next_round
 from mergekit_map.search.study import Study
 from mergekit_map.types import BASE, Metric
 
-# A merge more is chosen in a time that grows with the fourth power of coefficients.
-_D_OPTIMAL_COEFFICIENTS = 20
-_D_OPTIMAL_MERGES = 2000
-
 
 def search_problems(study: Study) -> list[Problem]:
     """List the problems of a study's strategy, order and number of evaluations."""
     strategy = study.search.strategy
     problems = bayesian_problems(study) if strategy == "bayesian" else []
     problems += _nested_problems(study) if strategy == "nested" else []
-    problems += _design_problems(study)
     if problems:
         return problems
     try:
@@ -34,26 +29,6 @@ def search_problems(study: Study) -> list[Problem]:
             next_round(part, [], [])
     except DesignError as error:
         return [Problem(("map", "search", "evaluations"), str(error))]
-    return []
-
-
-def _design_problems(study: Study) -> list[Problem]:
-    """List the reasons why a design would take hours to compute."""
-    search, d = study.search, len(study.bounds)
-    if search.design != "d_optimal":
-        return []
-    if d > _D_OPTIMAL_COEFFICIENTS:
-        text = (
-            f"d_optimal is for up to {_D_OPTIMAL_COEFFICIENTS} coefficients, here are "
-            f"{d}; use sobol"
-        )
-        return [Problem(("map", "search", "design"), text)]
-    if not search.refines and (search.evaluations or 0) > _D_OPTIMAL_MERGES:
-        text = (
-            "d_optimal chooses each merge by all before it, at most "
-            f"{_D_OPTIMAL_MERGES}; ask for fewer, or use 'design: sobol'"
-        )
-        return [Problem(("map", "search", "evaluations"), text)]
     return []
 
 
@@ -100,8 +75,7 @@ def part_problems(
         text = (
             "'hours' end a search that chooses one merge after the other, but this one "
             "settles beforehand how many it measures; remove them and set "
-            "'evaluations', or use 'strategy: map' without a grid and without "
-            "'refine: false'"
+            "'evaluations', or use 'strategy: map' without 'refine: false'"
         )
         problems.append(Problem(("map", "search", "hours"), text))
     return problems

@@ -70,9 +70,8 @@ def _one_more(
 def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     """List the merges to evaluate at first, reference points before all others.
 
-    Imported merges replace new ones, but for a grid, which is whole or none; a
-    d_optimal design builds on all known merges. A search that refines itself spends
-    here what a first fit needs, and keeps the rest.
+    Imported merges replace new ones. A search that refines itself spends here what a
+    first fit needs, and keeps the rest.
 
     Raises:
         DesignError: fewer evaluations than reference points, or than a surrogate needs.
@@ -81,13 +80,11 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     merges = {merge_key(c): c for c in study.fixed.values()}
     anchors, n_anchors = study.vectors(merges.values()), len(merges)
     wanted = wanted_evaluations(study)
-    imported = [e for e in known if e.role == "imported"]
+    imported = _imported(study, known)
     if study.search.refines:
         first = max(n_anchors, _required(study)) + len(study.bounds)
-        given = n_anchors + len(_measured(study, imported, wanted))
-        wanted = min(wanted, max(first, given))
-    reused = {"d_optimal": known, "grid": []}.get(study.search.design, imported)
-    start = np.vstack([anchors, _measured(study, reused, wanted - n_anchors)])
+        wanted = min(wanted, max(first, n_anchors + len(imported)))
+    start = np.vstack([anchors, imported[: max(wanted - n_anchors, 0)]])
     points = make_design(study.search.design, wanted, study.box, start, rng)
     _refuse_too_few(study, points)
     return study.candidates(points)
@@ -118,12 +115,12 @@ def wanted_evaluations(study: Study) -> int:
     )
 
 
-def _measured(study: Study, known: Sequence[Evaluation], limit: int) -> FloatArray:
-    """List the log's first merges within the bounds, no reference points; (k, d)."""
+def _imported(study: Study, known: Sequence[Evaluation]) -> FloatArray:
+    """List the imported merges within the bounds, no reference points; (k, d)."""
     anchors = {merge_key(c) for c in study.fixed.values()}
-    merges = {e.key[0]: e.coefficients for e in known if e.key[0] not in anchors}
-    points = study.vectors(merges.values())
-    return points[study.contains(points)][: max(limit, 0)]
+    merges = {e.key[0]: e.coefficients for e in known if e.role == "imported"}
+    points = study.vectors(c for key, c in merges.items() if key not in anchors)
+    return points[study.contains(points)]
 
 
 def _required(study: Study) -> int:

@@ -74,14 +74,11 @@ def random_rows(n: int, seed: int = 7) -> list[dict[str, Any]]:
     return [{**m, **{task: bowl(m, task).value for task in IDEAL}} for m in merges]
 
 
-@pytest.mark.parametrize("design", ["sobol", "d_optimal"])
-def test_imported_merges_take_the_place_of_as_many_new_ones(
-    design: str, tmp_path: Path
-) -> None:
+def test_imported_merges_take_the_place_of_as_many_new_ones(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "some.csv", random_rows(5))
     evaluate = Recorder(bowl)
 
-    result, _ = run(study_of(design=design), tmp_path / "run", evaluate, file)
+    result, _ = run(study_of(), tmp_path / "run", evaluate, file)
 
     # 10 evaluations: 2 anchors, 5 imported, 3 new; and the chosen point.
     assert len(evaluate.calls) == 2 * (10 - 5 + 1)

@@ -1,4 +1,4 @@
-"""Designs that build on the log, refinement, and what a surrogate needs."""
+"""First designs, refinement, and what a surrogate needs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import LOSS, Recorder, line, logged, make_study, run
+from fakes import LOSS, Recorder, logged, make_study, run
 
 from mergekit_map.errors import DesignError
-from mergekit_map.results.log import Evaluation
 from mergekit_map.search.nested_groups import (
     best_models,
     closest_pair,
@@ -86,32 +85,6 @@ def test_a_search_of_too_few_merges_is_warned_of(search: dict[str, Any]) -> None
         f"only {search['evaluations']} merges will be measured for 2 coefficients: "
         "below 6 a front is a guess; set 'evaluations' to 6 or more"
     )
-
-
-def lines_at(points: np.ndarray) -> list[Evaluation]:
-    merges = [dict(zip("xy", point, strict=True)) for point in points.tolist()]
-    return [line(merge, task) for merge in merges for task in "ab"]
-
-
-def test_a_d_optimal_design_builds_on_the_log() -> None:
-    study = study_of(evaluations=10, design="d_optimal", refine=False)
-    known = np.random.default_rng(0).uniform(size=(4, 2))
-
-    planned = np.array([study.vector(c) for _, c in design(study, lines_at(known))])
-
-    np.testing.assert_array_equal(planned[1:5], known)
-    assert len(planned) == 10
-    fresh = np.array([study.vector(c) for _, c in design(study)])
-    assert not (fresh[1:5] == known).all()
-
-
-def test_a_d_optimal_design_goes_on_where_it_was() -> None:
-    study = study_of(evaluations=12, design="d_optimal")
-    whole = np.array([study.vector(c) for _, c in design(study)])
-
-    for k in range(1, 12):
-        rest = [study.vector(c) for _, c in design(study, lines_at(whole[:k]))]
-        np.testing.assert_array_equal(rest, whole)
 
 
 PLAIN = {"evaluations": 5, "surrogate": "quadratic"}

@@ -144,11 +144,10 @@ def cut_and_resumed(whole: Path, study: Study, folder: Path, count: int) -> Reco
     ("n", "m", "search"),
     [
         (2, 2, {}),
-        (2, 2, {"design": "d_optimal"}),
         (2, 2, {"strategy": "bayesian", "evaluations": 15}),
         (3, 3, {"strategy": "nested", "evaluations": 7}),
     ],
-    ids=["sobol", "d_optimal", "bayesian", "nested"],
+    ids=["sobol", "bayesian", "nested"],
 )
 def test_a_search_that_is_stopped_ends_byte_for_byte_the_same(
     n: int, m: int, search: dict[str, Any], tmp_path: Path

@@ -222,7 +222,6 @@ def test_what_cannot_be_measured_on_a_subset_is_refused_at_its_key(
         {"strategy": "nested"},
         {"strategy": "bayesian"},
         {"refine": False},
-        {"design": "grid"},
     ],
 )
 def test_a_budget_that_nothing_heeds_is_refused(
