@@ -4,8 +4,8 @@ Tasks are shared if they have the same fingerprint in all searches, so that they
 the same on the same documents. Nothing is measured.
 
 A hypervolume is a share of the box between the reference point and the ideal point of
-the joint front. Notation: ``k`` merges of a search, ``m`` tasks, ``b`` draws; values
-are larger where better.
+the joint front. Notation: ``k`` merges of a search, ``m`` tasks; values are larger
+where better.
 """
 
 from __future__ import annotations
@@ -18,22 +18,19 @@ import numpy as np
 
 from mergekit_map._version import __version__
 from mergekit_map.errors import ArtifactError
-from mergekit_map.optimize.front_filling import volume
-from mergekit_map.report.data import ItemReader, kind_of, pairs, task_content
+from mergekit_map.optimize.front_filling import non_dominated, volume
+from mergekit_map.report.data import kind_of, pairs, task_content
 from mergekit_map.report.page import build_page, refuse_foreign
 from mergekit_map.results.answer import answer
 from mergekit_map.results.finished import FinishedSearch, read_finished
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import merge_key
 from mergekit_map.results.run_folder import unfinished_in_words
-from mergekit_map.surrogates.arrays import FloatArray, IntArray
-from mergekit_map.types import Answers
+from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.utils.files import StrPath, plain, write_atomically
 from mergekit_map.utils.text import listed
 
 _BELOW_NADIR = -0.1  # where volumes start, between nadir (0) and ideal (1)
-_DRAWS = 200
-_SEED = 0  # of the draws behind the errors of volumes
 _ROUNDING = 2e-3  # relative, between measurements of one model in two searches
 # The page's own script, in the order in which its parts build on one another.
 _SCRIPTS = ("guard.js", "drawing.js", "tables.js", "marks.js", "fronts.js")
@@ -194,49 +191,19 @@ def _volumes(
     tasks: Sequence[str],
     found: Sequence[Sequence[Merge]],
 ) -> list[dict[str, float]]:
-    """Return the hypervolumes of the measured merges, with errors from draws.
-
-    Errors of differences to the first search are paired where all merges of all
-    searches were measured on the same items.
-    """
-    rng, readers = np.random.default_rng(_SEED), [*map(ItemReader, runs)]
-    values: list[list[FloatArray]] = []  # by task and search: (k,)
-    drawn: list[list[FloatArray]] = []  # (b, k)
-    for task in tasks:
-        sign = runs[0].front.metrics[task].sign
-        known = [[merge.measured[task] for merge in merges] for merges in found]
-        values.append([sign * np.array([r.value for r in each]) for each in known])
-        items = [
-            [reader.read(merge, task) for merge in merges]
-            for reader, merges in zip(readers, found, strict=True)
-        ]
-        stderr = [np.array([r.stderr or 0 for r in each]) for each in known]
-        alone = [
-            y + error * rng.normal(size=(_DRAWS, len(y)))
-            for y, error in zip(values[-1], stderr, strict=True)
-        ]
-        drawn.append(draw_items(items, sign, rng) or alone)
-    fronts = [np.column_stack(each) for each in zip(*values, strict=True)]
-    draws = [np.stack(each, axis=2) for each in zip(*drawn, strict=True)]
+    """Return the hypervolumes of the measured merges, and how much more each is."""
+    signs = np.array([runs[0].front.metrics[task].sign for task in tasks])
+    values = [[[m.measured[task].value for task in tasks] for m in ms] for ms in found]
+    fronts: list[FloatArray] = [signs * np.array(each, np.float64) for each in values]
     box = joint_box(fronts)
     volumes = [_volume(Y, *box) for Y in fronts]
-    again = np.array([[_volume(Y, *box) for Y in each] for each in draws])
-    return [
-        {
-            "value": value,
-            "stderr": float(own.std()),
-            "ahead": value - volumes[0],
-            "ahead_stderr": float((own - again[0]).std()),
-        }
-        for value, own in zip(volumes, again, strict=True)
-    ]
+    return [{"value": value, "ahead": value - volumes[0]} for value in volumes]
 
 
 def joint_box(fronts: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
     """Return nadir and widths (m,) of the joint front of merges (k, m)."""
     Y = np.vstack(fronts)
-    beaten = np.array([((row <= Y).all(1) & (row < Y).any(1)).any() for row in Y])
-    front = Y[~beaten]
+    front = Y[non_dominated(Y)]
     # A task on which all of the front agree has the range of all merges.
     flat = np.ptp(front, axis=0) <= 0
     nadir = np.where(flat, Y.min(axis=0), front.min(axis=0))
@@ -248,25 +215,3 @@ def _volume(Y: FloatArray, nadir: FloatArray, width: FloatArray) -> float:
     """Return the hypervolume of merges (k, m), as a share of the box."""
     box: float = (1 - _BELOW_NADIR) ** Y.shape[1]
     return volume((Y - nadir) / width, _BELOW_NADIR) / box
-
-
-def draw_items(
-    found: Sequence[Sequence[Answers | None]], sign: float, rng: np.random.Generator
-) -> list[FloatArray] | None:
-    """Resample a task's values from its items, the same for all; (b, k) each.
-
-    None unless all merges of all searches were measured on the same items, two or more.
-    """
-    known = [[one for one in search if one is not None] for search in found]
-    n = len(known[0][0].ids) if known[0] else 0
-    ids = {() if one is None else one.ids for search in found for one in search}
-    if n < 2 or len(ids) > 1:
-        return None
-    times: IntArray = rng.multinomial(n, [1 / n] * n, _DRAWS)
-
-    def means(one: Answers) -> FloatArray:
-        weights, values = np.array(one.weights), np.array(one.values)
-        mean: FloatArray = (times @ (weights * values)) / (times @ weights)
-        return np.exp(mean) if one.exponential else mean
-
-    return [sign * np.column_stack([means(one) for one in each]) for each in known]

@@ -14,15 +14,10 @@ import pytest
 from nested_runs import invoke, lines
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.report.overlay import draw_items, fronts_content, joint_box
+from mergekit_map.report.overlay import fronts_content, joint_box
 from mergekit_map.results.finished import read_finished
-from mergekit_map.types import Answers
 
 Make = Callable[[str], Path]
-
-
-def items(values: Any) -> Answers:
-    return Answers(tuple(range(len(values))), tuple(values), (1.0,) * len(values))
 
 
 @pytest.fixture
@@ -59,21 +54,6 @@ def test_the_box_of_volumes_is_that_of_the_joint_front() -> None:
     # The front is one point here, so that all merges make the range.
     nadir, width = joint_box([flat])
     np.testing.assert_allclose([nadir, width], [[0, 5], [1, 1]])
-
-
-def test_values_drawn_from_items_err_as_their_mean_does() -> None:
-    rng = np.random.default_rng(2)
-    values = rng.normal(size=(2, 60))
-    found = draw_items([[items(one)] for one in values], -1.0, rng)
-
-    drawn = np.hstack(found)
-    np.testing.assert_allclose(drawn.mean(axis=0), -values.mean(axis=1), atol=0.05)
-    np.testing.assert_allclose(
-        drawn.std(axis=0), values.std(axis=1) / 60**0.5, rtol=0.25
-    )
-    # The same items for both, so that the difference errs as that of pairs does.
-    paired = (values[0] - values[1]).std() / 60**0.5
-    assert (drawn[:, 0] - drawn[:, 1]).std() == pytest.approx(paired, rel=0.25)
 
 
 # --- pages ---------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const { element, fill, plusMinus, shortLabel, taskTitle, layout, axis, titled, dots,
+  const { element, fill, shortLabel, taskTitle, layout, axis, titled, dots,
     colour, colours, chart, pickTasks } = drawing;
   const { head } = tables;
   const content = JSON.parse(document.getElementById("content").textContent);
@@ -38,15 +38,15 @@
   }
 
   function showVolumes() {
-    const share = (value, stderr, sign = "") => element("td", { class: "number" },
-      `${sign}${Math.abs(100 * value).toFixed(1)}${plusMinus(100 * stderr)} %`);
-    const rows = content.volumes.map(({ value, stderr, ahead, ahead_stderr: error }, r) =>
+    const share = (value, sign = "") => element("td", { class: "number" },
+      `${sign}${Math.abs(100 * value).toFixed(1)} %`);
+    const rows = content.volumes.map(({ value, ahead }, r) =>
       element("tr", {},
         element("th", { scope: "row" }, ...named(content.runs[r], r)),
         element("td", { class: "number" }, String(content.runs[r].merges.length)),
-        share(value, stderr),
+        share(value),
         r === 0 ? element("td", { class: "number soft" }, "–")
-          : share(ahead, error, ahead < 0 ? "−" : "+")));
+          : share(ahead, ahead < 0 ? "−" : "+")));
     fill("volumes", head("search", "merges measured", "hypervolume",
       `more than ${content.runs[0].name}`), element("tbody", {}, ...rows));
   }
