@@ -203,13 +203,8 @@ def _measured(
     return X[inside], study.utilities(found.values())[inside]
 
 
-def found_front(
-    study: Study, result: StudyResult, log: Iterable[Evaluation], *, part: bool = False
-) -> Front:
-    """Build a front with its reference points, and the chosen point.
-
-    The points of a ``part`` of a search have no recipes.
-    """
+def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) -> Front:
+    """Build a front with its reference points, and the chosen point."""
     log = list(log)
     seen = _latest(study, log)
     whole = {key: _on_all_documents(found) for key, found in seen.items()}
@@ -231,7 +226,7 @@ def found_front(
         recommended=_recommended(study, points, whole),
         ending=result.ending,
         points=tuple(
-            point if part else point.model_copy(update={"recipe": recipe_name(index)})
+            point.model_copy(update={"recipe": recipe_name(index)})
             for index, point in enumerate(points)
         ),
         anchors=(*anchors, *anchors_on_disk(study, log)),

@@ -44,14 +44,7 @@ from mergekit_map.search.nested_groups import (
     single_models,
 )
 from mergekit_map.search.planning import next_round
-from mergekit_map.search.study import (
-    Candidate,
-    Evaluator,
-    Progress,
-    Stage,
-    Study,
-    StudyResult,
-)
+from mergekit_map.search.study import Candidate, Evaluator, Progress, Study, StudyResult
 from mergekit_map.types import SOUP
 
 # Measure merges on some tasks, unless they are known, and give what is known of them.
@@ -89,26 +82,25 @@ def run_nested(
     singles = read_singles(study, measured_anchors(single_models(study), known))
     groups = first_groups(study, singles)
     vectors = single_models(study)
-    stages: list[Stage] = []
-    while len(groups) > 1:
+    while True:
         pair = next_pair(study, groups)
         choices = pair_choices(study, singles, readings, groups, pair)
         plane = _Plane(
             study=pair_study(study, pair, choices[0], last=len(groups) == 2),
             vectors={group.label: vectors[group.label] for group in pair},
         )
-        result, choice = _search_pair(plane, choices, readings, measure_on)
+        result = _search_pair(plane, choices, readings, measure_on)
         merge = result.front[result.selected]
         # Chosen of a pair, it is an anchor of a later one.
         role: Role = "front" if len(groups) == 2 else "anchor"
         measured = measure_on(plane.study.tasks, [(role, merge)])
         values = {e.task: e.value for e in measured if not e.failed}
-        merged = merge_groups(study, singles, pair, f"pair-{len(stages) + 1}", values)
+        label = f"pair-{len(study.bounds) - len(groups) + 1}"
+        merged = merge_groups(study, singles, pair, label, values)
         groups = [*(g for g in groups if g not in pair), merged]
-        vectors[merged.label] = dict(merge)
-        result = replace(result, order=merged.order)
-        stages.append(Stage(merged.label, plane.flat_study(study, choice), result))
-    return replace(stages[-1].result, stages=stages)
+        if len(groups) == 1:
+            return replace(result, order=merged.order)
+        vectors[label] = dict(merge)
 
 
 def of_tasks(study: Study, tasks: Iterable[str]) -> Study:
@@ -171,12 +163,6 @@ class _Plane:
             for name in names
         }
 
-    def flat_study(self, study: Study, select: SelectSpec) -> Study:
-        """Return the pair's reference points and tasks in the study's coefficients."""
-        anchors = {label: self.flat(c) for label, c in self.study.anchors.items()}
-        part = of_tasks(study, self.study.tasks)
-        return replace(part, anchors=anchors, corners={}, on_disk=None, select=select)
-
     def local(self, evaluation: Evaluation, merge: Mapping[str, float]) -> Evaluation:
         """Convert an evaluation to the coefficients of the pair, by the chain rule."""
         gradient = evaluation.gradient
@@ -193,7 +179,7 @@ def _search_pair(
     choices: Sequence[SelectSpec],
     readings: Anchors,
     measure_on: MeasureOn,
-) -> tuple[StudyResult, SelectSpec]:
+) -> StudyResult:
     study = plane.study
     known = _measure_pair(plane, measure_on)
     surrogates = fit_surrogates(study, known)
@@ -210,7 +196,7 @@ def _search_pair(
         if (chosen >= request.least(request.limits())).all():
             break
     merges = [plane.flat(study.named(row)) for row in rows]
-    return StudyResult(surrogates, merges, selected, plane.vectors), choice
+    return StudyResult(surrogates, merges, selected, plane.vectors)
 
 
 def _measure_pair(plane: _Plane, measure_on: MeasureOn) -> list[Evaluation]:

@@ -183,17 +183,7 @@ class StudyResult:
     # label to coefficients of the study. Nested MAP searches such groups.
     groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     order: Order | None = None  # what nested MAP merged with what
-    stages: Sequence[Stage] = ()  # of nested MAP, the last one among them
     ending: Ending | None = None  # of a search that chooses its merges as it goes
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """One pair of nested MAP."""
-
-    name: str  # pair-1, pair-2, ...
-    study: Study  # with the tasks and anchors of the pair
-    result: StudyResult
 
 
 class Reporter(Protocol):

@@ -189,15 +189,10 @@ def _measured_front(study: Study, confirming: Confirming) -> tuple[Front, Surrog
     folder, log = confirming.run, confirming.log
     with one_thread():
         result = run_study(study, confirming.evaluate, log, confirming.report)
-        samples = samples_of(confirming.project, folder)
         front = found_front(study, result, log)
+        samples = samples_of(confirming.project, folder)
         front = with_differences(front, samples, folder, log)
         front = confirming.front(choose_measured(front))
-        for number, stage in enumerate(result.stages, start=1):
-            # Only the whole is merged, so that the points of a pair have no recipes.
-            part = found_front(stage.study, stage.result, log, part=True)
-            part = with_differences(part, samples, folder, log)
-            save_front(part, folder.pair(number))
     return front, fitted_surrogates(study, result)
 
 
