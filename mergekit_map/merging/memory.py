@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Literal, TypeAlias
 
 import torch
@@ -51,10 +51,15 @@ from mergekit_map.models.references import (
     referenced_models,
 )
 from mergekit_map.utils.files import cache_home
-from mergekit_map.utils.recordings_cache import lacking_room, recordings_folder
+from mergekit_map.utils.recordings_cache import (
+    lacking_room,
+    nearest_folder,
+    recordings_folder,
+)
 from mergekit_map.utils.text import bytes_in_words
 
 Place: TypeAlias = Literal["device", "memory", "mapped"]
+_Files: TypeAlias = Mapping[str, tuple[Path, int]]  # folder and bytes by their use
 
 # Pinned memory is handed out in powers of two.
 _PINNED = 2
@@ -131,22 +136,29 @@ def on_device(replay: Replay, target: Tensor) -> Replay:
 
 
 @dataclass(frozen=True)
-class Need:
-    """Bytes that are needed on a device or disk, and how many are free there now."""
+class Room:
+    """Bytes that a search needs on a device or disk, and how many are free."""
 
-    what: str
-    where: str  # a device, a folder, or "mapped": any memory of the host that is free
+    what: str  # its parts
+    where: str  # a folder on the disk
     n_bytes: int
     free: int | None  # None where it is not known
 
+    @property
+    def falls_short(self) -> bool:
+        """Whether more is needed than is free."""
+        return self.free is not None and self.n_bytes > self.free
 
-@dataclass(frozen=True)
-class Needs:
-    """The memory and disk space that a search needs."""
+    def in_words(self) -> str:
+        """Describe what is needed and what is free."""
+        words = f"{bytes_in_words(self.n_bytes)} are needed in {self.where}"
+        free = "" if self.free is None else f", {bytes_in_words(self.free)} are free"
+        return f"{words} ({self.what}){free}"
 
-    memory: Sequence[Need]
-    disk: Sequence[Need]
-    storage: Storage | None  # of the task vectors; None where none are held
+
+def _room(where: str, free: int | None, parts: Mapping[str, int]) -> Room:
+    uses = (f"{use} {bytes_in_words(n)}" for use, n in parts.items())
+    return Room(", ".join(uses), where, sum(parts.values()), free)
 
 
 @dataclass(frozen=True)
@@ -206,29 +218,32 @@ def _count_in_low_rank(merge: MergeConfig, facts: ModelFacts) -> int:
     return count
 
 
-def needs(
+def room_of(
     space: MergeSpace,
     spec: MapBlock,
     options: MergeOptions,
     models: Sequence[InspectedModel],
     beside: MergeSpace | None = None,
-) -> Needs:
-    """List the memory, without activations, and the disk space that a search needs.
+) -> tuple[Sequence[Room], Sequence[Room], Storage | None]:
+    """Return memory of the device, disk space, and the place of the task vectors.
 
-    Files that are written anew for each merge count once. ``beside`` is the linear
-    merge of base, parents and soup, if that is measured before the search.
+    Activations are not counted, and files that are written anew for each merge once.
+    ``beside`` is the linear merge of base, parents and soup, if that is measured before
+    the search.
     """
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None:
-        return Needs((), (), None)
+        return [], [], None
     copies = _copies(space, facts)
-    disk = [*_sources(options, models), *_disk_needs(space, spec, copies)]
-    recorded = 0 if beside is None else _copies(beside, facts).recorded
-    if recorded and spec.merge == "memory" and not lacking_room(recorded):
-        what = "base, parents and soup, recorded"
-        disk.append(_disk_need(what, recordings_folder(), recorded))
-    storage = _storage(spec, options, copies)
-    return Needs(_memory_needs(space, spec, options, copies), disk, storage)
+    recordings = [copies.recorded]
+    if beside is not None:
+        recordings.append(_copies(beside, facts).recorded)
+    files = {
+        **_written(space, spec, copies.shipped, recordings),
+        **_fetched(options, models),
+    }
+    memory = [_memory(space, spec, options, copies)]
+    return memory, _disks(files), _storage(spec, options, copies)
 
 
 def _storage(spec: MapBlock, options: MergeOptions, copies: _Copies) -> Storage | None:
@@ -241,33 +256,20 @@ def _storage(spec: MapBlock, options: MergeOptions, copies: _Copies) -> Storage 
     )
 
 
-def _memory_needs(
+def _memory(
     space: MergeSpace, spec: MapBlock, options: MergeOptions, copies: _Copies
-) -> list[Need]:
+) -> Room:
+    """Return what is needed on the device."""
     device = torch.device(str(options.device))
-    what, size = "the model under evaluation", copies.shipped
-    elsewhere: list[Need] = []
+    parts = {"the model under evaluation": copies.shipped}
     if storage := _storage(spec, options, copies):
-        n, low = copies.models, copies.in_low_rank
-        in_low_rank = f" ({low} in low rank)" if low else ""
-        held = f"{n - 1} task vector{'s' * (n > 2)}{in_low_rank}, the base model"
-        if space.template.get("base_model") is None:
-            held = f"{n} models"
         if storage.place == ("memory" if device == _HOST else "device"):
-            what = f"{held} and the one under evaluation"
-            size += copies.held
-        else:
-            where = "mapped" if storage.place == "mapped" else "cpu"
-            elsewhere = [Need(held, where, copies.held, free_memory(_HOST))]
+            parts["the models that are merged"] = copies.held
         if spec.search.gradients and elects_signs(space.template["merge_method"]):
-            what, size = f"{what}, its gradient", size + copies.n_bytes
-    if device.type != "cpu":
-        loading = Need("loading a merge", "cpu", copies.shipped, free_memory(_HOST))
-        elsewhere.append(loading)
-    free = free_memory(device)
-    if shares := shared_out(size, str(device)):
-        what, free = f"{what}, on {len(shares)} GPUs", sum(shares.values())
-    return [Need(what, str(device), size, free), *elsewhere]
+            parts["its gradient"] = copies.n_bytes
+    shares = shared_out(sum(parts.values()), str(device))
+    free = sum(shares.values()) if shares else free_memory(device)
+    return _room(f"the memory of {device_in_words(str(device))}", free, parts)
 
 
 def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None:
@@ -283,7 +285,12 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
     if torch.device(str(options.device)).type == "cpu":
         return
     if copies := _copies_by_headers(space, options):
-        refuse_shortages(_memory_needs(space, spec, options, copies))
+        room = _memory(space, spec, options, copies)
+        if room.falls_short:
+            raise MergeError(
+                f"{room.in_words()}; write --device cpu, set 'merge: disk' in the map "
+                "block, which holds one model there, or make room"
+            )
 
 
 def recording_bytes(space: MergeSpace, options: MergeOptions) -> int:
@@ -303,79 +310,43 @@ def _copies_by_headers(space: MergeSpace, options: MergeOptions) -> _Copies | No
     return None if facts is None else _copies(space, facts)
 
 
-def refuse_shortages(needs: Sequence[Need]) -> None:
-    """Refuse needs that exceed the free memory of a device.
-
-    Raises:
-        MergeError: with the shortages.
-    """
-    for need in shortages([need for need in needs if need.where != "cpu"]):
-        place, free = device_in_words(need.where), bytes_in_words(need.free or 0)
-        raise MergeError(
-            f"{need.what} need {bytes_in_words(need.n_bytes)} on {place}, and {free} "
-            "are free there; write --device cpu, set 'merge: disk' in the map block, "
-            "which holds one model there, or make room"
-        )
+def _written(
+    space: MergeSpace, spec: MapBlock, size: int, recordings: Sequence[int]
+) -> _Files:
+    in_memory = spec.merge == "memory"
+    fit = [n for n in recordings if in_memory and not lacking_room(n)]
+    pairs = len(space.names) - 2 if nests_checkpoints(space, spec.search) else 0
+    return {
+        "recordings": (recordings_folder(), sum(fit)),
+        "a merge at a time": (Path(gettempdir()), size * (recordings[0] not in fit)),
+        "checkpoints": (Path.cwd(), size * (1 + max(0, pairs))),
+    }
 
 
-def _disk_needs(space: MergeSpace, spec: MapBlock, copies: _Copies) -> Iterator[Need]:
-    size = copies.shipped
-    scratch = Path(tempfile.gettempdir())
-    if spec.merge == "disk":
-        yield _disk_need("each merge", scratch, size)
-    elif lacking_room(copies.recorded):
-        yield _disk_need("a merge, at the start", scratch, size)
-    else:
-        what = "all models, for fast merging (cache)"
-        yield _disk_need(what, recordings_folder(), copies.recorded)
-    yield _disk_need("the checkpoint of the chosen merge", Path.cwd(), size)
-    pairs = len(space.names) - 2
-    if nests_checkpoints(space, spec.search) and pairs > 0:
-        yield _disk_need(f"{pairs} merges on the way", Path.cwd(), pairs * size)
+def _fetched(options: MergeOptions, models: Sequence[InspectedModel]) -> _Files:
+    known = [(model.facts, model.adapter) for model in models if model.facts]
+    of_hub = {f.files.folder: f.n_bytes for f, _ in known if f.files.on_the_hub}
+    merged = sum(facts.n_bytes for facts, adapter in known if adapter)
+    hub = options.transformers_cache or HF_HUB_CACHE
+    adapters = options.lora_merge_cache or cache_home() / "adapters"
+    return {
+        "downloads": (Path(hub), sum(of_hub.values())),
+        "merged adapters": (Path(adapters), merged),
+    }
 
 
-def _sources(options: MergeOptions, models: Sequence[InspectedModel]) -> Iterator[Need]:
-    fetched = set()
-    for model in models:
-        if model.facts is None:
-            continue
-        size = sum(header.n_bytes for header in model.facts.headers.values())
-        files = model.facts.files
-        if files.on_the_hub and files.folder not in fetched:
-            fetched.add(files.folder)
-            cache = options.transformers_cache or HF_HUB_CACHE
-            yield _disk_need(f"download of {model.name}", Path(cache), size)
-        if model.adapter is not None:
-            merged = options.lora_merge_cache or cache_home() / "adapters"
-            yield _disk_need(f"{model.name}, merged", Path(merged), size)
-
-
-def _disk_need(what: str, folder: Path, n_bytes: int) -> Need:
-    free = shutil.disk_usage(_existing(folder.absolute())).free
-    return Need(what, str(folder.absolute()), n_bytes, free)
-
-
-def shortages(needs: Sequence[Need]) -> Iterator[Need]:
-    """Sum the needs of each device and disk; yield sums that exceed what is free."""
-    places: dict[str | int, list[Need]] = {}
-    for need in needs:
-        if need.where != "mapped":
-            places.setdefault(_place(need.where), []).append(need)
-    for same in places.values():
-        total, free = sum(need.n_bytes for need in same), same[0].free
-        if free is not None and total > free:
-            what = " and ".join(need.what for need in same)
-            yield Need(what, same[0].where, total, free)
-
-
-def _place(where: str) -> str | int:
-    """Return the device, or the disk of a folder, which its folders share."""
-    folder = Path(where)
-    return _existing(folder).stat().st_dev if folder.is_absolute() else where
-
-
-def _existing(folder: Path) -> Path:
-    return next(path for path in [folder, *folder.parents] if path.exists())
+def _disks(files: _Files) -> list[Room]:
+    """Sum what is needed of each disk, which is named by a folder on it."""
+    disks: dict[int, tuple[Path, dict[str, int]]] = {}
+    for use, (folder, n_bytes) in files.items():
+        if n_bytes:
+            there = nearest_folder(folder)
+            _, uses = disks.setdefault(there.stat().st_dev, (there, {}))
+            uses[use] = n_bytes
+    return [
+        _room(str(folder), shutil.disk_usage(folder).free, uses)
+        for folder, uses in disks.values()
+    ]
 
 
 _MOST = 0.9  # what vLLM takes when it is alone
@@ -411,7 +382,7 @@ def engine_share(
     if copies is None:
         held, merge = 0, 0
     else:
-        held = _memory_needs(space, spec, options, copies)[0].n_bytes
+        held = _memory(space, spec, options, copies).n_bytes
         merge = copies.shipped
     here = torch.cuda.memory_reserved(device)
     share = share_beside(total, free, 0 if alone else max(0, held - here))

@@ -90,6 +90,11 @@ class ModelFacts:
     headers: Mapping[str, TensorHeader]
     unread: frozenset[str]  # of "tokenizer" and "weights"
 
+    @property
+    def n_bytes(self) -> int:
+        """Return the size of all tensors."""
+        return sum(header.n_bytes for header in self.headers.values())
+
     @cached_property
     def settings(self) -> Settings:
         """Return the configuration without nesting: ``rope_parameters.rope_theta``."""

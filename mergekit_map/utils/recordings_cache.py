@@ -80,9 +80,13 @@ def lacking_room(n_bytes: int) -> str:
 
 def free_bytes() -> int:
     """Return the free bytes of the disk with the recorded merges."""
-    folder = recordings_folder().absolute()
-    there = next(path for path in [folder, *folder.parents] if path.exists())
-    return shutil.disk_usage(there).free
+    return shutil.disk_usage(nearest_folder(recordings_folder())).free
+
+
+def nearest_folder(path: Path) -> Path:
+    """Return a folder, or the innermost folder around it that exists."""
+    path = path.absolute()
+    return next(each for each in [path, *path.parents] if each.exists())
 
 
 def lock_of(folder: Path) -> Path:

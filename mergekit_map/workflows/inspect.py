@@ -21,7 +21,7 @@ from mergekit_map.evaluation.evaluator import open_merges
 from mergekit_map.evaluation.project import Draft, Project, load_project, read_draft
 from mergekit_map.evaluation.vllm import memory_in_words
 from mergekit_map.merging.devices import best_device, choice_in_words
-from mergekit_map.merging.memory import Need, needs, shortages
+from mergekit_map.merging.memory import Room, room_of
 from mergekit_map.models.compatibility import main_dtype
 from mergekit_map.models.facts import Finding
 from mergekit_map.models.preflight import Family, InspectedModel
@@ -205,9 +205,8 @@ class Plan:
     confirming: int
     # What generates the answers of tasks that generate, and why that.
     engines: Mapping[str, str] = field(default_factory=dict)
-    memory: Sequence[Need]
-    disk: Sequence[Need]
-    shortages: Sequence[Need]
+    memory: Sequence[Room]  # of the device first
+    disk: Sequence[Room]
     device: str = "cpu"  # that merges are made and measured on
     device_choice: str | None = None  # in words, where there is one
     task_vectors: str | None = None  # device, memory or mapped; None: none are held
@@ -280,7 +279,7 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
         reference=model.reference,
         place=draft.file.locate(model.key),
         parameters=sum(header.n_elements for header in headers),
-        bytes=sum(header.n_bytes for header in headers),
+        bytes=facts.n_bytes if facts is not None else 0,
         dtype=main_dtype(facts) if facts is not None else None,
         norm_ratio=figure.norm_ratio if figure else None,
         changed=figure.changed if figure else None,
@@ -318,8 +317,7 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
     space, spec, options = project.space, project.spec, project.options
     study = project.outline()
     beside = project.on_disk.space if project.on_disk else None
-    found = needs(space, spec, options, models, beside)
-    storage = found.storage
+    memory, disk, storage = room_of(space, spec, options, models, beside)
     return Plan(
         strategy=spec.search.strategy,
         merge=spec.merge,
@@ -331,9 +329,8 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         documents=dict(study.documents),
         engines=_engines(project),
         hours=spec.search.hours,
-        memory=found.memory,
-        disk=found.disk,
-        shortages=[*shortages(found.memory), *shortages(found.disk)],
+        memory=memory,
+        disk=disk,
         device=str(options.device),
         task_vectors=None if storage is None else storage.place,
         task_vectors_why=None if storage is None else storage.why,

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from mergekit.options import MergeOptions
 
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
-from mergekit_map.errors import ConfigError, MergeError
+from mergekit_map.errors import ConfigError
 from mergekit_map.merging.devices import (
     best_device,
     check_device,
@@ -18,7 +18,6 @@ from mergekit_map.merging.devices import (
     left_open,
     shares,
 )
-from mergekit_map.merging.memory import Need, refuse_shortages
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 
@@ -76,18 +75,6 @@ def test_a_model_that_fits_on_all_gpus_and_not_on_one_is_shared_out() -> None:
     assert shares(180, [100, 100]) == {0: 90, 1: 90}
     assert shares(181, [100, 100]) is None  # refused: nothing is offloaded
     assert shares(91, [100]) is None
-
-
-def test_what_does_not_fit_on_a_device_is_refused_with_what_is_short() -> None:
-    fits = Need("the model", "meta", 16_000_000_000, 24_000_000_000)
-    host = Need("loading a merge", "cpu", 16_000_000_000, 8_000_000_000)
-    unknown = Need("the model", "mps", 16_000_000_000, None)
-    refuse_shortages([fits, host])
-    refuse_shortages([unknown])
-    short = Need("two models", "meta", 48_000_000_000, 24_000_000_000)
-    text = "two models need 48 GB on meta, and 24 GB are free there; write --device cpu"
-    with pytest.raises(MergeError, match=text):
-        refuse_shortages([short])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -8,9 +8,11 @@ import pytest
 import torch
 from test_in_memory import OPTIONS, assert_equal_states, config, space_of
 
+from mergekit_map.config.schema import MapBlock
+from mergekit_map.errors import MergeError
 from mergekit_map.merging import memory
 from mergekit_map.merging.in_memory import resident_merge
-from mergekit_map.merging.memory import Storage, choose_storage
+from mergekit_map.merging.memory import Storage, check_room, choose_storage
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 NEEDS_GPU = pytest.mark.skipif(
@@ -44,6 +46,25 @@ def test_on_a_gpu_they_lie_where_they_fit_first(free: dict[str, int]) -> None:
     assert found == Storage("mapped", "cuda has 1 kB free, the host 999 B")
     assert choose_storage("auto", GPU, 500, 401, no_file="full").place == "memory"
     assert choose_storage("device", GPU, 10**9).place == "device"
+
+
+def test_what_does_not_fit_on_a_device_is_refused(
+    family_bf16: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = space_of(config("ties", family_bf16))
+    spec = MapBlock(tasks={"text": {"perplexity": "text.txt"}})
+    options = OPTIONS.model_copy(update={"device": "meta"})
+    monkeypatch.setattr(memory, "check_device", lambda _: None)
+    sizes: dict[str, int | None] = {"cpu": 0, "meta": None}
+    monkeypatch.setattr(memory, "free_memory", lambda device: sizes[device.type])
+    check_room(space, spec, options)  # what is free is not known
+    sizes["meta"] = 10**9
+    check_room(space, spec, options)  # the host's memory is not checked
+    sizes["meta"] = 1000
+
+    text = r"in the memory of meta \(.* evaluation .*\), 1 kB are free; write"
+    with pytest.raises(MergeError, match=text):
+        check_room(space, spec, options)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NEEDS_GPU)])

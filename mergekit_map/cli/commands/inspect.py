@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 # Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
-# Other devices by their names.
-_DEVICES = {"cpu": "host memory", "mapped": "host memory (mapped)"}
 _PLACES = {"device": "on the device", "memory": "in memory", "mapped": "memory-mapped"}
 
 
@@ -92,19 +90,18 @@ def _show(inspection: Inspection) -> None:
     if plan is not None:
         for sentence in _plan_in_words(plan):
             _print(sentence)
-        console.print(_needs(plan))
+        for room in (*plan.memory, *plan.disk):
+            _print(f"{room.in_words()}.")
+        console.print()
     for text in _warnings(inspection):
         _print(f"warning: {text}.\n", _STYLES["warning"])
 
 
 def _warnings(inspection: Inspection) -> Iterator[str]:
     yield from inspection.small_samples
-    for need in inspection.plan.shortages if inspection.plan else ():
-        free = "nothing" if need.free is None else bytes_in_words(need.free)
-        yield (
-            f"{_DEVICES.get(need.where, need.where)} has {free} free, and "
-            f"{bytes_in_words(need.n_bytes)} are needed for {need.what}"
-        )
+    if plan := inspection.plan:
+        rooms = (*plan.memory, *plan.disk)
+        yield from (room.in_words() for room in rooms if room.falls_short)
 
 
 def _show_verdict(inspection: Inspection) -> None:
@@ -217,19 +214,6 @@ def _plan_in_words(plan: Plan) -> Iterator[str]:
 
 def _count(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
-
-
-def _needs(plan: Plan) -> Table:
-    rows = [
-        (
-            need.what,
-            _DEVICES.get(need.where, need.where),
-            bytes_in_words(need.n_bytes),
-            "-" if need.free is None else bytes_in_words(need.free),
-        )
-        for need in (*plan.memory, *plan.disk)
-    ]
-    return new_table(["for", "where", ">needs", ">free now"], rows)
 
 
 def _probe_in_words(probe: Probe, plan: Plan) -> Iterator[str]:
