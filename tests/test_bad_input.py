@@ -207,6 +207,10 @@ CASES: dict[str, tuple[Change, str]] = {
         put("map", "engine", "generate_batch"),
         r"map\.engine: the engine 'generate_batch' left; write 'hf'",
     ),
+    "an engine of a task": (
+        put("map", "tasks", "text", "engine", "hf"),
+        r"map\.tasks\.text\.engine: .* set 'engine' of the map block",
+    ),
     "a box that grows": (
         put("map", "search", {"bounds": "auto"}),
         r"map\.search\.bounds: 'bounds: auto' left; give two numbers such as",

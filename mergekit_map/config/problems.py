@@ -67,11 +67,12 @@ _WANTED = {
     "string_too_long": "text of at most {max_length} characters",
     "string_pattern_mismatch": "text of the form {pattern}",
 }
-# Keys that earlier versions had, by the last two parts of their place.
+# Keys that earlier versions had, by the last two parts of their place, or in a task.
 _LEFT: Mapping[tuple[str | int, ...], str] = {
     ("search", "documents"): (
         "the budget in documents left; give one in 'hours', or limit the 'evaluations'"
     ),
+    ("engine",): "'engine' of a task left; set 'engine' of the map block",
     ("select", "margin"): "'margin' left; 'not_worse_than' allows for noise",
 }
 

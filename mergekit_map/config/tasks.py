@@ -228,8 +228,6 @@ class LmEvalTask(Strict):
     """Whether code that a model writes may run on this machine, as `humaneval` and
     `mbpp` require."""
     documents: Documents = "all"
-    engine: Engine | None = None
-    """The engine for this task; by default the `engine` of all."""
     range: Range = None
     """Possible values, such as `[0, 1]` or `[0, null]`; known for common metrics."""
 
@@ -326,8 +324,6 @@ class PresetTask(Strict):
     apply_chat_template: Annotated[bool, Field(strict=True)] = False
     """As with `lm_eval`."""
     documents: Documents = "all"
-    engine: Engine | None = None
-    """As with `lm_eval`."""
 
     def in_full(self) -> LmEvalTask:
         """Return the full definition of the task."""

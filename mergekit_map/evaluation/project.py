@@ -69,7 +69,6 @@ from mergekit_map.tasks.engines import (
     EngineChoice,
     backend_problems,
     choose_engines,
-    engine_problems,
 )
 from mergekit_map.tasks.holdout_split import HeldOut, held_out_of, held_out_problems
 from mergekit_map.tasks.loading import LoadedTask, load_tasks, small_samples
@@ -176,8 +175,7 @@ def _read_map_block(
     if not trust_run:
         refuse_code(config, specs, backend, engine)
     tasks, wrong = load_tasks(specs, directory)
-    problems = [*problems, *wrong, *engine_problems(tasks, specs, engine)]
-    problems += backend_problems(backend)
+    problems = [*problems, *wrong, *backend_problems(backend)]
     if spec is not None:
         problems += check_gradients(file.merge, spec)
         metrics = {name: task.metric for name, task in tasks.items()}

@@ -118,20 +118,19 @@ def checkpoint_in_vllm(
 
 def engine_args(project: Project, checkpoint: Path) -> dict[str, Any]:
     """Return the arguments of vLLM for the tasks of a project."""
-    chosen = next(iter(project.engines.values()))
     config = transformers.AutoConfig.from_pretrained(checkpoint)
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
     most = getattr(config.get_text_config(), "max_position_embeddings", 1 << 30)
     length = longest_input(project.tasks.values(), tokenizer, most)
-    return {"max_model_len": length, **_memory_of_gpu(project), **chosen.args}
+    given = project.spec.engine.args
+    return {"max_model_len": length, **_memory_of_gpu(project), **given}
 
 
 def _memory_of_gpu(project: Project) -> dict[str, float]:
     """Return vLLM's argument for its share of a GPU; empty without a GPU to share."""
-    given = next(iter(project.engines.values())).args
     alone = project.engines.keys() >= project.spec.tasks.keys()
     share = None
-    if "gpu_memory_utilization" not in given:
+    if "gpu_memory_utilization" not in project.spec.engine.args:
         share = engine_share(project.space, project.spec, project.options, alone=alone)
     return {} if share is None else {"gpu_memory_utilization": share}
 

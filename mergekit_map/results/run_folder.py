@@ -272,10 +272,8 @@ def code_named(
     code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
     if backend is not None:
         code.append("the backend")
-    own = (spec.engine for spec in tasks.values() if isinstance(spec, LmEvalTask))
-    args = [key for spec in (engine, *own) if spec is not None for key in spec.args]
-    if args:
-        code.append(f"what vLLM is opened with ({', '.join(args)})")
+    if engine is not None and engine.args:
+        code.append(f"what vLLM is opened with ({', '.join(engine.args)})")
     return code
 
 

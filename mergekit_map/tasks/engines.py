@@ -13,7 +13,7 @@ from typing import Any
 
 from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import BackendSpec, MapBlock
-from mergekit_map.config.tasks import CALLED, EngineSpec, LmEvalTask, TaskSpec
+from mergekit_map.config.tasks import CALLED
 from mergekit_map.errors import nearest
 from mergekit_map.tasks.base import fingerprint
 from mergekit_map.tasks.lm_eval_tasks import GENERATED, HarnessTask
@@ -69,39 +69,6 @@ def backend_problems(backend: BackendSpec | None) -> list[Problem]:
     return [Problem(("map", "backend", "name"), text)]
 
 
-def engine_problems(
-    tasks: Mapping[str, LoadedTask],
-    specs: Mapping[str, TaskSpec],
-    of_all: EngineSpec | None,
-) -> list[Problem]:
-    """List tasks that name an engine and generate nothing.
-
-    vLLM is opened once, so that its options must be the same for all tasks.
-    """
-    found: list[Problem] = []
-    args = None
-    for name, spec in specs.items():
-        if not isinstance(spec, LmEvalTask) or spec.engine is None or name not in tasks:
-            continue
-        why = None
-        if not generates(tasks[name]):
-            why = "has the model choose or score text, which Hugging Face's model does"
-        elif spec.engine.name == VLLM and draws(tasks[name]):
-            why = f"{_DRAWS}: take 'hf'"
-        elif spec.engine.name == VLLM:
-            shared = of_all if of_all and of_all.name == VLLM else None
-            args = args or (shared or spec.engine).args
-            if spec.engine.args != args:
-                why = (
-                    f"opens vLLM with {dict(spec.engine.args)}, and others with "
-                    f"{dict(args)}; write 'args' once, for all tasks"
-                )
-        if why is not None:
-            text = f"an engine generates answers, and this task {why}; remove it"
-            found.append(Problem(("map", "tasks", name, "engine"), text))
-    return found
-
-
 def draws(task: LoadedTask) -> bool:
     """Whether a task has the model sample its answers, instead of the likeliest."""
     return isinstance(task, HarnessTask) and any(
@@ -126,22 +93,18 @@ def choose_engines(
         return {}
     found = {}
     for name, task in tasks.items():
-        own = spec.tasks[name]
-        if generates(task) and isinstance(own, LmEvalTask):
-            asked = own.engine or spec.engine
-            if asked.name == "auto" and name in used:
-                found[name] = EngineChoice(
-                    used[name], "it generated the answers before", open=True
-                )
-            else:
-                in_memory = spec.merge == "memory"
-                found[name] = _choose(task, asked, in_memory=in_memory, on_gpu=on_gpu)
+        if not generates(task):
+            continue
+        if spec.engine.name == "auto" and name in used:
+            why = "it generated the answers before"
+            found[name] = EngineChoice(used[name], why, open=True)
+        else:
+            found[name] = _choose(task, spec, on_gpu=on_gpu)
     return found
 
 
-def _choose(
-    task: LoadedTask, asked: EngineSpec, *, in_memory: bool, on_gpu: bool
-) -> EngineChoice:
+def _choose(task: LoadedTask, spec: MapBlock, *, on_gpu: bool) -> EngineChoice:
+    asked = spec.engine
     if asked.name != "auto":
         if asked.name != HF and draws(task):
             return EngineChoice(HF, f"it {_DRAWS}")
@@ -149,7 +112,7 @@ def _choose(
     installed = installed_vllm()
     if draws(task):
         why = f"it {_DRAWS}"
-    elif not in_memory:
+    elif spec.merge != "memory":
         why = "merges are loaded from disk, one after the other"
     elif installed is None:
         why = "vLLM is not installed"

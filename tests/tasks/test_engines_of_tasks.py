@@ -13,7 +13,6 @@ from mergekit_map.config.tasks import LmEvalTask
 from mergekit_map.tasks.engines import (
     EngineChoice,
     choose_engines,
-    engine_problems,
     installed_vllm,
 )
 from mergekit_map.tasks.loading import load_tasks
@@ -103,28 +102,10 @@ def test_what_generates_is_part_of_what_a_task_is(folder: Path) -> None:
 
 def test_a_task_that_generates_nothing_has_no_engine(folder: Path) -> None:
     write_choices(folder)
-    spec = {"lm_eval": "choices.yaml", "metric": "acc", "engine": "vllm"}
+    spec = {"lm_eval": "choices.yaml", "metric": "acc"}
     specs = {"mine": LmEvalTask.model_validate(spec)}
     tasks, _ = load_tasks(specs, folder)
 
-    (problem,) = engine_problems(tasks, specs, None)
-
-    assert problem.key == ("map", "tasks", "mine", "engine")
-    assert "choose or score text" in problem.message
     block = MapBlock.model_validate({"tasks": specs, "engine": "vllm"})
+
     assert choose_engines(tasks, block, on_gpu=True, used={}) == {}
-
-
-def test_vllm_is_opened_once(folder: Path) -> None:
-    spec, tasks = load(folder, engine={"name": "vllm", "args": {"max_model_len": 64}})
-    both = {
-        **spec.tasks,
-        "other": spec.tasks["mine"].model_copy(update={"engine": None}),
-    }
-    of_all = MapBlock.model_validate({"tasks": both, "engine": "vllm"}).engine
-
-    (problem,) = engine_problems({**tasks, "other": tasks["mine"]}, both, of_all)
-
-    assert (
-        "opens vLLM with {'max_model_len': 64}, and others with {}" in problem.message
-    )

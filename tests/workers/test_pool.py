@@ -168,8 +168,9 @@ VARIANTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a benchmark": lambda block: block["tasks"].update(
         choices={"lm_eval": "choices.yaml", "metric": "acc"}
     ),
-    "answers": lambda block: block["tasks"].update(
-        ask={"lm_eval": "ask.yaml", "metric": "answer_tokens", "engine": "hf"}
+    "answers": lambda block: (
+        block.update(engine="hf"),
+        block["tasks"].update(ask={"lm_eval": "ask.yaml", "metric": "answer_tokens"}),
     ),
     "a function": lambda block: block["tasks"].update(
         mine={"python": "mine:one", "direction": "maximize"}
