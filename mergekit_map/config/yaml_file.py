@@ -201,46 +201,18 @@ def with_settings(
 ) -> YamlFile:
     """Set keys of the ``map:`` block, in content and text; lines stay the file's.
 
-    Raises:
-        ConfigError: the text cannot be changed so.
+    What is no mapping stays as it is; its validation reports that.
     """
-    text, content = file.text, copy.deepcopy(file.content)
-    for block, values in settings.items():
-        for key, value in values.items():
-            try:
-                place = ("map", block, key)
-                text = _with_value(text, yaml.compose(text, Loader), place, value)
-                put(content["map"], place[1:], value)
-                same = yaml.load(text, Loader=Loader) == content
-            except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError):
-                same = False
-            if not same:
-                raise ConfigError(
-                    f"{file.path}: map.{block}.{key} cannot be set there by an option; "
-                    f"write it into the file: {flow_text(value)}"
-                )
+    old = file.content.get("map")
+    new = dict(old) if isinstance(old, dict) else {}
+    for block, values in settings.items() if new else ():
+        if values and isinstance(new.get(block) or {}, dict):
+            new[block] = {**(new.get(block) or {}), **values}
+    if not new or new == old:
+        return file
+    content = {**file.content, "map": new}
+    text = yaml_text([content], [f"{file.path.name}, with keys set by options"])
     return replace(file, text=text, content=content)
-
-
-def _with_value(text: str, node: Any, key: Sequence[str], value: Any) -> str:
-    """Write a value at a key: in the place of another one, or before its neighbours."""
-    start = node.start_mark.index
-    if not key or not isinstance(node, yaml.MappingNode):
-        end = start + len(text[start : node.end_mark.index].rstrip())
-        space = " " if text[:start].endswith(":") else ""
-        return f"{text[:start]}{space}{flow_text(_nested(key, value))}{text[end:]}"
-    for name, child in node.value:
-        if name.value == key[0]:
-            return _with_value(text, child, key[1:], value)
-    written = f"{key[0]}: {flow_text(_nested(key[1:], value))}"
-    if node.flow_style:
-        comma = ", " if node.value else ""
-        return f"{text[: start + 1]}{written}{comma}{text[start + 1 :]}"
-    return f"{text[:start]}{written}\n{' ' * node.start_mark.column}{text[start:]}"
-
-
-def _nested(key: Sequence[str], value: Any) -> Any:
-    return value if not key else {key[0]: _nested(key[1:], value)}
 
 
 def flow_text(value: Any) -> str:
