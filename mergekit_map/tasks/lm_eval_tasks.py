@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import requires, version
 from pathlib import Path
@@ -239,37 +239,15 @@ def _load_file(path: Path) -> Mapping[str, Any]:
     with setting_up():  # functions that a task names are code, and not loaded yet
         content = load_yaml(path, resolve_func=False)
     if "group" in content:
-        return _load_group(str(content["group"]), path, _members(content.get("task")))
+        text = f"{path} is a group, which lm-eval finds by name alone; give its tasks"
+        raise InvalidTask(_KEY, f"{text} one by one")
     return _load(TaskManager(include_defaults=False), str(path.resolve()))
-
-
-def _load_group(group: str, path: Path, members: Collection[str]) -> Mapping[str, Any]:
-    # A group names its tasks, which are beside it or built in. lm-eval 0.4.13 fails
-    # on the path of a group (it takes the list of tasks for its name).
-    with setting_up():
-        manager = TaskManager(include_path=str(path.parent), include_defaults=False)
-        if not set(members) <= set(manager.all_tasks):
-            manager = TaskManager(include_path=str(path.parent))
-    entry = manager.task_index.get(group)
-    if entry is None or str(entry.yaml_path) not in (str(path), str(path.resolve())):
-        raise InvalidTask(
-            _KEY,
-            f"lm-eval does not find group {group!r} in {path}; give the group a name "
-            "that nothing else in that folder has, and a file that ends in .yaml",
-        )
-    return _load(manager, group)
 
 
 def _load(manager: TaskManager, name: str) -> Mapping[str, Any]:
     with setting_up():
         loaded: Mapping[str, Any] = manager.load([name])
     return loaded
-
-
-def _members(tasks: Any) -> list[str]:
-    listed = tasks if isinstance(tasks, list) else [tasks]
-    named = [task.get("task") if isinstance(task, dict) else task for task in listed]
-    return [name for name in named if isinstance(name, str)]
 
 
 def with_lengths(

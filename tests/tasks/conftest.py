@@ -7,6 +7,7 @@ os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TRANSFORMERS_OFFL
 
 import pytest
 import torch
+from lm_eval.tasks import TaskManager
 from task_files import WORDS, Bench, build_model, build_tokenizer
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -44,6 +45,15 @@ def documents() -> list[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path
+
+
+@pytest.fixture
+def groups(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the tasks and groups of the folder found by name, instead of lm-eval's."""
+    monkeypatch.setattr(
+        "mergekit_map.tasks.lm_eval_tasks.built_in_tasks",
+        lambda: TaskManager(include_path=str(folder), include_defaults=False),
+    )
 
 
 @pytest.fixture

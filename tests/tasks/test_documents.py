@@ -19,6 +19,7 @@ from mergekit_map.tasks.holdout_split import HeldOut, HoldoutSplit
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.types import Answers, Measurement
 
+pytestmark = pytest.mark.usefixtures("groups")
 LENGTHS = """
 def lengths(model, tokenizer, documents):
     all_of_them = [0.5 * i * i for i in range(9)]
@@ -33,8 +34,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "words": {"lm_eval": "rolling.yaml", "metric": "word_perplexity"},
     "generation": {**GENERATION, "metric": "exact_match", "filter": "letter"},
     "length": {**GENERATION, "metric": "answer_tokens"},
-    "by_size": {"lm_eval": "by_size.yaml", "metric": "acc_norm"},
-    "by_part": {"lm_eval": "by_part.yaml", "metric": "acc_norm"},
+    "by_size": {"lm_eval": "by_size", "metric": "acc_norm"},
+    "by_part": {"lm_eval": "by_part", "metric": "acc_norm"},
     "own": {"python": "own_lengths:lengths", "direction": "maximize"},
 }
 

@@ -57,6 +57,7 @@ def test_items_of_lm_eval_have_the_value_and_its_error(
     assert error(itemised.influences) == pytest.approx(found.stderr)
 
 
+@pytest.mark.usefixtures("groups")
 @pytest.mark.parametrize("by_size", [True, False])
 def test_parts_of_a_group_count_as_in_its_value(bench: Bench, by_size: bool) -> None:
     metric = {"metric": "acc", "aggregation": "mean", "weight_by_size": by_size}
@@ -67,7 +68,7 @@ def test_parts_of_a_group_count_as_in_its_value(bench: Bench, by_size: bool) -> 
         bench.folder / "both.yaml", {**content, "aggregate_metric_list": [metric]}
     )
 
-    found, itemised = measure(bench, lm_eval="both.yaml", metric="acc")
+    found, itemised = measure(bench, lm_eval="both", metric="acc")
 
     assert mean_of(found.answers) == pytest.approx(found.value, rel=1e-12)
     parts = np.array([part for part, *_ in itemised.items])

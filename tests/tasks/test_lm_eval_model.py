@@ -183,6 +183,7 @@ def test_rolling_tasks_of_long_models_see_2048_tokens(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("groups")
 def test_groups_have_the_value_and_error_of_lm_eval(bench: Bench) -> None:
     write_choices(bench.folder, "first")
     write_choices(
@@ -194,7 +195,7 @@ def test_groups_have_the_value_and_error_of_lm_eval(bench: Bench) -> None:
         content["aggregate_metric_list"] = aggregate
         write_yaml(bench.folder / "both.yaml", content)
 
-        result = measure(bench, "both.yaml", "acc")
+        result = measure(bench, "both", "acc")
 
         theirs = stock(bench, "both")["results"]["both"]
         assert result.value == theirs["acc,none"]

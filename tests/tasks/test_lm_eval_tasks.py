@@ -18,10 +18,6 @@ def load(folder: Path, lm_eval: str, metric: str, **options: Any) -> HarnessTask
     return load_harness("mine", spec, folder)
 
 
-def write_group(folder: Path, **content: Any) -> None:
-    write_yaml(folder / "group.yaml", {"group": "both", **content})
-
-
 @pytest.mark.parametrize(
     ("metric", "expected"),
     [
@@ -96,16 +92,16 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown key": ({"lm_eval": "key.yaml"}, "lm_eval", "argument 'doc_to_txt'"),
     "aggregation": ({"lm_eval": "aggregation.yaml"}, "lm_eval", "set this task up"),
     "metric of the YAML": ({"lm_eval": "own.yaml"}, "metric", "no metric 'acc'"),
-    "direction": ({"lm_eval": "group.yaml"}, "metric", "one direction of 'acc'"),
+    "direction": ({"lm_eval": "both"}, "metric", "one direction of 'acc'"),
     "group": (
-        {"lm_eval": "valueless.yaml"},
+        {"lm_eval": "worthless"},
         "lm_eval",
         "no aggregate_metric_list .* one of its tasks: choices, zero",
     ),
-    "group name": (
-        {"lm_eval": "again.yaml"},
+    "group file": (
+        {"lm_eval": "group.yaml"},
         "lm_eval",
-        "does not find group 'none' in .*again.yaml",
+        "group.yaml is a group, which lm-eval finds by name alone; give its tasks one",
     ),
     "data": (
         {"lm_eval": "data.yaml"},
@@ -134,17 +130,16 @@ def write_bad_tasks(folder: Path) -> None:
     write_choices(folder, "own", metric_list=[{**ACC, "metric": "bleu"}])
     write_choices(folder, "down", metric_list=[{**ACC, "higher_is_better": False}])
     aggregate = [{"metric": "acc", "weight_by_size": True}]
-    write_group(folder, task=["choices", "down"], aggregate_metric_list=aggregate)
+    group = {"group": "both", "task": ["choices", "down"]}
+    write_yaml(folder / "group.yaml", {**group, "aggregate_metric_list": aggregate})
     tasks = ["choices", "zero"]
     write_yaml(folder / "valueless.yaml", {"group": "worthless", "task": tasks})
-    # Of two groups of one name lm-eval takes the first file.
-    write_yaml(folder / "again.yaml", {"group": "none", "task": ["zero"]})
-    write_yaml(folder / "aaa.yaml", {"group": "none", "task": ["choices"]})
     files = {"data_files": {"test": "choices.jsonl"}}
     write_choices(folder, "data", dataset_kwargs=files)
     write_choices(folder, "dataset", dataset_path="nobody/nothing", dataset_kwargs={})
 
 
+@pytest.mark.usefixtures("groups")
 @pytest.mark.parametrize("case", CASES)
 def test_says_what_is_wrong_before_a_model_is_loaded(folder: Path, case: str) -> None:
     write_bad_tasks(folder)
