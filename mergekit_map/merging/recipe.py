@@ -79,14 +79,15 @@ class Recipes:
             comments = [*comments, f"Merge it with: {self.command(path, 'OUT')}"]
         return yaml_text([*self.stages, config], comments)
 
+    def of_point(self, front: Front, index: int, folder: RunFolder) -> str:
+        """Return the recipe of a point of a front, as its run folder has it."""
+        comments = recipe_comments(front, index)
+        weights = front.points[index].coefficients
+        return self.text(weights, comments, folder.recipe(index))
+
     def texts(self, front: Front, folder: RunFolder) -> list[str]:
         """Return the recipes of the points of a front, as its run folder has them."""
-        return [
-            self.text(
-                point.coefficients, recipe_comments(front, index), folder.recipe(index)
-            )
-            for index, point in enumerate(front.points)
-        ]
+        return [self.of_point(front, i, folder) for i in range(len(front.points))]
 
     def command(self, recipe: Path, out: str) -> str:
         """Return the stock command that writes a recipe's checkpoint, bit for bit.

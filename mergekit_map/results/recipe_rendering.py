@@ -1,8 +1,8 @@
-"""Recipes of the points of a front, read and written without the models.
+"""Recipes of the points of a front, written without the models.
 
 All recipes of a front are one configuration with different numbers in the places of the
-coefficients, which the manifest lists. The recipe of a further point is made from that
-of the first.
+coefficients, which the manifest lists. The recipe of each point is made from that of
+the first.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
@@ -19,7 +18,7 @@ from mergekit_map._version import __version__
 from mergekit_map.config.yaml_file import filled, yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.models.references import map_references
-from mergekit_map.results.front import Front, recipe_name
+from mergekit_map.results.front import Front
 from mergekit_map.results.run_folder import RunFolder
 
 Document: TypeAlias = dict[str, Any]
@@ -50,28 +49,44 @@ def documents(text: str) -> list[Document]:
 
 
 def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
-    """Read the recipe of a point; the paths of its models may differ.
+    """Write the recipe of a point from that of the first; raises as ``recipe_like``."""
+    identity = folder.of_points(front).read_manifest().identity
+    return recipe_like(folder.read_recipe(0), identity, front, index, folder)
+
+
+def recipe_like(
+    text: str,
+    identity: Mapping[str, Any],
+    front: Front,
+    index: int,
+    folder: RunFolder,
+) -> str:
+    """Write the recipe of a point from that of the first; its models may have moved.
 
     Raises:
-        ArtifactError: it is missing, damaged, or of other coefficients or settings.
+        ArtifactError: the text is damaged, or no recipe of a merge of the identity.
     """
-    text, coefficients = folder.read_recipe(index), front.points[index].coefficients
-    identity = folder.of_points(front).read_manifest().identity
+    weights = front.points[index].coefficients
     try:
         *stages, config = documents(text)
-        searched: Any = identity["configuration"]
+        config = _filled(config, identity, weights)
         kept = {k: identity[k] for k in ("dtype", "out_dtype") if identity[k]}
+        searched: Any = identity["configuration"]
         searched = {**searched, "merge_method": identity["method"], **kept}
-        wanted = _filled(config if stages else searched, identity, coefficients)
-        if _without_models(wanted) != _without_models(config):
-            raise ValueError("its coefficients or settings are others")
+        if _without_models(config) != _without_models(
+            _filled(searched, identity, weights)
+        ):
+            raise ValueError("its settings are others")
     except DAMAGES as error:
         raise ArtifactError(
-            f"{folder.recipe(index)} is not the recipe of point {index} that "
-            f"front.json and manifest.json tell of: {error}; restore the files, or "
-            "search again"
+            f"{folder.recipe(0)} is no recipe of this search ({error}), so point "
+            f"{index} cannot be written like it; restore the file, or search again"
         ) from None
-    return text
+    command = re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE)
+    lines = recipe_comments(front, index)
+    if command:
+        lines.append(_naming_its_place(command[1], folder, index))
+    return yaml_text([*stages, config], lines)
 
 
 def _filled(
@@ -85,46 +100,16 @@ def _without_models(config: Document) -> Document:
     return dict(map_references(config, lambda _: ""))
 
 
-def further_recipe(folder: RunFolder, front: Front) -> str:
-    """Write the recipe of the last point of a front; raises as ``recipe_like``."""
-    identity = folder.of_points(front).read_manifest().identity
-    first, last = folder.recipe(0), len(front.points) - 1
-    return recipe_like(folder.read_recipe(0), first, identity, front, last)
-
-
-def recipe_like(
-    text: str, path: Path, identity: Mapping[str, Any], front: Front, index: int
-) -> str:
-    """Write the recipe of a point from the text and path of the first one.
-
-    Raises:
-        ArtifactError: the identity or the text is damaged.
-    """
-    try:
-        *stages, config = documents(text)
-        config = _filled(config, identity, front.points[index].coefficients)
-    except DAMAGES as error:
-        raise ArtifactError(
-            f"{path} is no recipe of this search ({error}), so point {index} cannot "
-            "be written like it; restore the file, or search again"
-        ) from None
-    command = re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE)
-    lines = recipe_comments(front, index)
-    if command:
-        lines.append(command[1].replace(recipe_name(0), recipe_name(index)))
-    return yaml_text([*stages, config], lines)
-
-
-def naming_its_place(recipe: str, folder: RunFolder, index: int) -> str:
-    """Update the run folder's path in the command of a recipe."""
+def _naming_its_place(command: str, folder: RunFolder, index: int) -> str:
+    """Put the present paths of a run folder into the command of a recipe."""
     for before, path in (
         (r"mergekit-\w+ ", folder.recipe(index)),
         (r".* --intermediate-dir ", folder.merged),
     ):
-        words = rf"^(# Merge it with: {before})(?:'[^']*'|\S)+"
+        words = rf"^(Merge it with: {before})(?:'[^']*'|\S)+"
         named = shlex.quote(str(path)).replace("\\", r"\\")
-        recipe = re.sub(words, rf"\g<1>{named}", recipe, flags=re.MULTILINE)
-    return recipe
+        command = re.sub(words, rf"\g<1>{named}", command)
+    return command
 
 
 def recipe_comments(front: Front, index: int) -> list[str]:

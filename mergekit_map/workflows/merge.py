@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.errors import ArtifactError
 from mergekit_map.evaluation.evaluator import (
     MergeEvaluator,
     Worker,
@@ -24,10 +22,8 @@ from mergekit_map.merging.checkpoint import write_recipe
 from mergekit_map.merging.devices import check_device
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.models.files import refuse_replaced
-from mergekit_map.models.references import map_references
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import Evaluation, merge_key, open_log, read_log
-from mergekit_map.results.recipe_rendering import documents
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import judged
 from mergekit_map.search.callbacks import CallbackList, with_callbacks
@@ -77,8 +73,7 @@ def merge_point(
     Where models have moved, all recipes of the run folder get their new paths.
 
     Raises:
-        ArtifactError: ``out`` exists, the run folder is not finished, or a recipe of it
-            is not that of its point.
+        ArtifactError: ``out`` exists, or the run folder is not finished or damaged.
         MergeError: the models have changed since the search.
     """
     run, out = look_at(Path(run)), Path(out)
@@ -97,7 +92,8 @@ def _merge(
     check_device(project.options)
     if project.nests_checkpoints:  # the last pair has the coefficients of the point
         part, recipes, place = finished_pairs(project, chosen)
-    recipe = _present_recipe(recipes, selection, chosen)
+    text = recipes.of_point(selection.front, selection.index, chosen)
+    recipe = f"# {selection.front.reason}\n{text}"
     refuse_replaced(project.fingerprints)
     with whole_folder(out) as folder:
         with stage(f"writing {out}"):
@@ -115,7 +111,8 @@ def _merge(
             front = _with_measured(project, selection, searched, chosen, place)
             if recipe != selection.recipe:
                 write_recipes(front, chosen, recipes.texts(front, chosen))
-            save_choice(front, chosen, chosen.read_recipe(front.selected))
+            text = recipes.of_point(front, front.selected, chosen)
+            save_choice(front, chosen, text)
         shown = front.with_point(selection.index, written)
         command = recipes.command(Path("mergekit_config.yml"), "OUT")
         name, tasks = out.resolve().name, project.spec.tasks
@@ -123,39 +120,6 @@ def _merge(
         write_card(folder, record)
     command = recipes.command(chosen.recipe(selection.index), "OUT")
     return Merged(shown, out, written, command)
-
-
-def _present_recipe(recipes: Recipes, selection: Selection, run: RunFolder) -> str:
-    """Return the recipe of a selection, with the present paths of its models.
-
-    Its models are compared by their order, as their earlier paths are not recorded.
-
-    Raises:
-        ArtifactError: what the run folder has is not the recipe of the point.
-    """
-    lines = selection.recipe.splitlines(keepends=True)
-    given = "".join(line for line in lines if not line.startswith("#"))
-    now = recipes.text(selection.point.coefficients)
-    if given != now and _numbered(given) != _numbered(now):
-        raise ArtifactError(
-            f"{run.recipe(selection.index)} is not the recipe of point "
-            f"{selection.index}: its coefficients give another one; search again, or "
-            "merge the recipe itself with mergekit-yaml if it is what you want"
-        )
-    return "".join(line for line in lines if line.startswith("#")) + now
-
-
-def _numbered(recipe: str) -> list[Any] | None:
-    """Read a recipe with numbers for its models; None for no recipe."""
-    numbers: dict[str, str] = {}
-
-    def number(model: str) -> str:
-        return numbers.setdefault(model, str(len(numbers)))
-
-    try:
-        return [map_references(part, number) for part in documents(recipe)]
-    except ValueError:
-        return None
 
 
 def _with_measured(

@@ -151,7 +151,7 @@ def _write_found(
         write_record(so_far.surrogates, surrogates)
     recipe, identity = plan.recipe or "", plan.manifest.identity
     texts = [
-        recipe_like(recipe, so_far.plan, identity, front, index)
+        recipe_like(recipe, identity, front, index, so_far)
         for index in range(len(front.points))
     ]
     write_recipes(front, so_far, texts)

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING
 
 from mergekit_map.config.problems import parse_select
 from mergekit_map.results.front import Front
-from mergekit_map.results.recipe_rendering import (
-    further_recipe,
-    naming_its_place,
-    recipe_of,
-)
+from mergekit_map.results.recipe_rendering import recipe_of
 from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.results.selection import choose_point, judged
 from mergekit_map.utils.files import StrPath
@@ -88,11 +84,7 @@ def select_point(
             front = choose_point(before, select, known)
         else:
             front = judged(before)
-        if len(front.points) > len(before.points):
-            recipe = further_recipe(folder, front)
-        else:
-            recipe = recipe_of(folder, front, front.selected)
-        recipe = naming_its_place(recipe, folder, front.selected)
+        recipe = recipe_of(folder, front, front.selected)
         return Selection(front, save_choice(front, folder, recipe))
 
 

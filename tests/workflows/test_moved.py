@@ -237,16 +237,31 @@ def test_a_search_with_models_elsewhere_measures_nothing_again() -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_a_recipe_of_another_point_is_refused_wherever_models_lie() -> None:
+def test_a_recipe_that_is_damaged_is_not_merged() -> None:
     recipe = Path("run/recipes/000.yml")
-    text = recipe.read_text()
     bomb = "a: &a [x]\n" + "".join(f"{n}: &n{n} [*a, *a]\n" for n in range(3))
-    for changed in (text.replace("weight: ", "weight: 0.1 # ", 1), bomb, "a: [", "x"):
+    for changed in (bomb, "a: [", "x"):
         recipe.write_text(changed)
 
         said = fails("merge", "run", "out", "--index", "0", *ALL)
 
-        assert "000.yml is not the recipe of point 0" in said
+        assert "000.yml is no recipe of this search" in said
+
+
+@pytest.mark.usefixtures("place")
+def test_what_is_merged_is_of_the_configuration_whatever_recipes_say() -> None:
+    invoke("merge", "run", "untouched", "--index", "0", *ALL)
+    given, models = Path("run/recipes/000.yml"), ("first", "second")
+    text = given.read_text()
+    first, second = (str(Path(name).resolve()) for name in models)
+    swapped = text.replace(first, "?").replace(second, first).replace("?", second)
+    assert swapped != text
+    given.write_text(swapped.replace("weight: ", "weight: 0.1 # ", 1))
+
+    invoke("merge", "run", "out", "--index", "0", *ALL)
+
+    assert_same_weights("untouched", "out")
+    assert given.read_text() == text
 
 
 @pytest.mark.slow

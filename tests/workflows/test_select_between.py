@@ -18,7 +18,7 @@ from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import ArtifactError, DesignError
 from mergekit_map.merging.space import build_space
 from mergekit_map.results.front import Front
-from mergekit_map.results.recipe_rendering import further_recipe
+from mergekit_map.results.recipe_rendering import recipe_of
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 
@@ -106,16 +106,15 @@ def test_a_limit_that_no_merge_keeps_is_refused_and_changes_nothing(run: Path) -
 
 
 @pytest.mark.parametrize("index", [0, 4, 9])
-def test_a_further_recipe_is_what_the_search_wrote_for_such_a_point(
-    run: Path, index: int
+def test_a_recipe_is_what_the_search_wrote_for_such_a_point(
+    run: Path, index: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    front = read_front(run)
-    shorter = front.model_copy(update={"points": front.points[: index + 1]})
+    monkeypatch.chdir(run.parent)
 
-    text = further_recipe(RunFolder(run), shorter)
+    text = recipe_of(RunFolder(Path("run")), read_front(run), index)
 
     written = (run / f"recipes/{index:03d}.yml").read_text()
-    # Above is the version that wrote it, and how many points there are.
+    # Above is the version that wrote it.
     assert text.splitlines()[1:] == written.splitlines()[1:]
 
 
@@ -131,7 +130,9 @@ def test_what_is_left_of_1_is_the_last_weight(run: Path, method: str) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
     places = {c.name: [list(p) for p in c.places] for c in space.coefficients}
     remainder = [list(place) for place in space.remainder]
-    manifest["identity"] |= {"coefficients": places, "remainder": remainder}
+    template = {k: v for k, v in space.template.items() if k != "merge_method"}
+    identity = {"method": method, "configuration": template, "coefficients": places}
+    manifest["identity"] |= {**identity, "remainder": remainder, "dtype": None}
     (run / "manifest.json").write_text(json.dumps(manifest))
     first = space.config(dict.fromkeys(space.names, 0.7))
     (run / "recipes/000.yml").write_text(yaml.safe_dump(first, sort_keys=False))
@@ -140,16 +141,35 @@ def test_what_is_left_of_1_is_the_last_weight(run: Path, method: str) -> None:
     point = front.points[1].model_copy(update={"coefficients": weights})
     front = front.model_copy(update={"points": (*front.points, point)})
 
-    text = further_recipe(RunFolder(run), front)
+    text = recipe_of(RunFolder(run), front, len(front.points) - 1)
 
     assert yaml.safe_load(text) == space.config(weights)
 
 
-def test_a_recipe_that_was_tampered_with_is_no_pattern(run: Path) -> None:
-    (run / "recipes/000.yml").write_text("merge_method: ties\nmodels: []\n")
+@pytest.mark.parametrize("edit", [("density: 0.7", "density: 0.1"), ("ties", "della")])
+def test_a_recipe_that_was_edited_is_no_pattern(
+    run: Path, edit: tuple[str, str]
+) -> None:
+    first = run / "recipes/000.yml"
+    text = first.read_text()
+    assert edit[0] in text
+    first.write_text(text.replace(*edit))
     before = contents(run)
 
-    with pytest.raises(ArtifactError, match="is no recipe of this search"):
-        select_point(run, require={"greeting": 0.6})
+    for choice in ({"require": {"greeting": 0.6}}, {"index": 3}):
+        with pytest.raises(ArtifactError, match="its settings are others"):
+            select_point(run, **choice)
 
     assert contents(run) == before
+
+
+def test_an_edited_recipe_is_written_over(run: Path) -> None:
+    edited, chosen = run / "recipes/003.yml", select_point(run, index=3).recipe
+    text = edited.read_text()
+    edited.write_text(text.replace("density: 0.7", "density: 0.1"))
+    assert edited.read_text() != text
+
+    again = select_point(run, index=3)
+
+    assert again.recipe == (run / "recipe.yml").read_text() == chosen
+    assert edited.read_text() == text
