@@ -71,7 +71,7 @@ LINKS = ("canary.txt", "", "nowhere", "../run")  # to a file, a folder, nothing,
 LINKED = (
     *("recipes/000.yml", "recipes/018.yml", "recipes", "recipe.yml", "front.json"),
     *("front.csv", "front.png", "evaluations.jsonl", "config.yml", "report.html"),
-    *(".state", ".state/evaluations.early.jsonl", ".state/surrogates.json"),
+    *(".state", ".state/surrogates.json"),
     *(".state/manifest.json", ".state/samples/link", ".state/.mergekit-map.lock"),
     *(".state/.so-far.lock", "compare", "extra.txt"),
 )

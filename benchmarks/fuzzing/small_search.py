@@ -258,8 +258,8 @@ def lines(log: Path) -> list[dict[str, object]]:
 
 
 def logs(folder: Path) -> dict[str, list[dict[str, object]]]:
-    """Read the logs of a folder, but for what waits for its turn."""
-    found = [p for p in folder.rglob("evaluations*.jsonl") if "early" not in p.name]
+    """Read the logs of a folder."""
+    found = folder.rglob("evaluations.jsonl")
     return {str(path.relative_to(folder)): lines(path) for path in found}
 
 

@@ -23,8 +23,7 @@ from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.memory import check_room
 from mergekit_map.models.files import refuse_replaced
-from mergekit_map.results.log import Key, Waiting, evaluation_key
-from mergekit_map.results.samples import AnswerStore, mean_of
+from mergekit_map.results.samples import SampleStore
 from mergekit_map.tasks.holdout_split import HoldoutSplit
 from mergekit_map.tasks.loading import Generations, prepare_tasks
 from mergekit_map.types import Answers, Measure, Measurement, MeasurementRequest
@@ -118,9 +117,8 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
 
     Args:
         workers: The worker or workers that merge and measure.
-        samples: The folder of document scores, if they are kept.
+        samples: The folder of measurements with their scores, if they are kept.
         definitions: The digests of the tasks.
-        early: The store of measurements that finish before the search requests them.
         held_out: Whether to measure the held-out documents.
     """
 
@@ -129,13 +127,11 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
         workers: Workers,
         samples: Path | None,
         definitions: Mapping[str, str] = MappingProxyType({}),
-        early: Waiting | None = None,
         *,
         held_out: bool = False,
     ):
-        self._workers, self._early, self._held_out = workers, early, held_out
-        self._records = None if samples is None else AnswerStore(samples, definitions)
-        self._seconds: dict[Key, float] = {}  # of answers that wait for their request
+        self._workers, self._held_out = workers, held_out
+        self._records = None if samples is None else SampleStore(samples, definitions)
 
     def __exit__(self, *_: object) -> None:
         self._workers.close()
@@ -144,8 +140,7 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
         self, samples: Path, definitions: Mapping[str, str]
     ) -> MergeEvaluator:
         """Return an evaluator of the same merges on the held-out documents."""
-        early = self._early and replace(self._early, definitions=definitions)
-        return MergeEvaluator(self._workers, samples, definitions, early, held_out=True)
+        return MergeEvaluator(self._workers, samples, definitions, held_out=True)
 
     def __call__(
         self,
@@ -155,7 +150,8 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
     ) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task.
 
-        The scores of some ``documents`` are taken from the records, if they are there.
+        What is on record is taken from there: it finished before its request, or just
+        before a kill.
         """
         merge = tuple(coefficients.items())
         request = MeasurementRequest(merge, task, documents, self._held_out)
@@ -167,38 +163,20 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
 
     def expect(self, ahead: Sequence[MeasurementRequest]) -> None:
         """Announce the next requests, so that workers can start on them."""
-
-        def arrived(request: MeasurementRequest, measured: Measurement) -> None:
-            self._record(request, measured)
-            if request.documents is not None:
-                key = evaluation_key(request.coefficients, request.task)
-                self._seconds[key] = measured.seconds or 0.0
-            elif self._early is not None:
-                self._early.keep(request.coefficients, request.task, measured)
-
         wanted = [replace(request, held_out=self._held_out) for request in ahead]
         missing = [request for request in wanted if self._stored(request) is None]
-        self._workers.expect(missing, arrived)
+        self._workers.expect(missing, self._record)
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
         """Return the scores on record, of this definition of the task."""
-        return self._records.read(coefficients, task) if self._records else None
+        return self._records.answers(coefficients, task) if self._records else None
 
     def _stored(self, request: MeasurementRequest) -> Measurement | None:
-        """Return a measurement that finished before its request, or before a kill."""
-        coefficients, task = request.coefficients, request.task
-        if request.documents is None:
-            return self._early.find(coefficients, task) if self._early else None
-        answers = self.answers(coefficients, task)
-        if answers is None or answers.ids != request.documents:
-            return None
-        seconds = self._seconds.get(evaluation_key(coefficients, task))
-        value, n = mean_of(answers), len(answers.ids)
-        return Measurement(value, None, n, answers=answers, seconds=seconds)
+        return self._records.find(request) if self._records else None
 
     def _record(self, request: MeasurementRequest, measured: Measurement) -> None:
         if self._records is not None:
-            self._records.write(request.coefficients, request.task, measured)
+            self._records.write(request, measured)
 
 
 @contextmanager

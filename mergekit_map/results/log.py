@@ -1,7 +1,7 @@
 """The evaluation log: one line a measurement, synced before the next one starts.
 
 A kill can cut the last line short; readers and writers drop it. One search at a time
-has a log open. What its workers finish sooner waits in ``evaluations.early.jsonl``.
+has a log open.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from mergekit_map.utils.files import (
     append_durably,
     read_whole,
     unwritable,
-    write_atomically,
 )
 
 _MOST_BYTES = 1 << 30  # of a log: hundreds of thousands of lines
@@ -245,11 +244,6 @@ def by_merge(
     return found
 
 
-def append_line(path: Path, evaluation: Evaluation) -> None:
-    """Append a line to a log; raises as ``append_durably``."""
-    append_durably(path, (encode(evaluation) + "\n").encode())
-
-
 def read_log(path: Path) -> Iterator[Evaluation]:
     """Read the complete lines of a log; none where there is no log yet.
 
@@ -303,7 +297,7 @@ class EvaluationLog:
         # Somebody may remove it meanwhile: then what was measured is written again.
         lost = [] if self.path.exists() else self._evaluations
         for one in (*lost, evaluation):
-            append_line(self.path, one)
+            append_durably(self.path, (encode(one) + "\n").encode())
         self._evaluations.append(evaluation)
         if self.listener is not None:
             self.listener(evaluation)
@@ -342,66 +336,3 @@ def locked(lock: Path, place: Path, busy: str, patience: float = 0) -> Iterator[
         raise unwritable(place, error) from None
     with held:
         yield
-
-
-class OutOfOrderResults:
-    """Measurements that workers finished before their turn, in a file of their own.
-
-    The log has its lines in the order of a search with one process. Until that order
-    reaches them, they wait here, in the same format. ``logged`` returns what the log
-    has, of which a copy here is ignored.
-    """
-
-    def __init__(self, path: Path, logged: Callable[[], Iterable[Evaluation]]):
-        self.path, self._logged = path, logged
-        drop_torn_line(path)
-        self.lines = list(read_log(path))
-        self.tidy()
-
-    def tidy(self) -> None:
-        """Drop what the log has; remove the file with its last line."""
-        logged = {_measured(e) for e in self._logged()}
-        self.lines = [e for e in self.lines if _measured(e) not in logged]
-        if self.lines:
-            write_atomically(self.path, "".join(encode(e) + "\n" for e in self.lines))
-        else:
-            self.path.unlink(missing_ok=True)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Waiting:
-    """Waiting measurements of some fingerprints."""
-
-    results: OutOfOrderResults
-    merge: str
-    definitions: Mapping[str, str]  # of each task
-
-    def find(self, coefficients: Mapping[str, float], task: str) -> Measurement | None:
-        """Return a measurement on all documents, if it waits."""
-        wanted = evaluation_key(coefficients, task), self.merge, self.definitions[task]
-        for e in self.results.lines:
-            # What failed is tried again; a part of the documents is on record anyway.
-            waits = e.error is None and e.whole
-            if waits and (e.key, e.merge, e.definition) == wanted:
-                kept = ("value", "stderr", "n", "details", "gradient", "seconds")
-                return Measurement(**{name: getattr(e, name) for name in kept})
-        return None
-
-    def keep(
-        self, coefficients: Mapping[str, float], task: str, measured: Measurement
-    ) -> None:
-        """Keep a measurement on all documents; it is on the disk when this returns."""
-        evaluation = Evaluation.of(
-            measured,
-            coefficients=coefficients,
-            task=task,
-            merge=self.merge,
-            definition=self.definitions[task],
-        )
-        append_line(self.results.path, evaluation)
-        self.results.lines.append(evaluation)
-
-
-def _measured(e: Evaluation) -> str:
-    """Return the identity of a measurement without its purpose; NaN equals NaN."""
-    return repr((e.key, e.merge, e.definition, e.value, e.stderr, e.seconds))

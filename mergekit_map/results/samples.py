@@ -4,6 +4,10 @@ Items are documents, blocks or questions. Two merges are compared by the items t
 won and the other lost; results are counts and the numbers of items, never their text.
 The scores of single documents lie beside the records. A resumed search estimates the
 value on all documents from them, and held-out measurements are paired by them.
+
+A record also has the measurement itself, as a line of the log. A log has its lines in
+the order of a search with one process: what workers finish sooner, and what a kill kept
+out of the log, is taken from its record when that order reaches it.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -19,9 +23,9 @@ from typing import Any, TypeGuard
 from pydantic import TypeAdapter, ValidationError
 
 from mergekit_map.results.front import Reading
-from mergekit_map.results.log import Key, evaluation_key
+from mergekit_map.results.log import EVALUATION, Evaluation, Key, evaluation_key
 from mergekit_map.results.records import LARGEST
-from mergekit_map.types import Answers, Measurement, Metric
+from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
 from mergekit_map.utils.files import digest, json_line, write_atomically
 
 
@@ -30,20 +34,30 @@ def write_samples(
     coefficients: Mapping[str, float],
     measurement: Measurement,
     definition: str = "",
+    documents: tuple[int, ...] | None = None,
 ) -> None:
-    """Keep the records and answers of a task on a merge, if any, in place of earlier.
+    """Keep a measurement of a task on a merge, with its records, in place of earlier.
 
-    The ``definition`` is the fingerprint of the task.
+    The ``definition`` is the fingerprint of the task, and ``documents`` the requested
+    ones; None for all.
     """
-    if measurement.samples or measurement.answers is not None:
-        content: dict[str, Any] = {
-            "coefficients": coefficients,
-            "samples": list(measurement.samples),
-        }
-        if (answers := measurement.answers) is not None:
-            content["definition"] = definition
-            content["answers"] = vars(answers)
-        write_atomically(_path(folder, coefficients), json_line(content) + "\n")
+    line = Evaluation.of(
+        measurement,
+        coefficients=coefficients,
+        task=folder.name,
+        merge=folder.parent.name,
+        definition=definition,
+    )
+    content: dict[str, Any] = {
+        "coefficients": coefficients,
+        "definition": definition,
+        "documents": documents,
+        "measured": EVALUATION.dump_python(line, mode="json"),
+        "samples": list(measurement.samples),
+    }
+    if (answers := measurement.answers) is not None:
+        content["answers"] = vars(answers)
+    write_atomically(_path(folder, coefficients), json_line(content) + "\n")
 
 
 def read_sample_file(folder: Path, coefficients: Mapping[str, float]) -> dict[str, Any]:
@@ -76,32 +90,68 @@ _ROUNDING = 1e-9  # between sums of the same numbers
 _NAMED = 3  # items won, and items lost
 
 
-class AnswerStore:
-    """The stored scores of the merges of one search, by task; cached in memory."""
+class SampleStore:
+    """The stored measurements of the merges of one search; cached in memory."""
 
     def __init__(self, folder: Path, definitions: Mapping[str, str]):
         self._folder = folder
         self._definitions = definitions  # fingerprint of each task
-        self._known: dict[Key, Answers | None] = {}
+        self._known: dict[Key, _Record] = {}
 
-    def read(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
+    def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
         """Read scores; None without any, or with another definition of the task."""
-        key = evaluation_key(coefficients, task)
-        if key not in self._known:
-            definition = self._definitions.get(task, "")
-            content = read_sample_file(self._folder / task, coefficients)
-            same = content.get("definition") == definition
-            self._known[key] = answers_of(content) if same else None
-        return self._known[key]
+        return self._read(coefficients, task).answers
 
-    def write(
-        self, coefficients: Mapping[str, float], task: str, measurement: Measurement
-    ) -> None:
-        """Write the scores of a measurement, in place of earlier ones."""
-        definition = self._definitions.get(task, "")
-        write_samples(self._folder / task, coefficients, measurement, definition)
+    def find(self, request: MeasurementRequest) -> Measurement | None:
+        """Read a measurement on the same documents, by the same definition."""
+        record = self._read(request.coefficients, request.task)
+        same = record.documents == request.documents
+        return record.measurement if same else None
+
+    def write(self, request: MeasurementRequest, measurement: Measurement) -> None:
+        """Write a measurement, in place of earlier ones."""
+        coefficients, task = request.coefficients, request.task
+        write_samples(
+            self._folder / task,
+            coefficients,
+            measurement,
+            self._definitions.get(task, ""),
+            request.documents,
+        )
         # The next one reads what a search that goes on would read.
         self._known.pop(evaluation_key(coefficients, task), None)
+
+    def _read(self, coefficients: Mapping[str, float], task: str) -> _Record:
+        key = evaluation_key(coefficients, task)
+        if key not in self._known:
+            content = read_sample_file(self._folder / task, coefficients)
+            same = content.get("definition") == self._definitions.get(task, "")
+            self._known[key] = _record_of(content, key) if same else _Record()
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The usable content of a file."""
+
+    answers: Answers | None = None
+    measurement: Measurement | None = None
+    documents: tuple[int, ...] | None = None
+
+
+def _record_of(content: Mapping[str, Any], key: Key) -> _Record:
+    answers, documents = answers_of(content), content.get("documents")
+    try:
+        line = EVALUATION.validate_json(json.dumps(content.get("measured")))
+    except (ValidationError, ValueError):
+        return _Record(answers)
+    some = documents is not None
+    if line.key != key or (some and (answers is None or [*answers.ids] != documents)):
+        return _Record(answers)
+    kept = ("value", "stderr", "n", "details", "gradient", "seconds")
+    found = Measurement(**{name: getattr(line, name) for name in kept})
+    ids = answers.ids if some and answers is not None else None
+    return _Record(answers, replace(found, answers=answers), ids)
 
 
 def mean_of(answers: Answers) -> float:

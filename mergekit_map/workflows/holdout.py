@@ -24,7 +24,7 @@ from mergekit_map.results.log import (
 from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import (
-    AnswerStore,
+    SampleStore,
     answers_of,
     are_of,
     mean_of,
@@ -95,7 +95,7 @@ def with_confirmation(
     }
     merges, items = [], {task: list[Itemised | None]() for task in study.tasks}
     for fingerprint, lines in found.items():
-        store = AnswerStore(run.held_out_samples(fingerprint), study.definitions)
+        store = SampleStore(run.held_out_samples(fingerprint), study.definitions)
         for key, of in by_merge(lines).items():
             coefficients = dict(next(iter(of.values())).coefficients)
             measured = {task: e.reading for task, e in of.items()}
@@ -104,7 +104,7 @@ def with_confirmation(
                 Merge(label=label, coefficients=coefficients, measured=measured)
             )
             for task, known in items.items():
-                answers = store.read(coefficients, task)
+                answers = store.answers(coefficients, task)
                 reading = measured.get(task, UNKNOWN)
                 known.append(itemise(answers) if are_of(answers, reading) else None)
     chosen = merge_key(front.chosen.coefficients)

@@ -25,8 +25,6 @@ from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
-    OutOfOrderResults,
-    Waiting,
     open_log,
 )
 from mergekit_map.results.records import write_record
@@ -237,14 +235,9 @@ def _opened_run(
         log.listener = events.measured
         if few := warn_of_few(study, matching(study, log)):
             events.notice(few)
-        early = OutOfOrderResults(folder.early, lambda: log)
-        stack.callback(early.tidy)
-        _measure_references(project, study, log, early, events.progress, pool)
+        _measure_references(project, study, log, events.progress, pool)
         evaluate = MergeEvaluator(
-            _workers_for(project, pool),
-            folder.samples(study.merge),
-            study.definitions,
-            Waiting(early, study.merge, study.definitions),
+            _workers_for(project, pool), folder.samples(study.merge), study.definitions
         )
         yield study, stack.enter_context(evaluate)
         parts = (study, study.on_disk) if study.on_disk is not None else (study,)
@@ -307,7 +300,6 @@ def _measure_references(
     project: Project,
     study: Study,
     log: EvaluationLog,
-    early: OutOfOrderResults,
     report: Callable[[Progress], None],
     pool: WorkerPool | None,
 ) -> None:
@@ -323,10 +315,9 @@ def _measure_references(
     if part is None or models is None:
         return
     folder = RunFolder(log.path.parent)
-    waiting = Waiting(early, part.merge, part.definitions)
     samples = folder.samples(part.merge)
     workers = _workers_for(models, pool)
-    with MergeEvaluator(workers, samples, part.definitions, waiting) as evaluate:
+    with MergeEvaluator(workers, samples, part.definitions) as evaluate:
         anchors: list[Candidate] = [("anchor", c) for c in part.anchors.values()]
         measure(part, anchors, evaluate, log, report)
         if project.held_out is None:

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,8 @@ from fakes import line
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.log import (
     Evaluation,
-    OutOfOrderResults,
-    Waiting,
     open_log,
     read_log,
-)
-from mergekit_map.types import Measurement
-
-MERGE = {"a": 0.25, "b": 1 / 3}
-TASKS = {"one": "d1", "other": "d2"}
-MEASURED = Measurement(
-    0.1 + 0.2, 0.01, 7, details={"more": 1.5}, gradient={"a": 2.0}, seconds=1.25
 )
 
 
@@ -113,47 +103,6 @@ def test_a_wrong_line_is_refused(path: Path, text: str) -> None:
 
     with pytest.raises(ArtifactError, match=r"version 9, this is version 1|or null"):
         list(read_log(path))
-
-
-def opened(folder: Path, logged: list[Evaluation] | None = None) -> OutOfOrderResults:
-    return OutOfOrderResults(folder / "e.jsonl", lambda: logged or [])
-
-
-def kept(folder: Path) -> Evaluation:
-    """Keep one measurement, and give its line."""
-    Waiting(opened(folder), "m", TASKS).keep(MERGE, "one", MEASURED)
-    return next(read_log(folder / "e.jsonl"))
-
-
-def test_what_is_kept_is_given_to_whoever_opens_it_next(tmp_path: Path) -> None:
-    kept(tmp_path)
-    found = Waiting(opened(tmp_path), "m", TASKS)
-    assert found.find(dict(reversed(MERGE.items())), "one") == MEASURED
-    found.results.tidy()
-    assert Waiting(opened(tmp_path), "m", TASKS).find(MERGE, "one") == MEASURED
-
-
-def test_other_fingerprints_are_other_measurements(tmp_path: Path) -> None:
-    kept(tmp_path)
-    early = opened(tmp_path)
-    assert Waiting(early, "n", TASKS).find(MERGE, "one") is None
-    assert Waiting(early, "m", {"one": "d3"}).find(MERGE, "one") is None
-    assert Waiting(early, "m", TASKS).find({"a": 0.25, "b": 0.33}, "one") is None
-    assert Waiting(early, "m", TASKS).find(MERGE, "one") == MEASURED
-
-
-def test_what_the_log_has_by_then_is_not_given_again(tmp_path: Path) -> None:
-    logged = replace(kept(tmp_path), role="refinement")
-    assert Waiting(opened(tmp_path, [logged]), "m", TASKS).find(MERGE, "one") is None
-    assert not (tmp_path / "e.jsonl").exists()
-
-
-def test_a_line_that_a_kill_cut_short_is_dropped(tmp_path: Path) -> None:
-    kept(tmp_path)
-    whole = (path := tmp_path / "e.jsonl").read_bytes()
-    path.write_bytes(whole + whole[:40])
-    assert Waiting(opened(tmp_path), "m", TASKS).find(MERGE, "one") == MEASURED
-    assert path.read_bytes() == whole
 
 
 def test_a_log_that_was_removed_is_written_again(path: Path) -> None:

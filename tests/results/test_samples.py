@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from mergekit_map.results.front import UNKNOWN, Reading
-from mergekit_map.results.samples import AnswerStore, are_of, mean_of, won_items
-from mergekit_map.types import Answers, Measurement, Metric
+from mergekit_map.results.samples import SampleStore, are_of, mean_of, won_items
+from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
 
 SCORE, LOSS = Metric(True, 0, 1), Metric(False, 0, None)
 
@@ -73,12 +73,18 @@ def asked(ids: Sequence[int], **more: Any) -> Measurement:
     return Measurement(0.0, None, len(ids), samples=samples, answers=answers)
 
 
-def kept(folder: Path, definition: str = "d") -> AnswerStore:
-    return AnswerStore(folder, {"task": definition})
+def kept(folder: Path, definition: str = "d") -> SampleStore:
+    return SampleStore(folder, {"task": definition})
+
+
+def request(
+    documents: tuple[int, ...] | None = None, task: str = "task", **merge: float
+) -> MeasurementRequest:
+    return MeasurementRequest(tuple({**MERGE, **merge}.items()), task, documents)
 
 
 def put(folder: Path, measurement: Measurement) -> Path:
-    kept(folder).write(MERGE, "task", measurement)
+    kept(folder).write(request(), measurement)
     [path] = (folder / "task").iterdir()
     return path
 
@@ -90,20 +96,20 @@ def test_answers_are_read_as_they_were_written(
     measured = asked(ids, exponential=True)
     put(tmp_path, measured)
 
-    found = kept(tmp_path).read(MERGE, "task")
+    found = kept(tmp_path).answers(MERGE, "task")
 
     assert found == measured.answers
-    assert kept(tmp_path, "other").read(MERGE, "task") is None
-    assert kept(tmp_path).read({**MERGE, "a": 0.2}, "task") is None
+    assert kept(tmp_path, "other").answers(MERGE, "task") is None
+    assert kept(tmp_path).answers({**MERGE, "a": 0.2}, "task") is None
 
 
 def test_what_is_kept_in_memory_is_what_a_file_has(tmp_path: Path) -> None:
     records = kept(tmp_path)
     for value in (math.nan, math.inf, 1e300):
-        records.write(MERGE, "task", asked_with(value))
+        records.write(request(), asked_with(value))
 
-        assert records.read(MERGE, "task") is None
-        assert kept(tmp_path).read(MERGE, "task") is None
+        assert records.answers(MERGE, "task") is None
+        assert kept(tmp_path).answers(MERGE, "task") is None
 
 
 def asked_with(value: float) -> Measurement:
@@ -129,12 +135,12 @@ HOSTILE: dict[str, Any] = {
 def test_answers_that_nobody_wrote_are_none(name: str, tmp_path: Path) -> None:
     path = put(tmp_path, asked([0, 1, 2]))
     content = json.loads(path.read_text())
-    assert kept(tmp_path).read(MERGE, "task") is not None
+    assert kept(tmp_path).answers(MERGE, "task") is not None
     change = HOSTILE[name]
     content["answers"] = {**content["answers"], **change} if change else change
     path.write_text(json.dumps(content))
 
-    assert kept(tmp_path).read(MERGE, "task") is None
+    assert kept(tmp_path).answers(MERGE, "task") is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[" * 100_000])
@@ -142,4 +148,68 @@ def test_files_that_are_none_have_no_answers(text: str, tmp_path: Path) -> None:
     path = put(tmp_path, asked([0, 1]))
     path.write_text(text)
 
-    assert kept(tmp_path).read(MERGE, "task") is None
+    assert kept(tmp_path).answers(MERGE, "task") is None
+
+
+MEASURED = Measurement(0.1 + 0.2, 0.01, 7, details={"more": 1.5}, seconds=1.25)
+SOME = replace(MEASURED, answers=Answers((1, 4), (0.5, 2.0), (1.0, 1.0)))
+
+
+@pytest.mark.parametrize("documents", [None, (1, 4)])
+def test_a_measurement_is_found_by_its_merge_task_documents_and_definition(
+    documents: tuple[int, ...] | None, tmp_path: Path
+) -> None:
+    asked, measured = request(documents), SOME if documents else MEASURED
+    kept(tmp_path).write(asked, measured)
+
+    assert kept(tmp_path).find(asked) == measured
+    turned = replace(asked, merge=asked.merge[::-1])
+    assert kept(tmp_path).find(turned) == measured
+    assert kept(tmp_path, "other").find(asked) is None
+    for other in (request(documents, a=0.2), request(documents, "another")):
+        assert kept(tmp_path).find(other) is None
+    for others in {None, (1, 4), (0, 4)} - {documents}:
+        assert kept(tmp_path).find(request(others)) is None
+
+
+def test_a_measurement_without_a_number_is_found_as_such(tmp_path: Path) -> None:
+    kept(tmp_path).write(request(), replace(MEASURED, value=math.inf, stderr=math.nan))
+
+    found = kept(tmp_path).find(request())
+
+    assert found is not None
+    assert math.isnan(found.value)
+    assert found.stderr is None
+
+
+FORGED: dict[str, Any] = {
+    "a value of text": {"value": "1"},
+    "a value that is too large": {"value": 1e51},
+    "a negative error": {"stderr": -1.0},
+    "coefficients of another merge": {"coefficients": {"a": 0.2, "b": 0.7}},
+    "all of it": None,
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_measurement_that_nobody_made_is_none(name: str, tmp_path: Path) -> None:
+    path = put(tmp_path, MEASURED)
+    content = json.loads(path.read_text())
+    assert kept(tmp_path).find(request()) == MEASURED
+    change = FORGED[name]
+    content["measured"] = {**content["measured"], **change} if change else change
+    path.write_text(json.dumps(content))
+
+    assert kept(tmp_path).find(request()) is None
+
+
+def test_scores_of_an_earlier_version_are_read_and_no_measurement(
+    tmp_path: Path,
+) -> None:
+    path = put(tmp_path, SOME)
+    content = json.loads(path.read_text())
+    del content["measured"], content["documents"]
+    path.write_text(json.dumps(content))
+
+    assert kept(tmp_path).answers(MERGE, "task") == SOME.answers
+    assert kept(tmp_path).find(request()) is None

@@ -19,7 +19,7 @@ from worker_runs import assert_same, lines
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import Worker
-from mergekit_map.results.log import read_log
+from mergekit_map.results.log import EVALUATION, read_log
 from mergekit_map.types import MeasurementRequest
 from mergekit_map.workers import pool, worker_main
 from mergekit_map.workers.pool import (
@@ -264,32 +264,48 @@ def test_workers_that_die_with_the_models_stop_a_search(config: dict[str, Any]) 
     assert_same(search(config, "run", fakes), search(config, "alone"))
 
 
-def test_what_was_measured_ahead_is_not_measured_again(config: dict[str, Any]) -> None:
+Timed = tuple[Any, float]  # which measurement, and its seconds
+
+
+def logged(run: str) -> set[Timed]:
+    return {(e.key, e.seconds) for e in read_log(Path(run, "evaluations.jsonl"))}
+
+
+def recorded(run: str) -> set[Timed]:
+    """Read the measurements of all sample records, in the log or not."""
+    found = Path(run).glob(".state/samples/*/*/*.json")
+    records = [json.loads(path.read_text())["measured"] for path in found]
+    lines = [EVALUATION.validate_json(json.dumps(record)) for record in records]
+    return {(e.key, e.seconds) for e in lines}
+
+
+@pytest.mark.parametrize("variant", ["refined", "on a subset"])
+def test_what_was_measured_ahead_is_not_measured_again(
+    variant: str, config: dict[str, Any]
+) -> None:
     """A search that is stopped keeps what came before its turn."""
+    VARIANTS[variant](config["map"])
     alone = search(config, "alone")
     fakes = Fakes(3, seed=1)
 
     def stop(_: Asked) -> bool:
-        if (
-            Path("run/.state/evaluations.early.jsonl").exists()
-            and len(fakes.asked) > 12
-        ):
+        if len(fakes.asked) > 22 and early():
             raise KeyboardInterrupt("stopped")
         return False
+
+    def early() -> set[Timed]:
+        return recorded("run") - logged("run")
 
     fakes.kill = stop
     with pytest.raises(KeyboardInterrupt, match="stopped"):
         search(config, "run", fakes)
-    early = [*read_log(Path("run/.state/evaluations.early.jsonl"))]
-    before = [*read_log(Path("run/evaluations.jsonl"))]
-    assert early
+    before, waiting = Path("run/evaluations.jsonl").read_bytes(), early()
+    assert waiting
 
     assert_same(search(config, "run"), alone)
-    after = [*read_log(Path("run/evaluations.jsonl"))]
-    assert after[: len(before)] == before
+    assert Path("run/evaluations.jsonl").read_bytes().startswith(before)
     # Timings say whether it is the same measurement or another one.
-    taken = {(e.key, e.seconds) for e in after}
-    assert {(e.key, e.seconds) for e in early} <= taken
+    assert waiting <= logged("run")
 
 
 @pytest.mark.slow
