@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.log import Evaluation
@@ -53,7 +53,8 @@ def _can_pay(
         whole = _mean_seconds([e for e in lines if e.whole])
         subset = _mean_seconds([e for e in lines if not e.whole])
         needed += ends * whole + merges * (subset or whole)
-    return _pays(study, needed)
+    hours = study.search.hours
+    return hours is None or needed <= 3600 * hours
 
 
 def _mean_seconds(lines: Sequence[Evaluation]) -> float:
@@ -71,20 +72,6 @@ class Forecast:
     whole: int  # merges measured on all documents
     confirming: int = 0  # of the measurements: on documents that the search never sees
     references: int = 0  # base, parents and soup that are measured beside the search
-
-
-@dataclass(frozen=True)
-class Price:
-    """The estimated seconds of a search."""
-
-    merges: int  # that are searched, anchors included: as many as the budget allows
-    total: float
-    # Of anchors, first design and end, which are measured whatever they take.
-    least: float
-
-    def exceeds(self, study: Study) -> bool:
-        """Whether the budget is too small for what is always measured."""
-        return not _pays(study, self.least)
 
 
 def forecast(study: Study, *, checkpoints: bool) -> Forecast:
@@ -129,46 +116,32 @@ def n_holdout(study: Study) -> int:
     return 1 + len({BASE, SOUP} & labels) + bool(labels - NO_SINGLE_MODEL)
 
 
-def price(
-    study: Study, sizes: Mapping[str, int], seconds: Mapping[str, float]
-) -> Price:
-    """Estimate the time of a study of one search.
+def probe_multiples(
+    study: Study, sizes: Mapping[str, int], *, checkpoints: bool
+) -> tuple[int, dict[str, float]]:
+    """Count how often a search without a limit of hours repeats a probe.
+
+    Returns the merges, and for each task how often all its documents are measured.
 
     Args:
         study: The study.
         sizes: Documents of each task.
-        seconds: To measure each on all of them; merging counts as a part of that.
-
-    Raises:
-        DesignError: fewer evaluations than reference points, or than a surrogate needs.
+        checkpoints: As of ``forecast``, which raises the same.
     """
-    whole = sum(seconds.values())
-    subset = sum(share_asked(study, t, sizes[t]) * s for t, s in seconds.items())
-    first = len(next_round(study, [], []))
-    anchors, beside = min(len(first_candidates(study)), first), n_beside(study)
-
-    def total(merges: int) -> float:
-        ends = study.search.remeasure + 1
-        return whole * (anchors + ends + beside) + subset * (merges - anchors)
-
-    most = max(first, wanted_evaluations(study)) if study.search.refines else first
-    merges = first
-    while merges < most and _pays(study, total(merges + 1)):
-        merges += 1
-    # Points of the front are measured as far as the budget pays for them.
-    least = whole * (anchors + 1 + beside) + subset * (first - anchors)
-    return Price(merges, total(merges), least)
-
-
-def _pays(study: Study, seconds: float) -> bool:
-    hours = study.search.hours
-    return hours is None or seconds <= 3600 * hours
-
-
-def share_asked(study: Study, task: str, size: int) -> float:
-    """Return the share of the documents that a merge of the search is measured on."""
-    count = study.documents.get(task, "all")
-    return 1.0 if count == "all" else min(1.0, count / max(size, 1))
+    unlimited = study.search.model_copy(update={"hours": None})
+    ahead = forecast(replace(study, search=unlimited), checkpoints=checkpoints)
+    merges = ahead.searched + ahead.front + ahead.references
+    # Pairs of a nested search are measured on their own tasks.
+    part = (ahead.expected - ahead.confirming) / (merges * len(study.tasks))
+    share = study.search.holdout or 0.0
+    held_out = n_holdout(study) * share / (1 - share)
+    times = {}
+    for task, size in sizes.items():
+        count = study.documents.get(task, "all")
+        asked = 1.0 if count == "all" else min(1.0, count / max(size, 1))
+        fitted = ahead.whole + asked * (merges - ahead.whole)
+        times[task] = part * fitted + held_out
+    return merges, times
 
 
 def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -26,10 +26,7 @@ from mergekit_map.models.compatibility import main_dtype
 from mergekit_map.models.facts import Finding
 from mergekit_map.models.preflight import Family, InspectedModel
 from mergekit_map.models.task_vectors import Figures
-from mergekit_map.results.front import n_safe
-from mergekit_map.search.budget import forecast, n_holdout, price
-from mergekit_map.search.planning import default_evaluations
-from mergekit_map.search.study import Study
+from mergekit_map.search.budget import forecast, probe_multiples
 from mergekit_map.types import SOUP
 from mergekit_map.utils.files import StrPath
 
@@ -47,8 +44,6 @@ class Probe:
     expected_hours: float
     task_documents: Mapping[str, int]
     peak_bytes: int | None  # of memory that this process held at once; None on Windows
-    merges: int | None = None  # that are searched, as many as a budget allows
-    budget_too_small: bool = False  # for what is measured whatever the budget is
 
 
 def probe_config(
@@ -72,7 +67,6 @@ def probe_config(
     project = load_project(
         config, options, directory, trust_run=trust_run, model_paths=model_paths
     )
-    study = project.outline()
     soup, seconds, sizes = project.space.anchors()[SOUP], {}, {}
     with ExitStack() as stack:
         opened = open_merges(project)
@@ -92,31 +86,12 @@ def probe_config(
                 raise EvaluationError(
                     f"task {task!r} cannot be measured at the soup: {text}"
                 ) from error
-    apart = project.nests_checkpoints
-    ahead = forecast(study, checkpoints=apart)
-    loads = (len(study.bounds) if apart else 1) + bool(ahead.references)
-    merging = (ahead.searched + ahead.front + ahead.references) * merge
-    times = ahead.expected + ahead.confirming * (_confirmed_share(study) - 1)
-    measuring = times * sum(seconds.values()) / len(seconds)
-    hours = (loads * load + merging + measuring) / 3600
-    probe = Probe(soup, load, merge, seconds, hours, sizes, _peak_bytes())
-    return probe if study.search.strategy == "nested" else _priced(probe, study)
-
-
-def _priced(probe: Probe, study: Study) -> Probe:
-    """Return the probe with the times on a subset of documents, or with a budget."""
-    merging = probe.merge_seconds / len(study.tasks)
-    seconds = {task: s + merging for task, s in probe.task_seconds.items()}
-    found = price(study, probe.task_documents, seconds)
-    apart = n_holdout(study) * _confirmed_share(study)
-    hours = (probe.load_seconds + found.total + apart * sum(seconds.values())) / 3600
-    by_part = study.in_part or study.search.hours is not None
-    return replace(
-        probe,
-        expected_hours=hours if by_part else probe.expected_hours,
-        merges=found.merges,
-        budget_too_small=found.exceeds(study),
-    )
+    study, apart = project.outline(), project.nests_checkpoints
+    loads = (len(study.bounds) if apart else 1) + (study.on_disk is not None)
+    n_merges, times = probe_multiples(study, sizes, checkpoints=apart)
+    measuring = sum(times[task] * s for task, s in seconds.items())
+    hours = (loads * load + n_merges * merge + measuring) / 3600
+    return Probe(soup, load, merge, seconds, hours, sizes, _peak_bytes())
 
 
 def _peak_bytes() -> int | None:
@@ -126,12 +101,6 @@ def _peak_bytes() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
-
-
-def _confirmed_share(study: Study) -> float:
-    """Return the ratio of held-out documents to documents of the search."""
-    share = study.search.holdout or 0.0
-    return share / (1 - share)
 
 
 def _timed(action: Callable[[], T]) -> tuple[T, float]:
@@ -198,8 +167,6 @@ class Plan:
     measurements: int
     expected: int
     whole: int  # merges on all documents
-    safe: int  # merges below which a front is a guess
-    default: int  # merges of a search that is not told how many
     documents: Mapping[str, int | str]  # of each task, measured of the other merges
     hours: float | None  # to measure at most
     confirming: int
@@ -324,8 +291,6 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         coefficients=list(study.bounds),
         tasks=list(study.tasks),
         **asdict(forecast(study, checkpoints=project.nests_checkpoints)),
-        safe=n_safe(len(study.bounds)),
-        default=default_evaluations(len(study.bounds)),
         documents=dict(study.documents),
         engines=_engines(project),
         hours=spec.search.hours,

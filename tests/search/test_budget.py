@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from fakes import LOSS, Recorder, logged, make_study, run
 
-from mergekit_map.search.budget import forecast, price
+from mergekit_map.search.budget import forecast, probe_multiples
 from mergekit_map.search.planning import default_evaluations
 from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement, Metric
 
 SIZES = {"loss": 80, "right": 200}
-SECONDS = {"loss": 8.0, "right": 2.0}
 
 
 def study_of(asked: Mapping[str, Any] | None = None, **search: Any) -> Study:
@@ -26,43 +25,45 @@ def study_of(asked: Mapping[str, Any] | None = None, **search: Any) -> Study:
     return replace(study, anchors={**study.anchors, "soup": {"x": 0.5}})
 
 
-def test_a_search_on_all_documents_costs_all_of_them_each_time() -> None:
-    study = study_of(evaluations=9)
+@pytest.mark.parametrize("budget", [{}, {"hours": 0.01}])
+def test_all_documents_are_measured_at_each_merge(budget: dict[str, Any]) -> None:
+    study = study_of(evaluations=9, **budget)
 
-    found = price(study, SIZES, SECONDS)
+    merges, times = probe_multiples(study, SIZES, checkpoints=False)
 
-    assert found.merges == 9
-    # Two points of the front, and what is chosen.
-    assert found.total == pytest.approx((9 + 2 + 1) * 10)
+    # Two points of the front, and the chosen merge.
+    assert merges == 9 + 2 + 1
+    assert times == {"loss": merges, "right": merges}
     ahead = forecast(study, checkpoints=False)
     assert (ahead.whole, ahead.front) == (9 + 3, 3)
 
 
 def test_anchors_and_ends_are_on_all_documents_and_the_others_on_some() -> None:
-    study = study_of({"loss": 20, "right": 50}, evaluations=9)
+    study = study_of({"loss": 20, "right": 100}, evaluations=9)
 
-    found = price(study, SIZES, SECONDS)
+    _, times = probe_multiples(study, SIZES, checkpoints=False)
 
-    # Three anchors, two points of the front, what is chosen; a quarter of each.
-    assert found.total == pytest.approx(6 * 10 + 6 * (2 + 0.5))
+    # Three anchors, two points of the front, and the chosen merge.
+    assert times == {"loss": 6 + 6 / 4, "right": 6 + 6 / 2}
     assert forecast(study, checkpoints=False).whole == 6
 
 
-@pytest.mark.parametrize(
-    ("budget", "merges"),
-    [
-        # The end takes three merges' worth, and the anchors and the first design four.
-        ({"hours": 100 / 3600}, 7),
-        ({"hours": 99 / 3600}, 6),
-        ({"hours": 3.0}, 60),
-        ({"hours": 3.0, "evaluations": 8}, 8),
-    ],
-)
-def test_a_budget_pays_for_so_many_merges(budget: dict[str, Any], merges: int) -> None:
-    found = price(study_of(**budget), SIZES, SECONDS)
+def test_held_out_documents_are_measured_at_the_choice_and_three_references() -> None:
+    study = study_of(evaluations=9, holdout=0.2)
 
-    assert found.merges == merges
-    assert not found.exceeds(study_of(**budget))
+    _, times = probe_multiples(study, SIZES, checkpoints=False)
+
+    # Base, soup, the best single model and the choice, on a quarter as many documents.
+    assert times["loss"] == pytest.approx(12 + 4 / 4)
+
+
+def test_hours_do_not_enter_the_expected_duration() -> None:
+    few, many = (study_of(**more) for more in ({}, {"hours": 3.0}))
+
+    found = [probe_multiples(study, SIZES, checkpoints=False) for study in (few, many)]
+
+    assert found[0] == found[1]
+    assert found[0][0] == default_evaluations(1) + 3
 
 
 def test_the_budget_and_not_the_default_ends_a_search(tmp_path: Path) -> None:
