@@ -269,7 +269,7 @@ class Bench:
     log: EvaluationLog
     report: Callable[[Progress], None]
     total: int  # measurements there will be, those in the log included
-    done: int = 0
+    done: int = 0  # once those under way are made
 
     @contextmanager
     def open(self, project: Project) -> Iterator[MeasureMerges]:
@@ -286,15 +286,15 @@ class Bench:
 
             def measure_merges(role: Role, points: Points) -> FloatArray:
                 candidates = [(role, point) for point in points]
-                measure(study, candidates, evaluate, self.log, self._report)
                 self.done += len(candidates) * len(study.tasks)
+                measure(study, candidates, evaluate, self.log, self._report)
                 return read_utilities(study, self.log, points)
 
             yield measure_merges
 
     def _report(self, progress: Progress) -> None:
-        done = self.done + progress.done
-        self.report(replace(progress, done=done, total=max(done, self.total)))
+        done = self.done - progress.total + progress.done
+        self.report(replace(progress, done=done, total=max(self.done, self.total)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from mergekit_map.config.problems import in_words
+from mergekit_map.config.tasks import LONGEST_TASK
 from mergekit_map.config.yaml_file import with_count
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.results.log import Count, Evaluation, EvaluationLog, Key
@@ -109,7 +110,7 @@ def _header_problems(
     found: dict[_Column, str] = {}
     for text in header:
         if text not in known:
-            close = nearest(text, [name for name in known if known[name][0]])
+            close = nearest(text[:LONGEST_TASK], [n for n in known if known[n][0]])
             yield f"{text}: there is no such column; {close}"
         elif known[text][0] and known[text] in found:
             other = found[known[text]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Readings
@@ -15,7 +15,6 @@ from mergekit_map.search.budget import can_go_on, can_remeasure
 from mergekit_map.search.finish import end_search
 from mergekit_map.search.fitting import fit_surrogates
 from mergekit_map.search.measure import (
-    Plan,
     matching,
     measure,
     missing_of,
@@ -24,7 +23,7 @@ from mergekit_map.search.measure import (
     reference_values,
 )
 from mergekit_map.search.nested import run_nested
-from mergekit_map.search.planning import next_round, wanted_evaluations
+from mergekit_map.search.planning import next_round
 from mergekit_map.search.study import Candidate, Evaluator, Progress, Study, StudyResult
 from mergekit_map.surrogates.surrogate import Surrogate
 
@@ -45,7 +44,7 @@ def run_study(
     if study.search.strategy == "nested":
         return run_nested(study, evaluate, log, report)
     rounds: list[list[Candidate]] = []
-    measure_all = _Measuring(study, evaluate, log, report, rounds)
+    measure_all = _Measuring(study, evaluate, log, report)
     while True:
         seen = _visible_after(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
@@ -74,23 +73,14 @@ def run_study(
     return result
 
 
+@dataclass(frozen=True, eq=False)
 class _Measuring:
     """Measures planned merges, round after round and at the end."""
 
-    def __init__(
-        self,
-        study: Study,
-        evaluate: Evaluator,
-        log: EvaluationLog,
-        report: Callable[[Progress], None],
-        rounds: Sequence[Sequence[Candidate]],
-    ):
-        self._study, self._evaluate, self._log = study, evaluate, log
-        self._report, self._rounds = report, rounds  # which whoever plans adds to
-        self._before, self._front = 0, study.search.remeasure + 1
-        # How many merges a budget allows is known when it is used.
-        counts = study.search.refines and study.search.hours is None
-        self._most = wanted_evaluations(study) if counts else 0
+    study: Study
+    evaluate: Evaluator
+    log: EvaluationLog
+    report: Callable[[Progress], None]
 
     def __call__(
         self,
@@ -103,16 +93,13 @@ class _Measuring:
 
         Points of the front beyond the budget are skipped, unless ``always``.
         """
-        study, log = self._study, self._log
+        study, log = self.study, self.log
         keys = [merge_key(c) for _, c in planned]
         ending = any(role == "front" for role, _ in planned)
-        if not ending:
-            self._most = max(self._most, self._before + len(planned))
         foretold: dict[MergeKey, Readings] = {}
         if surrogates:
             X = study.vectors(c for _, c in planned)
             foretold = dict(zip(keys, predict(surrogates, X), strict=True))
-        plan = Plan(self._before, self._most + self._front, foretold)
         if ending and not always and missing_of(study, planned, log):
             # Not what was measured of them before a search was stopped.
             others = [
@@ -122,8 +109,7 @@ class _Measuring:
             ]
             if not can_remeasure(study, [*on_disk_evaluations(study, log), *others]):
                 return []
-        measure(study, planned, self._evaluate, log, self._report, plan)
-        self._before += len(planned)
+        measure(study, planned, self.evaluate, log, self.report, foretold)
         return [e for e in own_evaluations(study, log) if e.key[0] in keys]
 
 

@@ -11,7 +11,7 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -43,27 +43,18 @@ _LONGEST = 300  # letters of what went wrong, as the log keeps it
 _HOPELESS = 3  # merges without a finite value of a task, and not one with it
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The plan that candidates belong to."""
-
-    before: int = 0  # merges that came before them
-    most: int = 0  # merges of it all
-    foretold: Mapping[MergeKey, Readings] = field(default_factory=dict)
-
-
 def measure(
     study: Study,
     candidates: Sequence[Candidate],
     evaluate: Evaluator,
     log: EvaluationLog,
     report: Callable[[Progress], None],
-    plan: Plan = Plan(),
+    foretold: Mapping[MergeKey, Readings] = {},
 ) -> None:
     """Measure every task at every candidate, unless the log has it already.
 
     Points of the front are measured here; an import does not suffice. A checkpoint is
-    measured even if its merge was.
+    measured even if its merge was. Predictions that are ``foretold`` are logged, too.
 
     Raises:
         EvaluationError: a task failed on the first merge, or gave no number on the
@@ -72,14 +63,11 @@ def measure(
     measured = [e for e in matching(study, log) if e.error is None]
     values = {t: [e.value for e in measured if e.task == t] for t in study.tasks}
     missing = missing_of(study, candidates, log)
-    planned = plan.before + len(candidates)
-    total = max(planned, plan.most) * len(study.tasks)
     merge: Mapping[str, float] | None = None
     subsets: Mapping[str, Subset] = {}
     for index, (role, coefficients, task) in enumerate(missing):
         check_interrupt()
-        position = planned * len(study.tasks) - len(missing) + index
-        report(Progress(position, total, coefficients, task, role))
+        report(Progress(index, len(missing), coefficients, task, role))
         if coefficients != merge:
             merge, subsets = coefficients, _subsets(study, evaluate)
             if isinstance(evaluate, WorksAhead):
@@ -88,8 +76,8 @@ def measure(
         evaluation = _evaluate(study, evaluate, coefficients, task, subset)
         if role == "anchor" and not evaluation.failed:
             _check_scores(study, evaluate, evaluation)
-        foretold = plan.foretold.get(merge_key(coefficients), {}).get(task)
-        log.append(replace(evaluation, role=role, foretold=foretold))
+        predicted = foretold.get(merge_key(coefficients), {}).get(task)
+        log.append(replace(evaluation, role=role, foretold=predicted))
         values[task].append(evaluation.value)
         if not any(map(math.isfinite, values[task])):
             _refuse_hopeless(task, evaluation, len(values[task]))
