@@ -292,7 +292,6 @@ TASK: dict[str, dict[str, list[Any]]] = {
         "apply_chat_template": NO_SWITCHES,
         "confirm_run_unsafe_code": NO_SWITCHES,
         "documents": [*NO_LARGE_COUNTS, 0, 1, "some"],
-        "engine": [*NO_NAMES, {"name": ""}, {"name": 3}, {"x": 1}],
         "range": NO_RANGES,
     },
     "preset": {

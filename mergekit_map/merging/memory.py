@@ -267,9 +267,10 @@ def _memory(
             parts["the models that are merged"] = copies.held
         if spec.search.gradients and elects_signs(space.template["merge_method"]):
             parts["its gradient"] = copies.n_bytes
-    shares = shared_out(sum(parts.values()), str(device))
-    free = sum(shares.values()) if shares else free_memory(device)
-    return _room(f"the memory of {device_in_words(str(device))}", free, parts)
+    place, free = device_in_words(str(device)), free_memory(device)
+    if shares := shared_out(sum(parts.values()), str(device)):
+        place, free = f"{len(shares)} GPUs", sum(shares.values())
+    return _room(f"the memory of {place}", free, parts)
 
 
 def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None:

@@ -87,7 +87,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config = path / "config.yml"  # as it was given
+        self.config = path / "config.yml"  # with keys set by options
         self.log = path / "evaluations.jsonl"
         self.front = path / "front.json"
         self.table = path / "front.csv"

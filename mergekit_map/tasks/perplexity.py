@@ -51,9 +51,9 @@ _USUAL = "text"  # a field
 _SHOWN_PROBLEMS = 5  # of one file; the rest is counted
 _SAMPLED = 10  # rows of a dataset, whose columns have one type
 _LARGEST = 1 << 27  # bytes of a file
-_SHORT = 1 << 16  # characters that are always cut into tokens
-_CHARACTERS = 8  # for a token that is wanted, more than most have
-_UNSURE = 256  # tokens at the end of a text that goes on
+# Of a long text, so many characters are read for each token (most have 3 to 5), and
+# more, as the last ones may be parts of others. One text of 20 MB has 4 GB of tokens.
+_CHARACTERS, _MORE = 16, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,10 @@ def _make_stream(
     for document in documents:
         if len(tokens) >= max_length:
             break
-        ids = _first_tokens(document, tokenizer, max_length - len(tokens))
+        beginning = document[: _CHARACTERS * (max_length - len(tokens)) + _MORE]
+        # verbose=False: no advice that the text is longer than the model's context.
+        found = tokenizer(beginning, add_special_tokens=False, verbose=False)
+        ids: list[int] = found["input_ids"]
         if prefix is not None:
             ids = [prefix, *ids]
         tokens += ids
@@ -275,25 +278,6 @@ def _make_stream(
         torch.tensor(tokens[:max_length], dtype=torch.int64),
         torch.tensor(targets[:max_length], dtype=torch.int64),
     )
-
-
-def _first_tokens(document: str, tokenizer: Any, wanted: int) -> list[int]:
-    """Return at least so many tokens of a document, or all it has.
-
-    Of a long one only the beginning is cut into tokens, and the last of them are left
-    out: they may be parts of others. One text of 20 MB has 4 GB of tokens.
-    """
-    size = max(_SHORT, wanted * _CHARACTERS)
-    while True:
-        # verbose=False: no advice that the text is longer than the model's context.
-        found: list[int] = tokenizer(
-            document[:size], add_special_tokens=False, verbose=False
-        )["input_ids"]
-        if size >= len(document):
-            return found
-        if len(found) >= wanted + _UNSURE:
-            return found[:-_UNSURE]
-        size *= 4
 
 
 def prepare_perplexity(

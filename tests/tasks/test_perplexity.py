@@ -275,10 +275,11 @@ def test_the_blocks_of_the_beginning_are_those_of_the_whole(
 ) -> None:
     words = random.Random(0).choices([*WORDS, "größer", "🦙", "x" * 40], k=20_000)
     text, tokenizer = f"{end} ".join(words), make_tokenizer([])
-    made = make_blocks([text, "one"], tokenizer, length=64, max_tokens=5000)
-    monkeypatch.setattr(perplexity, "_SHORT", 2 * len(text))
+    monkeypatch.setattr(perplexity, "_MORE", 1 << 10)
+    made = make_blocks([text, "one"], tokenizer, length=64, max_tokens=1000)
+    monkeypatch.setattr(perplexity, "_MORE", len(text))
 
-    whole = make_blocks([text, "one"], tokenizer, length=64, max_tokens=5000)
+    whole = make_blocks([text, "one"], tokenizer, length=64, max_tokens=1000)
 
     assert torch.equal(made.inputs, whole.inputs)
     assert torch.equal(made.targets, whole.targets)
