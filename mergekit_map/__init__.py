@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mergekit_map.search.callbacks import Callback as Callback
     from mergekit_map.search.import_csv import read_imported as read_imported
     from mergekit_map.search.study import Progress as Progress
-    from mergekit_map.search.study import Reporter as Reporter
     from mergekit_map.types import Measurement as Measurement
     from mergekit_map.types import Metric as Metric
     from mergekit_map.workflows.init import config_schema as config_schema
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from mergekit_map.workflows.inspect import probe_config as probe_config
     from mergekit_map.workflows.merge import merge_point as merge_point
     from mergekit_map.workflows.partial_front import look_at as look_at
+    from mergekit_map.workflows.reporting import ProgressLine as ProgressLine
     from mergekit_map.workflows.results import Merged as Merged
     from mergekit_map.workflows.results import Run as Run
     from mergekit_map.workflows.results import Selection as Selection
@@ -46,8 +46,8 @@ _HOMES = {
     "Merged": "workflows.results",
     "Metric": "types",
     "Progress": "search.study",
+    "ProgressLine": "workflows.reporting",
     "Project": "evaluation.project",
-    "Reporter": "search.study",
     "Run": "workflows.results",
     "Selection": "workflows.results",
     "compare_runs": "compare.runner",

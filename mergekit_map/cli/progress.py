@@ -66,9 +66,9 @@ class TerminalReporter(Callback):
         self._run = started.run
         known = [e for e in started.known if e.taken is None]
         if count := len({(e.merge, e.key, e.role == "holdout") for e in known}):
-            self.notice(f"{count} of at most {started.total} measurements are there")
+            self.on_notice(f"{count} of at most {started.total} measurements are there")
 
-    def progress(self, progress: Progress) -> None:
+    def on_progress(self, progress: Progress) -> None:
         """Show which merge is being measured on which task."""
         weights = " ".join(f"{n}={v:.3f}" for n, v in progress.coefficients.items())
         what = f"{progress.role} {weights}: {progress.task}"
@@ -93,8 +93,6 @@ class TerminalReporter(Callback):
         self._steps = f" {done}/{total}" if total else ""
         self._show_line()
 
-    staged, stepped = on_stage, on_step  # before a search
-
     def on_measured(self, evaluation: Evaluation) -> None:
         """Keep the last value of each task, and show it where more is asked for."""
         e = evaluation
@@ -108,12 +106,12 @@ class TerminalReporter(Callback):
     def on_stop(self, error: BaseException) -> None:
         """Show how much of a search is kept."""
         if self._run and self._done and isinstance(error, KeyboardInterrupt):
-            self.notice(
+            self.on_notice(
                 f"{self._done} of at most {self._total} measurements are kept; look at "
                 f"them with: {command_line('report', self._run)}"
             )
 
-    def notice(self, text: str) -> None:
+    def on_notice(self, text: str) -> None:
         """Show a line that stays."""
         self._say(text, always=True)
 

@@ -59,8 +59,9 @@ from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogate_file import Surrogates
+from mergekit_map.search.callbacks import Callback, CallbackList
 from mergekit_map.search.measure import matching
-from mergekit_map.search.study import Reporter, Study
+from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.utils.files import StrPath, write_json
 from mergekit_map.workflows.reporting import reporting
@@ -90,12 +91,11 @@ def compare_runs(
     out: StrPath,
     spec: ComparisonSpec | None = None,
     options: MergeOptions | None = None,
-    reporter: Reporter | None = None,
+    callbacks: Sequence[Callback] | None = None,
 ) -> list[Table]:
     """Measure what is missing and write the tables as Markdown and CSV to ``out``.
 
-    Without a reporter, progress is a line on standard error, if that is a terminal or
-    notebook.
+    Callbacks receive the progress; by default there is a ``ProgressLine``.
 
     Raises:
         ArtifactError: a search is not finished, or a file cannot be written.
@@ -105,14 +105,14 @@ def compare_runs(
     """
     folders = [Path(run) for run in runs]
     spec, options = spec or ComparisonSpec(), quiet_options(options)
-    with reporting(reporter) as told:
+    with reporting(callbacks) as events:
         check_opponents(spec)
         searches = [
             _search(run, name, options, spec)
             for run, name in zip(folders, _names(folders), strict=True)
         ]
         for search in searches:
-            told.notice(_cost_in_words(search))
+            events.on_notice(_cost_in_words(search))
         # Metrics that can be added up as they are, as the paper's can.
         percent = all(
             (metric.higher_is_better, metric.lower, metric.upper) == (True, 0, 1)
@@ -124,7 +124,7 @@ def compare_runs(
             preferences=spec.preferences,
             seed=spec.seed,
             unit="percent" if percent else "scaled",
-            runs=[_compare(s, spec, told, percent=percent) for s in searches],
+            runs=[_compare(s, spec, events, percent=percent) for s in searches],
         )
         tables = comparison_tables(comparison)
         for table in tables:
@@ -186,19 +186,19 @@ def _cost_in_words(search: _Search) -> str:
 
 
 def _compare(
-    search: _Search, spec: ComparisonSpec, reporter: Reporter, *, percent: bool
+    search: _Search, spec: ComparisonSpec, events: CallbackList, *, percent: bool
 ) -> ComparedRun:
     project, study, m = search.project, search.study, len(search.front.tasks)
     total = search.merges * m
     with open_log(search.run.log, search.run.lock) as log:
-        bench = Bench(search.run, log, reporter.progress, total)
+        bench = Bench(search.run, log, events.on_progress, total)
         with bench.open(project) as measure:
             points = [point.coefficients for point in search.points]
             contest = run_contest(study, points, spec, log, measure)
         rng = np.random.default_rng(spec.seed)
         scale = as_they_are(m) if percent else by_ideal_and_nadir(contest.reference)
         terms = Terms(spec, draw_preferences(m, rng, spec.preferences), scale)
-        methods = measure_baselines(Rivals(bench, project, terms, reporter.notice))
+        methods = measure_baselines(Rivals(bench, project, terms, events.on_notice))
     for name, rival in contest.rivals.items():
         methods[name] = best_rows(rival.Y, terms.preferences, terms.scale)
     methods[OURS_PAID] = best_rows(contest.own.Y, terms.preferences, terms.scale)

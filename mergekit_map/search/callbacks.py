@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,9 +12,12 @@ from typing import Any
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import ASSESSING, Evaluation
 from mergekit_map.search.measure import matching
-from mergekit_map.search.study import Progress, Reporter, Study
+from mergekit_map.search.study import Progress, Study
 from mergekit_map.types import Metric
 from mergekit_map.utils.progress import notifying
+from mergekit_map.utils.text import redact
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -61,17 +65,25 @@ class Callback:
 
 
 class CallbackList:
-    """A reporter that forwards the events of a search and its pairs to callbacks.
+    """Forwards the events of a search and its pairs to callbacks.
 
     It counts the measurements itself, so that there is one count for the whole search.
     """
 
-    def __init__(self, reporter: Reporter, callbacks: Iterable[Callback] = ()):
-        self._reporter = reporter
-        own = [reporter] if isinstance(reporter, Callback) else []
-        self._callbacks: list[Callback] = [*own, *callbacks]
+    def __init__(self, callbacks: Iterable[Callback]):
+        self._callbacks = list(callbacks)
         self._done: set[object] = set()
         self._total: int | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Receive stages, steps and notices of the work inside, and its early end."""
+        with notifying(self):
+            try:
+                yield
+            except BaseException as error:
+                self.on_stop(error)
+                raise
 
     def start(self, started: Started, study: Study) -> None:
         """Announce a search once; its pairs are parts of it."""
@@ -85,71 +97,57 @@ class CallbackList:
         # What another search measured is no progress of this one: it makes it shorter.
         self._done |= {_counted(e) for e in known if e.taken is None}
         if self._total is None:
-            total = max(started.total, len(self._done))
-            self._total = total
-            started = replace(started, known=known, total=total)
+            self._total = max(started.total, len(self._done))
+            started = replace(started, known=known, total=self._total)
             self._call(lambda one: one.on_start(started))
 
-    def progress(self, progress: Progress) -> None:
-        """Announce a measurement."""
+    def on_progress(self, progress: Progress) -> None:
+        """Forward a measurement that starts, with the count of the search."""
         if self._total is not None:
             done = len(self._done)
             total = max(self._total, done + 1)
             progress = replace(progress, done=done, total=total)
-        self._reporter.progress(progress)
         self._call(lambda one: one.on_progress(progress))
 
-    def measured(self, evaluation: Evaluation) -> None:
+    def on_measured(self, evaluation: Evaluation) -> None:
         """Forward a measurement."""
         self._done.add(_counted(evaluation))
         self._call(lambda one: one.on_measured(evaluation))
 
-    def notice(self, text: str) -> None:
+    def on_notice(self, text: str) -> None:
         """Forward a message for the user."""
-        self._reporter.notice(text)
         self._call(lambda one: one.on_notice(text))
 
-    def staged(self, text: str, seconds: float | None) -> None:
+    def on_stage(self, text: str, seconds: float | None) -> None:
         """Forward the start or end of a stage."""
         self._call(lambda one: one.on_stage(text, seconds))
 
-    def stepped(self, done: int, total: int) -> None:
+    def on_step(self, done: int, total: int) -> None:
         """Forward the progress of a measurement."""
         self._call(lambda one: one.on_step(done, total))
 
-    def finish(self, front: Front) -> None:
+    def on_finish(self, front: Front) -> None:
         """Forward the result."""
         self._call(lambda one: one.on_finish(front))
 
-    def stop(self, error: BaseException) -> None:
+    def on_stop(self, error: BaseException) -> None:
         """Forward the early end of a search."""
         self._call(lambda one: one.on_stop(error))
 
-    def _call(self, what: Callable[[Callback], None]) -> None:
+    def _call(self, event: Callable[[Callback], None]) -> None:
         for one in list(self._callbacks):
             try:
-                what(one)
+                event(one)
             except Exception as error:  # noqa: BLE001 - of others; hours are at stake
                 self._callbacks.remove(one)
-                name = type(one).__name__
-                self._reporter.notice(
-                    f"the callback {name} failed ({type(error).__name__}: {error}) and "
-                    "is left out from now on; the search goes on"
+                text = (
+                    f"the callback {type(one).__name__} failed "
+                    f"({type(error).__name__}: {error}) and is left out from now on; "
+                    "the search goes on"
                 )
-
-
-@contextmanager
-def with_callbacks(
-    reporter: Reporter, callbacks: Iterable[Callback] = ()
-) -> Iterator[CallbackList]:
-    """Yield a reporter with callbacks, and report stages and an early end to it."""
-    listeners = CallbackList(reporter, callbacks)
-    with notifying(listeners):
-        try:
-            yield listeners
-        except BaseException as error:
-            listeners.stop(error)
-            raise
+                if not self._callbacks:
+                    _logger.warning("%s", redact(text))
+                self.on_notice(text)
 
 
 def _counted(e: Evaluation) -> object:

@@ -184,15 +184,3 @@ class StudyResult:
     groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     order: Order | None = None  # what nested MAP merged with what
     ending: Ending | None = None  # of a search that chooses its merges as it goes
-
-
-class Reporter(Protocol):
-    """A listener to the progress of a search."""
-
-    def progress(self, progress: Progress) -> None:
-        """Receive that a measurement is about to start."""
-        ...
-
-    def notice(self, text: str) -> None:
-        """Receive a message for the user."""
-        ...

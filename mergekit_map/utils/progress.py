@@ -20,15 +20,15 @@ from mergekit_map.utils.shutdown import check_interrupt
 class Listener(Protocol):
     """The interface of a receiver of progress reports."""
 
-    def staged(self, text: str, seconds: float | None) -> None:
+    def on_stage(self, text: str, seconds: float | None) -> None:
         """Receive the start of a stage or, with its seconds, its end."""
         ...
 
-    def stepped(self, done: int, total: int) -> None:
+    def on_step(self, done: int, total: int) -> None:
         """Receive the number of finished measurements."""
         ...
 
-    def notice(self, text: str) -> None:
+    def on_notice(self, text: str) -> None:
         """Receive a notice for the user."""
         ...
 
@@ -55,11 +55,11 @@ def stage(text: str) -> Iterator[None]:
         yield
         return
     started = time.perf_counter()
-    listener.staged(text, None)
+    listener.on_stage(text, None)
     try:
         yield
     finally:
-        listener.staged(text, time.perf_counter() - started)
+        listener.on_stage(text, time.perf_counter() - started)
 
 
 def warn(text: str) -> None:
@@ -70,7 +70,7 @@ def warn(text: str) -> None:
     said = _SAID.setdefault(listener, set())
     if text not in said:
         said.add(text)
-        listener.notice(text)
+        listener.on_notice(text)
 
 
 def step(done: int, total: int) -> None:
@@ -83,4 +83,4 @@ def step(done: int, total: int) -> None:
         check_interrupt()
     listener = _LISTENER.get()
     if listener is not None:
-        listener.stepped(done, total)
+        listener.on_step(done, total)

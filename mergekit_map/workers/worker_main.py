@@ -137,13 +137,13 @@ class _Remarks:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def staged(self, text: str, seconds: float | None) -> None:
+    def on_stage(self, text: str, seconds: float | None) -> None:
         """Ignore stages; the main process reports them."""
 
-    def stepped(self, done: int, total: int) -> None:
+    def on_step(self, done: int, total: int) -> None:
         """Ignore steps; the main process counts them."""
 
-    def notice(self, text: str) -> None:
+    def on_notice(self, text: str) -> None:
         """Keep a notice."""
         self.texts.append(text)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
@@ -26,11 +26,11 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import Evaluation, merge_key, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import judged
-from mergekit_map.search.callbacks import CallbackList, with_callbacks
+from mergekit_map.search.callbacks import Callback, CallbackList
 from mergekit_map.search.finish import measured_at
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.nested import of_tasks
-from mergekit_map.search.study import Reporter, Study
+from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage
 from mergekit_map.workflows.atomic_selection import (
@@ -58,7 +58,7 @@ def merge_point(
     out: StrPath,
     selection: Selection | None = None,
     options: MergeOptions | None = None,
-    reporter: Reporter | None = None,
+    callbacks: Sequence[Callback] | None = None,
     *,
     trust_run: bool = False,
     model_paths: Mapping[str, StrPath] = MappingProxyType({}),
@@ -67,8 +67,8 @@ def merge_point(
 
     Without a selection, the last choice is merged. The measurements go into the log,
     and those that the search lacked into the front. The card and a notice report
-    differences to the search. Without a reporter, progress is a line on standard error,
-    if that is a terminal or notebook.
+    differences to the search. Callbacks receive the progress; by default there is a
+    ``ProgressLine``.
 
     Where models have moved, all recipes of the run folder get their new paths.
 
@@ -80,7 +80,7 @@ def merge_point(
     project = finished_project(
         run, quiet_options(options), trust_run=trust_run, model_paths=model_paths
     )
-    with reporting(reporter) as seen, with_callbacks(seen) as events:
+    with reporting(callbacks) as events, events.listening():
         return _merge(project, selection or select_point(run), run, out, events)
 
 
@@ -106,7 +106,7 @@ def _merge(
         point = selection.point
         searched, written = _measure_checkpoint(part, folder, place, point, events)
         if difference := _difference(searched, written):
-            events.notice(difference)
+            events.on_notice(difference)
         with selection_lock(chosen):
             front = _with_measured(project, selection, searched, chosen, place)
             if recipe != selection.recipe:
@@ -150,17 +150,17 @@ def _measure_checkpoint(
     study, merge = project.study(), point.coefficients
     worker = Worker(merges_of_checkpoint(project, folder))
     with open_log(run.log, run.lock) as log, closing(worker):
-        log.listener = events.measured
+        log.listener = events.on_measured
         known = _searched_tasks(study, merge, log)
         new = [task for task in study.tasks if task not in known]
         # A single item of a search is of the merge that the search made.
         searching = MergeEvaluator(worker, run.samples(study.merge), study.definitions)
         again = MergeEvaluator(worker, None)
         lacking, both = of_tasks(study, new), of_tasks(study, known)
-        measure(lacking, [("front", merge)], searching, log, events.progress)
-        measure(both, [("checkpoint", merge)], again, log, events.progress)
+        measure(lacking, [("front", merge)], searching, log, events.on_progress)
+        measure(both, [("checkpoint", merge)], again, log, events.on_progress)
         if project.held_out is not None:
-            confirming = Confirming(project, run, log, again, events.progress)
+            confirming = Confirming(project, run, log, again, events.on_progress)
             confirming.measure(project.held_out_study(), [merge], study.tasks)
         searched = measured_at(study, merge, log)
         last = {e.task: e.reading for e in log if e.role == "checkpoint"}

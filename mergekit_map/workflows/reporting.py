@@ -1,16 +1,17 @@
-"""Progress for callers in Python who bring no reporter."""
+"""Progress for callers in Python who bring no callbacks."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from transformers.utils import logging as logging_of_models
 
-from mergekit_map.search.study import Progress, Reporter
+from mergekit_map.search.callbacks import Callback, CallbackList
+from mergekit_map.search.study import Progress
 from mergekit_map.utils.text import redact
 
 _logger = logging.getLogger(__name__)
@@ -18,7 +19,7 @@ _WIDTH = 78
 _SECONDS_BETWEEN = 0.2
 
 
-class ProgressLine:
+class ProgressLine(Callback):
     """A progress line on standard error, in a notebook, too.
 
     A file as standard error gets no line. Notices are warnings of ``logging``.
@@ -32,7 +33,7 @@ class ProgressLine:
         self._started = time.monotonic()
         self._last = -_SECONDS_BETWEEN
 
-    def progress(self, progress: Progress) -> None:
+    def on_progress(self, progress: Progress) -> None:
         """Show which merge is being measured on which task."""
         now = time.monotonic()
         if now - self._last < _SECONDS_BETWEEN:
@@ -42,7 +43,7 @@ class ProgressLine:
         count = f"{progress.done}/{progress.total} {clock}"
         self._write(f"{count} {progress.role}, {progress.task}")
 
-    def notice(self, text: str) -> None:
+    def on_notice(self, text: str) -> None:
         """Log a notice for the user."""
         self.clear()
         _logger.warning("%s", redact(text))
@@ -58,16 +59,17 @@ class ProgressLine:
 
 
 @contextmanager
-def reporting(reporter: Reporter | None) -> Iterator[Reporter]:
-    """Yield the reporter, or a progress line; other progress bars are off."""
-    if reporter is not None:
-        yield reporter
-        return
-    line, bars = ProgressLine(), logging_of_models.is_progress_bar_enabled()
-    logging_of_models.disable_progress_bar()  # type: ignore[no-untyped-call]
+def reporting(callbacks: Sequence[Callback] | None) -> Iterator[CallbackList]:
+    """Yield the callbacks, by default a progress line; other bars are off beside it."""
+    given = [ProgressLine()] if callbacks is None else callbacks
+    lines = [one for one in given if isinstance(one, ProgressLine)]
+    bars = bool(lines) and logging_of_models.is_progress_bar_enabled()
+    if bars:
+        logging_of_models.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        yield line
+        yield CallbackList(given)
     finally:
-        line.clear()
+        for line in lines:
+            line.clear()
         if bars:
             logging_of_models.enable_progress_bar()  # type: ignore[no-untyped-call]

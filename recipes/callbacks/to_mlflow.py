@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from mergekit_map import Callback, search_front
+from mergekit_map import Callback, ProgressLine, search_front
 
 
 class ToMlflow(Callback):
@@ -63,4 +63,4 @@ class ToMlflow(Callback):
 
 if __name__ == "__main__":
     config, folder, *experiment = sys.argv[1:]
-    search_front(config, folder, callbacks=[ToMlflow(*experiment)])
+    search_front(config, folder, callbacks=[ProgressLine(), ToMlflow(*experiment)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from mergekit_map import Callback, search_front
+from mergekit_map import Callback, ProgressLine, search_front
 
 
 class ToWandb(Callback):
@@ -55,4 +55,4 @@ class ToWandb(Callback):
 
 if __name__ == "__main__":
     config, folder, *project = sys.argv[1:]
-    search_front(config, folder, callbacks=[ToWandb(*project)])
+    search_front(config, folder, callbacks=[ProgressLine(), ToWandb(*project)])

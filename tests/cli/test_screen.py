@@ -40,8 +40,8 @@ def test_a_search_goes_on_where_nobody_reads_its_progress(
     monkeypatch.setattr("sys.stderr", Closed())
 
     with TerminalReporter() as reporter:
-        reporter.notice("some are measured")
-        reporter.notice("more are measured")
+        reporter.on_notice("some are measured")
+        reporter.on_notice("more are measured")
 
 
 def front_of(n_tasks: int, n_points: int = 1, *, measured: bool = True) -> Front:

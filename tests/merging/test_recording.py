@@ -180,11 +180,11 @@ class Heard:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def staged(self, text: str, seconds: float | None) -> None:
+    def on_stage(self, text: str, seconds: float | None) -> None:
         if seconds is None:
             self.texts.append(text)
 
-    def stepped(self, done: int, total: int) -> None:
+    def on_step(self, done: int, total: int) -> None:
         """Nothing is measured here."""
 
 

@@ -35,10 +35,10 @@ def _config(
 
 def search(*callbacks: Any) -> tuple[Front, list[str]]:
     """Search; returns the front, and the notices about callbacks."""
-    reporter = Mock()
+    last = Mock(spec=Callback)
     project = load_project(Path("config.yml"))
-    run = search_front(project, "run", reporter, callbacks=callbacks)
-    return run.front, [text for text in heard(reporter, "notice") if "callback" in text]
+    run = search_front(project, "run", [*callbacks, last])
+    return run.front, [text for text in heard(last, "on_notice") if "callback" in text]
 
 
 def test_a_callback_hears_start_every_measurement_and_the_end() -> None:
@@ -74,6 +74,18 @@ def test_a_callback_that_fails_is_left_out_and_the_search_goes_on() -> None:
     assert failing.on_measured.call_count == 3
     assert not failing.on_finish.called
     assert "Failing failed (ConnectionError: no network)" in notice
+
+
+def test_a_callback_that_fails_alone_is_a_warning_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    alone = Mock(spec=Callback)
+    alone.on_start.side_effect = ConnectionError("no network")
+
+    search_front("config.yml", "run", [alone])
+
+    (text,) = [r.getMessage() for r in caplog.records if "callbacks" in r.name]
+    assert text.startswith("the callback Mock failed (ConnectionError: no network)")
 
 
 def test_a_callback_hears_that_a_search_stops() -> None:

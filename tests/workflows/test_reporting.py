@@ -1,4 +1,4 @@
-"""What callers in Python hear who bring no reporter."""
+"""What callers in Python hear who bring no callbacks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mergekit_map.workflows.reporting import reporting
 
 
 def test_a_notice_is_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with reporting(None) as told, caplog.at_level(logging.WARNING):
-        told.notice("3 measurements failed")
+    with reporting(None) as events, caplog.at_level(logging.WARNING):
+        events.on_notice("3 measurements failed")
 
     assert [r.getMessage() for r in caplog.records] == ["3 measurements failed"]
     assert caplog.records[0].name.startswith("mergekit_map")

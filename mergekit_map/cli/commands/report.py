@@ -127,7 +127,7 @@ def compare(
     out = out or runs[0] / "compare"
     spec = ComparisonSpec(tuple(map(str.strip, opponents.split(","))), **how)
     with deferred(), TerminalReporter() as reporter:
-        tables = compare_runs(runs, out, spec, options, reporter)
+        tables = compare_runs(runs, out, spec, options, [reporter])
     answer(
         out,
         tables=[

@@ -152,9 +152,9 @@ def _find_front(
         study = project.study()
         warnings = [f"warning: {text}" for text in project.small_samples()]
     for note in (*project.notes, *warnings):
-        reporter.notice(note)
+        reporter.on_notice(note)
     imported = read_imported(import_file, study) if import_file else []
     spec = project.spec
     with deferred(), reporter:
-        found = search_front(project, run, reporter, imported, workers=workers)
+        found = search_front(project, run, [reporter], imported, workers)
     return found.front, code_named(spec.tasks, spec.backend, spec.engine)

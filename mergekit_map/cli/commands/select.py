@@ -94,7 +94,7 @@ def merge_and_show(
 
     selection = select_point(run, **choice)
     with TerminalReporter() as reporter:
-        merged = merge_point(run, out, selection, options, reporter, **where)
+        merged = merge_point(run, out, selection, options, [reporter], **where)
     found = show_front(run, merged.front, out)
     answer(model=str(out), command=merged.command)
     click.echo(
