@@ -190,13 +190,12 @@ def test_a_recipe_is_read_wherever_its_models_lie(folder: RunFolder) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("linear", "ties", "its settings are others"),
         ("weight: 0.5", "weight: &w 0.5\nx: *w", "an alias in it"),
         ("merge_method: linear", "[" * 100_000, "it is nested too deep"),
         ("- model: other\n  weight: 0.5", "", "no recipe of this search"),
     ],
 )
-def test_a_recipe_of_another_merge_is_refused(
+def test_a_recipe_that_is_damaged_is_refused(
     folder: RunFolder, before: str, after: str, message: str
 ) -> None:
     path = folder.recipe(0)

@@ -25,17 +25,24 @@ def study_of(asked: Mapping[str, Any] | None = None, **search: Any) -> Study:
     return replace(study, anchors={**study.anchors, "soup": {"x": 0.5}})
 
 
-@pytest.mark.parametrize("budget", [{}, {"hours": 0.01}])
-def test_all_documents_are_measured_at_each_merge(budget: dict[str, Any]) -> None:
-    study = study_of(evaluations=9, **budget)
-
-    merges, times = probe_multiples(study, SIZES, checkpoints=False)
+@pytest.mark.parametrize(
+    ("search", "searched", "held_out"),
+    [
+        ({"evaluations": 9}, 9, 0),
+        # Of base, soup, best single model and choice, on a quarter of the documents.
+        ({"evaluations": 9, "holdout": 0.2}, 9, 4 / 4),
+        ({}, default_evaluations(1), 0),
+        ({"hours": 0.01}, default_evaluations(1), 0),  # what it takes without them
+    ],
+)
+def test_all_documents_are_measured_at_each_merge(
+    search: dict[str, Any], searched: int, held_out: float
+) -> None:
+    merges, times = probe_multiples(study_of(**search), SIZES, checkpoints=False)
 
     # Two points of the front, and the chosen merge.
-    assert merges == 9 + 2 + 1
-    assert times == {"loss": merges, "right": merges}
-    ahead = forecast(study, checkpoints=False)
-    assert (ahead.whole, ahead.front) == (9 + 3, 3)
+    assert merges == searched + 2 + 1
+    assert times == pytest.approx(dict.fromkeys(SIZES, merges + held_out))
 
 
 def test_anchors_and_ends_are_on_all_documents_and_the_others_on_some() -> None:
@@ -46,24 +53,6 @@ def test_anchors_and_ends_are_on_all_documents_and_the_others_on_some() -> None:
     # Three anchors, two points of the front, and the chosen merge.
     assert times == {"loss": 6 + 6 / 4, "right": 6 + 6 / 2}
     assert forecast(study, checkpoints=False).whole == 6
-
-
-def test_held_out_documents_are_measured_at_the_choice_and_three_references() -> None:
-    study = study_of(evaluations=9, holdout=0.2)
-
-    _, times = probe_multiples(study, SIZES, checkpoints=False)
-
-    # Base, soup, the best single model and the choice, on a quarter as many documents.
-    assert times["loss"] == pytest.approx(12 + 4 / 4)
-
-
-def test_hours_do_not_enter_the_expected_duration() -> None:
-    few, many = (study_of(**more) for more in ({}, {"hours": 3.0}))
-
-    found = [probe_multiples(study, SIZES, checkpoints=False) for study in (few, many)]
-
-    assert found[0] == found[1]
-    assert found[0][0] == default_evaluations(1) + 3
 
 
 def test_the_budget_and_not_the_default_ends_a_search(tmp_path: Path) -> None:

@@ -237,18 +237,6 @@ def test_a_search_with_models_elsewhere_measures_nothing_again() -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_a_recipe_that_is_damaged_is_not_merged() -> None:
-    recipe = Path("run/recipes/000.yml")
-    bomb = "a: &a [x]\n" + "".join(f"{n}: &n{n} [*a, *a]\n" for n in range(3))
-    for changed in (bomb, "a: [", "x"):
-        recipe.write_text(changed)
-
-        said = fails("merge", "run", "out", "--index", "0", *ALL)
-
-        assert "000.yml is no recipe of this search" in said
-
-
-@pytest.mark.usefixtures("place")
 def test_what_is_merged_is_of_the_configuration_whatever_recipes_say() -> None:
     invoke("merge", "run", "untouched", "--index", "0", *ALL)
     given, models = Path("run/recipes/000.yml"), ("first", "second")
