@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,18 +28,11 @@ from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import put
 from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluation.project import Project
-from mergekit_map.merging.gradients import differentiation
-from mergekit_map.merging.in_memory import resident_merge
+from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.space import Coefficient, MergeSpace, build_space
 from mergekit_map.models.files import find_model
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.tasks.loading import LoadedTask
-from mergekit_map.tasks.perplexity import (
-    NOT_SCORED,
-    Blocks,
-    PerplexityText,
-    make_blocks,
-)
+from mergekit_map.tasks.perplexity import NOT_SCORED, Blocks, make_blocks
 from mergekit_map.utils.files import write_json
 
 STEPS = 30  # of each descent; the authors take 500
@@ -49,6 +42,7 @@ _RATE = 1e-3  # theirs, too, with 500 steps
 _REACH = 0.5  # that is as far as they can come; fewer steps are longer
 _DECAYS = (0.9, 0.999)
 _TINY = 1e-8
+_STEP = 0.05  # to each side of a coefficient
 
 _BLOCK = 256
 _BATCH = 16  # blocks of each text and step, where it has more
@@ -60,27 +54,22 @@ def adapted(rivals: Rivals, kept: Path) -> dict[str, FloatArray]:
 
     Where it ends is written to a file, and not computed again.
     """
-    project = rivals.project
-    arithmetic = task_arithmetic(project.space)
-    trimmed = trimmed_task_vectors(project.space)
+    arithmetic = task_arithmetic(rivals.project.space)
+    trimmed = trimmed_task_vectors(rivals.project.space)
     spaces = {
-        "AdaMerging": lambda: arithmetic,
-        "AdaMerging++": lambda: trimmed,
-        "AdaMerging, per layer": lambda: per_layer(arithmetic),
-        "AdaMerging++, per layer": lambda: per_layer(trimmed),
+        "AdaMerging": arithmetic,
+        "AdaMerging++": trimmed,
+        "AdaMerging, per layer": per_layer(arithmetic),
+        "AdaMerging++, per layer": per_layer(trimmed),
     }
-    return {name: _adapt(rivals, name, make, kept) for name, make in spaces.items()}
-
-
-def _adapt(
-    rivals: Rivals, name: str, make: Callable[[], MergeSpace], kept: Path
-) -> FloatArray:
     known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    space = make()
-    if name not in known:
-        known[name] = _descend(replace(rivals.project, space=space))
-        write_json(kept, known)
-    return np.asarray(rivals.measure_all(name, space, [known[name]])[0])
+    found = {}
+    for name, space in spaces.items():
+        if name not in known:
+            known[name] = _descend(replace(rivals.project, space=space))
+            write_json(kept, known)
+        found[name] = np.asarray(rivals.measure_all(name, space, [known[name]])[0])
+    return found
 
 
 def trimmed_task_vectors(space: MergeSpace) -> MergeSpace:
@@ -126,24 +115,21 @@ def _descend(project: Project) -> dict[str, float]:
     names, rate = project.space.names, max(_RATE, _REACH / STEPS)
     c = np.full(len(names), START)
     mean, square = np.zeros_like(c), np.zeros_like(c)
-    checkpoint = project.spec.search.checkpoint_activations
     place = project.spec.task_vectors
     with resident_merge(project.space, project.options, place) as merge:
-        differentiate = differentiation(
-            merge, project.space, checkpoint_activations=checkpoint
-        )
+        merge.model.requires_grad_()
         tasks = project.tasks.values()
         texts = [_blocks(task, merge.model, merge.tokenizer) for task in tasks]
         for step in range(1, STEPS + 1):
             merge.write(dict(zip(names, c.tolist(), strict=True)))
             # What draws the batch of a step is the same whenever that is taken again.
             rng = np.random.default_rng(c.view(np.uint64))
-            with differentiate() as derivatives:
-                for text in texts:
-                    rows = _drawn(len(text.inputs), rng)
-                    for entropy in _entropies(merge.model, text.some(rows)):
-                        (entropy / len(texts)).backward()
-            slope = np.array([derivatives[name] for name in names])
+            for text in texts:
+                n = len(text.inputs)
+                rows = range(n) if n <= _BATCH else rng.choice(n, _BATCH, replace=False)
+                for entropy in _entropies(merge.model, text.some(sorted(rows))):
+                    (entropy / len(texts)).backward()
+            slope = _slopes(merge)
             if not np.isfinite(slope).all():
                 raise EvaluationError(f"the entropy at {c} has no finite derivatives")
             mean = _DECAYS[0] * mean + (1 - _DECAYS[0]) * slope
@@ -154,8 +140,30 @@ def _descend(project: Project) -> dict[str, float]:
     return dict(zip(names, c.tolist(), strict=True))
 
 
-def _blocks(task: LoadedTask, model: PreTrainedModel, tokenizer: Any) -> Blocks:
-    assert isinstance(task, PerplexityText)
+def _slopes(merge: ResidentMerge) -> FloatArray:
+    """Return the derivatives by the coefficients, and free those by the tensors.
+
+    Differences of merges within [0, 1] include that elected signs turn.
+    """
+    c, targets = merge.coefficients, merge.model.state_dict(keep_vars=True)
+    slopes = dict.fromkeys(c, 0.0)
+    for tensor, replay in merge.replays.items():
+        if targets[tensor].grad is None:
+            continue  # nothing was passed back
+        gradient, models = targets[tensor].grad.float().flatten(), replay.models
+        deltas = replay.full_deltas().to(gradient)
+        for name, weights in merge.weights.slopes.items():
+            if any(weights[model].get(tensor) for model in models):
+                ends = max(c[name] - _STEP, 0.0), min(c[name] + _STEP, 1.0)
+                rows = [merge.weights.of(tensor, models, {**c, name: x}) for x in ends]
+                columns = deltas.new_tensor(rows)[:, :, None]
+                low, high = (replay.merge_deltas(deltas, each) for each in columns)
+                slopes[name] += float((high - low) @ gradient) / (ends[1] - ends[0])
+    merge.model.zero_grad()
+    return np.array([*slopes.values()])
+
+
+def _blocks(task: Any, model: PreTrainedModel, tokenizer: Any) -> Blocks:
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return make_blocks(
         task.documents,
@@ -163,12 +171,6 @@ def _blocks(task: LoadedTask, model: PreTrainedModel, tokenizer: Any) -> Blocks:
         length=min(_BLOCK, longest or _BLOCK),
         max_tokens=task.max_tokens,
     )
-
-
-def _drawn(count: int, rng: np.random.Generator) -> list[int]:
-    if count <= _BATCH:
-        return [*range(count)]
-    return sorted(rng.choice(count, _BATCH, replace=False).tolist())
 
 
 def _entropies(model: PreTrainedModel, text: Blocks) -> Iterator[torch.Tensor]:
