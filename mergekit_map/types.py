@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 BASE = "base"
 SOUP = "soup"
@@ -48,7 +47,6 @@ class Measurement:
     n: int  # how many documents, blocks or items the value is a mean of
     details: Mapping[str, float] = field(default_factory=dict)  # other readings
     samples: tuple[Mapping[str, Any], ...] = ()  # one JSON-able record per item
-    gradient: Mapping[str, float] | None = None  # derivative by each coefficient
     answers: Answers | None = None  # where the value is a mean of them
     seconds: float | None = None  # it took, where whoever asked cannot tell
     # The part of ``stderr`` that a choice of documents adds: the standard error of
@@ -79,7 +77,6 @@ class Metric:
     lower: float | None  # smallest possible value, None where unbounded
     upper: float | None  # largest possible value, None where unbounded
     unit: str = ""
-    differentiable: bool = False  # whether derivatives by coefficients can be had
 
     @property
     def sign(self) -> int:
@@ -129,8 +126,3 @@ class Measure(Protocol):
         documents.
         """
         ...
-
-
-# A context that adds up the derivatives, by coefficient, of all that is passed back
-# through the model in it. They are complete when it is left.
-Differentiate: TypeAlias = Callable[[], AbstractContextManager[Mapping[str, float]]]

@@ -14,9 +14,14 @@ DATA = Path(__file__).parent / "data" / "run_v1"
 
 @pytest.fixture
 def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a copy of the folder that holds the run, ``run``, and all it needs."""
+    """Work in a copy of the folder that holds the run, ``run``, and all it needs.
+
+    Without a key that left, as who goes on with the run is told to remove it.
+    """
     folder = shutil.copytree(DATA, tmp_path / "moved")
     monkeypatch.chdir(folder)
+    for config in (Path("config.yml"), Path("run/config.yml")):
+        config.write_text(config.read_text().replace("gradients: true, ", ""))
     cache = str(folder / "hub")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", cache)
     # mergekit asks the Hub for a list of files even where the cache has them all.

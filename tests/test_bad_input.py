@@ -203,6 +203,14 @@ CASES: dict[str, tuple[Change, str]] = {
         put("map", "search", {"documents": 4000}),
         r"map\.search\.documents: the budget in documents left; give one in 'hours'",
     ),
+    "derivatives": (
+        put("map", "search", {"gradients": False}),
+        r"map\.search\.gradients: 'gradients' left; remove the key",
+    ),
+    "memory for derivatives": (
+        put("map", "search", {"checkpoint_activations": True}),
+        r"map\.search\.checkpoint_activations: .* left with 'gradients'; remove",
+    ),
     "an engine that left": (
         put("map", "engine", "generate_batch"),
         r"map\.engine: the engine 'generate_batch' left; write 'hf'",
@@ -234,34 +242,6 @@ CASES: dict[str, tuple[Change, str]] = {
     "preference for nobody": (
         put("map", "select", {"prefer": {"txt": 1}}),
         r"prefer\.txt: there is no task 'txt'; did you mean 'text'",
-    ),
-    "gradients of a nonlinear method": (
-        lambda config, _: (
-            config.update(
-                merge_method="nuslerp",
-                models=[{"model": m["model"]} for m in config["models"]],
-                map={**config["map"], "search": {"gradients": True}},
-            )
-            or config.pop("base_model")
-        ),
-        r"search\.gradients: 'nuslerp' does not add up weighted task vectors.*ties",
-    ),
-    "gradients of merges on disk": (
-        lambda config, _: config["map"].update(
-            merge="disk", search={"gradients": True}
-        ),
-        r"search\.gradients: .*in memory.*remove 'merge: disk'",
-    ),
-    "gradients of no perplexity": (
-        lambda config, _: config["map"].update(
-            tasks={"own": {"python": "json:dump", "direction": "maximize"}},
-            search={"gradients": True},
-        ),
-        r"search\.gradients: only perplexity tasks have derivatives",
-    ),
-    "checkpoints without gradients": (
-        put("map", "search", {"checkpoint_activations": True}),
-        r"search\.checkpoint_activations: .*add 'gradients: true'",
     ),
     "negative preference": (
         put("map", "select", {"prefer": {"text": -1}}),

@@ -340,7 +340,7 @@ def test_layer_groups_and_filters_are_searched_in_the_same_fit(
     for model, weight in zip(config["models"], (["early", "late"], part), strict=True):
         model["parameters"] = {"weight": weight}
     config["merge_method"] = method
-    write(config, evaluations=6, surrogate="regularized", gradients=True, remeasure=0)
+    write(config, evaluations=6, surrogate="regularized", remeasure=0)
 
     invoke("run", "config.yml", "out")
 

@@ -243,7 +243,6 @@ SEARCH: dict[str, list[Any]] = {
     "order": [*NO_LISTS, [1, 2], ["a"], ["a", "a"], DEEP, ["a", NAN]],
     "design": NO_CHOICES,
     "evaluations": [*NO_COUNTS, 0, 10**7, 10**9],
-    "documents": [*NO_LARGE_COUNTS, 0],
     "hours": [*NO_NUMBERS, 0, -1, 1e300],
     "bounds": NO_BOUNDS,
     "seed": [*NO_LARGE_COUNTS, 2**32, 2**32 + 1],
@@ -251,8 +250,6 @@ SEARCH: dict[str, list[Any]] = {
     "surrogate": NO_CHOICES,
     "refine": NO_SWITCHES,
     "holdout": [*NO_NUMBERS, 0, 1, -1, 2, 1e-300, 1 - 2**-53],
-    "gradients": NO_SWITCHES,
-    "checkpoint_activations": NO_SWITCHES,
 }
 SELECT: dict[str, list[Any]] = {
     "prefer": [

@@ -65,7 +65,6 @@ def _of_rights() -> Iterator[Attack]:
         *((case, "run") for case in (SELECT, REPORT, MERGE, UPLOAD)),
         (Case("search config.yml run"), "run"),
         (SEARCH, "home"),
-        (Case("cache --limit 1GB", run=None), "home"),
         (SEARCH_DISK, "tmp"),
         (Case("merge run box/out"), "box"),
         (Case("report run --out box/a.html"), "box"),

@@ -223,8 +223,8 @@ def evil_run(folder: Path, text: Text) -> Path:
     log = run / "evaluations.jsonl"
     lines = [renamed(json.loads(line), named) for line in log.read_text().splitlines()]
     failed = {**lines[-1], "error": text("error of a task"), "value": None}
-    failed["coefficients"] = dict.fromkeys(failed["coefficients"], 0.123)
-    failed |= {"stderr": None, "gradient": None}
+    coefficients = dict.fromkeys(failed["coefficients"], 0.123)
+    failed |= {"coefficients": coefficients, "stderr": None}
     log.write_text("".join(json.dumps(line) + "\n" for line in [*lines, failed]))
     for path in [*run.glob("recipes/*.yml"), run / "recipe.yml"]:
         recipe = renamed(yaml.safe_load(path.read_text()), named)

@@ -273,14 +273,8 @@ class Bench:
 
     @contextmanager
     def open(self, project: Project) -> Iterator[MeasureMerges]:
-        """Keep the models of a project loaded, from the first merge to measure on.
-
-        They are measured without derivatives, which only a fit has a use for.
-        """
-        search = project.spec.search.model_copy(update={"gradients": False})
-        spec = project.spec.model_copy(update={"search": search})
-        plain = replace(project, spec=spec)
-        study, worker = plain.study(), Worker(open_merges(plain))
+        """Keep the models of a project loaded, from the first merge to measure on."""
+        study, worker = project.study(), Worker(open_merges(project))
         folder = self.run.samples(study.merge)
         with MergeEvaluator(worker, folder, study.definitions) as evaluate:
 

@@ -73,6 +73,12 @@ _LEFT: Mapping[tuple[str | int, ...], str] = {
         "the budget in documents left; give one in 'hours', or limit the 'evaluations'"
     ),
     ("engine",): "'engine' of a task left; set 'engine' of the map block",
+    ("search", "gradients"): (
+        "'gradients' left; remove the key, and allow more 'evaluations'"
+    ),
+    ("search", "checkpoint_activations"): (
+        "'checkpoint_activations' left with 'gradients'; remove the key"
+    ),
     ("select", "margin"): "'margin' left; 'not_worse_than' allows for noise",
 }
 

@@ -130,10 +130,6 @@ class SearchSpec(Strict):
     holdout: Annotated[Float, Field(ge=0.001, le=0.99)] | None = None
     """Share of each task's documents that the search never measures. At its end, the
     chosen merge and the references are measured on them. None by default."""
-    gradients: Annotated[bool, Field(strict=True)] = False
-    """Also measure derivatives of perplexity tasks."""
-    checkpoint_activations: Annotated[bool, Field(strict=True)] = False
-    """Less memory and more time with `gradients`."""
 
     @property
     def refines(self) -> bool:

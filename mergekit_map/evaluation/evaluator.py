@@ -19,7 +19,6 @@ from typing import Protocol, TypeAlias
 from mergekit_map.evaluation.project import Project
 from mergekit_map.evaluation.vllm import checkpoint_in_vllm, merges_in_vllm
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
-from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.memory import check_room
 from mergekit_map.models.files import refuse_replaced
@@ -303,21 +302,14 @@ class InMemory:
 def merges_in_memory(project: Project) -> Iterator[InMemory]:
     """Open the models, and prepare every task to measure their merges."""
     check_room(project.space, project.spec, project.options)
-    spec, differentiate, generations = project.spec, None, Generations()
+    spec, generations = project.spec, Generations()
     with resident_merge(project.space, project.options, spec.task_vectors) as merge:
-        if spec.search.gradients:
-            differentiate = differentiation(
-                merge,
-                project.space,
-                checkpoint_activations=spec.search.checkpoint_activations,
-            )
         with stage(f"preparing {', '.join(project.tasks)}"):
             measures = prepare_tasks(
                 project.tasks,
                 merge.model,
                 merge.tokenizer,
                 batch_size=spec.batch_size,
-                differentiate=differentiate,
                 generations=generations,
             )
         yield InMemory(merge, project.as_searched(measures), generations)

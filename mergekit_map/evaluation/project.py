@@ -28,7 +28,6 @@ from mergekit_map.config.yaml_file import (
 from mergekit_map.errors import ConfigError, MissingModels
 from mergekit_map.merging.checkpoint import with_adapter_cache
 from mergekit_map.merging.devices import check_device, decided, left_open
-from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.merging.recipe import (
     merge_identity,
     nests_checkpoints,
@@ -177,10 +176,8 @@ def _read_map_block(
     tasks, wrong = load_tasks(specs, directory)
     problems = [*problems, *wrong, *backend_problems(backend)]
     if spec is not None:
-        problems += check_gradients(file.merge, spec)
-        metrics = {name: task.metric for name, task in tasks.items()}
-        unable = {name for name, task in tasks.items() if not task.partial}
-        problems += part_problems(spec, metrics, unable)
+        partial = {name: task.partial for name, task in tasks.items()}
+        problems += part_problems(spec, partial)
     return spec, tasks, problems
 
 
@@ -298,11 +295,8 @@ class Project:
         """Return the project of the reference points that are no merges of this one."""
         if not (self.has_references and self.reference_points.others):
             return None
-        search = self.spec.search.model_copy(update={"gradients": False})
-        spec = self.spec.model_copy(update={"search": search})
-        return replace(
-            self, space=self.reference_points.linear, spec=spec, has_references=False
-        )
+        linear = self.reference_points.linear
+        return replace(self, space=linear, has_references=False)
 
     def study(self) -> Study:
         """Return the study: numbers, names and fingerprints, without models."""

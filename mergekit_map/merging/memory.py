@@ -242,7 +242,7 @@ def room_of(
         **_written(space, spec, copies.shipped, recordings),
         **_fetched(options, models),
     }
-    memory = [_memory(space, spec, options, copies)]
+    memory = [_memory(spec, options, copies)]
     return memory, _disks(files), _storage(spec, options, copies)
 
 
@@ -256,17 +256,13 @@ def _storage(spec: MapBlock, options: MergeOptions, copies: _Copies) -> Storage 
     )
 
 
-def _memory(
-    space: MergeSpace, spec: MapBlock, options: MergeOptions, copies: _Copies
-) -> Room:
+def _memory(spec: MapBlock, options: MergeOptions, copies: _Copies) -> Room:
     """Return what is needed on the device."""
     device = torch.device(str(options.device))
     parts = {"the model under evaluation": copies.shipped}
-    if storage := _storage(spec, options, copies):
-        if storage.place == ("memory" if device == _HOST else "device"):
-            parts["the models that are merged"] = copies.held
-        if spec.search.gradients and elects_signs(space.template["merge_method"]):
-            parts["its gradient"] = copies.n_bytes
+    storage = _storage(spec, options, copies)
+    if storage and storage.place == ("memory" if device == _HOST else "device"):
+        parts["the models that are merged"] = copies.held
     place, free = device_in_words(str(device)), free_memory(device)
     if shares := shared_out(sum(parts.values()), str(device)):
         place, free = f"{len(shares)} GPUs", sum(shares.values())
@@ -286,7 +282,7 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
     if torch.device(str(options.device)).type == "cpu":
         return
     if copies := _copies_by_headers(space, options):
-        room = _memory(space, spec, options, copies)
+        room = _memory(spec, options, copies)
         if room.falls_short:
             raise MergeError(
                 f"{room.in_words()}; write --device cpu, set 'merge: disk' in the map "
@@ -383,7 +379,7 @@ def engine_share(
     if copies is None:
         held, merge = 0, 0
     else:
-        held = _memory(space, spec, options, copies).n_bytes
+        held = _memory(spec, options, copies).n_bytes
         merge = copies.shipped
     here = torch.cuda.memory_reserved(device)
     share = share_beside(total, free, 0 if alone else max(0, held - here))

@@ -54,17 +54,6 @@ class WeightTable:
             weights.append(weight)
         return weights
 
-    def slopes_of(self, tensor: str, models: Sequence[Any]) -> dict[str, list[float]]:
-        """Return the derivatives of each model's weight in one tensor.
-
-        Coefficients without influence on them are left out.
-        """
-        found = {
-            name: [slopes[model].get(tensor, 0.0) for model in models]
-            for name, slopes in self.slopes.items()
-        }
-        return {name: values for name, values in found.items() if any(values)}
-
 
 def weight_table(
     space: MergeSpace,

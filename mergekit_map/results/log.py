@@ -141,8 +141,6 @@ class Evaluation:
     """Fingerprint of the task."""
     error: str | None = None
     """Message of a failed measurement; left out otherwise."""
-    gradient: Mapping[str, _Value] | None = None
-    """Derivative by each coefficient; left out where there is none."""
     foretold: Reading | None = None
     """Prediction made before it was measured; left out where there was none."""
     sampling: Stderr | None = None
@@ -176,7 +174,6 @@ class Evaluation:
             n=measured.n,
             seconds=measured.seconds or 0.0,
             details={k: v for k, v in measured.details.items() if math.isfinite(v)},
-            gradient=measured.gradient,
             sampling=finite(measured.sampling),
             **about,
         )

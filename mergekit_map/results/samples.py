@@ -148,7 +148,7 @@ def _record_of(content: Mapping[str, Any], key: Key) -> _Record:
     some = documents is not None
     if line.key != key or (some and (answers is None or [*answers.ids] != documents)):
         return _Record(answers)
-    kept = ("value", "stderr", "n", "details", "gradient", "seconds")
+    kept = ("value", "stderr", "n", "details", "seconds")
     found = Measurement(**{name: getattr(line, name) for name in kept})
     ids = answers.ids if some and answers is not None else None
     return _Record(answers, replace(found, answers=answers), ids)

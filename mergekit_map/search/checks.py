@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import MapBlock, SearchSpec, share_of
@@ -14,7 +14,7 @@ from mergekit_map.search.nested import pair_study
 from mergekit_map.search.nested_groups import Group, order_problems
 from mergekit_map.search.planning import next_round
 from mergekit_map.search.study import Study
-from mergekit_map.types import BASE, Metric
+from mergekit_map.types import BASE
 
 
 def search_problems(study: Study) -> list[Problem]:
@@ -51,23 +51,19 @@ def select_problems(study: Study) -> list[Problem]:
     return problems
 
 
-def part_problems(
-    spec: MapBlock, metrics: Mapping[str, Metric], unable: Container[str]
-) -> list[Problem]:
+def part_problems(spec: MapBlock, partial: Mapping[str, bool]) -> list[Problem]:
     """List the reasons against a subset of the documents, and against a budget.
 
     Args:
         spec: The block, with its tasks.
-        metrics: Of the tasks that could be loaded.
-        unable: Tasks whose value on all documents cannot be estimated from some.
+        partial: Whether the value of a task on all documents can be estimated from
+            some, for the tasks that could be loaded.
     """
     problems = []
     for name, task in spec.tasks.items():
-        if task.documents == "all" or name not in metrics:
+        if task.documents == "all" or name not in partial:
             continue
-        why = _why_not_in_part(
-            spec.search, task, metrics[name], able=name not in unable
-        )
+        why = _why_not_in_part(spec.search, task, able=partial[name])
         if why is not None:
             text = f"{why}, or measure all with 'documents: all'"
             problems.append(Problem(("map", "tasks", name, "documents"), text))
@@ -81,9 +77,7 @@ def part_problems(
     return problems
 
 
-def _why_not_in_part(
-    search: SearchSpec, task: TaskSpec, metric: Metric, *, able: bool
-) -> str | None:
+def _why_not_in_part(search: SearchSpec, task: TaskSpec, *, able: bool) -> str | None:
     """Return why a task cannot be measured on some documents, and a remedy."""
     if not able and isinstance(task, LmEvalTask):
         return (
@@ -95,11 +89,6 @@ def _why_not_in_part(
         return (
             "the function is not told which documents to measure; give it a third "
             "parameter 'documents', and let it return a number for each of them"
-        )
-    if search.gradients and metric.differentiable:
-        return (
-            "'gradients' are derivatives of the value on all documents, which some do "
-            "not say; leave 'gradients' out"
         )
     if search.strategy == "nested":
         return "nested measures every merge on all documents; use 'strategy: map'"

@@ -48,7 +48,6 @@ def fit_surrogates(
                 stderr=np.array([*map(_standard_error, usable)]),
                 link=Link(*metric.bounds),
                 bounds=study.box,
-                slopes=_slopes(study, usable),
                 kind=study.search.surrogate,
                 sampling=_sampling_errors(usable),
             )
@@ -99,13 +98,6 @@ def chosen_of(
         if better is not None:
             return np.vstack([front, better]), len(front)
     return front, choose(request, predict(front))
-
-
-def _slopes(study: Study, evaluations: Sequence[Evaluation]) -> FloatArray | None:
-    if not study.search.gradients:
-        return None
-    unknown = dict.fromkeys(study.bounds, math.nan)
-    return study.vectors(e.gradient or unknown for e in evaluations)
 
 
 def _standard_error(e: Evaluation) -> float:

@@ -161,11 +161,7 @@ def _is_enough(study: Study, role: Role, e: Evaluation) -> bool:
     as_asked = e.n == study.documents.get(e.task)
     if not e.whole and (_asks_all(study, role, e.task) or not as_asked):
         return False
-    if role == "front":
-        return e.role != "imported"
-    # Only what is fitted has a use for derivatives.
-    wanted = study.search.gradients and study.tasks[e.task].differentiable
-    return role in ASSESSING or not wanted or e.gradient is not None
+    return role != "front" or e.role != "imported"
 
 
 def _refuse_hopeless(task: str, evaluation: Evaluation, attempts: int) -> None:

@@ -163,16 +163,6 @@ class _Plane:
             for name in names
         }
 
-    def local(self, evaluation: Evaluation, merge: Mapping[str, float]) -> Evaluation:
-        """Convert an evaluation to the coefficients of the pair, by the chain rule."""
-        gradient = evaluation.gradient
-        if gradient is not None:
-            gradient = {
-                label: sum(slope * vector[name] for name, slope in gradient.items())
-                for label, vector in self.vectors.items()
-            }
-        return replace(evaluation, coefficients=merge, gradient=gradient)
-
 
 def _search_pair(
     plane: _Plane,
@@ -210,6 +200,6 @@ def _measure_pair(plane: _Plane, measure_on: MeasureOn) -> list[Evaluation]:
             # Where all of a group has the weight 0, merges of the pair coincide.
             merges.setdefault(merge_key(flat), merge)
         for e in measure_on(plane.study.tasks, candidates):
-            known[e.key] = plane.local(e, merges[e.key[0]])
+            known[e.key] = replace(e, coefficients=merges[e.key[0]])
         rounds.append(planned)
     return list(known.values())

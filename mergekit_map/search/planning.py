@@ -95,7 +95,7 @@ def warn_of_few(study: Study, known: Sequence[Evaluation]) -> str | None:
     d = 2 if study.search.strategy == "nested" else len(study.bounds)
     asked, least = study.search.evaluations, n_safe(d)
     count = max(asked or least, len({e.key[0] for e in known}))
-    if count >= least or (study.search.gradients and _all_differentiable(study)):
+    if count >= least:
         return None
     coefficients = "1 coefficient" if d == 1 else f"{d} coefficients"
     return (
@@ -124,17 +124,8 @@ def _imported(study: Study, known: Sequence[Evaluation]) -> FloatArray:
 
 
 def _required(study: Study) -> int:
-    d = len(study.bounds)
-    if study.search.surrogate != "quadratic":
-        return 3
-    if study.search.gradients and _all_differentiable(study):
-        # With fewer the curvature across the plane through them would be open.
-        return d + 1
-    return n_quadratic_terms(d)
-
-
-def _all_differentiable(study: Study) -> bool:
-    return all(task.differentiable for task in study.tasks.values())
+    quadratic = study.search.surrogate == "quadratic"
+    return n_quadratic_terms(len(study.bounds)) if quadratic else 3
 
 
 def _refuse_too_few(study: Study, points: FloatArray) -> None:

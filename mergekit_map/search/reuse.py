@@ -85,7 +85,6 @@ def _translated(study: Study, e: Evaluation) -> Evaluation | None:
                 coefficients=merge,
                 role="design" if former else e.role,
                 merge=study.merge,
-                gradient=e.gradient if e.coefficients.keys() == merge.keys() else None,
                 foretold=None,  # by other surrogates
                 taken=e.merge,
             )

@@ -103,7 +103,6 @@ class Study:
             corners={},
             on_disk=None,
             merge=merge,
-            search=self.search.model_copy(update={"gradients": False}),
             documents={},
         )
 

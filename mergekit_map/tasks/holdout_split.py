@@ -139,9 +139,6 @@ def held_out_problems(
     if search.holdout is None:
         return []
     problems = []
-    if search.gradients:
-        text = "derivatives are of all documents; remove 'gradients', or 'holdout'"
-        problems.append(Problem(_KEY, text))
     if nests_checkpoints:
         text = (
             "where nested search merges checkpoints, each pair is a search of its own, "

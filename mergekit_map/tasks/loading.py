@@ -36,14 +36,11 @@ from mergekit_map.tasks.python_function import (
     load_function,
     prepare_function,
 )
-from mergekit_map.types import Differentiate, Measure, Measurement, Metric
+from mergekit_map.types import Measure, Measurement, Metric
 
 LoadedTask = PerplexityText | HarnessTask | PythonFunction
 _FEW = 8  # documents or blocks: of fewer, a standard error is off by a quarter or more
-_OUT_OF_MEMORY = (
-    "; lower batch_size, or the task's block, or with gradients set "
-    "checkpoint_activations"
-)
+_OUT_OF_MEMORY = "; lower batch_size, or the task's block"
 
 
 def load_tasks(
@@ -135,7 +132,6 @@ def prepare_tasks(
     *,
     batch_size: BatchSize = "auto",
     backend: BackendSpec | None = None,
-    differentiate: Differentiate | None = None,
     generations: Generations | None = None,
 ) -> dict[str, Measure]:
     """Tokenise and build all requests once; each result measures the present model.
@@ -144,8 +140,7 @@ def prepare_tasks(
     weights in place between measurements. Prepare again for another model. With a
     ``backend``, lm-eval tasks are measured by that, on the folder the model is from.
     With ``generations``, tasks that have the model generate the same share it; they
-    must be forgotten when its weights change. With ``differentiate``, tasks whose
-    metric is differentiable give a gradient too.
+    must be forgotten when its weights change.
 
     Raises:
         EvaluationError: a task cannot be measured on this model; a measurement
@@ -175,9 +170,7 @@ def prepare_tasks(
                 )
             match task:
                 case PerplexityText():
-                    measure = prepare_perplexity(
-                        task, model, tokenizer, batch_size, differentiate
-                    )
+                    measure = prepare_perplexity(task, model, tokenizer, batch_size)
                 case HarnessTask():
                     measure = prepare_harness(task, harness_model())
                 case PythonFunction():

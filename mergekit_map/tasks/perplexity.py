@@ -38,14 +38,12 @@ from mergekit_map.tasks.loglikelihood import (
     found_by_trying,
     next_tokens,
 )
-from mergekit_map.types import NATS, Answers, Differentiate, Measurement, Metric
+from mergekit_map.types import NATS, Answers, Measurement, Metric
 from mergekit_map.utils.files import read_whole
 from mergekit_map.utils.progress import step
 
 NOT_SCORED = -100  # torch's own default of ``ignore_index``
-_METRIC = Metric(
-    higher_is_better=False, lower=0.0, upper=None, unit=NATS, differentiable=True
-)
+_METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit=NATS)
 _DEFAULT_BLOCK = 512
 _USUAL = "text"  # a field
 _SHOWN_PROBLEMS = 5  # of one file; the rest is counted
@@ -285,13 +283,11 @@ def prepare_perplexity(
     model: PreTrainedModel,
     tokenizer: Any,
     batch_size: BatchSize = "auto",
-    differentiate: Differentiate | None = None,
 ) -> PreparedTask:
     """Tokenise once and put the blocks on the model's device.
 
     The measurement's ``n`` counts blocks in which something is scored, its standard
     error takes blocks as independent, and its samples give each block's mean loss.
-    With ``differentiate`` it has a gradient.
 
     Raises:
         EvaluationError: nothing to predict, or the model cannot read the blocks.
@@ -303,8 +299,8 @@ def prepare_perplexity(
     _check(blocks, vocabulary)
     on_device = Blocks(blocks.inputs.to(model.device), blocks.targets.to(model.device))
     predicted = next_tokens(model)
-    rows = _rows(predicted, on_device, batch_size, goes_back=differentiate is not None)
-    run = functools.partial(_measure, predicted, on_device, rows, differentiate)
+    rows = _rows(predicted, on_device, batch_size)
+    run = functools.partial(_measure, predicted, on_device, rows)
     return PreparedTask(run, len(blocks.inputs))
 
 
@@ -331,14 +327,11 @@ def _blocks(
     return make_blocks(task.documents, tokenizer, length=length, max_tokens=tokens)
 
 
-def _rows(
-    predicted: NextTokens, blocks: Blocks, batch_size: BatchSize, *, goes_back: bool
-) -> int:
+def _rows(predicted: NextTokens, blocks: Blocks, batch_size: BatchSize) -> int:
     """Return the number of blocks of one pass."""
     device, length = predicted.model.device, blocks.inputs.shape[1]
     budget = budget_of(batch_size, device)
-    # The way back on an accelerator holds what every layer found.
-    if not predicted.bounded or (goes_back and device.type != "cpu"):
+    if not predicted.bounded:
         return min(budget.rows_of(length), max(1, predicted.most // length))
     if device.type != "cpu" and budget.rows is None:
         budget = found_by_trying(budget, functools.partial(_try, predicted, blocks))
@@ -368,34 +361,26 @@ def _check(blocks: Blocks, vocabulary: int) -> None:
 
 
 def _measure(
-    predicted: NextTokens,
-    blocks: Blocks,
-    most: int,
-    differentiate: Differentiate | None,
-    documents: Documents,
+    predicted: NextTokens, blocks: Blocks, most: int, documents: Documents
 ) -> Measurement:
     """Average the losses over the tokens of all blocks, or of some.
 
     Positions that are not scored get logits all the same: they are at most one block
-    and the separators, and not every architecture can leave them out. With a backward
-    pass after each forward pass, the losses of 17 architectures had the same bits.
+    and the separators, and not every architecture can leave them out.
     """
     ids = range(len(blocks.inputs)) if documents is None else documents
     passes = [blocks.some(ids[i : i + most]) for i in range(0, len(ids), most)]
     losses, tokens = list[float](), list[int]()
-    with differentiate() if differentiate else torch.inference_mode() as derivatives:
+    with torch.inference_mode():
         for number, rows in enumerate(passes, start=1):
             loss = predicted.losses({"input_ids": rows.inputs}, rows.targets)
-            if differentiate:
-                loss.sum().backward()  # type: ignore[no-untyped-call]
             # Moved before the sum: not every device has float64.
-            of_places = loss.detach().cpu().double().view(rows.targets.shape)
+            of_places = loss.cpu().double().view(rows.targets.shape)
             losses += of_places.sum(dim=1).tolist()
             tokens += (rows.targets != NOT_SCORED).sum(dim=1).tolist()
             step(number, len(passes))
-    value, total = sum(losses) / sum(tokens), sum(tokens)
+    value = sum(losses) / sum(tokens)
     means = [loss / count for loss, count in zip(losses, tokens, strict=True)]
-    gradient = {name: d / total for name, d in (derivatives or {}).items()}
     return Measurement(
         value=value,
         stderr=ratio_standard_error(losses, tokens),
@@ -406,6 +391,5 @@ def _measure(
             {"block": i, "loss": mean, "tokens": count}
             for i, mean, count in zip(ids, means, tokens, strict=True)
         ),
-        gradient=gradient if differentiate else None,
         answers=Answers(tuple(ids), tuple(means), tuple(map(float, tokens))),
     )

@@ -125,7 +125,6 @@ def test_what_one_talks_with_is_the_merge_of_the_recipe(
 ) -> None:
     if how == "disk":
         text = (run / "config.yml").read_text().replace("map:", "map:\n  merge: disk")
-        text = text.replace("gradients: true", "gradients: false")
         (run / "config.yml").write_text(text)
     front = RunFolder(run).read_front()
     points = [front.points[0], front.points[-1]]

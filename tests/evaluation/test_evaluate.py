@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,37 +46,6 @@ def measured(
     Path("config.yml").write_text(yaml.safe_dump(config))
     with merges_in_memory(load_project(Path("config.yml"))) as merges:
         return {task: measure() for task, measure in merges(coefficients).items()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("checkpoint", [False, True])
-def test_gradients_come_with_perplexity_and_change_nothing_else(
-    config: dict[str, Any], checkpoint: bool
-) -> None:
-    coefficients = {"a": 0.4, "b": 0.7}
-    plain = measured(config, coefficients)
-    switches = {"gradients": True, "checkpoint_activations": checkpoint}
-
-    found = measured(config, coefficients, **switches)
-
-    gradient = found["text"].gradient
-    assert gradient is not None
-    assert gradient.keys() == coefficients.keys()
-    assert found == {**plain, "text": replace(plain["text"], gradient=gradient)}
-
-
-def test_a_gradient_is_of_the_merge_that_was_written_last(
-    config: dict[str, Any],
-) -> None:
-    config["map"]["search"] = {"gradients": True}
-    Path("config.yml").write_text(yaml.safe_dump(config))
-    with merges_in_memory(load_project(Path("config.yml"))) as merges:
-        gradients = [
-            merges({"a": x, "b": 0.5})["text"]().gradient for x in (0.2, 0.9, 0.2)
-        ]
-
-    assert gradients[0] == gradients[2]
-    assert gradients[0] != gradients[1]
 
 
 def test_after_a_function_that_changes_the_weights_the_merge_is_written_again(

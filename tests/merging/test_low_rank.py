@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,15 @@ import peft
 import pytest
 import torch
 import transformers
-from merge_slopes import derivatives
 from mergekit.options import MergeOptions
 from test_in_memory import (
     OPTIONS,
     assert_ships_what_it_measures,
     config,
-    some_coefficients,
     space_of,
 )
 from torch import Tensor
 
-from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.low_rank import Factors
 from mergekit_map.merging.replay import TaskVectorReplay
 
@@ -195,23 +191,6 @@ def test_an_adapter_that_is_trained_again_at_its_path_is_another_one(
     shutil.copytree(train(base, 10), adapter, dirs_exist_ok=True)
 
     assert not torch.equal(replays_of(merge, tmp_path)[QUERY].deltas[1].a, first.a)
-
-
-@pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
-def test_derivatives_are_those_of_task_vectors_in_full(
-    method: str, family: dict[str, Path], train: Train, tmp_path: Path
-) -> None:
-    base = family["base"]
-    space = space_of(merge_of(method, base, [train(base, 8), train(base, 9)]))
-    coefficients = some_coefficients(space)
-    with resident_merge(space, options_in(tmp_path)) as merge:
-        found = derivatives(merge, space, coefficients)
-        replays = merge.replays.items()
-        assert all(isinstance(replay.deltas, tuple) for _, replay in replays)
-        merge.replays = {n: replace(r, deltas=r.full_deltas()) for n, r in replays}
-
-        assert derivatives(merge, space, coefficients) == found
-    assert all(found.values())
 
 
 def replay_of(base: Tensor, deltas: Tensor) -> TaskVectorReplay:

@@ -24,7 +24,6 @@ from mergekit_map.config.problems import parse_map_block, raise_problems, repeat
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask
 from mergekit_map.config.yaml_file import read_yaml
-from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.references import referenced_models
@@ -49,7 +48,6 @@ def load(path: Path) -> tuple[dict[str, Any], MapBlock, MergeSpace]:
     problems += [*repeated_keys(file), *check_merge(merge)]
     raise_problems(file, problems)
     assert spec is not None
-    problems += check_gradients(merge, spec)
     space, found = build_space(merge, spec.search)
     raise_problems(file, [*problems, *found])
     assert space is not None

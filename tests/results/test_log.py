@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-import math
 import os
 import re
 from pathlib import Path
@@ -39,7 +37,6 @@ def test_what_is_appended_is_read_again_exactly(path: Path) -> None:
         evaluation(0.1 + 0.2),
         evaluation(1 / 3, stderr=None),
         evaluation(0.5, details={"perplexity": 4.4}, error="RuntimeError: no"),
-        evaluation(0.7, gradient={"a": -0.1 - 0.2, "b": 1e-300}),
     ]
     write(path, *written)
 
@@ -61,15 +58,6 @@ def test_a_line_is_whole_when_it_is_forced_onto_the_disk(
         log.append(evaluation(0.1))
         log.append(evaluation(0.2))
     assert synced == [1, 2]
-
-
-def test_a_line_has_a_gradient_only_where_there_is_one(path: Path) -> None:
-    write(path, evaluation(0.1), evaluation(0.2, gradient={"a": math.nan, "b": 2.0}))
-
-    plain, other = path.read_text().splitlines()
-    assert "gradient" not in json.loads(plain)
-    assert json.loads(other)["gradient"] == {"a": None, "b": 2.0}
-    assert math.isnan(list(read_log(path))[1].gradient["a"])
 
 
 @pytest.mark.parametrize("cut", [1, 20, 150])

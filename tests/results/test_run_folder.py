@@ -51,7 +51,7 @@ def name_code(run: Path, kind: str = "a function") -> None:
     """Put code into the configuration of a run."""
     config = yaml.safe_load((run / "config.yml").read_text())
     config["map"] |= {"select": {}, **CODE[kind]}
-    config["map"]["search"]["gradients"] = False
+    del config["map"]["search"]["gradients"]
     (run / "config.yml").write_text(yaml.safe_dump(config))
     manifest: dict[str, Any] = json.loads((run / "manifest.json").read_text())
     manifest["directory"] = str(Path.cwd())

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fakes import LOSS, Recorder, logged, make_study, run
+from fakes import LOSS, logged, make_study, run
 
 from mergekit_map.errors import DesignError
 from mergekit_map.search.nested_groups import (
@@ -28,15 +27,13 @@ NAN, INF = math.nan, math.inf
 
 
 def study_of(**search: Any) -> Study:
-    loss = replace(LOSS, differentiable=True)
-    return make_study("xy", "ab", ("base",), loss, **{"remeasure": 0, **search})
+    return make_study("xy", "ab", ("base",), LOSS, **{"remeasure": 0, **search})
 
 
 def bowl(coefficients: Mapping[str, float], task: str) -> Measurement:
-    """Measure a bowl per task, with its slopes."""
+    """Measure a bowl per task."""
     away = np.array(list(coefficients.values())) - IDEAL[task]
-    slopes = dict(zip(coefficients, (2 * away).tolist(), strict=True))
-    return Measurement(float(1 + (away**2).sum()), None, 1, gradient=slopes)
+    return Measurement(float(1 + (away**2).sum()), None, 1)
 
 
 @pytest.mark.parametrize("surrogate", ["auto", "quadratic"])
@@ -49,26 +46,6 @@ def test_refinement_stops_when_the_front_is_as_predicted(
     # A few rounds show that the quadratic is exact.
     assert 2 * 2 <= roles.count("refinement") <= 2 * 6
     assert len(roles) < 2 * 20
-
-
-def test_slopes_let_a_search_do_with_fewer_merges(tmp_path: Path) -> None:
-    study = study_of(evaluations=3, gradients=True)
-
-    result = run(study, tmp_path, bowl)
-
-    for task, surrogate in result.surrogates.items():
-        assert surrogate.predict(IDEAL[task][None]) == pytest.approx(1.0, abs=1e-8)
-
-
-def test_a_search_without_slopes_is_measured_again_for_them(tmp_path: Path) -> None:
-    def without(coefficients: Mapping[str, float], task: str) -> Measurement:
-        return replace(bowl(coefficients, task), gradient=None)
-
-    run(study_of(evaluations=8, refine=False), tmp_path, without)
-    again = Recorder(bowl)
-    run(study_of(evaluations=8, gradients=True, refine=False), tmp_path, again)
-
-    assert len(again.calls) >= 2 * 8
 
 
 @pytest.mark.parametrize(
@@ -95,10 +72,6 @@ PLAIN = {"evaluations": 5, "surrogate": "quadratic"}
     [
         (PLAIN, r"6 parameters and needs 6 evaluations, but only 5"),
         (PLAIN, r"at least 1 more.*surrogate: regularized"),
-        (
-            {**PLAIN, "evaluations": 2, "gradients": True},
-            r"needs 3 evaluations, but only 2",
-        ),
         ({"evaluations": 2, "surrogate": "regularized"}, r"needs 3 .*at least 1 more$"),
     ],
 )

@@ -1,8 +1,6 @@
 import json
 import math
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +10,10 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from task_files import Bench, build_model, build_tokenizer
 from tiny_tokenizer import WORDS, make_tokenizer
-from transformers import LlamaForCausalLM
 
 from mergekit_map.config.tasks import TextSource
 from mergekit_map.errors import EvaluationError, InvalidTask
-from mergekit_map.tasks import loglikelihood, perplexity
+from mergekit_map.tasks import perplexity
 from mergekit_map.tasks.isolation import quiet
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import make_blocks, read_documents
@@ -189,56 +186,6 @@ def test_nan_and_infinity_are_values(bench: Bench, documents: list[str]) -> None
     assert math.isnan(result.value)
     assert result.stderr is not None
     assert math.isnan(result.stderr)
-
-
-class Scaled:
-    """The derivative by a factor on the weights of the head."""
-
-    def __init__(self, model: LlamaForCausalLM):
-        self.model = model
-        self.passes = 0
-
-    @contextmanager
-    def __call__(self) -> Iterator[dict[str, float]]:
-        weight = self.model.lm_head.weight
-        derivatives = {"head": 0.0}
-
-        def take(_: torch.Tensor) -> None:
-            self.passes += 1
-            derivatives["head"] += float((weight.grad * weight).sum())
-            weight.grad = None
-
-        with torch.enable_grad():
-            hook = weight.requires_grad_(True).register_post_accumulate_grad_hook(take)
-            yield derivatives
-        hook.remove()
-        weight.requires_grad_(False)
-
-
-@pytest.mark.parametrize("one_by_one", [False, True])
-def test_the_gradient_is_that_of_the_value(
-    bench: Bench,
-    documents: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    one_by_one: bool,
-) -> None:
-    if one_by_one:
-        monkeypatch.setattr(loglikelihood, "_TOKENS_CPU", 1)
-    scaled = Scaled(bench.model)
-    text = load(bench, documents, block=16)
-    value = bench.prepare(text, batch_size="auto")
-
-    result = bench.prepare(text, batch_size="auto", differentiate=scaled)()
-
-    assert scaled.passes == (result.n if one_by_one else 1)
-    weight = bench.model.lm_head.weight.clone()
-    ends = []
-    for factor in (0.99, 1.01):
-        bench.model.lm_head.weight.copy_(weight * factor)
-        ends.append(value().value)
-    assert result.gradient == pytest.approx(
-        {"head": (ends[1] - ends[0]) / 0.02}, rel=1e-3
-    )
 
 
 def test_says_that_a_block_is_longer_than_the_model_reads(

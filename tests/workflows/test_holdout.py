@@ -228,12 +228,6 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
         ),
         (
             {},
-            {"gradients": True},
-            "task_arithmetic",
-            "map.search.holdout: derivatives are of all",
-        ),
-        (
-            {},
             {"holdout": 1.0},
             "task_arithmetic",
             "map.search.holdout: a number up to 0.99",

@@ -191,7 +191,6 @@ def messages(content: dict[str, Any], key: str) -> str:
     ("search", "function", "why"),
     [
         ({"strategy": "nested"}, None, "nested measures every merge on all documents"),
-        ({"gradients": True}, None, "'gradients' are derivatives of the value on all"),
         ({}, "def f(model, tokenizer):\n    return [1.0]\n", "is not told which"),
     ],
 )
