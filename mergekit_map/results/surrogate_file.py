@@ -1,7 +1,7 @@
 """``surrogates.json``: the surrogates of a front, quadratics and Gaussian processes.
 
 Notation: ``d`` coefficients of the surrogates, ``t`` terms of a quadratic, ``n``
-merges, ``r`` rows of values and slopes.
+merges.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from mergekit_map.surrogates.surrogate import FitQuality, Surrogate
 
 # Of files from elsewhere: with more, a prediction takes minutes.
 _MOST_DRAWS, _MOST_POINTS = 64, 2048
+_SLOPES = 4  # the place of their noise in theta, in earlier runs
 
 _Logarithm: TypeAlias = Annotated[float, Field(ge=-100, le=100)]
 _Theta: TypeAlias = list[Annotated[float, Field(ge=-20, le=20)]]
@@ -119,12 +120,12 @@ class ProcessRecord(_Shaped):
 
     points: list[_Point] = Field(min_length=1, max_length=_MOST_POINTS)
     """Coefficients of the fitted merges, scaled to [-1/2, 1/2] by the bounds."""
-    sloped: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
-    """Indices of the points with measured slopes."""
+    sloped: list[int] | None = None
+    """Only in earlier runs, with a further number in theta: the points with slopes."""
     seen: list[_Size]
-    """Values, then slopes, behind the link, in units of ``scale``."""
+    """Values behind the link, in units of ``scale``."""
     noise: list[_Variance]
-    """Variances of these, in units of those in theta."""
+    """Variances of these, in units of that in theta."""
     sampling: list[_Variance] = Field(default_factory=list)
     """Variances of sampling documents; left out where all were measured."""
     offset: _Size
@@ -141,15 +142,13 @@ class ProcessRecord(_Shaped):
     """Factor on all standard deviations."""
     rough: list[_Variance]
     """For each draw, the deviation of the metric from its smooth part, at any point."""
-    left_out = frozenset({"sampling"})
+    left_out = frozenset({"sampling", "sloped"})
 
     @model_validator(mode="after")
     def _shapes(self) -> Self:
-        n, d = len(self.points), len(self.points[0])
-        rows, k = (n + d * len(self.sloped),), len(self.draws)
-        size = LENGTHS + d
-        if max(self.sloped, default=0) >= n:
-            raise ValueError(f"sloped: there are {n} points")
+        n, d, k = len(self.points), len(self.points[0]), len(self.draws)
+        rows = (n + d * len(self.sloped or ()),)
+        size = LENGTHS + d + (self.sloped is not None)
         some = {"sampling": rows} if self.sampling else {}
         self.require(points=(n, d), seen=rows, noise=rows, **some)
         return self.require(theta=(size,), draws=(k, size), weights=(k,), rough=(k,))
@@ -162,13 +161,16 @@ class ProcessRecord(_Shaped):
         rows |= {"points": rows["U"], "sampling": rows["sampling"] if sampled else []}
         return cls(**rows, seen=process.z.tolist(), **_lists(process))
 
-    def value(self) -> Process:
-        """Rebuild the process."""
+    def value(self) -> Process | None:
+        """Rebuild the process; None of a process that was fitted to slopes, too."""
+        if self.sloped:
+            return None
         known = self.arrays()
-        names = ("points", "sloped", "noise", "sampling", "seen")
-        U, sloped, noise, sampling, z = map(known.pop, names)
-        sampling = sampling if self.sampling else np.zeros(1)
-        return Process(Rows(U, sloped.astype(np.int_), noise, sampling), z, **known)
+        if known.pop("sloped") is not None:
+            known |= {k: np.delete(known[k], _SLOPES, -1) for k in ("theta", "draws")}
+        U, noise, sampling, z = map(known.pop, ("points", "noise", "sampling", "seen"))
+        rows = Rows(U, noise, sampling if self.sampling else np.zeros(1))
+        return Process(rows, z, **known)
 
 
 # A merge whose weights are this near to those of a merge of groups is that merge.
@@ -241,6 +243,10 @@ class SurrogateRecord(_Shaped):
             for name, value in self.quality
             if name in FitQuality.__dataclass_fields__
         }
+        process = self.process.value() if self.process else None
+        # Without its process nothing is known about the errors of a surrogate.
+        unknown = self.process is not None and process is None
+        misfit = math.nan if self.misfit is None or unknown else self.misfit
         return Surrogate(
             quadratic=Quadratic(
                 self.intercept, np.array(self.linear), np.array(self.hessian)
@@ -250,8 +256,8 @@ class SurrogateRecord(_Shaped):
             covariance=np.array(self.covariance, dtype=np.float64),  # None is NaN
             quality=FitQuality(**quality),
             residual=self.residual.value() if self.residual else None,
-            misfit=math.nan if self.misfit is None else self.misfit,
-            process=self.process.value() if self.process else None,
+            misfit=misfit,
+            process=process,
         )
 
 

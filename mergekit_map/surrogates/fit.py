@@ -4,9 +4,9 @@ Notation: ``n`` evaluated merges, ``d`` coefficients, ``X`` (n, d) the coefficie
 ``y`` (n,) one metric, larger is better, ``t = (d + 1)(d + 2) / 2`` terms. The quadratic
 is fitted on coefficients scaled to [-1/2, 1/2] by the bounds of the search.
 
-Beyond the paper: measured standard errors weigh the fit, derivatives join it, each fit
-reports its exact leave-one-out R2, the terms may be shrunk, and a Gaussian process may
-model the residuals of the quadratic.
+Beyond the paper: measured standard errors weigh the fit, each fit reports its exact
+leave-one-out R2, the terms may be shrunk, and a Gaussian process may model the
+residuals of the quadratic.
 
 A quadratic also errs by its shape. Its misfit is chosen such that, on average over the
 box, 95 % of its intervals hold what a process fitted to the same data expects of the
@@ -43,7 +43,6 @@ from mergekit_map.surrogates.gaussian_process import (
 from mergekit_map.surrogates.kernel import Residual, Rows
 from mergekit_map.surrogates.least_squares import (
     fit_terms,
-    invert,
     jacobian,
     leave_one_out,
     shrink,
@@ -83,7 +82,6 @@ def fit_surrogate(
     stderr: FloatArray | None,
     link: Link,
     bounds: FloatArray,
-    slopes: FloatArray | None = None,
     kind: Kind = "quadratic",
     sampling: FloatArray | None = None,
 ) -> Surrogate:
@@ -92,9 +90,6 @@ def fit_surrogate(
     Case 1 (identity link) is solved in closed form; the others by Levenberg-Marquardt
     from the closed-form fits of the inverted data. ``least_squares`` says how
     much each point counts.
-
-    A slope across the whole box weighs as much as a value, unless the fit is
-    regularized and the data say otherwise.
 
     A metric that is constant over all points is fitted like any other; its R2 is 1 if
     the residuals are rounding, else 0. Repeated rows are used, but only distinct ones
@@ -108,8 +103,6 @@ def fit_surrogate(
             is positive, all points count alike.
         link: The range of the metric.
         bounds: (d, 2) the box of the search, used as the unit of each coefficient.
-        slopes: (n, d) derivatives of the metric by the coefficients, rows of NaN
-            where they were not measured.
         kind: "quadratic"; "regularized", which shrinks the terms as far as the data ask
             for and does with fewer points than terms; "residual_gp", a quadratic with a
             Gaussian process for what it leaves; or "auto", that, unless the left-out
@@ -121,7 +114,7 @@ def fit_surrogate(
         DesignError: X does not identify all t terms, with what is missing and why.
     """
     errors = known_errors(stderr)
-    observed = make_observations(X, y, bounds, slopes)
+    observed = make_observations(X, y, bounds)
     observed = weigh(observed, link, joined(errors, sampling))
     fit = _find_terms(X, observed, link, shrunk=kind != "quadratic")
     process = fit_process_behind(observed, link, errors, sampling)
@@ -205,7 +198,7 @@ def _with_process(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:
 
 def _quality(fit: _Fit, fitted: FloatArray, left_out: FloatArray) -> FitQuality:
     y, n_terms = fit.observed.y, len(fit.terms)
-    freedom = fit.observed.n_rows - n_terms
+    freedom = len(y) - n_terms
     squares = float((fit.observed.weights * (y - fitted) ** 2).sum())
     width = float(np.ptp(y))
     off = math.sqrt(float(((y - left_out) ** 2).mean()))
@@ -285,17 +278,16 @@ def fit_process_behind(
     errors = joined(stderr, sampling)
     margin = INVERT_MARGIN if errors is None else _OFF_BOUND * errors
     inner = np.minimum(np.maximum(observed.y, link.lower + margin), link.upper - margin)
-    start = invert(replace(observed, y=inner), link)
+    s = link.invert(inner)
     noise = stderr, sampling
-    process = _fit(observed, noise, start.y, link.derivative(start.y), start.slopes)
+    process = _fit(observed, noise, s, link.derivative(s))
     if not link.is_identity:
         s = process.best_at_points()
         slope = link.derivative(s)
         slope = np.maximum(slope, _FLATTEST * slope.max())
         far = _FARTHEST * process.scale
         moved = np.clip((observed.y - link.apply(s)) / slope, -far, far)
-        slopes = observed.slopes / slope[observed.owners]
-        process = _fit(observed, noise, s + moved, slope, slopes, process.theta)
+        process = _fit(observed, noise, s + moved, slope, process.theta)
     return averaged(process, known_noise=stderr is not None)
 
 
@@ -304,18 +296,13 @@ def _fit(
     errors: tuple[FloatArray | None, FloatArray | None],
     z: FloatArray,
     slope: FloatArray,
-    slopes: FloatArray,
     start: FloatArray | None = None,
 ) -> Process:
     stderr, sampled = errors
     noise = (float(observed.y.std()) or 1.0) if stderr is None else stderr
-    variances = np.concatenate([(noise / slope) ** 2, np.ones(len(slopes))])
-    sampling = np.zeros(len(variances))
-    if sampled is not None:
-        sampling[: len(slope)] = (sampled / slope) ** 2
-    rows = Rows(observed.U, np.unique(observed.owners), variances, sampling)
-    known = stderr is not None
-    return fit_process(rows, np.append(z, slopes), known_noise=known, start=start)
+    sampling = np.zeros(1) if sampled is None else (sampled / slope) ** 2
+    rows = Rows(observed.U, (noise / slope) ** 2, sampling)
+    return fit_process(rows, z, known_noise=stderr is not None, start=start)
 
 
 def find_misfit(

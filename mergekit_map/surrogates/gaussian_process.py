@@ -36,10 +36,10 @@ from mergekit_map.surrogates.links import Link
 from mergekit_map.surrogates.quadratic import quadratic_features
 
 N_DRAWS = 32
-# Normal prior of theta, logarithms of: linear terms, squares, products, noise, noise of
-# slopes, height of the process; its lengths. Noise is in units of what was measured.
-_PRIOR_MEAN = np.log([1.0, 2.0, 1.5, 0.5, 0.1, 0.5])
-_PRIOR_STDDEV = np.array([1.5, 1.5, 1.5, 1.0, 1.5, 1.0])
+# Normal prior of theta, logarithms of: linear terms, squares, products, noise, the
+# process; its lengths. Noise is in units of what was measured.
+_PRIOR_MEAN = np.log([1.0, 2.0, 1.5, 0.5, 0.5])
+_PRIOR_STDDEV = np.array([1.5, 1.5, 1.5, 1.0, 1.0])
 _LENGTH_MEAN, _LENGTH_STDDEV = -1.0, 0.6
 _NOISE_MEAN, _NOISE_STDDEV = np.log(0.01), 2.0  # where none was measured
 _LEAST, _MOST = -12.0, 6.0  # of theta, and of its lengths
@@ -59,11 +59,11 @@ class Process:
     """The posterior of a metric given the rows; the same data give the same process."""
 
     rows: Rows
-    z: FloatArray  # (r,) what was seen, in units of ``scale``; values from ``offset``
+    z: FloatArray  # (n,) the values from ``offset``, in units of ``scale``
     offset: float
     scale: float
-    theta: FloatArray  # (6 + d,) the most probable, as ordered in ``kernel``
-    draws: FloatArray  # (k, 6 + d) probable ones
+    theta: FloatArray  # (5 + d,) the most probable, as ordered in ``kernel``
+    draws: FloatArray  # (k, 5 + d) probable ones
     weights: FloatArray  # (k,) of sum 1
     widening: float  # of all standard deviations
     rough: FloatArray  # (k,) how far the metric is off what is smooth, anywhere
@@ -93,7 +93,7 @@ class Process:
     def best_weights(self) -> FloatArray:
         """Return the kernel weight of each merge in the most probable process; (n,)."""
         height = np.exp(2 * self.theta[HEIGHT])
-        return np.asarray(self.scale * height * self._best.alpha[: len(self.rows.U)])
+        return np.asarray(self.scale * height * self._best.alpha)
 
     @cached_property
     def _best(self) -> Posterior:
@@ -106,14 +106,15 @@ class Process:
 
     def best_at_points(self) -> FloatArray:
         """Return the most probable mean at the merges; (n,)."""
-        U, features = self.rows.U, self.rows.features[: len(self.rows.U)]
-        mean = covariance_to(self.rows, self.theta, U, features) @ self._best.alpha
+        rows = self.rows
+        k = covariance_to(rows, self.theta, rows.U, rows.features)
+        mean = k @ self._best.alpha
         return np.asarray(self.offset + self.scale * mean)
 
     def noise(self) -> FloatArray:
         """Return the most probable noise at the merges, a standard deviation; (n,)."""
         found = noise_variances(self.rows, self.theta) + self.rows.sampling
-        return np.asarray(self.scale * np.sqrt(found[: len(self.rows.U)]))
+        return np.asarray(self.scale * np.sqrt(found))
 
     def left_out(self) -> FloatArray:
         """Predict each merge from the others, with theta as it is; (n,)."""
@@ -152,19 +153,11 @@ class Posterior:
     def left_out(self) -> tuple[FloatArray, FloatArray]:
         """Predict each merge from the others: mean and variance with noise; (n,).
 
-        Of merge i they are z_i - alpha_i / K^-1_ii and 1 / K^-1_ii (equation 5.12);
-        of a merge with slopes, blocks of these take the place of numbers.
+        Of merge i they are z_i - alpha_i / K^-1_ii and 1 / K^-1_ii (equation 5.12).
         """
-        n = len(self._rows.U)
         K_inverse = solve_by_root(self._L, np.eye(len(self._z)))
-        variances = 1 / K_inverse.diagonal()[:n]
-        residuals = self.alpha[:n] * variances
-        for merge in self._rows.sloped:  # whose slopes are left out with it
-            block = self._rows.block(merge)
-            covariance = np.linalg.inv(K_inverse[np.ix_(block, block)])
-            residuals[merge] = covariance[0] @ self.alpha[block]
-            variances[merge] = covariance[0, 0]
-        return self._z[:n] - residuals, variances
+        variances = 1 / K_inverse.diagonal()
+        return self._z - self.alpha * variances, variances
 
 
 def _cholesky(matrix: FloatArray) -> FloatArray:
@@ -184,16 +177,15 @@ def fit_process(
 
     Args:
         rows: What was measured where, with noise in units of the values.
-        z: (r,) values and slopes behind the link, at least one.
+        z: (n,) values behind the link, at least one.
         known_noise: Whether the noise of the rows was measured, or is a mere unit.
         start: Theta of a like process.
     """
-    n = len(rows.U)
-    offset, scale = float(z[:n].mean()), float(z[:n].std())
-    scale = scale if scale > 1e-12 * np.abs(z[:n]).max() else 1.0
-    z = (z - np.where(np.arange(len(z)) < n, offset, 0.0)) / scale
-    noise = np.where(np.arange(len(z)) < n, rows.noise / scale**2, 1.0)
-    rows = replace(rows, noise=noise, sampling=rows.sampling / scale**2)
+    offset, scale = float(z.mean()), float(z.std())
+    scale = scale if scale > 1e-12 * np.abs(z).max() else 1.0
+    z = (z - offset) / scale
+    square = scale**2
+    rows = replace(rows, noise=rows.noise / square, sampling=rows.sampling / square)
     theta = _hyperposterior(rows, z, known=known_noise).maximise(start)
     weights, rough = np.ones(1), np.zeros(1)
     return Process(rows, z, offset, scale, theta, theta[None], weights, 1.0, rough)
@@ -228,12 +220,12 @@ class _Hyperposterior:
 
     rows: Rows
     z: FloatArray
-    prior_mean: FloatArray  # (6 + d,) of theta
+    prior_mean: FloatArray  # (5 + d,) of theta
     prior_stddev: FloatArray
 
     def _loss(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return the negative log posterior, up to a constant, and its gradient."""
-        r, covariance = len(self.z), Covariance(self.rows, theta)
+        covariance = Covariance(self.rows, theta)
         try:
             root = lower_root(covariance.whole)
         except np.linalg.LinAlgError:
@@ -241,9 +233,9 @@ class _Hyperposterior:
         alpha = solve_by_root(root, self.z)
         away = (theta - self.prior_mean) / self.prior_stddev
         value = self.z @ alpha / 2 + np.log(root.diagonal()).sum() + away @ away / 2
-        outer = solve_by_root(root, np.eye(r)) - np.outer(alpha, alpha)
-        slopes = covariance.slopes(outer) / 2 + away / self.prior_stddev
-        return float(value), slopes
+        outer = solve_by_root(root, np.eye(len(alpha))) - np.outer(alpha, alpha)
+        gradient = covariance.gradient(outer) / 2 + away / self.prior_stddev
+        return float(value), gradient
 
     def maximise(self, start: FloatArray | None) -> FloatArray:
         """Find the most probable theta from a start.
@@ -282,8 +274,8 @@ class _Hyperposterior:
 
     def _curvature(self, theta: FloatArray, step: float = 1e-3) -> FloatArray:
         steps = step * np.eye(len(theta))
-        slopes = [self._loss(theta + s)[1] - self._loss(theta - s)[1] for s in steps]
-        matrix = np.array(slopes) / (2 * step)
+        ends = [self._loss(theta + s)[1] - self._loss(theta - s)[1] for s in steps]
+        matrix = np.array(ends) / (2 * step)
         return np.asarray(matrix + matrix.T) / 2
 
 
@@ -309,10 +301,10 @@ def _widening(posteriors: list[Posterior], weights: FloatArray, z: FloatArray) -
     """
     parts = [posterior.left_out() for posterior in posteriors]
     means, variances = (np.array(part) for part in zip(*parts, strict=True))
-    n = means.shape[1]
     mean = weights @ means
     spread = weights @ (variances + (means - mean) ** 2)
-    seen = ((z[:n] - mean) ** 2).sum() / spread.sum()
+    seen = ((z - mean) ** 2).sum() / spread.sum()
+    n = len(z)
     learnt = (_ENOUGH + n * np.clip(seen, _AT_LEAST, _AT_MOST)) / (_ENOUGH + n)
     return float(np.sqrt((1 + _FEW / n) * learnt))
 
@@ -325,7 +317,7 @@ def _rough(rows: Rows, draws: FloatArray, *, known: bool) -> FloatArray:
     the noise is an error of the model. Where the noise is unknown, all of the scatter
     counts, as a second measurement would have the same result.
     """
-    measured = np.sqrt(rows.noise[: len(rows.U)].mean())
+    measured = np.sqrt(rows.noise.mean())
     share = np.exp(draws[:, NOISE])
     if not known:
         return np.asarray(measured * share)

@@ -1,10 +1,9 @@
 """The covariance of a metric: quadratic, Matérn-5/2 process and noise.
 
 Notation: ``n`` merges, ``d`` coefficients, ``U`` (n, d) scaled to [-1/2, 1/2] by the
-bounds of the search; ``r`` rows, the values at all merges, then the slopes at some,
-which inform the quadratic only; ``t`` terms. ``theta`` (6 + d,) holds the logarithms of
-the standard deviations of linear terms, squares, products, noise of values, noise of
-slopes and the process, then of the length scales of its kernel, in widths of the box.
+bounds of the search; ``t`` terms. ``theta`` (5 + d,) holds the logarithms of the
+standard deviations of linear terms, squares, products, noise and the process, then of
+the length scales of its kernel, in widths of the box.
 
 A residual is the mean of such a process, added to a quadratic behind the link.
 
@@ -23,9 +22,9 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
-from mergekit_map.surrogates.quadratic import quadratic_features, quadratic_slopes
+from mergekit_map.surrogates.quadratic import quadratic_features
 
-NOISE, SLOPES, HEIGHT, LENGTHS = 3, 4, 5, 6  # places in theta, after the three widths
+NOISE, HEIGHT, LENGTHS = 3, 4, 5  # places in theta, after the three widths
 _INTERCEPT = 10.0  # its standard deviation: as good as free
 _JITTER = 1e-10
 _ROOT5 = math.sqrt(5)
@@ -36,20 +35,17 @@ _ALIKE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The measurements: values and slopes with their points and noise."""
+    """The measured merges and their noise."""
 
     U: FloatArray  # (n, d)
-    sloped: IntArray  # (s,) the merges with d slopes each
-    noise: FloatArray  # (r,) variances, in units of those in theta
-    # (r,), or (1,) for all: variances of a choice of documents, whatever theta is.
+    noise: FloatArray  # (n,) variances, in units of that in theta
+    # (n,), or (1,) for all: variances of a choice of documents, whatever theta is.
     sampling: FloatArray = field(default_factory=lambda: np.zeros(1))
 
     @cached_property
     def features(self) -> FloatArray:
-        """Return the features of values, then of slopes; (r, t)."""
-        values = quadratic_features(self.U)
-        slopes = quadratic_slopes(self.U[self.sloped])
-        return np.vstack([values, slopes.reshape(-1, values.shape[1])])
+        """Return the features of the quadratic; (n, t)."""
+        return quadratic_features(self.U)
 
     @cached_property
     def apart(self) -> FloatArray:
@@ -58,22 +54,16 @@ class Rows:
 
     @cached_property
     def constant(self) -> FloatArray:
-        """Return the covariance of the constant term; (r, r)."""
+        """Return the covariance of the constant term; (n, n)."""
         constant = _INTERCEPT * self.features[:, :1]
         return np.asarray(constant @ constant.T)
 
     @cached_property
     def products(self) -> list[FloatArray]:
-        """Return the covariance of linear terms, squares and products; (r, r)."""
+        """Return the covariance of linear terms, squares and products; (n, n)."""
         kinds = kinds_of_terms(self.U.shape[1])
         parts = [self.features[:, kinds == kind] for kind in range(3)]
         return [part @ part.T for part in parts]
-
-    def block(self, merge: int) -> IntArray:
-        """List the rows of a merge: its value, and its slopes if it has some."""
-        n, d = self.U.shape
-        owned = np.flatnonzero(np.repeat(self.sloped, d) == merge)
-        return np.append(merge, n + owned)
 
 
 @cache
@@ -91,24 +81,22 @@ def term_widths(d: int, theta: FloatArray) -> FloatArray:
 
 
 def noise_variances(rows: Rows, theta: FloatArray) -> FloatArray:
-    """Return the variance of the noise of each row, without that of subsets; (r,)."""
-    of_values = np.arange(len(rows.noise)) < len(rows.U)
-    of_rows = np.where(of_values, theta[NOISE], theta[SLOPES])
-    return np.asarray(np.exp(2 * of_rows) * rows.noise)
+    """Return the variance of the noise of each merge, without that of subsets; (n,)."""
+    return np.asarray(np.exp(2 * theta[NOISE]) * rows.noise)
 
 
 def covariance_to(
     rows: Rows, theta: FloatArray, U: FloatArray, features: FloatArray
 ) -> FloatArray:
-    """Return the covariance of the metric at U (k, d) with the rows; (k, r).
+    """Return the covariance of the metric at U (k, d) with the rows; (k, n).
 
     ``features`` (k, t) are those of U.
     """
-    n, d = rows.U.shape
-    found: FloatArray = (features * term_widths(d, theta) ** 2) @ rows.features.T
+    widths = term_widths(U.shape[1], theta)
+    found: FloatArray = (features * widths**2) @ rows.features.T
     lengths = np.exp(theta[LENGTHS:])
     near = matern(distances(U / lengths, rows.U / lengths))
-    found[:, :n] += math.exp(2 * theta[HEIGHT]) * near
+    found += math.exp(2 * theta[HEIGHT]) * near
     return found
 
 
@@ -125,36 +113,32 @@ class Covariance:
     def __init__(self, rows: Rows, theta: FloatArray):
         self._rows, self._theta = rows, theta
         self._squares = (rows.apart / np.exp(theta[LENGTHS:])) ** 2
-        self._height, n = math.exp(2 * theta[HEIGHT]), len(rows.U)
-        # As ``matern`` has it, whose parts the slopes use again.
+        self._height = math.exp(2 * theta[HEIGHT])
+        # As ``matern`` has it, whose parts the gradient uses again.
         far = _ROOT5 * np.sqrt(self._squares.sum(axis=2))
         self._near, self._fall = 1 + far, np.exp(-far)
         self._process = self._height * ((self._near + far**2 / 3) * self._fall)
-        self.whole: FloatArray = rows.constant.copy()  # (r, r)
+        self.whole: FloatArray = rows.constant.copy()  # (n, n)
         for width, product in zip(theta[:3], rows.products, strict=True):
             self.whole += math.exp(2 * width) * product
-        self.whole[:n, :n] += self._process
+        self.whole += self._process
         diagonal = self.whole.reshape(-1)[:: len(self.whole) + 1]
         self._noise = noise_variances(rows, theta)
         diagonal += self._noise + (1 - _ALIKE) * rows.sampling + _JITTER
         self.whole += _ALIKE * np.sqrt(np.outer(rows.sampling, rows.sampling))
 
-    def slopes(self, outer: FloatArray) -> FloatArray:
-        """Differentiate ``(outer * whole).sum()`` by theta; outer (r, r), symmetric."""
-        rows, theta = self._rows, self._theta
-        n = len(rows.U)
-        noise = outer.diagonal() * self._noise
-        inner = outer[:n, :n]
+    def gradient(self, outer: FloatArray) -> FloatArray:
+        """Differentiate ``(outer * whole).sum()`` by theta; outer (n, n), symmetric."""
         widths = [
             math.exp(2 * width) * (outer * product).sum()
-            for width, product in zip(theta[:3], rows.products, strict=True)
+            for width, product in zip(self._theta[:3], self._rows.products, strict=True)
         ]
+        noise = (outer.diagonal() * self._noise).sum()
+        height = (outer * self._process).sum()
         # Twice minus the derivative of the kernel by the square of the distance.
-        bend = inner * self._height * 5 / 3 * self._near * self._fall
+        bend = outer * self._height * 5 / 3 * self._near * self._fall
         lengths = np.einsum("ij,ijk->k", bend, self._squares)
-        height = (inner * self._process).sum()
-        parts = [*widths, noise[:n].sum(), noise[n:].sum(), height]
-        return np.concatenate([2 * np.array(parts), lengths])
+        return np.concatenate([2 * np.array([*widths, noise, height]), lengths])
 
 
 def distances(U: FloatArray, V: FloatArray) -> FloatArray:

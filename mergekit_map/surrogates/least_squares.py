@@ -1,9 +1,8 @@
 """Weighted least squares behind a link: weights, ridge, leave-one-out (eq. 3 to 5).
 
 Notation: ``n`` points, ``t`` terms, ``features`` (n, t), ``y`` (n,) the metric,
-``link`` from the quadratic ``features @ terms`` to the metric. Beyond the paper, a
-point may also have the slopes of the metric along the coefficients, and terms may be
-shrunk towards zero: both are further rows of the same system.
+``link`` from the quadratic ``features @ terms`` to the metric. Beyond the paper, terms
+may be shrunk towards zero, by further rows of the same system.
 
 Weights. The weight of a point is ``1 / (stderr**2 + tau**2)``, where ``tau`` is the
 error of the quadratic's shape at a point, however well that was measured. Its square is
@@ -17,8 +16,7 @@ Ridge. With fewer evaluations than terms, or hardly more, least squares follows 
 noise and the error of the shape. Beyond the paper, each term has a normal prior around
 0, one width for the linear terms, one for the squares and one for the products. The
 widths and the noise maximise the evidence (type II maximum likelihood). With plenty of
-data the fit is that of least squares. Slopes err by more than values where the shape is
-not quadratic; the evidence estimates by how much.
+data the fit is that of least squares.
 """
 
 from __future__ import annotations
@@ -45,16 +43,16 @@ _STEPS, _LONGEST_STEP, _SETTLED, _DAMPING = 30, 2.0, 1e-9, 1e-13
 # rounding, and how often noise alone leaves more.
 _SMALLEST, _UNLIKELY = 1e-6, 0.05
 # Of a ridge, where the logarithms start: of the widths and of the noise, in standard
-# deviations of the metric, and of how much more a slope across the box errs than a
-# value. And how vaguely we believe that; it only decides what the data leave open.
-_START = np.log([1.0, 1.0, 1.0, 0.01, 1.0])
-_PRIOR_STDDEV = np.array([4.0, 4.0, 4.0, 1.5, 1.0])
+# deviations of the metric. And how vaguely we believe that; it only decides what the
+# data leave open.
+_START = np.log([1.0, 1.0, 1.0, 0.01])
+_PRIOR_STDDEV = np.array([4.0, 4.0, 4.0, 1.5])
 
 log = logging.getLogger(__name__)
 
 
 def fit_terms(observed: Observations, link: Link) -> FloatArray:
-    """Minimise the weighted squares of values, slopes and shrunk terms; returns (t,).
+    """Minimise the weighted squares of residuals and shrunk terms; returns (t,).
 
     Closed form for the identity link. The paper starts the others from the closed-form
     fit of the inverted data; we start from two such fits and keep the better result.
@@ -72,89 +70,59 @@ def fit_terms(observed: Observations, link: Link) -> FloatArray:
 
 
 def invert(observed: Observations, link: Link) -> Observations:
-    """Transform values and slopes by the inverse link, where the model is linear.
+    """Transform the values by the inverse link, where the model is linear.
 
     The weights are those of the delta method, not normalised.
     """
     s = link.invert(observed.y)
-    bend = link.derivative(s)
-    slopes = observed.slopes / bend[observed.owners]
-    return replace(observed, y=s, slopes=slopes, weights=observed.weights * bend**2)
+    return replace(observed, y=s, weights=observed.weights * link.derivative(s) ** 2)
 
 
 def residuals(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
-    """Return weighted residuals of values, slopes and shrunk terms: (n + k + t,).
+    """Return weighted residuals of values and shrunk terms: (n + t,).
 
-    Of terms (..., t) all of them: (..., n + k + t).
+    Of terms (..., t) all of them: (..., n + t).
     """
     s = terms @ observed.features.T
-    inner = terms @ observed.slope_features.T
-    slopes = link.derivative(s)[..., observed.owners] * inner
-    root, slope_root = observed.root_weights
-    return np.concatenate(
-        [
-            root * (link.apply(s) - observed.y),
-            slope_root * (slopes - observed.slopes),
-            np.sqrt(observed.shrinkage) * terms,
-        ],
-        axis=-1,
-    )
+    misses = np.sqrt(observed.weights) * (link.apply(s) - observed.y)
+    return np.concatenate([misses, np.sqrt(observed.shrinkage) * terms], axis=-1)
 
 
 def jacobian(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
-    """Return the derivatives of ``residuals`` by the terms: (..., n + k + t, t)."""
+    """Return the derivatives of ``residuals`` by the terms: (..., n + t, t)."""
     s = terms @ observed.features.T
-    root, slope_root = (weights[:, None] for weights in observed.root_weights)
-    first = link.derivative(s)[..., None]
-    second = link.second_derivative(s)[..., None]
-    inner = (terms @ observed.slope_features.T)[..., None]
-    of = observed.owners
-    slopes = second[..., of, :] * inner * observed.features[of]
-    slopes = slopes + first[..., of, :] * observed.slope_features
+    rows = (np.sqrt(observed.weights) * link.derivative(s))[..., None]
     shrinkage = np.diag(np.sqrt(observed.shrinkage))
-    return np.concatenate(
-        [
-            root * first * observed.features,
-            slope_root * slopes,
-            np.broadcast_to(shrinkage, (*s.shape[:-1], *shrinkage.shape)),
-        ],
-        axis=-2,
-    )
+    shrinkage = np.broadcast_to(shrinkage, (*s.shape[:-1], *shrinkage.shape))
+    return np.concatenate([rows * observed.features, shrinkage], axis=-2)
 
 
 def leave_one_out(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
     """Predict every point by the fit to the others: (n,), NaN where none exists."""
     n = len(observed.y)
-    rows = jacobian(observed, Link(), terms)
-    Q = np.linalg.qr(rows).Q
-    blocks = [np.append(i, n + np.flatnonzero(observed.owners == i)) for i in range(n)]
+    Q = np.linalg.qr(jacobian(observed, Link(), terms)).Q
+    leverage: FloatArray = np.array([row @ row for row in Q[:n]])
     # A point with a leverage of 1 is the only one to show some term.
-    rest = [np.eye(len(block)) - Q[block] @ Q[block].T for block in blocks]
-    if min(np.linalg.eigvalsh(matrix)[0] for matrix in rest) < RANK_TOLERANCE:
+    if (1 - leverage).min() < RANK_TOLERANCE:
         return np.full_like(observed.y, np.nan)
     if not link.is_identity:
-        fits = _refine_without(blocks, observed, link, terms)
+        fits = _refine_without(observed, link, terms)
         return link.apply((observed.features * fits).sum(axis=1))
-    misses = residuals(observed, link, terms)
-    left_out = [
-        np.linalg.solve(matrix, misses[block])[0]
-        for matrix, block in zip(rest, blocks, strict=True)
-    ]
-    return observed.y + np.array(left_out) / np.sqrt(observed.weights)
+    left_out = residuals(observed, link, terms)[:n] / (1 - leverage)
+    return observed.y + left_out / np.sqrt(observed.weights)
 
 
 def _refine_without(
-    blocks: list[IntArray], observed: Observations, link: Link, terms: FloatArray
+    observed: Observations, link: Link, terms: FloatArray
 ) -> FloatArray:
-    """Fit all rows but those of a block, for each block: (n, t).
+    """Fit all points but one, for each point: (n, t).
 
     All fits take Gauss-Newton steps at once; those that do not converge are left to
     ``_refine``.
     """
     n, n_terms = observed.features.shape
-    kept = np.ones((n, observed.n_rows + n_terms))
-    for i, block in enumerate(blocks):
-        kept[i, block] = 0.0
+    kept = np.ones((n, n + n_terms))
+    np.fill_diagonal(kept, 0.0)
     fits, moved = np.tile(terms, (n, 1)), np.full(n, np.inf)
     for _ in range(_STEPS):
         rows = kept[:, :, None] * jacobian(observed, link, fits)
@@ -279,7 +247,7 @@ def _shape_variance(left: FloatArray, rows: FloatArray, noise: FloatArray) -> fl
 
 
 def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, float]:
-    """Choose the ridge and the weight of slopes; also return the noise variance.
+    """Choose the ridge; also return the noise variance.
 
     ``observed`` must not be shrunk already; ``d`` is the number of coefficients. The
     constant term stays free. The variance is that of a point of weight 1, in the
@@ -290,61 +258,53 @@ def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, fl
     away = linear.y - linear.y.mean()
     scale = math.sqrt(linear.weights @ away**2 / len(away)) or 1.0
     kinds = kinds_of_terms(d)
-    rows = np.array([linear.n_rows, len(linear.slopes)])
-    evidence = _Evidence(*_gram(linear, scale), kinds, rows)
-    bounds = [(-14.0, 10.0)] * 4 + [(-3.0, 3.0)]
+    evidence = _Evidence(_gram(linear, scale), kinds, len(linear.y))
+    bounds = [(-14.0, 10.0)] * len(_START)
     found = minimize(
         evidence.loss, _START, jac=True, method="L-BFGS-B", bounds=bounds
     ).x
     variance = math.exp(2 * found[3])
     shrinkage = np.where(kinds < 0, 0.0, variance * np.exp(-2 * found[kinds]))
-    weight = math.exp(-2 * found[4])
-    shrunk = replace(observed, shrinkage=shrinkage, slope_weight=weight)
-    return shrunk, variance * scale**2
+    return replace(observed, shrinkage=shrinkage), variance * scale**2
 
 
 @dataclass(frozen=True, eq=False)
 class _Evidence:
-    """The evidence of the data, given the logarithms of widths and noises: (5,)."""
+    """The evidence of the data, given the logarithms of widths and noise: (4,)."""
 
-    values: FloatArray  # (t + 1, t + 1) of the values, as ``_gram`` has it
-    slopes: FloatArray  # (t + 1, t + 1)
+    gram: FloatArray  # (t + 1, t + 1), as ``_gram`` has it
     kinds: IntArray  # (t,)
-    rows: IntArray  # (2,) how many, and how many of these are slopes
+    n: int
 
     def loss(self, logs: FloatArray) -> tuple[float, FloatArray]:
         """Return the negative log evidence, up to a constant, and its gradient."""
         terms = [self.kinds == kind for kind in range(3)]
-        count = np.array([*(part.sum() for part in terms), *self.rows])
+        count = np.array([*(part.sum() for part in terms), self.n])
         precision = np.where(self.kinds < 0, 0.0, np.exp(-2 * logs[self.kinds]))
-        of_slopes = self.slopes * math.exp(-2 * (logs[3] + logs[4]))
-        both = self.values * math.exp(-2 * logs[3]) + of_slopes
-        matrix = both[:-1, :-1] + np.diag(precision)
+        gram = self.gram * math.exp(-2 * logs[3])
+        matrix = gram[:-1, :-1] + np.diag(precision)
         sign, determinant = np.linalg.slogdet(matrix)
         if sign <= 0:
             return 1e12, np.zeros_like(logs)
         inverse = np.linalg.inv(matrix)
-        best = inverse @ both[:-1, -1]
-        misfit = both[-1, -1] - both[-1, :-1] @ best
+        best = inverse @ gram[:-1, -1]
+        misfit = gram[-1, -1] - gram[-1, :-1] @ best
         away = (logs - _START) / _PRIOR_STDDEV
         value = misfit + determinant + 2 * (logs @ count) + away @ away
         # How misfit and determinant change with the rows, and with each precision.
         outer = np.outer(np.append(-best, 1), np.append(-best, 1))
         outer[:-1, :-1] += inverse
         known = precision * (best**2 + inverse.diagonal())
-        changes = [known[part].sum() for part in terms]
-        changes += [(outer * both).sum(), (outer * of_slopes).sum()]
+        changes = [*(known[part].sum() for part in terms), (outer * gram).sum()]
         return float(value) / 2, count - np.array(changes) + away / _PRIOR_STDDEV
 
 
-def _gram(linear: Observations, scale: float) -> tuple[FloatArray, FloatArray]:
-    """Return the Gram matrices of the rows [features, target]: of values, of slopes.
+def _gram(linear: Observations, scale: float) -> FloatArray:
+    """Return the Gram matrix of the rows [features, target]; (t + 1, t + 1).
 
-    Each is (t + 1, t + 1); targets are in units of ``scale``.
+    Targets are in units of ``scale``.
     """
-    root, slope_root = linear.root_weights
     targets = (linear.y - linear.y.mean()) / scale
-    values = root[:, None] * np.column_stack([linear.features, targets])
-    rows = np.column_stack([linear.slope_features, linear.slopes / scale])
-    slopes = slope_root[:, None] * rows
-    return values.T @ values, slopes.T @ slopes
+    rows = np.column_stack([linear.features, targets])
+    rows *= np.sqrt(linear.weights)[:, None]
+    return np.asarray(rows.T @ rows)

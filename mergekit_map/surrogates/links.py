@@ -68,16 +68,6 @@ class Link:
             return expit(-s)
         return (self.upper - self.lower) * expit(s) * expit(-s)
 
-    def second_derivative(self, s: FloatArray) -> FloatArray:
-        """Return the derivative of ``derivative`` at ``s``."""
-        if self.is_identity:
-            return np.zeros_like(s)
-        if self.upper == math.inf:
-            return expit(s) * expit(-s)
-        if self.lower == -math.inf:
-            return -expit(s) * expit(-s)
-        return self.derivative(s) * (expit(-s) - expit(s))
-
     def invert(self, y: FloatArray) -> FloatArray:
         """Return quadratic values that give the metric values ``y``.
 

@@ -62,19 +62,6 @@ def quadratic_features(X: FloatArray) -> FloatArray:
     return np.hstack([np.ones((len(X), 1)), X, second_order])
 
 
-def quadratic_slopes(X: FloatArray) -> FloatArray:
-    """Return the (n, d, t) derivatives of ``quadratic_features`` by each coordinate."""
-    n, d = X.shape
-    rows, columns = np.triu_indices(d)
-    terms = np.arange(len(rows))
-    second_order = np.zeros((n, d, len(rows)))
-    # Of x_r x_c by x_r and by x_c; the halved squares have the slope x as well.
-    second_order[:, rows, terms] = X[:, columns]
-    second_order[:, columns, terms] = X[:, rows]
-    linear = np.broadcast_to(np.eye(d), (n, d, d))
-    return np.concatenate([np.zeros((n, d, 1)), linear, second_order], axis=2)
-
-
 @cache
 def _pairs(d: int) -> tuple[IntArray, IntArray, BoolArray]:
     """List the pairs of coefficients of second-order terms, and which are squares."""

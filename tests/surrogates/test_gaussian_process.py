@@ -17,8 +17,7 @@ from mergekit_map.surrogates.gaussian_process import (
 from mergekit_map.surrogates.kernel import Covariance, Rows
 from mergekit_map.surrogates.quadratic import quadratic_features
 
-THETA = np.log([0.8, 1.7, 1.1, 0.9, 0.4, 0.6, 0.5, 1.3])
-NO_SLOPES = np.empty(0, dtype=int)
+THETA = np.log([0.8, 1.7, 1.1, 0.9, 0.6, 0.5, 1.3])
 
 
 class OnColumns(Kernel):
@@ -39,19 +38,17 @@ class OnColumns(Kernel):
         return False
 
 
-def measured(slopes: bool = False) -> tuple[Rows, np.ndarray]:
+def measured() -> tuple[Rows, np.ndarray]:
     rng = np.random.default_rng(0)
     U = rng.uniform(-0.5, 0.5, size=(9, 2))
-    sloped = np.array([1, 4]) if slopes else NO_SLOPES
-    noise = np.concatenate([np.linspace(0.01, 0.2, 9), np.ones(2 * len(sloped))])
-    return Rows(U, sloped, noise), rng.normal(size=len(noise))
+    return Rows(U, np.linspace(0.01, 0.2, 9)), rng.normal(size=9)
 
 
 def second_implementation(rows: Rows, z: np.ndarray) -> GaussianProcessRegressor:
     widths = np.exp(THETA[[0, 0, 1, 2, 1]])  # linear, then square, product, square
     quadratic = OnColumns(DotProduct(sigma_0=10.0, sigma_0_bounds="fixed"), range(5))
-    lengths = np.exp(THETA[6:])
-    bumps = ConstantKernel(np.exp(2 * THETA[5])) * Matern(lengths, nu=2.5)
+    lengths = np.exp(THETA[5:])
+    bumps = ConstantKernel(np.exp(2 * THETA[4])) * Matern(lengths, nu=2.5)
     process = GaussianProcessRegressor(
         quadratic + OnColumns(bumps, (5, 6)),
         alpha=np.exp(2 * THETA[3]) * rows.noise + 1e-10,
@@ -81,49 +78,32 @@ def test_mean_deviation_and_probability_are_those_of_scikit_learn() -> None:
     assert likelihood == pytest.approx(probability, rel=1e-9)
 
 
-@pytest.mark.parametrize("slopes", [False, True])
-def test_left_out_merges_are_those_of_explicit_refits(slopes: bool) -> None:
-    rows, z = measured(slopes)
+def test_left_out_merges_are_those_of_explicit_refits() -> None:
+    rows, z = measured()
     mean, spread = Posterior(rows, z, THETA).left_out()
 
     for merge in range(9):
-        kept = np.ones(len(z), dtype=bool)
-        kept[rows.block(merge)] = False
-        sloped = rows.sloped[rows.sloped != merge]
-        sloped = sloped - (sloped > merge)
-        rest = Rows(rows.U[np.arange(9) != merge], sloped, rows.noise[kept])
+        kept = np.arange(9) != merge
+        rest = Rows(rows.U[kept], rows.noise[kept])
         one, deviation = Posterior(rest, z[kept], THETA).at(rows.U[[merge]])
         noise = np.exp(2 * THETA[3]) * rows.noise[merge]
         assert mean[merge] == pytest.approx(one[0], rel=1e-7)
         assert spread[merge] == pytest.approx(deviation[0] ** 2 + noise, rel=1e-7)
 
 
-def test_slopes_are_those_of_the_quadratic() -> None:
-    rows, _ = measured(slopes=True)
-    step = 1e-6
-
-    for place, merge in enumerate(rows.sloped):
-        for coefficient in range(2):
-            shift = step * np.eye(2)[[coefficient]]
-            ends = [quadratic_features(rows.U[[merge]] + s) for s in (shift, -shift)]
-            expected = (ends[0] - ends[1])[0] / (2 * step)
-            found = rows.features[9 + 2 * place + coefficient]
-            np.testing.assert_allclose(found, expected, atol=1e-8)
-
-
-@pytest.mark.parametrize("slopes", [False, True])
+@pytest.mark.parametrize("sampled", [False, True])
 def test_the_covariance_depends_on_theta_as_finite_differences_say(
-    slopes: bool,
+    sampled: bool,
 ) -> None:
-    rows, z = measured(slopes)
-    if slopes:
-        rows = replace(rows, sampling=np.linspace(0.1, 0.5, len(z)))
-    half = np.random.default_rng(2).normal(size=(len(z), len(z)))
+    rows, _ = measured()
+    if sampled:
+        rows = replace(rows, sampling=np.linspace(0.1, 0.5, 9))
+    half = np.random.default_rng(2).normal(size=(9, 9))
     outer = half + half.T
 
-    found = Covariance(rows, THETA).slopes(outer)
+    found = Covariance(rows, THETA).gradient(outer)
 
-    for place, step in enumerate(1e-5 * np.eye(8)):
+    for place, step in enumerate(1e-5 * np.eye(7)):
         ends = [Covariance(rows, THETA + s).whole for s in (step, -step)]
         expected = (outer * (ends[0] - ends[1])).sum() / 2e-5
         assert found[place] == pytest.approx(expected, rel=1e-6, abs=1e-6)
@@ -133,7 +113,7 @@ def fitted(seed: int = 0, n: int = 14) -> tuple[Process, np.ndarray]:
     rng = np.random.default_rng(seed)
     U = rng.uniform(-0.5, 0.5, size=(n, 2))
     z = np.sin(5 * U[:, 0]) + U[:, 1] + rng.normal(scale=0.1, size=n)
-    rows = Rows(U, NO_SLOPES, np.full(n, 0.01))
+    rows = Rows(U, np.full(n, 0.01))
     return fit_process(rows, z, known_noise=True), z
 
 
@@ -141,8 +121,8 @@ def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:
     process, z = fitted()
     seen = (z - z.mean()) / z.std()
     length = np.sqrt(2) / np.e  # of a diagonal
-    belief = np.log([1.0, 2.0, 1.5, 0.5, 0.1, 0.5, length, length])
-    vague = np.array([1.5, 1.5, 1.5, 1.0, 1.5, 1.0, 0.6, 0.6])
+    belief = np.log([1.0, 2.0, 1.5, 0.5, 0.5, length, length])
+    vague = np.array([1.5, 1.5, 1.5, 1.0, 1.0, 0.6, 0.6])
 
     def probability(theta: np.ndarray) -> float:
         covariance = Covariance(process.rows, theta).whole
@@ -150,7 +130,7 @@ def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:
         return float(fit - (((theta - belief) / vague) ** 2).sum() / 2)
 
     best = probability(process.theta)
-    for step in 0.05 * np.vstack([np.eye(8), -np.eye(8)]):
+    for step in 0.05 * np.vstack([np.eye(7), -np.eye(7)]):
         assert probability(process.theta + step) < best
 
 
@@ -185,7 +165,7 @@ def test_what_scatters_not_as_its_standard_errors_say_is_rough_itself() -> None:
     z = U[:, 0] + rng.normal(scale=0.05, size=60)
 
     def deviation(noise: float, *, known: bool = True) -> float:
-        rows = Rows(U, NO_SLOPES, np.full(60, noise**2))
+        rows = Rows(U, np.full(60, noise**2))
         found = averaged(fit_process(rows, z, known_noise=known), known_noise=known)
         return float(np.sqrt(found.weights @ found.predict(U)[1] ** 2).mean())
 
@@ -199,11 +179,10 @@ def test_what_scatters_not_as_its_standard_errors_say_is_rough_itself() -> None:
 
 
 def test_sampling_of_one_merge_is_noise_that_theta_does_not_scale() -> None:
-    rows, z = measured(slopes=True)
-    sampling = np.where(np.arange(len(z)) == 4, 0.3, 0.0)
+    rows, z = measured()
+    sampling = np.where(np.arange(9) == 4, 0.3, 0.0)
     sampled = replace(rows, sampling=sampling)
-    scales = np.exp(2 * np.where(np.arange(len(z)) < 9, THETA[3], THETA[4]))
-    noisier = replace(rows, noise=rows.noise + sampling / scales)
+    noisier = replace(rows, noise=rows.noise + sampling / np.exp(2 * THETA[3]))
     U = np.random.default_rng(1).uniform(-0.7, 0.7, size=(8, 2))
 
     found, other = (Posterior(r, z, THETA).at(U) for r in (sampled, noisier))
@@ -212,8 +191,8 @@ def test_sampling_of_one_merge_is_noise_that_theta_does_not_scale() -> None:
 
 
 def test_half_of_the_sampling_is_an_error_that_merges_have_in_common() -> None:
-    rows, z = measured(slopes=True)
-    sampling = np.linspace(0.1, 0.5, len(z))
+    rows, _ = measured()
+    sampling = np.linspace(0.1, 0.5, 9)
     sampled = replace(rows, sampling=sampling)
 
     more = Covariance(sampled, THETA).whole - Covariance(rows, THETA).whole
