@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 33_980, "tests": 29_363, "benchmarks": 9_934}
-MOST_MODULES = 147
+MOST_LINES = {"mergekit_map": 33_341, "tests": 28_658, "benchmarks": 9_932}
+MOST_MODULES = 146
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

@@ -19,7 +19,7 @@ import ctypes
 import functools
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -28,7 +28,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from mergekit_map.utils.progress import step
@@ -110,25 +109,16 @@ class NextTokens:
     def losses(
         self, inputs: Mapping[str, torch.Tensor], targets: torch.Tensor
     ) -> torch.Tensor:
-        """Return the cross-entropy of the target at every place, 0 where there is none.
-
-        A backward pass through the model also computes logits one chunk at a time.
-        """
+        """Return the cross-entropy of the target at each place, 0 where none is."""
         goals = targets.flatten()
-        chunks = torch.split(goals, self.most)
         if self.way == "head":
-            loss = functools.partial(_head_loss, self._head)
-            options: Any = {"use_reentrant": False, "preserve_rng_state": False}
             hidden = torch.split(self._hidden(inputs), self.most)
-            losses = [
-                checkpoint(loss, some, goal, **options)
-                for some, goal in zip(hidden, chunks, strict=True)
-            ]
+            found: Iterable[torch.Tensor] = (_predict(self._head, h) for h in hidden)
         else:
             places = torch.arange(len(goals), device=goals.device)
-            found = zip(self.logits(inputs, places), chunks, strict=True)
-            losses = [_loss(logits, goal) for logits, goal in found]
-        return torch.cat(losses)
+            found = self.logits(inputs, places)
+        chunks = zip(found, torch.split(goals, self.most), strict=True)
+        return torch.cat([_loss(logits, goal) for logits, goal in chunks])
 
     def _hidden(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the last hidden states of all places; (places, width)."""
@@ -168,10 +158,6 @@ def next_tokens(model: PreTrainedModel) -> NextTokens:
                 return NextTokens(model, way, most)
     logger.debug("%s: logits of all places are computed", type(model).__name__)
     return NextTokens(model, "all", most)
-
-
-def _head_loss(head: Any, hidden: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
-    return _loss(_predict(head, hidden), goal)
 
 
 def _predict(head: Any, hidden: torch.Tensor) -> torch.Tensor:

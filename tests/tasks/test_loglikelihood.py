@@ -229,32 +229,23 @@ def test_a_budget_is_halved_until_it_fits() -> None:
         found_by_trying(Budget(512), never)
 
 
-def test_losses_of_chunks_go_back_as_those_of_all_at_once() -> None:
+def test_losses_of_chunks_are_those_of_all_at_once() -> None:
     model = build("Llama", **SOME_HEADS)
     tokens = torch.arange(40).view(2, 20) + 3
     targets = torch.where(tokens % 3 == 0, -100, tokens + 1)
     once = next_tokens(model)
     chunked = replace(once, most=7)
-    found = []
-    for predicted in (once, chunked):
-        model.zero_grad()
-        losses = predicted.losses({"input_ids": tokens}, targets)
-        losses.sum().backward()  # type: ignore[no-untyped-call]
-        gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
-        found.append((losses.detach(), gradients))
-
-    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-5)
-    assert len(found[0][1]) == len(list(model.parameters()))
-    for one, other in zip(found[0][1], found[1][1], strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
     held: list[int] = []
     handle = model.lm_head.register_forward_hook(
         lambda _m, _i, out: held.append(len(out))
     )
     with torch.inference_mode():
-        chunked.losses({"input_ids": tokens}, targets)
-    handle.remove()
-    assert max(held) == 7
+        found = chunked.losses({"input_ids": tokens}, targets)
+        assert max(held) == 7
+        handle.remove()
+        expected = once.losses({"input_ids": tokens}, targets)
+
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 # Memory that is freed is there again without the system.
