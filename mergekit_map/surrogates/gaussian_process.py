@@ -260,8 +260,8 @@ class _Hyperposterior:
         # An axis has two directions: the same one in whatever order coefficients are.
         axes = axes * np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
         width = np.maximum(width, 0.25 / self.prior_stddev.max() ** 2)
-        # A number more is drawn, of this curvature, on which nothing depends, and left
-        # out: a search that goes on needs the draws that it had when it drew that, too.
+        # One more number is drawn, of this curvature, and left out: nothing depends on
+        # it, but with other draws earlier runs would go on with other merges.
         unused = np.searchsorted(width, 1 / 1.5**2)
         steps = np.delete(_normal_steps(len(theta) + 1), unused, axis=1)
         draws = theta + (steps / np.sqrt(width)) @ axes.T

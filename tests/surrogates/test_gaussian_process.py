@@ -8,6 +8,7 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Kernel, Matern
 
+from mergekit_map.surrogates import gaussian_process
 from mergekit_map.surrogates.gaussian_process import (
     Posterior,
     Process,
@@ -157,6 +158,22 @@ def test_draws_are_probable_and_the_same_each_time() -> None:
     assert 1 / (first.weights**2).sum() > 5  # as many draws as count
     np.testing.assert_array_equal(first.draws, again.draws)
     assert first.draws.std(axis=0).min() > 0.01
+
+
+def test_draws_are_those_of_a_theta_with_a_number_that_nothing_depends_on() -> None:
+    process, _ = fitted()
+    posterior = gaussian_process._hyperposterior(process.rows, process.z, known=True)
+    kept = np.arange(8) != 4
+    curvature = np.eye(8) / 1.5**2
+    curvature[np.ix_(kept, kept)] = posterior._curvature(process.theta)
+    width, axes = np.linalg.eigh(curvature)
+    axes *= np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
+    steps = gaussian_process._normal_steps(8) / np.sqrt(width)
+
+    draws = averaged(process, known_noise=True).draws
+
+    expected = process.theta + (steps @ axes.T)[:, kept]
+    np.testing.assert_allclose(draws, expected, rtol=1e-9)
 
 
 def test_what_scatters_not_as_its_standard_errors_say_is_rough_itself() -> None:
