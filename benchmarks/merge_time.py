@@ -102,7 +102,7 @@ def recorded(model: LlamaForCausalLM, method: str, n: int, size: Size) -> Reside
             twin.merge_group(group, **SHARED, **each)
     zero = {name: dict.fromkeys(replays, 0.0) for name in names}
     slopes = {n: {**zero, n: dict.fromkeys(replays, 1.0)} for n in names}
-    return ResidentMerge(model, None, replays, WeightTable(zero, slopes), {})
+    return ResidentMerge(model, None, replays, WeightTable(zero, slopes))
 
 
 def is_stock(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ def _descend(project: Project) -> dict[str, float]:
         tasks = project.tasks.values()
         texts = [_blocks(task, merge.model, merge.tokenizer) for task in tasks]
         for step in range(1, STEPS + 1):
-            merge.write(dict(zip(names, c.tolist(), strict=True)))
+            merge.write(at := dict(zip(names, c.tolist(), strict=True)))
             # What draws the batch of a step is the same whenever that is taken again.
             rng = np.random.default_rng(c.view(np.uint64))
             for text in texts:
@@ -129,7 +129,7 @@ def _descend(project: Project) -> dict[str, float]:
                 rows = range(n) if n <= _BATCH else rng.choice(n, _BATCH, replace=False)
                 for entropy in _entropies(merge.model, text.some(sorted(rows))):
                     (entropy / len(texts)).backward()
-            slope = _slopes(merge)
+            slope = _slopes(merge, at)
             if not np.isfinite(slope).all():
                 raise EvaluationError(f"the entropy at {c} has no finite derivatives")
             mean = _DECAYS[0] * mean + (1 - _DECAYS[0]) * slope
@@ -140,13 +140,12 @@ def _descend(project: Project) -> dict[str, float]:
     return dict(zip(names, c.tolist(), strict=True))
 
 
-def _slopes(merge: ResidentMerge) -> FloatArray:
+def _slopes(merge: ResidentMerge, c: Mapping[str, float]) -> FloatArray:
     """Return the derivatives by the coefficients, and free those by the tensors.
 
     Differences of merges within [0, 1] include that elected signs turn.
     """
-    c, targets = merge.coefficients, merge.model.state_dict(keep_vars=True)
-    slopes = dict.fromkeys(c, 0.0)
+    slopes, targets = dict.fromkeys(c, 0.0), merge.model.state_dict(keep_vars=True)
     for tensor, replay in merge.replays.items():
         if targets[tensor].grad is None:
             continue  # nothing was passed back

@@ -26,7 +26,6 @@ from mergekit_map.merging.memory import Place, choose_storage, on_device, placed
 from mergekit_map.merging.recording import (
     NoPlace,
     Recorded,
-    generic_coefficients,
     open_recorded,
     record,
     recorded_in_memory,
@@ -46,7 +45,6 @@ class ResidentMerge:
     tokenizer: transformers.PreTrainedTokenizerBase | None  # of language models only
     replays: Mapping[str, Replay]
     weights: WeightTable
-    coefficients: Mapping[str, float]  # last written
     mapped: Recorded | None = None  # what is in use as long as this is
 
     def __post_init__(self) -> None:
@@ -73,7 +71,6 @@ class ResidentMerge:
             else:
                 side_by_side.append(write)
         _run_side_by_side(side_by_side)
-        self.coefficients = dict(coefficients)
 
     def _refuse_unwritable(self, targets: Mapping[str, Tensor]) -> None:
         """Refuse tensors of another layout, and placeholders of offloaded ones.
@@ -174,6 +171,6 @@ def resident_merge(
         where = "onto the device" if storage.place == "device" else "into memory"
         with stage(f"reading base and task vectors {where}"):
             replays = placed(replays, storage.place, model.state_dict())
-    at, weights = generic_coefficients(space), recorded.weights
+    weights = recorded.weights
     del recorded  # its tensors may lie elsewhere now
-    yield ResidentMerge(model, tokenizer, replays, weights, at, mapped)
+    yield ResidentMerge(model, tokenizer, replays, weights, mapped)

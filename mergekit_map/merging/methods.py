@@ -36,17 +36,6 @@ from mergekit_map.utils.shutdown import check_interrupt
 
 PREFIX = "map_"
 
-TASK_VECTOR_METHODS = (
-    "task_arithmetic",
-    "ties",
-    "dare_linear",
-    "dare_ties",
-    "della",
-    "della_linear",
-    "breadcrumbs",
-    "breadcrumbs_ties",
-)
-
 Prepare = Callable[[TensorGroup, Parameters], Replay]
 
 Keep = Callable[[str, Replay], None]

@@ -20,12 +20,21 @@ from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
-from mergekit_map.merging.methods import TASK_VECTOR_METHODS
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 
 SEED = 7
 OPTIONS = MergeOptions(random_seed=SEED, quiet=True)
+TASK_VECTOR_METHODS = (
+    "task_arithmetic",
+    "ties",
+    "dare_linear",
+    "dare_ties",
+    "della",
+    "della_linear",
+    "breadcrumbs",
+    "breadcrumbs_ties",
+)
 
 
 def config(

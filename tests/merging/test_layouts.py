@@ -103,9 +103,7 @@ def test_a_model_that_is_offloaded_is_refused_before_anything_is_written(
     )
     before = {n: p.clone() for n, p in offloaded.state_dict().items() if not p.is_meta}
     with resident_merge(space, OPTIONS) as merge:
-        away = ResidentMerge(
-            offloaded, merge.tokenizer, merge.replays, merge.weights, {}
-        )
+        away = ResidentMerge(offloaded, merge.tokenizer, merge.replays, merge.weights)
         with pytest.raises(MergeError, match=r"9 tensors .*layers\.1\..* offloaded"):
             away.write({"a": 0.5, "b": 0.5})
     left = {n: p for n, p in offloaded.state_dict().items() if not p.is_meta}

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_in_memory import TASK_VECTOR_METHODS
 
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.merging.methods import TASK_VECTOR_METHODS
 from mergekit_map.merging.recipe import is_linear, pair_merge, staging_problems
 from mergekit_map.merging.space import MergeSpace, build_space
 

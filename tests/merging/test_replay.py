@@ -11,10 +11,11 @@ import pytest
 import torch
 from mergekit import merge_methods
 from mergekit.merge_methods.base import TensorGroup
+from test_in_memory import TASK_VECTOR_METHODS
 from torch import Tensor
 
 from mergekit_map.merging import replay as replays
-from mergekit_map.merging.methods import TASK_VECTOR_METHODS, recording
+from mergekit_map.merging.methods import recording
 from mergekit_map.merging.replay import Replay, TaskVectorReplay
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
