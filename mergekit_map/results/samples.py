@@ -23,7 +23,13 @@ from typing import Any, TypeGuard
 from pydantic import TypeAdapter, ValidationError
 
 from mergekit_map.results.front import Reading
-from mergekit_map.results.log import EVALUATION, Evaluation, Key, evaluation_key
+from mergekit_map.results.log import (
+    EVALUATION,
+    Evaluation,
+    Key,
+    encode,
+    evaluation_key,
+)
 from mergekit_map.results.records import LARGEST
 from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
 from mergekit_map.utils.files import digest, json_line, write_atomically
@@ -52,7 +58,7 @@ def write_samples(
         "coefficients": coefficients,
         "definition": definition,
         "documents": documents,
-        "measured": EVALUATION.dump_python(line, mode="json"),
+        "measured": json.loads(encode(line)),
         "samples": list(measurement.samples),
     }
     if (answers := measurement.answers) is not None:
