@@ -204,7 +204,7 @@ CASES: dict[str, tuple[Change, str]] = {
         r"map\.search\.documents: the budget in documents left; give one in 'hours'",
     ),
     "derivatives": (
-        put("map", "search", {"gradients": False}),
+        put("map", "search", {"gradients": True}),
         r"map\.search\.gradients: 'gradients' left; remove the key",
     ),
     "memory for derivatives": (

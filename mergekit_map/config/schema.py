@@ -144,6 +144,15 @@ class SearchSpec(Strict):
             return self.bounds.get(name, (0.0, 1.0))
         return self.bounds
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_what_was_off(cls, given: Any) -> Any:
+        """Take earlier configurations that do without what has left."""
+        if not isinstance(given, dict):
+            return given
+        left = {"gradients", "checkpoint_activations"}
+        return {k: v for k, v in given.items() if k not in left or v is not False}
+
     @model_validator(mode="after")
     def _keys_of_the_strategy(self) -> Self:
         if self.order is not None and self.strategy != "nested":

@@ -229,3 +229,9 @@ def test_says_what_was_wanted_and_got(
 
     assert " ".join(map(str, found[0])) == place
     assert found[1].startswith(text)
+
+
+def test_what_left_may_be_named_where_it_was_off() -> None:
+    off = {"gradients": False, "checkpoint_activations": False}
+
+    assert SearchSpec.model_validate({"seed": 3, **off}) == SearchSpec(seed=3)

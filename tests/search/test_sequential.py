@@ -310,13 +310,13 @@ def test_progress_never_goes_back_and_ends_within_its_total(
 ) -> None:
     study, reporter = study_of(**search), Mock()
     most = forecast(study, checkpoints=False).measurements
-    events = CallbackList(reporter)
+    events = CallbackList([reporter])
     events.start(Started(tmp_path, {}, study.bounds, study.tasks, most, []), study)
     with open_log(tmp_path / "evaluations.jsonl") as log:
-        log.listener = events.measured
-        run_study(study, rippled, log, events.progress)
+        log.listener = events.on_measured
+        run_study(study, rippled, log, events.on_progress)
 
-    heard: list[Progress] = [call.args[0] for call in reporter.progress.mock_calls]
+    heard: list[Progress] = [call.args[0] for call in reporter.on_progress.mock_calls]
     done = [p.done for p in heard]
     assert done[0] == 0
     assert all(b > a for a, b in itertools.pairwise(done))

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def test_knows_the_direction_and_range_of_common_metrics(
     write_rolling(folder, ["the cat sat", "a dog ran"])
     file = "choices.yaml" if metric == "acc" else "rolling.yaml"
 
-    assert load(folder, file, metric).metric == expected
+    assert load(folder, file, metric).metric == replace(expected, unit=metric)
 
 
 def test_a_range_of_the_config_replaces_the_known_one(folder: Path) -> None:
@@ -41,7 +42,7 @@ def test_a_range_of_the_config_replaces_the_known_one(folder: Path) -> None:
 
     task = load(folder, "choices.yaml", "acc", range=[None, 0.9])
 
-    assert task.metric == Metric(True, None, 0.9)
+    assert task.metric == Metric(True, None, 0.9, unit="acc")
 
 
 def test_a_metric_that_a_task_computes_itself_has_no_known_range(folder: Path) -> None:
@@ -57,7 +58,9 @@ def test_a_metric_that_a_task_computes_itself_has_no_known_range(folder: Path) -
     )
     path.write_text(path.read_text().replace("metric_list:\n- LIST\n", own))
 
-    assert load(folder, "choices.yaml", "f1").metric == Metric(True, None, None)
+    assert load(folder, "choices.yaml", "f1").metric == Metric(
+        True, None, None, unit="f1"
+    )
 
 
 def test_code_of_a_model_is_run_where_the_user_confirms_it(folder: Path) -> None:
