@@ -95,7 +95,8 @@ def choose_storage(
         if asked == "auto" and no_file:
             return Storage("memory", no_file)
         if asked == "auto":
-            return Storage("mapped", "as fast as in memory, and processes share them")
+            why = "as fast as in memory, and processes share them"
+            return Storage("mapped", f"{bytes_in_words(n_bytes)}, {why}")
         asked = "memory" if asked == "device" else asked
     if asked == "mapped" and no_file:
         return Storage("memory", f"not mapped as asked: {no_file}")
