@@ -111,14 +111,14 @@ def made(*, finished: bool = True) -> Path:
 
 def _stop_after(lines: int) -> None:
     """Interrupt a search when its log has so many lines."""
-    append, left = log.append_line, iter(range(lines))
+    append, left = log.append_durably, iter(range(lines))
 
-    def append_or_stop(path: Path, evaluation: log.Evaluation) -> None:
-        append(path, evaluation)
+    def append_or_stop(path: Path, line: bytes) -> None:
+        append(path, line)
         if next(left, None) is None:
             raise KeyboardInterrupt
 
-    log.append_line = append_or_stop
+    log.append_durably = append_or_stop
 
 
 def project(target: Path, *, finished: bool = True) -> Path:
