@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,6 +30,8 @@ class _Stderr(Console):
     def on_broken_pipe(self) -> None:
         """Go on without a reader: Ctrl-C ends ``tee`` before it ends a search."""
         self.quiet = True
+        with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stderr.fileno())  # others write there, too
 
 
 class TerminalReporter(Callback):

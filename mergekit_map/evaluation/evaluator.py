@@ -8,6 +8,7 @@ loads; several can run side by side. ``tasks/engines.py`` chooses the engine of 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -156,7 +157,11 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
         request = MeasurementRequest(merge, task, documents, self._held_out)
         if (stored := self._stored(request)) is not None:
             return stored
+        started = time.perf_counter()
         measured = self._workers.measure(request)
+        if measured.seconds is None:  # workers time what they do
+            seconds = time.perf_counter() - started
+            measured = replace(measured, seconds=seconds)
         self._record(request, measured)
         return measured
 

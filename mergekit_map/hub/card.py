@@ -132,8 +132,8 @@ def _explained(tasks: Mapping[str, TaskSpec]) -> str:
     for task, spec in tasks.items():
         data, metric = metadata.data_and_metric(spec)
         limit = spec.limit if isinstance(spec, LmEvalTask) else None
-        part = f"the first {limit:g} documents of " if limit and limit >= 1 else ""
-        known.append(f"{task}: {metric} on {part}{data}")
+        part = "" if limit is None else f", limit {limit:,}"
+        known.append(f"{task}: {metric} on {data}{part}")
     return _filled("words", tasks=escaped("; ".join(known))).rstrip()
 
 

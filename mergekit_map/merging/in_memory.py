@@ -25,7 +25,6 @@ from mergekit_map.merging.devices import to_device_in_words
 from mergekit_map.merging.memory import Place, choose_storage, on_device, placed
 from mergekit_map.merging.recording import (
     NoPlace,
-    Recorded,
     open_recorded,
     record,
     recorded_in_memory,
@@ -45,7 +44,6 @@ class ResidentMerge:
     tokenizer: transformers.PreTrainedTokenizerBase | None  # of language models only
     replays: Mapping[str, Replay]
     weights: WeightTable
-    mapped: Recorded | None = None  # what is in use as long as this is
 
     def __post_init__(self) -> None:
         targets = self.model.state_dict()
@@ -166,11 +164,11 @@ def resident_merge(
     device = torch.device(str(options.device))
     size = sum(map(tensor_bytes, recorded.replays.values()))
     storage = choose_storage(task_vectors, device, size, no_file=no_file)
-    replays, mapped = recorded.replays, recorded if storage.place == "mapped" else None
-    if mapped is None and not (no_file and device.type == "cpu"):
+    replays = recorded.replays
+    if storage.place != "mapped" and not (no_file and device.type == "cpu"):
         where = "onto the device" if storage.place == "device" else "into memory"
         with stage(f"reading base and task vectors {where}"):
             replays = placed(replays, storage.place, model.state_dict())
     weights = recorded.weights
     del recorded  # its tensors may lie elsewhere now
-    yield ResidentMerge(model, tokenizer, replays, weights, mapped)
+    yield ResidentMerge(model, tokenizer, replays, weights)

@@ -141,7 +141,7 @@ class Room:
     """Bytes that a search needs on a device or disk, and how many are free."""
 
     what: str  # its parts
-    where: str  # a folder on the disk
+    where: str  # the memory of a device, or a folder on a disk
     n_bytes: int
     free: int | None  # None where it is not known
 

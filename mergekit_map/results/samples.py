@@ -109,10 +109,11 @@ class SampleStore:
         return self._read(coefficients, task).answers
 
     def find(self, request: MeasurementRequest) -> Measurement | None:
-        """Read a measurement on the same documents, by the same definition."""
+        """Read a finite value on the same documents, by the same definition."""
         record = self._read(request.coefficients, request.task)
-        same = record.documents == request.documents
-        return record.measurement if same else None
+        found = record.measurement
+        usable = found is not None and math.isfinite(found.value)
+        return found if usable and record.documents == request.documents else None
 
     def write(self, request: MeasurementRequest, measurement: Measurement) -> None:
         """Write a measurement, in place of earlier ones."""

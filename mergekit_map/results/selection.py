@@ -146,7 +146,7 @@ def _with_sum(
     variances = (found.stderr[:, counted] * shares[counted]) ** 2
     stderr = np.sqrt(variances.sum(axis=1))
     # The degrees of freedom of such a sum (Satterthwaite, Biometrics Bulletin 2, 1946).
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         freedom = stderr**4 / (variances**2 / (found.items[:, counted] - 1)).sum(axis=1)
     items = np.where(np.isnan(freedom), np.inf, freedom + 1)
 

@@ -136,6 +136,8 @@ class CallbackList:
 
     def _call(self, event: Callable[[Callback], None]) -> None:
         for one in list(self._callbacks):
+            if one not in self._callbacks:  # it failed at the notice of another
+                continue
             try:
                 event(one)
             except Exception as error:  # noqa: BLE001 - of others; hours are at stake

@@ -113,8 +113,12 @@ def _header_problems(
             close = nearest(text[:LONGEST_TASK], [n for n in known if known[n][0]])
             yield f"{text}: there is no such column; {close}"
         elif known[text][0] and known[text] in found:
-            other = found[known[text]]
-            yield f"{text}: the column {other!r} says the same; remove one of them"
+            what = (
+                f"the column {found[known[text]]!r} says the same; remove one of them"
+            )
+            if known[text][0] == "coefficient" and text in study.tasks:
+                what = f"is the coefficient; name the task's column '{text} value'"
+            yield f"{text}: {what}"
         else:
             found[known[text]] = text
     for name in study.bounds:

@@ -116,7 +116,7 @@ def test_a_stranger_learns_the_words_of_the_table(tmp_path: Path) -> None:
     _, words = written(tmp_path, record()).text.split("|\n\n", 1)
 
     line = " ".join(words.split("\n\n")[0].split())
-    assert line.startswith("math: acc on the first 200 documents of gsm8k; ")
+    assert line.startswith("math: acc on gsm8k, limit 200; ")
     assert "code: loss on code.txt. " in line
     assert "Soup: the plain average of the parents." in line
     assert "Gain kept: " in line

@@ -114,6 +114,16 @@ def test_what_is_kept_in_memory_is_what_a_file_has(tmp_path: Path) -> None:
         assert kept(tmp_path).answers(MERGE, "task") is None
 
 
+def test_a_measurement_that_failed_is_not_taken_from_a_record(tmp_path: Path) -> None:
+    put(tmp_path, replace(asked([0, 1]), value=math.nan))
+    assert kept(tmp_path).find(request()) is None
+
+    put(tmp_path, replace(asked([0, 1]), seconds=3.0))
+    found = kept(tmp_path).find(request())
+    assert found is not None
+    assert found.seconds == 3.0
+
+
 def asked_with(value: float) -> Measurement:
     measured = asked([0, 1])
     return replace(measured, answers=replace(measured.answers, values=(value, 1.0)))
@@ -172,16 +182,6 @@ def test_a_measurement_is_found_by_its_merge_task_documents_and_definition(
         assert kept(tmp_path).find(other) is None
     for others in {None, (1, 4), (0, 4)} - {documents}:
         assert kept(tmp_path).find(request(others)) is None
-
-
-def test_a_measurement_without_a_number_is_found_as_such(tmp_path: Path) -> None:
-    kept(tmp_path).write(request(), replace(MEASURED, value=math.inf, stderr=math.nan))
-
-    found = kept(tmp_path).find(request())
-
-    assert found is not None
-    assert math.isnan(found.value)
-    assert found.stderr is None
 
 
 @pytest.mark.parametrize(

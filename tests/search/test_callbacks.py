@@ -76,6 +76,16 @@ def test_a_callback_that_fails_is_left_out_and_the_search_goes_on() -> None:
     assert "Failing failed (ConnectionError: no network)" in notice
 
 
+def test_a_callback_that_fails_at_the_notice_of_another_is_left_out_too() -> None:
+    one, other = Mock(spec=Callback), Mock(spec=Callback)
+    one.on_measured.side_effect = other.on_measured.side_effect = OSError("full")
+    other.on_notice.side_effect = OSError("full")
+
+    search(one, other)
+
+    assert (one.on_measured.call_count, other.on_measured.call_count) == (1, 0)
+
+
 def test_a_callback_that_fails_alone_is_a_warning_of_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

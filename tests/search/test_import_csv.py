@@ -178,7 +178,7 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
 
     assert (found.coefficients, found.value) == ({"x": 0.25, "y": 0.5}, 1.5)
     file.write_text("x,y,x\n0.25,0.5,1.5\n")
-    with pytest.raises(ConfigError, match="the column 'x' says the same"):
+    with pytest.raises(ConfigError, match="is the coefficient; name the task's"):
         read_imported(file, study)
 
 
