@@ -20,6 +20,7 @@ from fakes import front_of, logged, make_study, run
 from fakes import line as line_of
 
 from mergekit_map.errors import ArtifactError, EvaluationError
+from mergekit_map.evaluation import evaluator
 from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker
 from mergekit_map.results.log import Evaluation, EvaluationLog, merge_key
 from mergekit_map.search import measure
@@ -129,10 +130,11 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
         # A time that passes by 1 for every document.
         clock = SimpleNamespace(perf_counter=lambda: float(sum(models.counts)))
         monkeypatch.setattr(measure, "time", clock)
-        evaluator = MergeEvaluator(
+        monkeypatch.setattr(evaluator, "time", clock)
+        merges = MergeEvaluator(
             Worker(nullcontext(models)), folder / "samples", study.definitions
         )
-        run(study, folder, evaluator)
+        run(study, folder, merges)
         return models
 
     return searched

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -66,14 +67,9 @@ TWO = ("one", "two")
 
 def files(run: Path) -> dict[str, bytes]:
     """Read a run folder, without timings."""
-    found = {
-        str(p.relative_to(run)): p.read_bytes() for p in run.rglob("*") if p.is_file()
-    }
-    lines = [json.loads(line) for line in found["evaluations.jsonl"].splitlines()]
-    for line in lines:
-        del line["seconds"]
-    found["evaluations.jsonl"] = json.dumps(lines).encode()
-    return found
+    paths = [path for path in run.rglob("*") if path.is_file()]
+    seconds = re.compile(rb'"seconds": ?[\d.e-]+')
+    return {str(p.relative_to(run)): seconds.sub(b"", p.read_bytes()) for p in paths}
 
 
 @pytest.mark.parametrize("count", [3, 11])
