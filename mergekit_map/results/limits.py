@@ -117,8 +117,7 @@ class Request:
         meant = f"did you mean {value:g}%, {share}?"
         if metric.utility(value) > metric.utility(best):
             word = "most" if metric.higher_is_better else "least"
-            text = f"require: {task} is {best:g} at {word}, so that nothing keeps"
-            text = f"{text} {value:g}"
+            text = f"require: {task} is {best:g} at {word}; nothing keeps {value:g}"
             raise ConfigError(f"{text}; {meant}" if value > 0 else text)
         worst = min(map(metric.utility, known), default=-math.inf)
         room = _FAR * np.ptp(known) if known else math.inf
@@ -153,7 +152,7 @@ class Request:
     def _gain(self, task: str) -> tuple[float, float]:
         """Return the values of the base, and of the best single model above it."""
         metric, values = self.metrics[task], self.anchors.values
-        start = f"require: a share of the best single model's gain on {task} was asked"
+        start = f"require: a share of the best single model's gain on {task} is wanted"
         instead = "give the limit as a number, or not-worse-than"
         singles = [
             readings[task]
@@ -163,12 +162,12 @@ class Request:
         if not singles or task not in values.get(BASE, {}):
             lacking = "base" if singles else "single model"
             raise ConfigError(
-                f"{start} for, but no {lacking} was measured on it; {instead}"
+                f"{start}, but no {lacking} was measured on it; {instead}"
             )
         base, best = values[BASE][task], max(singles, key=metric.utility)
         if metric.utility(best) <= metric.utility(base):
             raise ConfigError(
-                f"{start} for, but no single model is better than the base there (base "
+                f"{start}, but no single model is better than the base there (base "
                 f"{base:.4g}, best single model {best:.4g}): there is no gain to keep "
                 f"a share of; {instead}"
             )
