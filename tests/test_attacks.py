@@ -64,9 +64,9 @@ def refused(command: list[str], *words: str) -> None:
 
 
 @pytest.fixture
-def run() -> Path:
+def run(fitted_run: Path) -> Path:
     """Copy a finished search."""
-    return Path(shutil.copytree(DATA / "run", "run"))
+    return Path(shutil.copytree(fitted_run, "run"))
 
 
 def change(name: str, bend: Callable[[Any], Any]) -> None:

@@ -23,7 +23,8 @@ class FinishedSearch:
     folder: RunFolder
     manifest: Manifest
     front: Front
-    surrogates: Mapping[str, Surrogate]  # by task; none of a search that began
+    # By task; none of a search that began, or where those of its version are not read.
+    surrogates: Mapping[str, Surrogate]
     evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
 
     @property
@@ -35,8 +36,8 @@ class FinishedSearch:
 
     def locate(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
         """Return the coordinates of merges on the axes; (k, d), NaN if not fitted."""
-        front = self.front
-        return locate(merges, front.coefficients, front.groups, self.bounds)
+        groups = self.front.groups if self.surrogates else {}
+        return locate(merges, self.front.coefficients, groups, self.bounds)
 
 
 def read_finished(run: Path) -> FinishedSearch:
@@ -49,11 +50,12 @@ def read_finished(run: Path) -> FinishedSearch:
     front = folder.read_front()
     # A search that began has fitted none yet.
     fitted = front.unfinished is None or front.unfinished.fitted
+    known = read_surrogates(folder.surrogates, front) if fitted else None
     return FinishedSearch(
         folder=folder,
         manifest=folder.read_manifest(),
         front=front,
-        surrogates=read_surrogates(folder.surrogates, front).values() if fitted else {},
+        surrogates=known.values() if known is not None else {},
         evaluations=_evaluations(folder.of_points(front), front),
     )
 

@@ -50,7 +50,7 @@ class Fit(Frozen):
     condition: float | None = None
     """Condition number of the design: largest over smallest singular value."""
     residual_stderr: float | None = None
-    """Standard error of the residual of a merge with average weight."""
+    """Standard error of the residuals."""
     kind: Line = "quadratic"
     """The kind of surrogate: `quadratic`, `regularized` or `residual_gp`."""
     error: float | None = None

@@ -1,7 +1,6 @@
-"""``surrogates.json``: the surrogates of a front, quadratics and Gaussian processes.
+"""``surrogates.json``: the surrogates of a front.
 
-Notation: ``d`` coefficients of the surrogates, ``t`` terms of a quadratic, ``n``
-merges.
+Notation: ``d`` coefficients of the surrogates, ``n`` merges, ``k`` draws.
 """
 
 from __future__ import annotations
@@ -28,27 +27,21 @@ from mergekit_map.results.records import (
 )
 from mergekit_map.surrogates.arrays import FloatArray, finite, inside, weight
 from mergekit_map.surrogates.gaussian_process import Process
-from mergekit_map.surrogates.kernel import (
-    LENGTHS,
-    Residual,
-    Rows,
-    residual_of_version_1,
-)
+from mergekit_map.surrogates.kernel import LENGTHS, Rows
 from mergekit_map.surrogates.links import Link
-from mergekit_map.surrogates.quadratic import Quadratic, n_quadratic_terms
+from mergekit_map.surrogates.quadratic import Quadratic
 from mergekit_map.surrogates.surrogate import FitQuality, Surrogate
 
 # Of files from elsewhere: with more, a prediction takes minutes.
 _MOST_DRAWS, _MOST_POINTS = 64, 2048
-_SLOPES = 4  # the place of their noise in theta, in earlier runs
+# A merge whose weights are this near to those of a merge of groups is that merge.
+_ROUNDING = 1e-9
 
-_Logarithm: TypeAlias = Annotated[float, Field(ge=-100, le=100)]
 _Theta: TypeAlias = list[Annotated[float, Field(ge=-20, le=20)]]
 # Wide enough for whatever is fitted, and such that no covariance overflows.
 _Point: TypeAlias = list[Annotated[float, Field(ge=-1e3, le=1e3)]]
 _Size: TypeAlias = Annotated[float, Field(ge=-1e100, le=1e100)]
 _Variance: TypeAlias = Annotated[float, Field(ge=0, le=1e100)]
-_Length: TypeAlias = Annotated[float, Field(ge=1e-9, le=1e9)]
 
 
 class _Shaped(Frozen):
@@ -67,61 +60,17 @@ class _Shaped(Frozen):
         return {k: np.array(v) if isinstance(v, list) else v for k, v in self}
 
 
-def _lists(value: Quadratic | Residual | Rows | Process) -> dict[str, Any]:
+def _lists(value: Quadratic | Rows | Process) -> dict[str, Any]:
     """Return the fields of a value by name, with arrays as lists."""
     known = {field.name: getattr(value, field.name) for field in fields(value)}
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in known.items()}
 
 
-class ResidualRecord(_Shaped):
-    """The mean of the process: a bump around every merge."""
-
-    points: list[_Point] = Field(min_length=1)
-    """Coefficients of the fitted merges, scaled to [-1/2, 1/2] by the bounds."""
-    weights: list[_Size]
-    """Height of each bump, in units of the quadratic."""
-    lengths: list[_Length]
-    """Length scale of each coefficient, in widths of the bounds."""
-
-    @model_validator(mode="after")
-    def _as_many(self) -> Self:
-        n, d = len(self.points), len(self.lengths)
-        return self.require(points=(n, d), weights=(n,))
-
-    def value(self) -> Residual:
-        """Rebuild the residual."""
-        return Residual(**self.arrays())
-
-
-class IsotropicRecord(_Shaped):
-    """The process in runs of mergekit-map 0.1.0."""
-
-    points: list[_Point] = Field(min_length=1)
-    """Coefficients of the fitted merges, scaled to [-1/2, 1/2] by the bounds."""
-    left: list[_Size]
-    """Residuals of the quadratic there, in its units."""
-    scale: float = Field(gt=0, le=1e100)
-    """Standard deviation of the residuals."""
-    theta: list[_Logarithm] = Field(min_length=3)
-    """Logarithms of height, wave length and noise."""
-
-    @model_validator(mode="after")
-    def _as_many(self) -> Self:
-        return self.require(left=(len(self.points),))
-
-    def value(self) -> Residual:
-        """Rebuild its mean."""
-        points, left, theta = map(np.array, (self.points, self.left, self.theta))
-        return residual_of_version_1(points, left, self.scale, theta)
-
-
 class ProcessRecord(_Shaped):
-    """The process that computes standard errors of predictions."""
+    """The process behind the link: what is believed of the metric."""
 
     points: list[_Point] = Field(min_length=1, max_length=_MOST_POINTS)
     """Coefficients of the fitted merges, scaled to [-1/2, 1/2] by the bounds."""
-    sloped: list[int] | None = None
-    """Only in earlier runs, with a further number in theta: the points with slopes."""
     seen: list[_Size]
     """Values behind the link, in units of ``scale``."""
     noise: list[_Variance]
@@ -142,15 +91,14 @@ class ProcessRecord(_Shaped):
     """Factor on all standard deviations."""
     rough: list[_Variance]
     """For each draw, the deviation of the metric from its smooth part, at any point."""
-    left_out = frozenset({"sampling", "sloped"})
+    left_out = frozenset({"sampling"})
 
     @model_validator(mode="after")
     def _shapes(self) -> Self:
         n, d, k = len(self.points), len(self.points[0]), len(self.draws)
-        rows = (n + d * len(self.sloped or ()),)
-        size = LENGTHS + d + (self.sloped is not None)
-        some = {"sampling": rows} if self.sampling else {}
-        self.require(points=(n, d), seen=rows, noise=rows, **some)
+        some = {"sampling": (n,)} if self.sampling else {}
+        self.require(points=(n, d), seen=(n,), noise=(n,), **some)
+        size = LENGTHS + d
         return self.require(theta=(size,), draws=(k, size), weights=(k,), rough=(k,))
 
     @classmethod
@@ -161,20 +109,12 @@ class ProcessRecord(_Shaped):
         rows |= {"points": rows["U"], "sampling": rows["sampling"] if sampled else []}
         return cls(**rows, seen=process.z.tolist(), **_lists(process))
 
-    def value(self) -> Process | None:
-        """Rebuild the process; None of a process that was fitted to slopes, too."""
-        if self.sloped:
-            return None
+    def value(self) -> Process:
+        """Rebuild the process."""
         known = self.arrays()
-        if known.pop("sloped") is not None:
-            known |= {k: np.delete(known[k], _SLOPES, -1) for k in ("theta", "draws")}
         U, noise, sampling, z = map(known.pop, ("points", "noise", "sampling", "seen"))
         rows = Rows(U, noise, sampling if self.sampling else np.zeros(1))
         return Process(rows, z, **known)
-
-
-# A merge whose weights are this near to those of a merge of groups is that merge.
-_ROUNDING = 1e-9
 
 
 class LinkRecord(Frozen):
@@ -189,24 +129,29 @@ class LinkRecord(Frozen):
         return Link(lower, math.inf if self.upper is None else self.upper)
 
 
-class SurrogateRecord(_Shaped):
-    """The surrogate of a task: ``link(intercept + linear x + x hessian x / 2)``."""
+class QuadraticRecord(_Shaped):
+    """A quadratic: ``intercept + linear x + x hessian x / 2``."""
 
     intercept: float
     linear: list[float]
     hessian: list[list[float]]
+
+    def value(self) -> Quadratic:
+        """Rebuild the quadratic."""
+        return Quadratic(**self.arrays())
+
+
+class SurrogateRecord(_Shaped):
+    """The surrogate of a task."""
+
     link: LinkRecord
     bounds: list[list[float]] = Field(min_length=1)
     """Bounds of the coefficients."""
-    covariance: list[list[float | None]]
-    """Covariance of the terms, on coefficients scaled to [-1/2, 1/2] by the bounds."""
     quality: Fit
-    residual: ResidualRecord | IsotropicRecord | None
-    """Residual process, added behind the link."""
-    misfit: Annotated[float, Field(ge=0)] | None = 0.0
-    """Standard deviation of the quadratic behind the link; null if unknown."""
-    process: ProcessRecord | None = None
-    """Process that computes standard errors, where there is one."""
+    process: ProcessRecord
+    """The process that computes standard errors."""
+    quadratic: QuadraticRecord | None
+    """What predicts, behind the link; null for the mean of the process."""
 
     @model_validator(mode="after")
     def _shapes(self) -> Self:
@@ -215,25 +160,21 @@ class SurrogateRecord(_Shaped):
         self.require(bounds=(d, 2))
         if not all(lower < upper for lower, upper in self.bounds):
             raise ValueError("bounds: the ends do not rise")
-        t = n_quadratic_terms(d)
-        for part in (self.residual, self.process):
-            if part is not None:
-                part.require(points=(len(part.points), d))
-        return self.require(linear=(d,), hessian=(d, d), covariance=(t, t))
+        self.process.require(points=(len(self.process.points), d))
+        if self.quadratic is not None:
+            self.quadratic.require(linear=(d,), hessian=(d, d))
+        return self
 
     @classmethod
     def of(cls, surrogate: Surrogate) -> SurrogateRecord:
         """Build from a surrogate; ``value`` predicts the same, bit for bit."""
-        link, left, process = surrogate.link, surrogate.residual, surrogate.process
+        link, quadratic = surrogate.link, surrogate.quadratic
         return cls(
-            **_lists(surrogate.quadratic),
             link=LinkRecord(lower=finite(link.lower), upper=finite(link.upper)),
             bounds=surrogate.bounds.tolist(),
-            covariance=[[*map(finite, row)] for row in surrogate.covariance.tolist()],
             quality=Fit.of(asdict(surrogate.quality)),
-            residual=ResidualRecord(**_lists(left)) if left is not None else None,
-            misfit=finite(surrogate.misfit),
-            process=ProcessRecord.of(process) if process is not None else None,
+            process=ProcessRecord.of(surrogate.process),
+            quadratic=QuadraticRecord(**_lists(quadratic)) if quadratic else None,
         )
 
     def value(self) -> Surrogate:
@@ -243,27 +184,24 @@ class SurrogateRecord(_Shaped):
             for name, value in self.quality
             if name in FitQuality.__dataclass_fields__
         }
-        process = self.process.value() if self.process else None
-        # Without its process nothing is known about the errors of a surrogate.
-        unknown = self.process is not None and process is None
-        misfit = math.nan if self.misfit is None or unknown else self.misfit
         return Surrogate(
-            quadratic=Quadratic(
-                self.intercept, np.array(self.linear), np.array(self.hessian)
-            ),
             link=self.link.value(),
             bounds=np.array(self.bounds),
-            covariance=np.array(self.covariance, dtype=np.float64),  # None is NaN
             quality=FitQuality(**quality),
-            residual=self.residual.value() if self.residual else None,
-            misfit=misfit,
-            process=process,
+            process=self.process.value(),
+            quadratic=self.quadratic.value() if self.quadratic else None,
         )
+
+
+class _Versioned(Record):
+    version: int
 
 
 class Surrogates(Record):
     """The surrogates of a front."""
 
+    version: Annotated[int, Field(ge=2, le=2)] = 2
+    """Of the form of this file."""
     coefficients: tuple[Line, ...]
     """Axes of the surrogates: the front's coefficients, or its groups."""
     groups: dict[Line, Coefficients] = Field(default_factory=dict)
@@ -297,12 +235,14 @@ class Surrogates(Record):
         }
 
 
-def read_surrogates(path: Path, front: Front) -> Surrogates:
-    """Read the surrogates of a front.
+def read_surrogates(path: Path, front: Front) -> Surrogates | None:
+    """Read the surrogates of a front; None of an earlier form, which is not read.
 
     Raises:
         ArtifactError: the file is damaged, or of another front.
     """
+    if read_record(path, _Versioned, "surrogates").version == 1:
+        return None
     found = read_record(path, Surrogates, "surrogates")
     if found.tasks.keys() != front.tasks.keys():
         raise ArtifactError(f"{path} has other tasks than its front; search again")

@@ -25,8 +25,9 @@ from mergekit_map.surrogates.kernel import (
     Covariance,
     Rows,
     covariance_to,
+    distances,
     lower_root,
-    noise_variances,
+    matern,
     solve_by_root,
     solve_root,
     term_widths,
@@ -83,38 +84,25 @@ class Process:
     def _posteriors(self) -> list[Posterior]:
         return [Posterior(self.rows, self.z, draw) for draw in self.draws]
 
-    def best_terms(self) -> FloatArray:
+    @cached_property
+    def terms(self) -> FloatArray:
         """Return the most probable terms of the quadratic; (t,)."""
         widths = term_widths(self.rows.U.shape[1], self.theta)
         terms = self.scale * widths**2 * (self.rows.features.T @ self._best.alpha)
         terms[0] += self.offset
         return terms
 
-    def best_weights(self) -> FloatArray:
-        """Return the kernel weight of each merge in the most probable process; (n,)."""
-        height = np.exp(2 * self.theta[HEIGHT])
-        return np.asarray(self.scale * height * self._best.alpha)
-
     @cached_property
     def _best(self) -> Posterior:
         return Posterior(self.rows, self.z, self.theta)
 
-    @property
-    def lengths(self) -> FloatArray:
-        """Return the most probable length scales, in widths of the box; (d,)."""
-        return np.asarray(np.exp(self.theta[LENGTHS:]))
-
-    def best_at_points(self) -> FloatArray:
-        """Return the most probable mean at the merges; (n,)."""
-        rows = self.rows
-        k = covariance_to(rows, self.theta, rows.U, rows.features)
-        mean = k @ self._best.alpha
-        return np.asarray(self.offset + self.scale * mean)
-
-    def noise(self) -> FloatArray:
-        """Return the most probable noise at the merges, a standard deviation; (n,)."""
-        found = noise_variances(self.rows, self.theta) + self.rows.sampling
-        return np.asarray(self.scale * np.sqrt(found))
+    def mean(self, U: FloatArray) -> FloatArray:
+        """Return the most probable mean at U (k, d), behind the link; (k,)."""
+        lengths = np.exp(self.theta[LENGTHS:])
+        height = np.exp(2 * self.theta[HEIGHT])
+        near = matern(distances(U / lengths, self.rows.U / lengths))
+        bumps = near @ (self.scale * height * self._best.alpha)
+        return np.asarray(quadratic_features(U) @ self.terms + bumps)
 
     def left_out(self) -> FloatArray:
         """Predict each merge from the others, with theta as it is; (n,)."""
@@ -171,7 +159,12 @@ def _cholesky(matrix: FloatArray) -> FloatArray:
 
 
 def fit_process(
-    rows: Rows, z: FloatArray, *, known_noise: bool, start: FloatArray | None = None
+    rows: Rows,
+    z: FloatArray,
+    *,
+    known_noise: bool,
+    start: FloatArray | None = None,
+    quadratic: bool = False,
 ) -> Process:
     """Fit theta to the rows, from several starts or from the one given.
 
@@ -180,13 +173,17 @@ def fit_process(
         z: (n,) values behind the link, at least one.
         known_noise: Whether the noise of the rows was measured, or is a mere unit.
         start: Theta of a like process.
+        quadratic: Whether to do without the kernel: a quadratic with normal priors.
     """
     offset, scale = float(z.mean()), float(z.std())
     scale = scale if scale > 1e-12 * np.abs(z).max() else 1.0
     z = (z - offset) / scale
     square = scale**2
     rows = replace(rows, noise=rows.noise / square, sampling=rows.sampling / square)
-    theta = _hyperposterior(rows, z, known=known_noise).maximise(start)
+    ends = _ends(LENGTHS + rows.U.shape[1])
+    if quadratic:
+        ends[HEIGHT] = (_LEAST, _LEAST)
+    theta = _hyperposterior(rows, z, known=known_noise).maximise(start, ends)
     weights, rough = np.ones(1), np.zeros(1)
     return Process(rows, z, offset, scale, theta, theta[None], weights, 1.0, rough)
 
@@ -237,8 +234,10 @@ class _Hyperposterior:
         gradient = covariance.gradient(outer) / 2 + away / self.prior_stddev
         return float(value), gradient
 
-    def maximise(self, start: FloatArray | None) -> FloatArray:
-        """Find the most probable theta from a start.
+    def maximise(
+        self, start: FloatArray | None, ends: list[tuple[float, float]]
+    ) -> FloatArray:
+        """Find the most probable theta between ends, from a start.
 
         Without one from two: the prior mean, and one with more noise, less process.
         """
@@ -247,7 +246,6 @@ class _Hyperposterior:
         quiet = self.prior_mean.copy()
         quiet[[NOISE, HEIGHT]] += 0.75 * self.prior_stddev[NOISE], -1.5
         starts = [self.prior_mean, quiet] if start is None else [start]
-        ends = _ends(len(self.prior_mean))
         found = [
             minimize(self._loss, start, jac=True, method="L-BFGS-B", bounds=ends)
             for start in starts
@@ -333,23 +331,14 @@ def prediction_stderr(
 ) -> FloatArray:
     """Return the standard error of predictions at U (k, d), in metric units; (k,).
 
-    It is the root mean square error of the prediction over the draws of the process.
+    It is the root mean square error, over the draws of the process, of predictions that
+    are ``s`` (k,) behind the link, whatever they are of.
     """
     parts = []
     for start in range(0, max(len(U), 1), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
-        off = draw_metric(process, link, U[part]) - link.apply(s[part])
+        mean, deviation = process.predict(U[part])
+        drawn = link.apply(mean + _NODES[:, None, None] * deviation)
+        off = drawn - link.apply(s[part])
         parts.append(np.sqrt(process.weights @ (off**2).mean(axis=0)))
     return np.concatenate(parts)
-
-
-def stderr_in_metric(link: Link, s: FloatArray, deviation: FloatArray) -> FloatArray:
-    """Convert a standard error behind the link to the metric's units; (k,)."""
-    off = link.apply(s + _NODES[:, None] * deviation) - link.apply(s)
-    return np.asarray(np.sqrt((off**2).mean(axis=0)))
-
-
-def draw_metric(process: Process, link: Link, U: FloatArray) -> FloatArray:
-    """Draw values that the metric may have at U (k, d): (16, N_DRAWS, k)."""
-    mean, deviation = process.predict(U)
-    return link.apply(mean + _NODES[:, None, None] * deviation)

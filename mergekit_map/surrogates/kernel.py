@@ -5,8 +5,6 @@ bounds of the search; ``t`` terms. ``theta`` (5 + d,) holds the logarithms of th
 standard deviations of linear terms, squares, products, noise and the process, then of
 the length scales of its kernel, in widths of the box.
 
-A residual is the mean of such a process, added to a quadratic behind the link.
-
 The Cholesky functions call LAPACK directly and return the same bits as SciPy's. The
 matrices here are so small that SciPy's checks of the arguments take longer than the
 solution, and they are factorised many thousand times.
@@ -80,11 +78,6 @@ def term_widths(d: int, theta: FloatArray) -> FloatArray:
     return np.asarray(np.where(kinds < 0, _INTERCEPT, np.exp(theta[kinds])))
 
 
-def noise_variances(rows: Rows, theta: FloatArray) -> FloatArray:
-    """Return the variance of the noise of each merge, without that of subsets; (n,)."""
-    return np.asarray(np.exp(2 * theta[NOISE]) * rows.noise)
-
-
 def covariance_to(
     rows: Rows, theta: FloatArray, U: FloatArray, features: FloatArray
 ) -> FloatArray:
@@ -123,7 +116,7 @@ class Covariance:
             self.whole += math.exp(2 * width) * product
         self.whole += self._process
         diagonal = self.whole.reshape(-1)[:: len(self.whole) + 1]
-        self._noise = noise_variances(rows, theta)
+        self._noise = np.exp(2 * theta[NOISE]) * rows.noise
         diagonal += self._noise + (1 - _ALIKE) * rows.sampling + _JITTER
         self.whole += _ALIKE * np.sqrt(np.outer(rows.sampling, rows.sampling))
 
@@ -181,38 +174,3 @@ def solve_by_root(root: FloatArray, right: FloatArray) -> FloatArray:
 def solve_root(root: FloatArray, right: FloatArray) -> FloatArray:
     """Solve a linear system whose matrix is the lower factor ``root``."""
     return np.asarray(dtrtrs(root, right, lower=1)[0])
-
-
-@dataclass(frozen=True, eq=False)
-class Residual:
-    """A weighted sum of kernels centred on the measured points."""
-
-    points: FloatArray  # (n, d)
-    weights: FloatArray  # (n,) the height of each bump
-    lengths: FloatArray  # (d,) how far one reaches, in widths of the box
-    gaussian: bool = False  # the bumps' shape, as runs of version 1 have it
-
-    def predict(self, U: FloatArray) -> FloatArray:
-        """Evaluate the sum at every row of U (k, d)."""
-        far = distances(U / self.lengths, self.points / self.lengths)
-        bumps = np.exp(-(far**2) / 2) if self.gaussian else matern(far)
-        return np.asarray(bumps @ self.weights)
-
-
-def residual_of_version_1(
-    points: FloatArray, left: FloatArray, scale: float, theta: FloatArray
-) -> Residual:
-    """Rebuild a process that has one length scale for all coefficients.
-
-    Args:
-        points: (n, d)
-        left: (n,) what the quadratic left there.
-        scale: What ``left`` is divided by.
-        theta: Logarithms of height, length and noise of the kernel, as variances.
-    """
-    height, length, noise = np.exp(theta[:3])
-    lengths = np.full(points.shape[1], length)
-    squares = (((points[:, None] - points) / lengths) ** 2).sum(axis=2)
-    covariance = height * np.exp(-squares / 2) + noise * np.eye(len(points))
-    pull = np.linalg.lstsq(covariance, left / scale, rcond=None)[0]  # singular or not
-    return Residual(points, scale * height * pull, lengths, gaussian=True)

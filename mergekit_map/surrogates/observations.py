@@ -27,7 +27,6 @@ class Observations:
     features: FloatArray  # (n, t)
     y: FloatArray  # (n,)
     weights: FloatArray  # (n,) positive, mean 1
-    shrinkage: FloatArray  # (t,) weight of "this term is 0"; 0 where a term is free
 
     def without(self, point: int) -> Observations:
         """Return the observations without a point."""
@@ -45,13 +44,7 @@ def make_observations(X: FloatArray, y: FloatArray, bounds: FloatArray) -> Obser
     """Arrange what ``fit_surrogate`` takes as rows, on scaled coefficients."""
     U = scaled(X, bounds)
     features = quadratic_features(U)
-    return Observations(
-        U=U,
-        features=features,
-        y=y,
-        weights=np.ones_like(y),
-        shrinkage=np.zeros(features.shape[1]),
-    )
+    return Observations(U, features, y, weights=np.ones_like(y))
 
 
 def known_errors(stderr: FloatArray | None) -> FloatArray | None:
@@ -95,11 +88,11 @@ def check_distinct(X: FloatArray) -> None:
         )
 
 
-def check_identified(X: FloatArray, observed: Observations) -> float:
-    """Return the condition number of a design that identifies every term.
+def check_identified(X: FloatArray, observed: Observations) -> None:
+    """Raise DesignError for a design that does not identify every term.
 
     Raises:
-        DesignError: it does not, with what is missing and why.
+        DesignError: with what is missing and why.
     """
     d, n_terms = X.shape[1], observed.features.shape[1]
     n_distinct = len(np.unique(X, axis=0))
@@ -118,4 +111,3 @@ def check_identified(X: FloatArray, observed: Observations) -> float:
             "coefficient, two levels per coefficient) and more merges of the same "
             "kind will not help; free the coefficient or leave it out of the search"
         )
-    return float(singular[0] / singular[-1])

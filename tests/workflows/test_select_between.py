@@ -22,12 +22,10 @@ from mergekit_map.results.recipe_rendering import recipe_of
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 
-DATA = Path(__file__).parents[1] / "data" / "run_v1" / "run"
-
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return shutil.copytree(DATA, tmp_path / "run")
+def run(fitted_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(fitted_run, tmp_path / "run")
 
 
 def read_front(run: Path) -> Front:
