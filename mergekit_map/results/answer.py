@@ -202,18 +202,17 @@ def sample(front: Front, found: Gains) -> str:
         return text if holdout is None else text + others
     searched = "Measured on the documents of the search"
     if holdout is None:
+        if front.differences:
+            counts = {task: of.items for task, of in front.differences.items()}
+            searched = f"{searched} ({_counted(front, counts)})"
         better = "gains may look better than they are"
         check = "To check them on other documents, search with `--holdout 0.3`."
         return f"{searched}: {better}. {check}"
     tasks = [task for task, source in sources.items() if source == "held-out"]
     if not tasks:
         return f"{searched}; merging it measures the held-out ones."
-    counts = (
-        f"{task}: {holdout.documents.get(task, 0)} "
-        f"{'blocks of text' if front.tasks[task].unit == NATS else 'documents'}"
-        for task in tasks
-    )
-    text = f"Measured on held-out documents ({listed(counts)})"
+    counts = {task: holdout.documents.get(task, 0) for task in tasks}
+    text = f"Measured on held-out documents ({_counted(front, counts)})"
     text += ". The gains agree with those of the search." if holdout.confirms else "."
     if rest := [task for task in sources if task not in tasks]:
         text += f" Values of {listed(rest)} are from the documents of the search."
@@ -223,6 +222,15 @@ def sample(front: Front, found: Gains) -> str:
             "if you take the best of them, its gains look a little too good."
         )
     return text
+
+
+def _counted(front: Front, counts: Mapping[str, int]) -> str:
+    """Write how many documents tasks have: ``fr: 20 blocks of text``."""
+    return listed(
+        f"{task}: {count} "
+        f"{'blocks of text' if front.tasks[task].unit == NATS else 'documents'}"
+        for task, count in counts.items()
+    )
 
 
 def share_in_words(share: float | None) -> str:

@@ -81,8 +81,9 @@ def test_the_table_compares_by_paired_differences_and_one_word() -> None:
     )
     assert {len(row) for row in table} == {len(HEADINGS)}
     assert answer(front()).sample == (
-        "Measured on the documents of the search: gains may look better than they are. "
-        "To check them on other documents, search with `--holdout 0.3`."
+        "Measured on the documents of the search (code: 200 blocks of text): gains may "
+        "look better than they are. To check them on other documents, search with "
+        "`--holdout 0.3`."
     )
 
 
