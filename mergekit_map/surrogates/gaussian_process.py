@@ -258,10 +258,7 @@ class _Hyperposterior:
         # An axis has two directions: the same one in whatever order coefficients are.
         axes = axes * np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
         width = np.maximum(width, 0.25 / self.prior_stddev.max() ** 2)
-        # One more number is drawn, of this curvature, and left out: nothing depends on
-        # it, but with other draws earlier runs would go on with other merges.
-        unused = np.searchsorted(width, 1 / 1.5**2)
-        steps = np.delete(_normal_steps(len(theta) + 1), unused, axis=1)
+        steps = _normal_steps(len(theta))
         draws = theta + (steps / np.sqrt(width)) @ axes.T
         draws = np.clip(draws, *np.array(_ends(len(theta))).T)
         posteriors = [Posterior(self.rows, self.z, draw) for draw in draws]
