@@ -88,7 +88,7 @@ verbose_option = _option(
     "--verdicts",
     "verbose",
     is_flag=True,
-    help="Show the details of the answer, points of the front, and the recipe.",
+    help="Show the details of the answer, and the recipe.",
 )
 quiet_option = _option(
     "--quiet",

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, TypeAlias
 
 from rich.box import SIMPLE_HEAD
@@ -17,18 +15,13 @@ from rich.text import Text
 from mergekit_map.cli.main import command_line
 from mergekit_map.cli.output import answer, output_options
 from mergekit_map.types import SOUP
-from mergekit_map.utils.text import folded
 
 if TYPE_CHECKING:
     from mergekit_map.results.answer import Answer
-    from mergekit_map.results.front import Front, Merge
+    from mergekit_map.results.front import Front
 
-_N_POINTS = 10  # of the front, with --verbose
 _STYLES = {"better": "green", "worse": "red"}  # of what is significant
-_NAME, _AMOUNT = 12, len("0.0143 ± 0.0041,")  # letters of these on a line, at least
 _CACHE = "--lora-merge-cache"  # that mergekit needs for adapters
-_PLUS_MINUS = "\u00a0±\u00a0"  # where no line is folded
-_GAP = "  "  # between columns
 Steps: TypeAlias = "list[tuple[str, str]]"  # a command after what it is for
 
 
@@ -62,7 +55,7 @@ def show_front(run: Path, front: Front, result: Path) -> Answer:
 
 
 def show_answer(front: Front, *, verbose: bool = False) -> Answer:
-    """Print the answer of a front; with ``verbose`` also its details and points."""
+    """Print the answer of a front; with ``verbose`` also its details."""
     # Here, as the numbers are not needed for help.
     from mergekit_map.results import answer as answers
 
@@ -73,53 +66,32 @@ def show_answer(front: Front, *, verbose: bool = False) -> Answer:
         console.print(line)
     console.print(Text(f"\n{found.sample}"))
     for finding in found.findings:
-        console.print(_item(finding, console.width))
+        console.print(Text(f"- {finding}"))
     if verbose:
         console.print()
         for detail in found.details:
-            console.print(_item(detail, console.width))
-        console.print(_front_table(front))
+            console.print(Text(f"- {detail}"))
     return found
-
-
-def _item(sentence: str, width: int) -> Text:
-    indent = "  "
-    lines = wrap(
-        f"- {sentence}", width, subsequent_indent=indent, break_on_hyphens=False
-    )
-    return Text("\n".join(lines))
 
 
 def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:
     """Lay out headings and rows: a line for each task, and for each model below it.
 
-    Names and comparisons are folded where there is little room, numbers never.
+    A comparison that finds no room stands on a line of its own, so that no number is
+    broken.
     """
     columns = zip(*lines, strict=True)
     _, names, values, shares, words = (max(map(len, cells)) for cells in columns)
-    room = width - values - shares - 2 - 3 * len(_GAP)
-    if room < _NAME + _AMOUNT:  # the merge's own value may be long
-        compared = max(len(row[2]) for row in lines if row[4])
-        room, values = room + values - compared, compared
-    if names + words > room:
-        words = max(_AMOUNT, min(words, room - _NAME))
-    names = max(_NAME, min(names, room - words))
+    place = names + values + shares + 2 + 3 * 2
+    gap = "  " if place + words <= width else "\n    "
     for row, (task, name, value, share, comparison) in enumerate(lines):
-        is_head = row == 0
-        word = next((w for w in _STYLES if f" {w} by " in comparison), "")
-        sure = "," not in comparison
-        style = "dim" if is_head else _STYLES[word] if word and sure else ""
-        if task and not is_head:
+        if task and row:
             yield Text(f"task {task}", style="bold")
-        first, *more = folded(name, names)
-        text = comparison.replace(" ± ", _PLUS_MINUS)
-        one, *others = wrap(text, words, break_long_words=False) or [""]
-        cells = (f"  {first:<{names}}", f"{value:>{values}}", f"{share:>{shares}}")
-        place = 2 + names + values + shares + 3 * len(_GAP)
-        rest = zip_longest(more, others, fillvalue="")
-        folds = (f"{f'  {part}':<{place}}{other}" for part, other in rest)
-        for line in (_GAP.join((*cells, one)), *folds):
-            yield Text(line.replace(_PLUS_MINUS, " ± ").rstrip(), style)
+        word = next((w for w in _STYLES if f" {w} by " in comparison), "")
+        sure = word and "," not in comparison
+        line = f"  {name:<{names}}  {value:>{values}}  {share:>{shares}}"
+        text = f"{line}{gap}{comparison}".rstrip()
+        yield Text(text, _STYLES[word] if sure else "" if row else "dim")
 
 
 def new_table(
@@ -137,38 +109,6 @@ def new_table(
     for cells in rows:
         table.add_row(*(Text() + cell for cell in cells))
     return table
-
-
-def _front_table(front: Front) -> Table:
-    """Show the reference points, points that cover the front, and all measured ones."""
-    from mergekit_map.optimize.scalarization import spread
-
-    predicted = front.utilities(front.points, "predicted")
-    shown = {front.selected, *map(int, spread(predicted, _N_POINTS))}
-    shown |= {
-        index
-        for index, point in enumerate(front.points)
-        if any(map(point.is_measured, front.tasks))
-    }
-    rows = [_cells(front, anchor, anchor.label or "") for anchor in front.anchors]
-    for index in sorted(shown):
-        name, style = str(index), ""
-        if index == front.selected:
-            name, style = f"{index}, chosen", "bold"
-        rows.append(_cells(front, front.points[index], name, style))
-    title = f"{len(shown)} of {len(front.points)} points (all are in front.csv)"
-    return new_table(["point", "weights", "measured, or ~ predicted"], rows, title)
-
-
-def _cells(front: Front, merge: Merge, name: str, style: str = "") -> list[Text]:
-    predicted = merge.readings("predicted")
-    values = [
-        f"{task} {merge.measured[task]}"
-        if merge.is_measured(task)
-        else f"{task} ~{predicted[task]}"
-        for task in front.tasks
-    ]
-    return [Text(cell, style) for cell in (name, merge.weights, ", ".join(values))]
 
 
 def show_steps(steps: Steps) -> None:

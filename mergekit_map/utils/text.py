@@ -42,19 +42,6 @@ def listed(words: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def folded(name: str, width: int) -> list[str]:
-    """Split a name into lines of at most ``width`` letters, at - _ . / if possible."""
-    lines = [""]
-    for part in re.findall(r"[^-_./ ]*[-_./ ]?", name):
-        if len(lines[-1]) + len(part) > width and lines[-1]:
-            lines.append("")
-        while len(part) > width:
-            lines[-1], part = part[:width], part[width:]
-            lines.append("")
-        lines[-1] += part
-    return [line for line in lines if line]
-
-
 def cut_short(name: str, most: int) -> str:
     """Remove the middle of a name that has more letters than ``most``."""
     half = most // 2
