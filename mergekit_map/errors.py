@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Iterable
 
 from mergekit_map.utils.text import redact
@@ -34,20 +33,6 @@ class InvalidTask(ConfigError):
         self.key = key
         self.messages = (messages,) if isinstance(messages, str) else tuple(messages)
         super().__init__("\n".join(self.messages))
-
-
-class MissingModels(ConfigError):
-    """Models are not where a configuration says; ``names`` are their names."""
-
-    def __init__(self, message: str, names: Iterable[str]) -> None:
-        self.message, self.names = message, tuple(names)
-        super().__init__(f"{message}\nif they lie elsewhere, say so: {self.options}")
-
-    @property
-    def options(self) -> str:
-        """Return the options to add to a command."""
-        given = (f"{name}=FOLDER" for name in self.names)
-        return " ".join(f"--model-path {shlex.quote(one)}" for one in given)
 
 
 class DesignError(MapError):

@@ -13,7 +13,7 @@ import sys
 import click
 
 from mergekit_map._version import __version__
-from mergekit_map.errors import MapError, MissingModels, nearest
+from mergekit_map.errors import MapError, nearest
 from mergekit_map.utils.shutdown import exit_code, ignore_signals, stopped_by
 from mergekit_map.utils.text import printable
 
@@ -79,10 +79,7 @@ class _LazyGroup(click.Group):
         except (MapError, OSError) as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # click ends quietly, as under ``| head``
-            text = str(error)
-            if isinstance(error, MissingModels):
-                text = f"{error.message}\n{advice_on_missing(error)}"
-            click.echo(f"error: {printable(text)}", err=True)
+            click.echo(f"error: {printable(str(error))}", err=True)
             code = MapError.exit_code
         except (KeyboardInterrupt, click.Abort) as error:
             # At a question, click raises Abort in the place of a KeyboardInterrupt.
@@ -103,12 +100,6 @@ def command_line(*words: object) -> str:
 def typed_command() -> str:
     """Return the running command as it was typed."""
     return command_line(*click.get_current_context().find_root().obj or ())
-
-
-def advice_on_missing(missing: MissingModels) -> str:
-    """Return what to type if missing models lie elsewhere."""
-    command = f"{typed_command()} {missing.options}"
-    return printable(f"If they lie elsewhere, type:\n  {command}")
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

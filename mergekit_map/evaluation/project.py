@@ -25,7 +25,7 @@ from mergekit_map.config.yaml_file import (
     read_yaml,
     with_settings,
 )
-from mergekit_map.errors import ConfigError, MissingModels
+from mergekit_map.errors import ConfigError
 from mergekit_map.merging.checkpoint import with_adapter_cache
 from mergekit_map.merging.devices import check_device, decided, left_open
 from mergekit_map.merging.recipe import (
@@ -51,6 +51,7 @@ from mergekit_map.models.preflight import (
 from mergekit_map.models.references import (
     Reference,
     absolute_references,
+    advice_on_missing,
     map_references,
     missing_models,
     referenced_models,
@@ -422,7 +423,7 @@ def load_project(
         raise_problems(draft.file, draft.problems)
     except ConfigError as error:
         if draft.lost:
-            raise MissingModels(str(error), draft.lost) from None
+            raise ConfigError(f"{error}\n{advice_on_missing(draft.lost)}") from None
         raise
     assert draft.project is not None  # where there is no problem
     return draft.project

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -256,6 +257,12 @@ def missing_models(
     paths = {path: written.get(path, path) for path in paths_of(merge)}
     short, said = short_paths(paths.values()), " ".join(messages)
     return [short[paths[path]] for path in paths if f"{NO_FOLDER} {path!r}" in said]
+
+
+def advice_on_missing(names: Iterable[str]) -> str:
+    """Return the options to add where missing models lie elsewhere."""
+    given = (f"--model-path {shlex.quote(f'{name}=FOLDER')}" for name in names)
+    return f"if they lie elsewhere, add: {' '.join(given)}"
 
 
 def paths_of(merge: MergeConfig) -> list[str]:

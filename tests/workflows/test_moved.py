@@ -119,13 +119,13 @@ def merged_by_stock(output: str, out: str) -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_missing_models_are_told_with_the_line_to_type() -> None:
+def test_missing_models_are_told_with_the_options_to_add() -> None:
     said = fails("merge", "run", "out dir", "--index", "0")
 
     line = " ".join(f"--model-path {name}=FOLDER" for name in ("base", "a", "b"))
-    assert said.endswith(f"  mergekit-map merge run 'out dir' --index 0 {line}\n")
+    assert said.endswith(f"if they lie elsewhere, add: {line}\n")
     said = fails("merge", "run", "out", *PLACES)
-    assert said.endswith(" --model-path a=first --model-path b=FOLDER\n")
+    assert said.endswith("add: --model-path b=FOLDER\n")
 
 
 def test_after_a_move_every_printed_command_works(place: Path) -> None:

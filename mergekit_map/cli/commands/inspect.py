@@ -14,12 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.cli.config_options import config_or_options
-from mergekit_map.cli.main import advice_on_missing
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
 from mergekit_map.cli.options import model_options
 from mergekit_map.cli.output import answer, with_output_options
 from mergekit_map.cli.screen import new_table
-from mergekit_map.errors import MissingModels
 from mergekit_map.utils.text import bytes_in_words, count_in_words, listed
 
 if TYPE_CHECKING:
@@ -55,6 +53,7 @@ def inspect(
     Example: mergekit-map inspect merge.yml --probe
     """
     options = make_options(f"reading {config.name}")
+    from mergekit_map.models.references import advice_on_missing
     from mergekit_map.utils.files import plain
     from mergekit_map.workflows.inspect import inspect_config, probe_config
 
@@ -66,7 +65,7 @@ def inspect(
         click.echo("not probed, since the models cannot be merged", err=True)
     _show_verdict(inspection)
     if inspection.lost:
-        click.echo(advice_on_missing(MissingModels("", inspection.lost)))
+        click.echo(advice_on_missing(inspection.lost))
     answer(**plain(asdict(inspection)))
     return 0 if inspection.mergeable else 2
 
