@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -103,7 +103,7 @@ class Plan:
     files: Sequence[PublicFile]
     left_out: Sequence[str]  # of the checkpoint's folder
     removed: Sequence[str]  # of the repository
-    licence: Licence | None  # None where nobody was asked
+    licence: Licence | None  # None where no source has it
     licences: Licences  # of the parents, by public name
 
 
@@ -121,14 +121,12 @@ def plan_push(
     folder: Path,
     run: Path | None,
     options: PushOptions,
-    api: HfApi | None,
-    ask: Callable[[Licences], Licence] | None,
+    api: HfApi | None = None,
 ) -> Plan:
     """Collect files, card and licence of a checkpoint, and look up the repository.
 
     The search in ``run`` may be uploaded with it. The Hub is queried, not changed;
-    without ``api`` it is not reached. ``ask`` is called for the licence alone, if no
-    other source has it.
+    without ``api`` it is not reached.
 
     Raises:
         ArtifactError: a folder cannot be read, or a file holds a local path or token.
@@ -154,8 +152,6 @@ def plan_push(
     private = _visibility(target, options)
     known = metadata.read_licence(vars(card.data)) or metadata.common_licence(licences)
     licence = Licence(options.licence) if options.licence else known
-    if licence is None and ask is not None:
-        licence = ask(licences)
     card = cards.renamed_card(card, folder.resolve().name, target.repo_id, licence)
     if options.parents:
         card = cards.with_parents(card, configs, names)

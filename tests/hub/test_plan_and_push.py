@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 
 from mergekit_map.errors import ArtifactError, ConfigError, HubError
 from mergekit_map.hub.card import MergeRecord, write_card
-from mergekit_map.hub.metadata import Licence, Licences
+from mergekit_map.hub.metadata import Licence
 from mergekit_map.hub.push import Plan, PushOptions, open_hub, plan_push, upload
 from mergekit_map.results.front import Front
 from mergekit_map.results.records import write_record
@@ -93,19 +93,14 @@ def run(merged: Path, tmp_path: Path) -> Path:
     return run
 
 
-def nobody(licences: Licences) -> Licence:
-    raise AssertionError(f"asked for a licence: {licences}")
-
-
 def planned(
     folder: Path,
     api: HfApi | None = None,
     run: Path | None = None,
-    ask: Callable[[Licences], Licence] | None = nobody,
     **wishes: Any,
 ) -> Plan:
     wishes = {"repo": REPO, "licence": "mit", **wishes}
-    return plan_push(folder, run, PushOptions(**wishes), api, ask)
+    return plan_push(folder, run, PushOptions(**wishes), api)
 
 
 def there(hub: Hub, *files: str, private: bool = True, card: str = "") -> Repository:
@@ -235,22 +230,17 @@ def card_of(plan: Plan) -> ModelCard:
 
 
 @pytest.mark.parametrize("two", [b"---\nlicense: apache-2.0\n---", b"", None])
-def test_the_licence_is_asked_for_if_parents_differ_or_are_silent(
+def test_no_licence_is_chosen_if_parents_differ_or_are_silent(
     folder: Path, hub: Hub, api: HfApi, two: bytes | None
 ) -> None:
     if two is not None:
         hub.repositories["x/two"] = Repository(False, {"README.md": two})
-    asked: list[Licences] = []
 
-    def ask(licences: Licences) -> Licence:
-        asked.append(licences)
-        return Licence("other")
-
-    plan = planned(folder, api, licence=None, ask=ask)
+    plan = planned(folder, api, licence=None)
 
     other = Licence("apache-2.0") if two else None
-    assert asked == [{"one": Licence("mit"), "x/two": other}]
-    assert card_of(plan).data.license == "other"
+    assert plan.licences == {"one": Licence("mit"), "x/two": other}
+    assert plan.licence is None
 
 
 def test_the_search_goes_along_by_public_names(
@@ -287,7 +277,7 @@ def test_of_a_search_three_files_are_uploaded_with_the_merged_point_chosen(
 
 
 def test_without_a_login_all_is_planned_but_the_licence(folder: Path, hub: Hub) -> None:
-    plan = planned(folder, ask=None, licence=None, parents={"one": "me/one"})
+    plan = planned(folder, licence=None, parents={"one": "me/one"})
 
     assert not hub.requests
     assert plan.licence is None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +18,7 @@ from mergekit_map.errors import ConfigError, HubError
 from mergekit_map.utils.text import bytes_in_words, printable
 
 if TYPE_CHECKING:
-    from mergekit_map.hub.metadata import Licence, Licences
     from mergekit_map.hub.push import Plan
-
-
-def _licence_id(text: str) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", text.strip()):
-        example = "an identifier of the Hub, such as apache-2.0"
-        raise click.BadParameter(f"write {example}; got {text!r}")
-    return text.strip()
 
 
 @click.command()
@@ -45,9 +35,8 @@ def _licence_id(text: str) -> str:
     "--license",
     "licence",
     metavar="ID",
-    type=_licence_id,
     help="Licence of the merge, such as apache-2.0 or llama3.1  [default: that of "
-    "the card, or of all parents if they have the same; else you are asked]",
+    "the card, or of all parents if they have the same]",
 )
 @pairs_option(
     "--parent",
@@ -92,22 +81,18 @@ def push(
     if not is_terminal(sys.stderr):
         utils.disable_progress_bars()  # type: ignore[attr-defined]
     search = None if run is None else readable_folder(run)
-    make_plan = partial(plan_push, out, search, PushOptions(repo, **options))
-    url, refused = None, None
+    wanted, url, refused = PushOptions(repo, **options), None, ""
     try:
         api = open_hub()
-        plan = make_plan(api, None if dry_run else partial(_ask_licence, yes=yes))
+        plan = plan_push(out, search, wanted, api)
     except HubError as error:
-        # Files and card are shown all the same.
-        refused, plan = error, make_plan(None, None)
+        if not dry_run:
+            raise
+        plan = plan_push(out, search, wanted)
+        refused = f" The Hub was not asked: {error}"
     _show(plan)
-    if dry_run or refused:
-        click.echo(f"\n{plan.card}")
     if dry_run:
-        why = f" The Hub was not asked: {refused}" if refused else ""
-        click.echo(f"Nothing was uploaded.{why}")
-    elif refused:
-        raise refused
+        click.echo(f"\n{plan.card}\nNothing was uploaded.{refused}")
     else:
         _confirm(plan, private=options["private"], yes=yes)
         url = upload(api, plan, message)
@@ -122,27 +107,6 @@ def push(
     )
 
 
-def _ask_licence(licences: Licences, *, yes: bool) -> Licence:
-    from mergekit_map.hub.metadata import Licence
-
-    listing = "\n".join(
-        f"  {model}: {known or 'unknown'}" for model, known in licences.items()
-    )
-    if yes or not is_terminal(sys.stdin):
-        raise ConfigError(
-            "nothing was uploaded: the parents do not have one known licence; add "
-            f"--license ID, such as apache-2.0 or other; the parents have:\n{listing}"
-        )
-    click.echo(
-        "The parents do not have one known licence, so the merge has none by itself:\n"
-        f"{listing}\nIt must be one that all of theirs allow."
-    )
-    asked = (
-        "Licence of the merge (an identifier of the Hub, such as apache-2.0 or other)"
-    )
-    return Licence(click.prompt(asked, value_proc=_licence_id))
-
-
 def _show(plan: Plan) -> None:
     console = Console()
     rows = []
@@ -153,7 +117,7 @@ def _show(plan: Plan) -> None:
     rows += [(path, "", "removed: of an earlier upload") for path in plan.removed]
     console.print(new_table(["file", ">size", ""], rows))
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
-    licence = plan.licence or "you are asked for it at the upload"
+    licence = plan.licence or "none yet, give it with --license"
     size = bytes_in_words(sum(file.size for file in plan.files))
     lines = [
         f"{len(plan.files)} files, {size}, to {plan.target.url}",
@@ -182,6 +146,11 @@ def _visibility(plan: Plan) -> str | Text:
 
 def _confirm(plan: Plan, *, private: bool | None, yes: bool) -> None:
     """Ask before an upload; with ``--yes`` refuse one that everybody would see."""
+    if plan.licence is None:
+        raise ConfigError(
+            "nothing was uploaded: the parents do not have one known licence; add "
+            "--license ID, such as apache-2.0 or other, which all of theirs allow"
+        )
     if yes and plan.target.private is False and private is None:
         raise ConfigError(
             f"nothing was uploaded: {plan.target.url} is public; with --yes add "
