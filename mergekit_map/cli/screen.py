@@ -81,15 +81,14 @@ def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:
     broken.
     """
     columns = zip(*lines, strict=True)
-    _, names, values, shares, words = (max(map(len, cells)) for cells in columns)
-    place = names + values + shares + 2 + 3 * 2
-    gap = "  " if place + words <= width else "\n    "
+    _, names, values, shares, _ = (max(map(len, cells)) for cells in columns)
     for row, (task, name, value, share, comparison) in enumerate(lines):
         if task and row:
             yield Text(f"task {task}", style="bold")
         word = next((w for w in _STYLES if f" {w} by " in comparison), "")
         sure = word and "," not in comparison
         line = f"  {name:<{names}}  {value:>{values}}  {share:>{shares}}"
+        gap = "  " if len(line) + 2 + len(comparison) <= width else "\n    "
         text = f"{line}{gap}{comparison}".rstrip()
         yield Text(text, _STYLES[word] if sure else "" if row else "dim")
 

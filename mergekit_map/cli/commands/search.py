@@ -146,15 +146,15 @@ def _find_front(
     from mergekit_map.utils.progress import notifying, stage
     from mergekit_map.workflows.search import search_front
 
-    reporter = TerminalReporter()
-    with reporter, notifying(reporter), stage(f"checking models and tasks of {config}"):
-        project = load_project(config, options, **how)
-        study = project.study()
-        warnings = [f"warning: {text}" for text in project.small_samples()]
-    for note in (*project.notes, *warnings):
-        reporter.on_notice(note)
-    imported = read_imported(import_file, study) if import_file else []
+    with TerminalReporter() as reporter:
+        with notifying(reporter), stage(f"checking models and tasks of {config}"):
+            project = load_project(config, options, **how)
+            study = project.study()
+            warnings = [f"warning: {text}" for text in project.small_samples()]
+        for note in (*project.notes, *warnings):
+            reporter.on_notice(note)
+        imported = read_imported(import_file, study) if import_file else []
+        with deferred():
+            found = search_front(project, run, [reporter], imported, workers)
     spec = project.spec
-    with deferred(), reporter:
-        found = search_front(project, run, [reporter], imported, workers)
     return found.front, code_named(spec.tasks, spec.backend, spec.engine)
