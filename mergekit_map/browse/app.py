@@ -1,6 +1,6 @@
 """The screens: the front as a list, the current point beside it, texts and forms.
 
-Merging, chat and saving a choice are actions of the caller, ``Outside``.
+Merging and chat are actions of the caller, outside of the screens.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from rich.console import RenderableType
@@ -29,7 +28,9 @@ from mergekit_map.browse.panels import (
     weights_text,
 )
 from mergekit_map.browse.state import View, rivals, wish_of
+from mergekit_map.config.problems import values_by_task
 from mergekit_map.errors import MapError
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.utils.text import printable
 
 
@@ -40,14 +41,6 @@ class ExitAction:
     doing: Literal["merge", "talk"]
     choice: Mapping[str, Any]  # of select: the current point
     words: Mapping[str, str]  # answers to the questions of the form
-
-
-@dataclass(frozen=True)
-class Outside:
-    """The actions that the screen leaves to its caller."""
-
-    wish: Callable[[View, Mapping[str, str]], View]  # limits and preferences
-    save: Callable[[Mapping[str, Any]], View]  # write a choice, and read the result
 
 
 WORKING = " working ..."
@@ -82,11 +75,10 @@ class Browser(App[ExitAction]):
     .beside #about { height: 1fr; max-height: 100%; width: 1fr; }
     """
 
-    def __init__(self, run: Path, view: View, outside: Outside, name: str) -> None:
-        """Create the program for a view of the folder ``run`` and the search's name."""
+    def __init__(self, folder: RunFolder, view: View, name: str) -> None:
+        """Create the program for a view of a run folder, and the search's name."""
         super().__init__()
-        self.run_folder, self.view, self._called = run, view, printable(name)
-        self._outside = outside
+        self.run_folder, self.view, self._called = folder, view, printable(name)
         self._wish = wish_of(view.front)
 
     def compose(self) -> ComposeResult:
@@ -171,7 +163,7 @@ class Browser(App[ExitAction]):
             answer = await self.push_screen_wait(Form(about, fields))
             if answer is not None:
                 self._wish, said = answer, "Point {at} is shown. Press s to save it."
-                about = await self._take(said, self._outside.wish, self.view, answer)
+                about = await self._take(said, self._wished, answer)
 
     @work
     async def action_save(self) -> None:
@@ -181,11 +173,29 @@ class Browser(App[ExitAction]):
             about = f"Point {at} misses a limit. Choose it all the same?"
             if await self.push_screen_wait(Form(about)) is None:
                 return
-        recipe = self.run_folder / "recipe.yml"
+        recipe = self.run_folder.chosen_recipe
         said = f"Saved: point {{at}} is the chosen merge, and {recipe} its recipe."
-        if reason := await self._take(said, self._outside.save, choice):
+        if reason := await self._take(said, self._saved, choice):
             self.push_screen(ReadingPage(lambda _: Text(reason)))
         self._wish = wish_of(self.view.front)
+
+    def _wished(self, answer: Mapping[str, str]) -> View:
+        """Go to the point of the given limits and preferences."""
+        from mergekit_map.workflows.select import known_surrogates
+
+        names = [name for name in ("require", "prefer") if answer[name]]
+        choice: dict[str, Any] = {name: values_by_task(answer[name]) for name in names}
+        if others := answer["not_worse_than"].replace(",", " ").split():
+            choice["not_worse_than"] = others
+        surrogates = known_surrogates(self.run_folder, self.view.front)
+        return self.view.wished(choice, surrogates)
+
+    def _saved(self, choice: Mapping[str, Any]) -> View:
+        """Choose a point, as the command select."""
+        # Here, as the screen is there sooner without it.
+        from mergekit_map.workflows.select import select_point
+
+        return View.of(select_point(self.run_folder.path, **choice).front)
 
     async def _take(self, said: str, make: Callable[..., View], *given: object) -> str:
         """Show the view that a thread makes, or return the reason for its failure."""

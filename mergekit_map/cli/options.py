@@ -8,16 +8,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import click
 from pydantic import BaseModel
 
 from mergekit_map.cli.main import command_line
+from mergekit_map.config.problems import values_by_task
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ArtifactError, alike
 
-T = TypeVar("T")
 Decorator: TypeAlias = Callable[[Any], Any]
 PATH = click.Path(path_type=Path)
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -43,33 +43,17 @@ trust_option = click.option(
 )
 
 
-def _unique(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
-    values: dict[str, T] = {}
-    for name, value in pairs:
-        if name in values:
-            raise click.BadParameter(f"{name} stands twice")
-        values[name] = value
-    return values
-
-
-def pairs_option(
-    *names: str, metavar: str, split: Callable[[str, str], Sequence[str]], help: str
-) -> Decorator:
+def pairs_option(*names: str, metavar: str, help: str) -> Decorator:
     """Return an option of pairs such as ``fr=/models/fr``, given once for each."""
 
-    def parse(text: str) -> tuple[str, str]:
-        key, _, value = split(text, "=")
-        if not key or not value:
-            raise click.BadParameter(f"write it as {metavar}; got {text!r}")
-        return key, value
+    def parse(_: object, __: object, given: Sequence[str]) -> dict[str, str]:
+        pairs = {key: v for key, _, v in (text.partition("=") for text in given)}
+        if len(pairs) < len(given) or not all((*pairs, *pairs.values())):
+            raise click.BadParameter(f"write it as {metavar}, once for each")
+        return pairs
 
     return click.option(
-        *names,
-        multiple=True,
-        metavar=metavar,
-        type=parse,
-        callback=lambda _ctx, _param, given: _unique(given),
-        help=help,
+        *names, multiple=True, metavar=metavar, callback=parse, help=help
     )
 
 
@@ -79,7 +63,6 @@ model_options = with_options(
             "--model-path",
             "model_paths",
             metavar="NAME=FOLDER",
-            split=str.partition,
             help="Where a model lies now, if not where the configuration says: NAME is "
             "its last folder there, or its whole path or Hub id. Once for each such "
             "model.",
@@ -136,16 +119,6 @@ def readable_folder(run: Path) -> Path:
     for sentence in unfinished_in_words(found, found.read_front()):
         click.echo(sentence, err=True)
     return found.path
-
-
-def values_by_task(text: str) -> dict[str, float | str]:
-    """Parse ``math=2,code=1``; percentages stay text."""
-    pairs = [[word.strip() for word in part.split("=")] for part in text.split(",")]
-    try:
-        return _unique((task, v if v.endswith("%") else float(v)) for task, v in pairs)
-    except ValueError:
-        message = f"write it as math=2,code=1; got {text!r}"
-        raise click.BadParameter(message) from None
 
 
 def key_options(

@@ -200,6 +200,23 @@ def parse_select(options: Mapping[str, object]) -> SelectSpec:
     return cast(SelectSpec, select)
 
 
+def values_by_task(text: str) -> dict[str, float | str]:
+    """Parse ``math=2,code=1``; percentages stay text."""
+    found: dict[str, float | str] = {}
+    try:
+        for part in text.split(","):
+            task, value = (word.strip() for word in part.split("="))
+            if task in found:
+                raise ValueError
+            found[task] = value if value.endswith("%") else float(value)
+    except ValueError:
+        raise ConfigError(
+            "preferences and limits are written as math=2,code=1, each task once; got "
+            f"{text!r}"
+        ) from None
+    return found
+
+
 def parse_map_block(
     file: YamlFile,
 ) -> tuple[MapBlock | None, dict[str, TaskSpec], list[Problem]]:

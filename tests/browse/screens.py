@@ -6,20 +6,13 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from textual.pilot import Pilot
 
-from mergekit_map.browse.app import WORKING, Browser, ExitAction, Outside
+from mergekit_map.browse.app import WORKING, Browser, ExitAction
 from mergekit_map.browse.state import View
 from mergekit_map.results.front import Front
-
-
-def _refuse(*_: object) -> Any:
-    raise AssertionError("nothing is done outside of the screen here")
-
-
-ALONE = Outside(_refuse, _refuse)
+from mergekit_map.results.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -52,13 +45,12 @@ def press(
     *keys: str,
     size: tuple[int, int] = (80, 30),
     run: Path = Path("my-search"),
-    outside: Outside = ALONE,
 ) -> Seen:
     """Open the screen, press keys, and look; ``text:...`` types what follows."""
     view = front if isinstance(front, View) else View.of(front)
 
     async def look() -> Seen:
-        app = Browser(run, view, outside, run.name)
+        app = Browser(RunFolder(run), view, run.name)
         async with app.run_test(size=size) as pilot:
             lines = await settled(app, pilot)
             for key in keys:

@@ -15,7 +15,6 @@ import sys
 import termios
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pyte
@@ -24,7 +23,7 @@ import torch
 import yaml
 from mergekit.options import MergeOptions
 from nested_runs import invoke
-from screens import ALONE, press
+from screens import press
 from transformers import AutoModelForCausalLM
 
 from mergekit_map.browse.app import ExitAction
@@ -79,13 +78,10 @@ def test_a_wish_goes_where_select_does_and_saving_writes_what_it_writes(
     other = shutil.copytree(run, tmp_path / "other")
     invoke("select", other, "--prefer", answer)
     before = files_of(run)
-    with ExitStack() as stack:
-        ours = outside_of(run, stack)
-        outside = replace(ALONE, wish=ours.wish, save=ours.save)
-        keys = ["tab", f"text:{answer}", "enter"]  # past the limits
-        looked = press(view_of(run), "l", *keys, run=run, outside=outside)
-        assert files_of(run) == before
-        saved = press(view_of(run), "l", *keys, "s", run=run, outside=outside)
+    keys = ["tab", f"text:{answer}", "enter"]  # past the limits
+    looked = press(view_of(run), "l", *keys, run=run)
+    assert files_of(run) == before
+    saved = press(view_of(run), "l", *keys, "s", run=run)
 
     front = RunFolder(other).read_front()
     assert looked.view.at == saved.view.at == front.selected
@@ -105,10 +101,8 @@ def test_a_wish_goes_where_select_does_and_saving_writes_what_it_writes(
     ],
 )
 def test_a_wish_that_cannot_be_says_why(run: Path, answer: str, complaint: str) -> None:
-    with ExitStack() as stack:
-        outside = replace(ALONE, wish=outside_of(run, stack).wish)
-        keys = ("l", f"text:{answer}", "enter")
-        seen = press(view_of(run), *keys, run=run, outside=outside)
+    keys = ("l", f"text:{answer}", "enter")
+    seen = press(view_of(run), *keys, run=run)
 
     assert complaint in " ".join(seen.text.replace("│", " ").split())
     assert answer in seen.text  # to be mended
@@ -142,7 +136,7 @@ def test_what_one_talks_with_is_the_merge_of_the_recipe(
 def test_one_talks_until_a_line_is_empty(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = io.StringIO(f"hello\n/new\n{'world ' * 200}\n\nnot read\n")
+    lines = io.StringIO(f"hello\n{'world ' * 200}\n\nnot read\n")
     monkeypatch.setattr(sys, "stdin", lines)
     view = view_of(run).moved(0)
     with ExitStack() as stack:

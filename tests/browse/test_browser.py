@@ -7,14 +7,13 @@ import io
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fronts import CODE, MATH, NOT_MEASURED, as_json, from_json, make_front
 from rich.console import Console
-from screens import ALONE, press, settled
+from screens import press, settled
 from textual.binding import Binding
 
 from mergekit_map.browse.app import Browser
@@ -22,6 +21,7 @@ from mergekit_map.browse.panels import compared_text
 from mergekit_map.browse.state import View
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.run_folder import RunFolder
 
 # Four models and four tasks with long names, which are wide to show.
 MODELS = (
@@ -116,15 +116,19 @@ def test_it_opens_on_the_chosen_merge_at_its_place_along_the_front() -> None:
     assert (above.view.at, below.view.at) == (3, 4)
 
 
-def test_keys_that_are_pressed_while_a_choice_is_saved_do_nothing() -> None:
+def test_keys_that_are_pressed_while_a_choice_is_saved_do_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     front, done = wide_front(), threading.Event()
 
-    def save(_: Mapping[str, Any]) -> View:
+    def save(_: Browser, __: Mapping[str, Any]) -> View:
         done.wait(60)
         return View.of(front)
 
+    monkeypatch.setattr(Browser, "_saved", save)
+
     async def look() -> int:
-        app = Browser(Path("run"), View.of(front), replace(ALONE, save=save), "run")
+        app = Browser(RunFolder(Path("run")), View.of(front), "run")
         async with app.run_test() as pilot:
             await pilot.press("s", "down", "down", "q")
             at = app.view.at
@@ -135,22 +139,24 @@ def test_keys_that_are_pressed_while_a_choice_is_saved_do_nothing() -> None:
     assert asyncio.run(look()) == CHOSEN
 
 
-def test_a_point_that_misses_a_limit_is_saved_when_asked_twice() -> None:
+def test_a_point_that_misses_a_limit_is_saved_when_asked_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     saved = []
     content = as_json(wide_front())
     limits = {"select": {"require": {TASKS[0]: 0.66}}}
     front = from_json({**content, **limits})  # which the first points miss
 
-    def save(choice: Mapping[str, Any]) -> View:
+    def save(_: Browser, choice: Mapping[str, Any]) -> View:
         saved.append(choice)
         return View.of(front)
 
-    outside = replace(ALONE, save=save)
-    asked = press(front, "up", "s", outside=outside)
-    refused = press(front, "up", "s", "escape", outside=outside)
+    monkeypatch.setattr(Browser, "_saved", save)
+    asked = press(front, "up", "s")
+    refused = press(front, "up", "s", "escape")
     assert saved == []
-    press(front, "up", "s", "enter", outside=outside)
-    sorted_still = press(front, "down", "1", "s", outside=outside)
+    press(front, "up", "s", "enter")
+    sorted_still = press(front, "down", "1", "s")
 
     assert f" {TASKS[0]}=0.66 " in press(front, "l").text
     assert "Point 3 misses a limit. Choose it all the same?" in asked.text

@@ -173,7 +173,9 @@ def test_names_that_do_not_tell_a_model_and_folders_that_are_not_there() -> None
     for given, message in folders.items():
         assert message in fails("merge", "run", "out", "--model-path", given)
     twice = ("--model-path", "base=origin")
-    assert "base stands twice" in fails("merge", "run", "out", *twice, *twice)
+    assert "write it as NAME=FOLDER, once for each" in fails(
+        "merge", "run", "out", *twice, *twice
+    )
     same = ("--model-path", "a=first", "--model-path", "b=first")
     assert "first is given for a and b" in fails("merge", "run", "out", *same)
 

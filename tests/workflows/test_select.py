@@ -139,8 +139,8 @@ def test_a_preference_keeps_the_limits_unless_they_are_dropped(run: Path) -> Non
     [
         ("--prefer txt=1", "prefer: there is no task 'txt'; known: code, math"),
         ("--require mth=1", "require: there is no task 'mth'; did you mean 'math'?"),
-        ("--prefer math", "write it as math=2,code=1; got 'math'"),
-        ("--require math=1,math=2", "math stands twice"),
+        ("--prefer math", "written as math=2,code=1, each task once; got 'math'"),
+        ("--require math=1,math=2", "each task once; got 'math=1,math=2'"),
         ("--prefer math=-1", "preferences must be 0 or more, finite, and not all 0"),
         ("--require math=x%", "require.math a limit is a finite number in the task's"),
         ("--require math=101%", "short); relax a limit, nothing is measured"),

@@ -19,7 +19,6 @@ from mergekit_map.cli.options import (
     readable_folder,
     starting,
     trust_option,
-    values_by_task,
 )
 from mergekit_map.cli.output import is_terminal
 from mergekit_map.errors import ConfigError, EvaluationError, MapError
@@ -38,12 +37,9 @@ def _talk(model: ChatModel, name: str) -> None:
     """Chat with a merge in the terminal, until a line is empty or input ends."""
     how = "" if model.chats else "; without a chat template it goes on with your text"
     click.echo(f"{name}{how}")
-    click.echo("An empty line: back. /new: begin anew. Ctrl-C stops an answer.")
+    click.echo("An empty line: back. Ctrl-C stops an answer.")
     turns: list[Message] = []
     while line := _line():
-        if line == "/new":
-            turns.clear()
-            continue
         said = [*turns, {"role": "user", "content": line}]
         try:
             with deferred():
@@ -92,7 +88,7 @@ def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
         )
     path = readable_folder(run)
     with starting(f"opening {run}"):
-        from mergekit_map.browse.app import Browser, Outside
+        from mergekit_map.browse.app import Browser
         from mergekit_map.browse.state import View
         from mergekit_map.results.run_folder import open_run
 
@@ -100,45 +96,21 @@ def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
     view = View.of(folder.read_front())
     with ExitStack() as models:
         outside = _Outside(folder, make_options, models, trust_run=trust_run)
-        doing = Outside(wish=outside.wish, save=outside.save)
-        while True:
-            app = Browser(path, view, doing, run.resolve().name)
-            exit_action = app.run()
-            if exit_action is None:
-                return
+        app = Browser(folder, view, run.resolve().name)
+        while exit_action := app.run():
             view = outside.do(exit_action, app.view)
+            app = Browser(folder, view, run.resolve().name)
 
 
 @dataclass
 class _Outside:
-    """The actions outside of the screen; models stay loaded until the end."""
+    """Merging and chat; models stay loaded until the end."""
 
     folder: RunFolder
     make_options: MakeOptions
     models: ExitStack
     trust_run: bool
     chat_models: ChatModels | None = None
-
-    def save(self, choice: Mapping[str, Any]) -> View:
-        """Choose a point, as the command select."""
-        from mergekit_map.browse.state import View
-        from mergekit_map.workflows.select import select_point
-
-        return View.of(select_point(self.folder.path, **choice).front)
-
-    def wish(self, view: View, answer: Mapping[str, str]) -> View:
-        """Go to the point of the given limits and preferences."""
-        from mergekit_map.workflows.select import known_surrogates
-
-        rivals = answer["not_worse_than"].replace(",", " ").split()
-        choice: dict[str, Any] = {"not_worse_than": rivals} if rivals else {}
-        try:
-            for name in ("require", "prefer"):
-                if answer[name]:
-                    choice[name] = values_by_task(answer[name])
-        except click.BadParameter as error:
-            raise ConfigError(error.message) from None
-        return view.wished(choice, known_surrogates(self.folder, view.front))
 
     def do(self, exit_action: ExitAction, view: View) -> View:
         """Merge or chat; print the reason where that fails."""

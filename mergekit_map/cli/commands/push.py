@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     "--parent",
     "parents",
     metavar="FOLDER=ID",
-    split=str.rpartition,
     help="What a local model is called on the Hub; may be given for each.",
 )
 @click.option(
