@@ -511,6 +511,7 @@ def test_folders_that_are_in_the_way(good: dict[str, Any]) -> None:
 
 def test_existing_output_is_left_as_it_is(good: dict[str, Any]) -> None:
     Path("config.yml").write_text(yaml.safe_dump(good))
+    Path("run").mkdir()
     Path("out").mkdir()
 
     for command in (["run", "config.yml", "out"], ["merge", "run", "out"]):
@@ -531,19 +532,6 @@ def test_output_that_cannot_be_written(good: dict[str, Any]) -> None:
 
 
 @pytest.mark.usefixtures("good")
-def test_what_is_misspelt_is_guessed() -> None:
-    Path("my-search").mkdir()
-    Path("my-search/evaluations.jsonl").touch()
-    Path("merge.yml").touch()
-
-    folder = invoke("select", "my-serch")
-    config = invoke("search", "merge.yaml", "new")
-
-    assert folder.exit_code == config.exit_code == 2
-    assert "did you mean 'my-search'?" in folder.stderr
-    assert "did you mean 'merge.yml'?" in config.stderr
-
-
 def test_a_metric_that_is_nan_everywhere(good: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "def f(model, tokenizer):\n    return float('nan')\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
@@ -13,8 +13,8 @@ import click
 
 from mergekit_map.cli.main import command_line
 from mergekit_map.cli.options import (
+    CONFIG,
     FOLDER,
-    PATH,
     SELECTION_OPTIONS,
     Decorator,
     key_options,
@@ -23,7 +23,7 @@ from mergekit_map.cli.options import (
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.tasks import PRESETS
 from mergekit_map.config.yaml_file import PASSING, WRITTEN, is_unedited, signed
-from mergekit_map.errors import ArtifactError, ConfigError, alike
+from mergekit_map.errors import ArtifactError
 from mergekit_map.utils.files import refuse_existing, scratch_folder, write_atomically
 
 _METHOD = "task_arithmetic"
@@ -42,7 +42,7 @@ def config_or_options(target: str | None = None) -> Decorator:
     ``settings``, the keys of CONFIG's map block that options override. A configuration
     from options is written beside the target, or to a temporary file without one.
     """
-    arguments = [click.argument("configs", nargs=-1, type=PATH, metavar="[CONFIG]")]
+    arguments = [click.argument("configs", nargs=-1, type=CONFIG, metavar="[CONFIG]")]
     overriding: Mapping[str, Mapping[str, Decorator]] = {}
     if target is not None:
         arguments.append(click.argument(target, type=FOLDER))
@@ -56,14 +56,20 @@ def config_or_options(target: str | None = None) -> Decorator:
                 block: {k: v for k in keys if (v := rest.pop(k)) is not None}
                 for block, keys in overriding.items()
             }
-            config = _config_of(configs, option_names(given), target)
-            place = None
-            if target is not None:
-                place, rest["settings"] = rest[target], settings
+            stated = option_names(given)
+            if len(configs) + bool(stated) != 1:
+                words = ", ".join([*map(str, configs), *stated]) or "neither"
+                raise click.UsageError(
+                    "One CONFIG was expected, or options in its place (--model, "
+                    f"--base, --text, --task); got {words}"
+                )
             if "out" in rest:
                 refuse_existing(rest["out"])  # before a file is written beside it
+            place = rest[target] if target else None
             written = _written(given, settings, place)
-            with nullcontext(config) if config else written as path:
+            if target:
+                rest["settings"] = settings
+            with nullcontext(configs[0]) if configs else written as path:
                 return command(config=path, **rest)
 
         options = [*NEW_MERGE_OPTIONS.values()]
@@ -81,7 +87,7 @@ def new_config_text(
     """Write the configuration that options stand for, with a title on top.
 
     Raises:
-        click.UsageError: the models or their base are missing.
+        click.UsageError: the models are missing.
         ConfigError: a file or a benchmark is not there.
     """
     if not given["model"]:
@@ -93,10 +99,6 @@ def new_config_text(
     tasks = template.new_tasks(given["text"], given["task"])
     base = given["base"] or template.base_of_adapters(given["model"])
     method = _METHOD if given["method"] is None else given["method"]
-    if base is None and method == _METHOD:
-        raise click.UsageError(
-            "Missing option '--base': the model that the others were fine-tuned from."
-        )
     if given["density"] is not None and method in _DENSE:
         raise click.UsageError(
             f"--density: {method} drops no weights; leave it out, or choose a method "
@@ -106,33 +108,6 @@ def new_config_text(
         given["model"], base, method, given["dtype"], given["density"]
     )
     return template.new_config(merge, tasks, [title], settings)
-
-
-def _config_of(
-    configs: Sequence[Path], stated: Sequence[str], target: str | None
-) -> Path | None:
-    """Return the path of the configuration; None where options replace it."""
-    if len(configs) > 1:
-        raise click.UsageError(f"Got unexpected extra argument ({configs[1]})")
-    if configs and stated:
-        raise click.UsageError(
-            f"{', '.join(stated)} and CONFIG both say what to do; leave out one of "
-            f"them: is {configs[0]} a configuration?"
-        )
-    if not configs and not stated:
-        missing = f"'CONFIG' or '{target.upper()}'" if target else "'CONFIG'"
-        raise click.UsageError(
-            f"Missing argument {missing}. In the place of CONFIG there may be options: "
-            "--base, --model, --text, --task."
-        )
-    for config in configs:
-        if config.is_dir():
-            raise ConfigError(f"{config}: is a folder; name the file in it")
-        if not config.exists():
-            like = alike(str(config), map(str, config.parent.glob("*.y*ml")))
-            hint = like or "check the path"
-            raise ConfigError(f"{config}: there is no such file; {hint}")
-    return configs[0] if configs else None
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import sys
 import click
 
 from mergekit_map._version import __version__
-from mergekit_map.errors import MapError, nearest
+from mergekit_map.errors import MapError
 from mergekit_map.utils.shutdown import exit_code, ignore_signals, stopped_by
 from mergekit_map.utils.text import printable
 
@@ -45,12 +45,13 @@ class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
         if cmd_name not in _COMMANDS:
-            if cmd_name.startswith("-"):  # click says that there is no such option
-                return None
-            hint = nearest(cmd_name, _COMMANDS)
-            ctx.fail(f"There is no command {cmd_name!r}; {hint}")
+            return None
         module = f"{__package__}.commands.{_COMMANDS[cmd_name][0]}"
         commands = importlib.import_module(module)
         command: click.Command = getattr(commands, cmd_name)

@@ -13,15 +13,15 @@ from typing import Any, TypeAlias
 import click
 from pydantic import BaseModel
 
-from mergekit_map.cli.main import command_line
 from mergekit_map.config.problems import values_by_task
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.errors import ArtifactError, alike
 
 Decorator: TypeAlias = Callable[[Any], Any]
 PATH = click.Path(path_type=Path)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
+RUN = click.Path(path_type=Path, file_okay=False, exists=True)
+CONFIG = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
 def with_options(options: Iterable[Decorator]) -> Decorator:
@@ -92,27 +92,13 @@ def starting(doing: str | None = None) -> Iterator[None]:
 
 
 def readable_folder(run: Path) -> Path:
-    """Return the folder to read; print how far an unfinished search is.
-
-    Raises:
-        ArtifactError: there is no such run folder.
-    """
-    if not run.is_dir():
-        logs = run.parent.glob("*/evaluations.jsonl")
-        like = alike(str(run), (str(log.parent) for log in logs))
-        raise ArtifactError(
-            f"{run}: there is no such folder, so there is no finished search; "
-            f"{like or 'check the path,'} or search: "
-            f"{command_line('search', 'CONFIG', run)}"
-        )
-    from mergekit_map.results.run_folder import RunFolder
+    """Return the folder to read; print how far an unfinished search is."""
+    from mergekit_map.results.run_folder import RunFolder, unfinished_in_words
 
     folder = RunFolder(run)
     if not folder.unfinished and not folder.choosing.exists():
         return run
-    doing = f"{run} is not finished: reading what is measured"
-    with starting(doing if folder.unfinished else f"repairing the choice of {run}"):
-        from mergekit_map.results.run_folder import unfinished_in_words
+    with starting(f"{run} is not finished: reading what is measured"):
         from mergekit_map.workflows.partial_front import look_at
 
         found = RunFolder(look_at(run))

@@ -122,8 +122,8 @@ def refuse_existing(target: Path) -> None:
     """Raise ArtifactError if an output path exists."""
     if target.exists():
         raise ArtifactError(
-            f"{target} exists already and is left as it is; name another folder, or "
-            "remove this one"
+            f"{target} exists already and is left as it is; name another one, or "
+            "remove it"
         )
 
 

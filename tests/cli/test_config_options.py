@@ -143,13 +143,13 @@ def test_a_file_that_was_edited_is_left_as_it_is(options: list[str]) -> None:
 
 USAGE = {
     "run": "Missing argument 'OUT'",
-    "run out": "Missing argument 'CONFIG' or 'OUT'. In the place of CONFIG",
-    "run a b c": "Got unexpected extra argument (b)",
-    "inspect": "Missing argument 'CONFIG'. In the place",
-    "search a.yml b --base c": "--base and CONFIG both say what to do",
+    "run out": "One CONFIG was expected, or options in its place (--model, --base",
+    "run fr.txt fr.txt c": "got fr.txt, fr.txt",
+    "inspect": "got neither",
+    "search fr.txt b --base c": "got fr.txt, --base",
     "run --base a --text fr.txt out": "Missing option '--model'",
     "run --base a --model b out": "Missing option '--text' or '--task'",
-    "run --model b --text fr.txt out": "Missing option '--base'",
+    "run --model b --text fr.txt out": "add 'base_model:'",
     "run --base a --model b --text fr.txt --density 0.3 out": "drops no weights",
     "run --base a --model b --text no.txt out": "there is no file no.txt",
     "run --base a --model b --text b.csv out": "a .txt or .jsonl file was expected",
@@ -159,7 +159,6 @@ USAGE = {
     "init": "[PLAIN] CONFIG was expected",
     "init plain.yml new.yml --base a": "--base: plain.yml says this already",
     "init fr.txt --base a --model b": "fr.txt exists already and is left as it is",
-    "init fr.txt": "mergekit-map init fr.txt fr-map.yml",
 }
 
 

@@ -103,6 +103,8 @@ def test_more_shows_details(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_commands_to_type_next_are_accepted(tmp_path: Path) -> None:
     run, out = tmp_path / "my run", tmp_path / "it's mine"
+    run.mkdir()
+    out.mkdir()
     found = replace(answer(front_of(2)), advice=MERGE)
 
     steps = [*next_steps(run, found), *next_steps(run, found, out)]

@@ -275,6 +275,7 @@ def test_runs_stand_side_by_side(compared: Compared, tmp_path: Path) -> None:
 
 def test_refuses_before_it_loads_a_model(compared: Compared, tmp_path: Path) -> None:
     unknown = compare(compared.run, more=("--opponents", "moad"), code=2)
+    (tmp_path / "elsewhere").mkdir()
     missing = compare(compared.run, tmp_path / "elsewhere", code=2)
 
     assert "there is no opponent 'moad'; did you mean 'moead'?" in unknown

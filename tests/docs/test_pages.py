@@ -18,6 +18,7 @@ from pages import PAGES, ROOT, blocks, command_lines, headings, links, text
 
 import mergekit_map
 from mergekit_map.cli.main import main
+from mergekit_map.cli.options import CONFIG, RUN
 
 COMMANDS = main.list_commands(click.Context(main))
 COMMAND_LINES = [(page, line) for page in PAGES for line in command_lines(page)]
@@ -36,6 +37,13 @@ def parse(line: str) -> str:
     if rest:
         command.make_context(name, rest, parent=context)
     return name
+
+
+@pytest.fixture(autouse=True)
+def anything_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands be parsed that name folders and files of their reader."""
+    monkeypatch.setattr(RUN, "exists", False)
+    monkeypatch.setattr(CONFIG, "exists", False)
 
 
 @pytest.fixture(scope="module")

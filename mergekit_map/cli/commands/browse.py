@@ -15,7 +15,7 @@ import click
 from mergekit_map.cli.commands.select import merge_and_show
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
 from mergekit_map.cli.options import (
-    FOLDER,
+    RUN,
     readable_folder,
     starting,
     trust_option,
@@ -70,7 +70,7 @@ def _emit(words: str) -> None:
 
 
 @click.command(cls=MergeCommand)
-@click.argument("run", type=FOLDER)
+@click.argument("run", type=RUN)
 @trust_option
 def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
     """Walk along the front of RUN in the terminal, compare points, and choose one.

@@ -16,7 +16,8 @@ from mergekit_map.cli.config_options import (
 )
 from mergekit_map.cli.main import command_line
 from mergekit_map.cli.options import PATH, starting
-from mergekit_map.errors import ArtifactError, ConfigError, nearest
+from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.utils.files import refuse_existing, write_atomically
 from mergekit_map.utils.text import bytes_in_words
 
 
@@ -36,15 +37,8 @@ def init(paths: tuple[Path, ...], **given: Any) -> None:
     if not 1 <= len(paths) <= 2:
         raise click.UsageError("[PLAIN] CONFIG was expected, one or two files.")
     *plain, config = paths
-    if config.exists():
-        new = config.parent / f"{config.stem or 'merge'}-map.yml"
-        words = "" if plain else f", such as: {command_line('init', config, new)}"
-        raise ArtifactError(
-            f"{config} exists already and is left as it is; name another file{words}"
-        )
+    refuse_existing(config)
     text = _extended(plain[0], given) if plain else new_config_text(given)
-    from mergekit_map.utils.files import write_atomically
-
     write_atomically(config, text)
     click.echo(f"wrote {config}", err=True)
     if not given["text"] and not given["task"]:

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from mergekit_map.cli.options import FOLDER, pairs_option, readable_folder, starting
+from mergekit_map.cli.options import RUN, pairs_option, readable_folder, starting
 from mergekit_map.cli.output import answer, is_terminal, with_output_options
 from mergekit_map.cli.screen import new_table
 from mergekit_map.errors import ConfigError, HubError
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @with_output_options
-@click.argument("out", type=FOLDER)
+@click.argument("out", type=RUN)
 @click.argument("repo")
 @click.option(
     "--private/--public",
     default=None,
     help="Who can see a new repository  [default: private]",
 )
-@click.option("--run", type=FOLDER, help="The folder of the search goes along, too.")
+@click.option("--run", type=RUN, help="The folder of the search goes along, too.")
 @click.option(
     "--license",
     "licence",

@@ -14,6 +14,7 @@ from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
 from mergekit_map.cli.options import (
     FILE,
     FOLDER,
+    RUN,
     model_options,
     readable_folder,
     starting,
@@ -28,7 +29,7 @@ from mergekit_map.utils.text import bytes_in_words, listed
 @click.command()
 @with_output_options
 @quiet_option
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FOLDER)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RUN)
 @click.option(
     "--out",
     "page",
@@ -72,7 +73,7 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
 
 @click.command(cls=MergeCommand)
 @with_output_options
-@click.argument("runs", metavar="RUN...", type=FOLDER, nargs=-1, required=True)
+@click.argument("runs", metavar="RUN...", type=RUN, nargs=-1, required=True)
 @click.option("--out", type=FOLDER, help="Where the tables go  [default: RUN/compare]")
 @click.option(
     "--opponents",

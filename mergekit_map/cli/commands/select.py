@@ -11,6 +11,7 @@ import click
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand, MergeOptions
 from mergekit_map.cli.options import (
     FOLDER,
+    RUN,
     model_options,
     readable_folder,
     selection_options,
@@ -29,7 +30,7 @@ from mergekit_map.utils.files import refuse_existing
 @click.command()
 @with_output_options
 @quiet_option
-@click.argument("run", type=FOLDER)
+@click.argument("run", type=RUN)
 @selection_options
 @verbose_option
 def select(run: Path, **choice: Any) -> None:
@@ -58,7 +59,7 @@ def select(run: Path, **choice: Any) -> None:
 
 @click.command(cls=MergeCommand)
 @with_output_options
-@click.argument("run", type=FOLDER)
+@click.argument("run", type=RUN)
 @click.argument("out", type=FOLDER)
 @selection_options
 @model_options
