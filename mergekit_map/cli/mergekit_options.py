@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from mergekit_map.cli.config_options import NEW_MERGE_OPTIONS
 from mergekit_map.cli.options import starting
 from mergekit_map.cli.output import output_options
 from mergekit_map.types import DTYPES
@@ -51,6 +50,9 @@ class MergeCommand(click.Command):
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.params += _mergekit_params()
+        for param in self.params:
+            if isinstance(param, click.Option):
+                param.hidden = param.name in _HIDDEN
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with a function in the place of mergekit's options."""
@@ -59,21 +61,6 @@ class MergeCommand(click.Command):
         output.quiet, output.verbose = given["quiet"], given["verbosity"] > 0
         ctx.params["make_options"] = functools.partial(_options_of, given)
         return super().invoke(ctx)
-
-    def format_options(
-        self, ctx: click.Context, formatter: click.HelpFormatter
-    ) -> None:
-        """Write our options, and those of mergekit that matter most."""
-        sections: dict[str, list[Any]] = {"In the place of CONFIG": [], "Options": []}
-        for param in self.get_params(ctx):
-            if isinstance(param, click.Option) and param.name not in _HIDDEN:
-                new = param.name in NEW_MERGE_OPTIONS
-                records = sections["In the place of CONFIG" if new else "Options"]
-                records.append(param.get_help_record(ctx))
-        for title, records in sections.items():
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
 
 
 def _mergekit_params() -> list[click.Parameter]:
@@ -100,9 +87,10 @@ def _mergekit_params() -> list[click.Parameter]:
 def _show_mergekit_options(ctx: click.Context, _: click.Parameter, given: Any) -> None:
     if given:
         formatter = ctx.make_formatter()
-        hidden = [param for param in ctx.command.params if param.name in _HIDDEN]
-        page = _OPTIONS["PrettyPrintHelp"](None, params=hidden)
-        page.format_options(click.Context(page), formatter)
+        for param in ctx.command.params:
+            if isinstance(param, click.Option):
+                param.hidden = not param.hidden
+        _OPTIONS["PrettyPrintHelp"].format_options(None, ctx, formatter)
         click.echo(formatter.getvalue().strip("\n"))
         ctx.exit()
 

@@ -6,8 +6,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -106,7 +105,13 @@ def with_output_options(command: Any) -> Any:
         known = output_options()
         known.write(f"started: {typed_command()}")
         try:
-            with _redirected(known):
+            with ExitStack() as stack:
+                if known.quiet:
+                    nowhere = stack.enter_context(open(os.devnull, "w"))
+                    stack.enter_context(redirect_stdout(nowhere))
+                    stack.enter_context(redirect_stderr(nowhere))
+                elif known.as_json:
+                    stack.enter_context(redirect_stdout(sys.stderr))
                 code = command(**arguments)
         except BaseException as error:
             known.write(f"stopped: {type(error).__name__}: {error}")
@@ -120,20 +125,3 @@ def with_output_options(command: Any) -> Any:
         return code
 
     return with_options(_LOG_FILE_AND_JSON)(begin)
-
-
-@contextmanager
-def _redirected(known: OutputOptions) -> Iterator[None]:
-    """Redirect the output of a command to the requested places."""
-    if known.quiet:
-        with (
-            Path(os.devnull).open("w", encoding="utf-8") as nowhere,
-            redirect_stdout(nowhere),
-            redirect_stderr(nowhere),
-        ):
-            yield
-    elif known.as_json:
-        with redirect_stdout(sys.stderr):
-            yield
-    else:
-        yield

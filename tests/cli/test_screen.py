@@ -142,8 +142,13 @@ def test_a_soup_that_no_merge_beats_is_what_comes_next(
         (["se"], {"search": "plain", "select": "plain"}),
         (["search", "--imp"], {"--import": "plain"}),
         (
-            ["search", "--evaluations", "3", "--lora-merge-d"],
-            {"--lora-merge-dtype": "plain"},
+            ["search", "--evaluations", "3", "--h"],
+            {
+                "--hours": "plain",
+                "--holdout": "plain",
+                "--help-mergekit": "plain",
+                "--help": "plain",
+            },
         ),
         (["select", "r", "--scalarization", "a"], {"achievement": "plain"}),
         (["inspect", "me"], {"me": "file"}),

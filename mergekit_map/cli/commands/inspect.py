@@ -49,6 +49,7 @@ def inspect(
     that are here are read, and of models on the Hub only configurations, headers and
     tokenizers are downloaded, but adapters and the datasets of the tasks whole. The
     exit code is 0 where the models can be merged, warnings or not, and 2 otherwise.
+    Without CONFIG, --base to --dtype say what it would.
 
     Example: mergekit-map inspect merge.yml --probe
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.text import Text
+from rich.markdown import Markdown
 
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
 from mergekit_map.cli.options import (
@@ -20,8 +20,7 @@ from mergekit_map.cli.options import (
     starting,
 )
 from mergekit_map.cli.output import answer, quiet_option, with_output_options
-from mergekit_map.cli.screen import new_table
-from mergekit_map.compare.tables import Table
+from mergekit_map.compare.tables import markdown
 from mergekit_map.utils.shutdown import deferred
 from mergekit_map.utils.text import bytes_in_words, listed
 
@@ -138,19 +137,5 @@ def compare(
         folder=str(out),
     )
     for table in tables:
-        _show_table(table)
+        Console().print(Markdown(markdown(table)))
     click.echo(f"The tables are in {out}, as Markdown and CSV.")
-
-
-def _show_table(table: Table) -> None:
-    """Print a table, its best cells bold, and its caption."""
-    console, best = Console(), table.best()
-    # Headings are broken into lines, numbers are not.
-    first, *numbers = (column.name.replace(" ", "\n") for column in table.columns)
-    rows = [
-        [Text(cell, "bold" if (i, j) in best else "") for j, cell in enumerate(cells)]
-        for i, cells in enumerate(table.text())
-    ]
-    console.print(Text(table.title, style="bold"))
-    console.print(new_table([first, *(f">{name}" for name in numbers)], rows))
-    console.print(Text(f"{table.caption}\n"))

@@ -38,7 +38,7 @@ def search(make_options: MakeOptions, config: Path, run: Path, **how: Any) -> No
     A search that was stopped goes on where it was; one that is finished measures only
     what CONFIG asks for anew (more evaluations, another task).
 
-    Without CONFIG, options say what it would; it is written to RUN.yml.
+    Without CONFIG, --base to --dtype say what it would; it is written to RUN.yml.
 
     Example: mergekit-map search merge.yml my-search
     """
@@ -68,8 +68,8 @@ def run(
 ) -> None:
     """Search, choose a merge, and write it to OUT.
 
-    CONFIG is a mergekit configuration with a map: block. Without it, options say what
-    it would; it is written to OUT.yml:
+    CONFIG is a mergekit configuration with a map: block. Without it, --base to --dtype
+    say what it would; it is written to OUT.yml:
     mergekit-map run --base A --model B --model C --text fr.txt --task gsm8k OUT
 
     Example: mergekit-map run merge.yml my-model
