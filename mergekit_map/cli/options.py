@@ -147,12 +147,9 @@ selection_options = with_options(SELECTION_OPTIONS.values())
 
 
 def _workers(text: str) -> int | str:
-    found = re.fullmatch(r"(?:(ray)(?::(?=.))?)?([1-9][0-9]{0,3})?", text)
-    if not text or found is None:
-        raise click.BadParameter(
-            f"write a number from 1 to 9999, 'ray' or 'ray:N'; got {text!r}"
-        )
-    return text if found[1] else int(text)
+    if re.fullmatch(r"ray(:[1-9][0-9]{0,3})?", text):
+        return text
+    return click.IntRange(1, 9999)(text)
 
 
 workers_option = click.option(

@@ -74,11 +74,8 @@ class TerminalReporter(Callback):
         self._progress.stop()
 
     def on_start(self, started: Started) -> None:
-        """Show how much is measured already."""
+        """Keep the folder, to name it when the search is stopped."""
         self._run = started.run
-        known = [e for e in started.known if e.taken is None]
-        if count := len({(e.merge, e.key, e.role == "holdout") for e in known}):
-            self.on_notice(f"{count} of at most {started.total} measurements are there")
 
     def on_progress(self, progress: Searched) -> None:
         """Show which merge is being measured on which task."""

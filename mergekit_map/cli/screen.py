@@ -119,13 +119,10 @@ def show_steps(steps: Steps) -> None:
         console.print(Text(f"  {purpose:<16} {command}"), soft_wrap=True)
 
 
-def next_steps(
-    run: Path, found: Answer, out: Path | None = None, trust: Sequence[str] = ()
-) -> Steps:
+def next_steps(run: Path, found: Answer, out: Path | None = None) -> Steps:
     """Return the steps after a search, a choice, or the merge ``out`` of one.
 
-    Merge what is advised, look at others, publish a merge that is advised. ``trust``
-    has the option that merging needs where a configuration names code.
+    Merge what is advised, look at others, publish a merge that is advised.
     """
     from mergekit_map.results.selection import MERGE
 
@@ -138,7 +135,7 @@ def next_steps(
         return [*merge, *look] if out is None else [*look, *merge]
     if out is None:
         purpose = "merge it" if found.advice == MERGE else "merge it anyway"
-        return [(purpose, command_line("merge", run, "OUT", *trust)), *look]
+        return [(purpose, command_line("merge", run, "OUT")), *look]
     publish = ("publish it", command_line("push", out, "YOU/NAME"))
     return [*look, publish] if found.advice == MERGE else look
 

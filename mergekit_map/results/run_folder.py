@@ -252,27 +252,18 @@ def refuse_code(
     engine: EngineSpec | None = None,
 ) -> None:
     """Raise ArtifactError for a configuration in a run folder that names code."""
-    folder = RunFolder(config.parent)
-    if folder.exists and (code := code_named(tasks, backend, engine)):
-        raise ArtifactError(
-            f"the configuration of the run folder {folder.path} names code that would "
-            f"run here: {', '.join(code)}; look at {config}, and if you trust it, add "
-            "--trust-run (trust_run=True)"
-        )
-
-
-def code_named(
-    tasks: Mapping[str, TaskSpec],
-    backend: BackendSpec | None,
-    engine: EngineSpec | None,
-) -> list[str]:
-    """List what a configuration names that runs code."""
     code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
     if backend is not None:
         code.append("the backend")
     if engine is not None and engine.args:
         code.append(f"what vLLM is opened with ({', '.join(engine.args)})")
-    return code
+    folder = RunFolder(config.parent)
+    if folder.exists and code:
+        raise ArtifactError(
+            f"the configuration of the run folder {folder.path} names code that would "
+            f"run here: {', '.join(code)}; look at {config}, and if you trust it, add "
+            "--trust-run (trust_run=True)"
+        )
 
 
 def _names_code(task: TaskSpec) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.cli.config_options import config_or_options
@@ -21,8 +21,7 @@ from mergekit_map.cli.screen import new_table
 from mergekit_map.utils.text import bytes_in_words, count_in_words, listed
 
 if TYPE_CHECKING:
-    from mergekit_map.models.facts import Finding
-    from mergekit_map.workflows.inspect import Inspection, Pair, Plan, Probe
+    from mergekit_map.workflows.inspect import Inspection, Plan
 
 # Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
@@ -75,78 +74,82 @@ def _show(inspection: Inspection) -> None:
     """Print figures, findings and plan."""
     console, plan = Console(), inspection.plan
     if inspection.models:
-        console.print(_models(inspection))
-        _print(f"{' '.join(_about_figures(inspection))}\n")
-    if inspection.pairs:
-        console.print(_pairs(inspection.pairs))
-    for problem in inspection.problems:
-        _print(f"error: {problem.place}: {problem.message}", _STYLES["error"])
-    for model in filter(lambda model: model.findings, inspection.models):
-        _print(f"{model.name} ({model.place})", "bold")
-        for finding in sorted(model.findings, key=_rank):
-            line = Text(f"{finding.severity}: ", style=_STYLES[finding.severity])
-            console.print(Padding(Text() + line + f"{finding}.", (0, 0, 0, 2)))
-        console.print()
-    if plan is not None:
-        for sentence in _plan_in_words(plan):
+        headings = ["model", ">parameters", ">stored", ">norm ratio", ">changed"]
+        rows = [
+            (
+                model.name,
+                count_in_words(model.parameters) if model.parameters else "-",
+                model.dtype or "-",
+                _figure(model.norm_ratio, ".4f"),
+                _figure(model.changed),
+            )
+            for model in inspection.models
+        ]
+        against = f"Models, against {inspection.weights.against}"
+        console.print(new_table(headings, rows, against))
+        for sentence in _about_figures(inspection):
             _print(sentence)
-        for room in (*plan.memory, *plan.disk):
-            _print(f"{room.in_words()}.")
-        console.print()
-    for text in _warnings(inspection):
-        _print(f"warning: {text}.\n", _STYLES["warning"])
+    for pair in sorted(inspection.pairs, key=lambda pair: -abs(pair.cosine or 0)):
+        cosine, conflicts = _figure(pair.cosine, ".4f"), _figure(pair.sign_conflicts)
+        text = f"cosine {cosine}, sign conflicts {conflicts}"
+        _print(f"Task vectors of {listed(pair.models)}: {text}")
+    for severity, text in _issues(inspection):
+        _print(f"{severity}: {text}.", _STYLES[severity])
+    if plan is not None:
+        _print("Plan:", "bold")
+        for fact in _planned(plan):
+            _print(f"- {fact}")
 
 
-def _warnings(inspection: Inspection) -> Iterator[str]:
-    yield from inspection.small_samples
-    if plan := inspection.plan:
-        rooms = (*plan.memory, *plan.disk)
-        yield from (room.in_words() for room in rooms if room.falls_short)
+def _issues(inspection: Inspection) -> list[tuple[str, str]]:
+    """List what stands against a search: severity and sentence, the worst first."""
+    plan = inspection.plan
+    rooms = () if plan is None else (*plan.memory, *plan.disk)
+    short = [room.in_words() for room in rooms if room.falls_short]
+    found = [("error", f"{p.place}: {p.message}") for p in inspection.problems]
+    found += [("warning", text) for text in (*inspection.small_samples, *short)]
+    found += [
+        (finding.severity, f"{model.name} ({model.place}): {finding}")
+        for model in inspection.models
+        for finding in model.findings
+    ]
+    return sorted(found, key=lambda issue: list(_STYLES).index(issue[0]))
 
 
 def _show_verdict(inspection: Inspection) -> None:
     """Print the timings, and in a line whether a search can start."""
     probe, plan = inspection.probe, inspection.plan
     if probe is not None and plan is not None:
-        for sentence in _probe_in_words(probe, plan):
-            _print(f"{sentence}\n")
-    found = [f.severity for model in inspection.models for f in model.findings]
-    found += ["error" for _ in inspection.problems]
-    found += ["warning" for _ in _warnings(inspection)]
+        steps = {
+            "opening the models": probe.load_seconds,
+            "a merge": probe.merge_seconds,
+        }
+        steps |= probe.task_seconds
+        _print("Probe at the soup, which is not logged:", "bold")
+        for what, seconds in steps.items():
+            _print(f"- {what}: {seconds:.2g} s")
+        if probe.peak_bytes is not None:
+            _print(f"- memory: at most {bytes_in_words(probe.peak_bytes)}")
+        whole = timedelta(seconds=math.ceil(3600 * probe.expected_hours))
+        _print(f"- the whole search: about {whole}")
+        if plan.hours is not None and plan.hours < probe.expected_hours:
+            _print(
+                f"warning: {plan.hours:g} hours are less than that. Base, parents, "
+                "soup, the first design and the choice are measured in any case."
+            )
+    found = [severity for severity, _ in _issues(inspection)]
     counts = {what: found.count(what) for what in ("error", "warning")}
-    words = ", ".join(_count(n, what) for what, n in counts.items() if n)
+    words = ", ".join(f"{n} {what}{'s'[: n > 1]}" for what, n in counts.items() if n)
     able = "a search can start" if inspection.mergeable else "no search can start"
     style = "bold" if inspection.mergeable else _STYLES["error"]
     _print(f"{words or 'No errors, no warnings'}: {able}.", style)
-
-
-def _rank(finding: Finding) -> int:
-    return list(_STYLES).index(finding.severity)
 
 
 def _print(text: str, style: str = "") -> None:
     Console().print(Text(text, style=style))
 
 
-def _models(inspection: Inspection) -> Table:
-    rows = []
-    for model in inspection.models:
-        worst = min(model.findings, key=_rank, default=None)
-        severity = worst.severity if worst else ""
-        cells = (
-            model.name,
-            count_in_words(model.parameters) if model.parameters else "-",
-            model.dtype or "-",
-            _figure(model.norm_ratio, ".4f"),
-            _figure(model.changed, ".1%"),
-            severity,
-        )
-        rows.append([Text(cell, _STYLES.get(severity, "")) for cell in cells])
-    headings = ["model", ">parameters", ">stored", ">norm ratio", ">changed", ">issues"]
-    return new_table(headings, rows, f"Models, against {inspection.weights.against}")
-
-
-def _figure(value: float | None, form: str) -> str:
+def _figure(value: float | None, form: str = ".1%") -> str:
     return "-" if value is None else format(value, form).replace("%", " %")
 
 
@@ -161,79 +164,27 @@ def _about_figures(inspection: Inspection) -> Iterator[str]:
         yield f"For missing figures download {listed(weights.on_the_hub)}."
 
 
-def _pairs(pairs: Sequence[Pair]) -> Table:
-    rows = [
-        (
-            ", ".join(pair.models),
-            _figure(pair.cosine, ".4f"),
-            _figure(pair.sign_conflicts, ".1%"),
-        )
-        for pair in sorted(pairs, key=lambda pair: -abs(pair.cosine or 0))
-    ]
-    title = "Task vectors, the most alike first"
-    return new_table(["pair", ">cosine", ">sign conflicts"], rows, title)
-
-
-def _plan_in_words(plan: Plan) -> Iterator[str]:
-    counts = f"about {plan.expected} measurements, at most {plan.measurements}"
-    if plan.expected == plan.measurements:
-        counts = f"{plan.expected} measurements"
-    merges = f"up to {plan.searched} merges to fit the surrogates"
+def _planned(plan: Plan) -> Iterator[str]:
+    yield f"strategy: {plan.strategy}"
     if plan.references:
-        merges = f"{plan.references} reference points (base, parents, soup), {merges}"
-    merges += f", then up to {plan.front} of the predicted front"
-    if plan.confirming:
-        counts += (
-            f"; {plan.confirming} of them confirm the choice on documents that the "
-            "search never sees"
-        )
-    yield (
-        f"Plan (`strategy: {plan.strategy}`): {merges}. "
-        f"With {_count(len(plan.tasks), 'task')} that makes {counts}."
-    )
+        yield f"reference points (base, parents, soup): {plan.references}"
+    yield f"merges to fit the surrogates: up to {plan.searched}"
+    yield f"merges of the predicted front: up to {plan.front}"
     if in_part := {task: n for task, n in plan.documents.items() if n != "all"}:
         asked = listed(f"{n} of {task}" for task, n in in_part.items())
-        yield (
-            f"{plan.whole} of these merges (reference points, front) are measured on "
-            f"all documents, the others on {asked}."
-        )
-    for task, engine in plan.engines.items():
-        yield f"Answers of {task} are generated by {engine}."
+        yield f"merges on all documents: {plan.whole}; the others on {asked}"
+    most = plan.measurements
+    about = "" if plan.expected == most else f"about {plan.expected}, at most "
+    yield f"measurements: {about}{most}"
+    if plan.confirming:
+        yield f"measurements on held-out documents, of these: {plan.confirming}"
     if plan.hours is not None:
-        yield f"It ends when {plan.hours:g} hours are used, or before that."
+        yield f"hours: at most {plan.hours:g}"
+    for task, engine in plan.engines.items():
+        yield f"answers of {task}: generated by {engine}"
     if plan.device_choice:
-        yield f"{plan.device_choice}."
+        yield plan.device_choice
     if plan.task_vectors is not None:
-        yield (
-            f"Task vectors are {_PLACES[plan.task_vectors]} ({plan.task_vectors_why})."
-        )
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"
-
-
-def _probe_in_words(probe: Probe, plan: Plan) -> Iterator[str]:
-    timed = {
-        "opening the models": probe.load_seconds,
-        "a merge": probe.merge_seconds,
-        **probe.task_seconds,
-    }
-    steps = ", ".join(f"{what} {_time(seconds)}" for what, seconds in timed.items())
-    if probe.peak_bytes is not None:
-        steps += f", at most {bytes_in_words(probe.peak_bytes)} of memory"
-    yield (
-        f"Probe at the soup: {steps}. The search will take about "
-        f"{_time(3600 * probe.expected_hours)}. The probe is not logged."
-    )
-    if plan.hours is not None and plan.hours < probe.expected_hours:
-        yield (
-            f"warning: {plan.hours:g} hours are less than that. Base, parents, soup, "
-            "the first design and the choice are measured in any case."
-        )
-
-
-def _time(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 60:.2g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
+        place = _PLACES[plan.task_vectors]
+        yield f"task vectors: {place} ({plan.task_vectors_why})"
+    yield from (room.in_words() for room in (*plan.memory, *plan.disk))

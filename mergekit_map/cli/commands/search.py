@@ -45,10 +45,8 @@ def search(make_options: MakeOptions, config: Path, run: Path, **how: Any) -> No
     options = make_options(f"reading {config}")
     from mergekit_map.cli.screen import next_steps, show_front, show_steps
 
-    front, code = _find_front(config, run, options, **how)
-    found = show_front(run, front, run)
-    # It has just run this code, which the configuration in the folder names, too.
-    show_steps(next_steps(run, found, trust=["--trust-run"] if code else []))
+    found = show_front(run, _find_front(config, run, options, **how), run)
+    show_steps(next_steps(run, found))
 
 
 @click.command(cls=MergeCommand)
@@ -130,18 +128,14 @@ def _find_front(
     import_file: Path | None = None,
     workers: int | str | None = None,
     **how: Any,
-) -> tuple[Front, list[str]]:
-    """Search as a configuration says, going on where it was stopped.
-
-    Returns the front, and what the configuration names that runs code.
-    """
+) -> Front:
+    """Search as a configuration says, going on where it was stopped."""
     if isinstance(workers, int):
         from mergekit_map.workers.pool import start_forkserver
 
         start_forkserver()  # which imports while this process does, too
     from mergekit_map.cli.progress import TerminalReporter
     from mergekit_map.evaluation.project import load_project
-    from mergekit_map.results.run_folder import code_named
     from mergekit_map.search.import_csv import read_imported
     from mergekit_map.utils.progress import notifying, stage
     from mergekit_map.workflows.search import search_front
@@ -155,6 +149,4 @@ def _find_front(
             reporter.on_notice(note)
         imported = read_imported(import_file, study) if import_file else []
         with deferred():
-            found = search_front(project, run, [reporter], imported, workers)
-    spec = project.spec
-    return found.front, code_named(spec.tasks, spec.backend, spec.engine)
+            return search_front(project, run, [reporter], imported, workers).front

@@ -158,5 +158,5 @@ def test_without_a_base_there_are_no_task_vectors(base: Path, tmp_path: Path) ->
     assert {model["norm_ratio"] for model in content["models"]} == {None}
     config["models"] = config["models"][:2]
     shown = inspect(config).stdout
-    for word in ("task vector", "cosine", "sign conflicts", "bounds"):
+    for word in ("Task vectors of", "cosine", "sign conflicts", "bounds"):
         assert word not in shown
