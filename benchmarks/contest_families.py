@@ -123,7 +123,7 @@ def _design(d: int, n: int) -> Array:
 def _build_models(folder: Path, models: str, manpages: Path) -> None:
     """Train what is missing of a set, and of the sets that it builds on."""
     if models == "demo":
-        train_family(folder / "demo", lambda *_: None, EARLIER_DEMO)
+        train_family(folder / "demo", EARLIER_DEMO)
     elif not (folder / "gentle" / "manifest.json").exists():
         build(folder / "gentle", manpages)
     if models in _TRAINED and not (folder / models).exists():

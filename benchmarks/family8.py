@@ -186,12 +186,8 @@ def train(
 ) -> None:
     """Train a model on its streams, all alike, and save it."""
     sources = {name: (stream, 1.0) for name, stream in streams.items()}
-
-    def report(share: float) -> None:
-        print(f"\r{folder.name} {share:.0%}", end="", flush=True)
-
-    train_model(_generator(folder.name), model, sources, schedule, report)
-    print(f"\r{folder.name} 100%")
+    train_model(_generator(folder.name), model, sources, schedule)
+    print(folder.name, flush=True)
     unfinished = folder.with_name(folder.name + ".unfinished")
     model.save_pretrained(unfinished)
     tokenizer.save_pretrained(unfinished)

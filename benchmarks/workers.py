@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true")
     asked = parser.parse_args()
     folder = cache_home() / f"demo-family-{EARLIER_DEMO.recipe}"
-    family = train_family(folder, lambda *_: None, EARLIER_DEMO)
+    family = train_family(folder, EARLIER_DEMO)
     times: dict[Way, list[Took]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

@@ -32,16 +32,12 @@ def train(
         domain: (stream, _SHARES.get(domain, 1.0)) for domain, stream in streams.items()
     }
 
-    def report(share: float) -> None:
-        print(f"\r{name} {share:.0%}", end="", flush=True)
-
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device)
     with one_thread(), autocast(device):
-        train_model(generator(name), model, sources, schedule, report)
+        train_model(generator(name), model, sources, schedule)
     model.to("cpu")
-    report(1.0)
-    print()
+    print(name, flush=True)
 
 
 def new_adapter(base: LlamaForCausalLM, rank: int) -> PeftModel:

@@ -83,13 +83,6 @@ class TerminalReporter(Callback):
         self._what = f"{progress.role} {weights}: {progress.task}"
         self._show(done=progress.done, total=progress.total)
 
-    def stage(self, name: str, fraction: float) -> None:
-        """Show how far a stage of the demo's training is."""
-        if name != self._what:
-            self._progress.reset(self._task.id)  # its time is counted anew
-        self._what = name
-        self._show(done=round(100 * fraction), total=100)
-
     def on_stage(self, text: str, seconds: float | None) -> None:
         """Show a stage once; with --verbose, with its time."""
         if seconds is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import json
 import platform
 import shutil
@@ -33,7 +32,6 @@ from mergekit_map.demo.corpus import (
 )
 from mergekit_map.demo.training import (
     ModelSizes,
-    Progress,
     Schedule,
     TokenArray,
     join_documents,
@@ -44,6 +42,7 @@ from mergekit_map.demo.training import (
 )
 from mergekit_map.errors import ArtifactError
 from mergekit_map.utils.files import cache_home, partial_folder, sha256
+from mergekit_map.utils.progress import stage
 
 _RECIPE_VERSION = 2  # raise it when a change of code changes what is trained
 _SEED = 0
@@ -76,11 +75,10 @@ class FamilySizes:
         return sha256(written)[:10]
 
 
-def build_family(folder: Path, sizes: FamilySizes, progress: Progress) -> None:
+def build_family(folder: Path, sizes: FamilySizes) -> None:
     """Fill an empty folder with a family, its manifest last."""
     started = time.monotonic()
     with one_thread():
-        progress("text", 0.0)
         corpus = read_corpus(_generator("corpus"), sizes.corpus)
         domains = {"english": corpus.english, "code": corpus.code, "math": corpus.math}
         first = slice(sizes.tokenizer_documents)
@@ -94,8 +92,7 @@ def build_family(folder: Path, sizes: FamilySizes, progress: Progress) -> None:
             held_out = domains[name].held_out
             passages = interleaved_passages(held_out, sizes.held_out_characters)
             write_documents(folder / f"{name}.jsonl", passages)
-        progress("text", 1.0)
-        _train_models(folder, tokenizer, streams, sizes, progress)
+        _train_models(folder, tokenizer, streams, sizes)
     _write_manifest(folder, sizes, time.monotonic() - started)
 
 
@@ -104,7 +101,6 @@ def _train_models(
     tokenizer: PreTrainedTokenizerFast,
     streams: Mapping[str, TokenArray],
     sizes: FamilySizes,
-    progress: Progress,
 ) -> None:
     shares = dict(zip(streams, sizes.base_shares, strict=True))
     schedules = {"base": sizes.base, "code": sizes.code, "math": sizes.math}
@@ -113,10 +109,8 @@ def _train_models(
         model: LlamaForCausalLM = base if name == "base" else copy.deepcopy(base)
         drawn = shares if name == "base" else _with_replay(name, shares, sizes.replay)
         sources = {domain: (streams[domain], share) for domain, share in drawn.items()}
-        report = functools.partial(progress, name)
-        report(0.0)
-        train_model(_generator(name), model, sources, schedule, report)
-        report(1.0)
+        with stage(f"training {name}"):
+            train_model(_generator(name), model, sources, schedule)
         with _no_progress_bar():
             model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
@@ -179,13 +173,8 @@ def family_folder() -> Path:
     return cache_home() / f"demo-family-{FamilySizes().recipe}"
 
 
-def train_family(
-    folder: Path, progress: Progress, sizes: FamilySizes | None = None
-) -> Family:
+def train_family(folder: Path, sizes: FamilySizes | None = None) -> Family:
     """Train a family into ``folder``, or return the complete one that is there.
-
-    ``progress`` is called with the name of a stage and the finished share of it, about
-    once a second.
 
     Raises:
         ArtifactError: ``folder`` cannot be written, or Python came without the source
@@ -195,18 +184,18 @@ def train_family(
     folder = folder.expanduser().resolve()
     if not _is_complete(folder, sizes):
         try:
-            _build_beside(folder, sizes, progress)
+            _build_beside(folder, sizes)
         except (OSError, SafetensorError) as error:
             raise ArtifactError(f"{folder} cannot be written: {error}") from None
     return Family(folder)
 
 
-def _build_beside(folder: Path, sizes: FamilySizes, progress: Progress) -> None:
+def _build_beside(folder: Path, sizes: FamilySizes) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with partial_folder(folder) as beside:
         built = beside / "family"
         built.mkdir()
-        build_family(built, sizes, progress)
+        build_family(built, sizes)
         # Another process may have finished the same one first, and be using it.
         if not _is_complete(folder, sizes):
             if folder.exists():

@@ -13,8 +13,7 @@ one batch.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -23,6 +22,8 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from mergekit_map.utils.progress import step
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic iteration, from the paper
 _ITERATIONS = 5
@@ -77,12 +78,10 @@ def _gradient(matrix: torch.nn.Parameter) -> torch.Tensor:
     return matrix.grad
 
 
-Progress = Callable[[str, float], None]  # name of the stage, share of it that is done
 TokenArray = NDArray[np.int64]  # (tokens,) of one domain, documents joined
 
 _BOS, _EOS, _PAD = "<s>", "</s>", "<pad>"
 _WARMUP_SHARE = 0.05
-_SECONDS_BETWEEN_REPORTS = 1.0
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,6 @@ def train_model(
     model: LlamaForCausalLM,
     streams: Mapping[str, tuple[TokenArray, float]],
     schedule: Schedule,
-    progress: Callable[[float], None],
 ) -> None:
     """Train ``model`` in place on windows drawn from the streams.
 
@@ -189,21 +187,18 @@ def train_model(
     groups = [{"params": others}]  # none at all in an adapter
     adam = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01)
     length = model.config.max_position_embeddings
-    last_report = time.monotonic()
     model.train()
-    for step in range(schedule.steps):
+    for done in range(schedule.steps):
         batch = _draw_windows(rng, streams, schedule.batch, length).to(model.device)
         loss = _next_token_loss(model, batch)
         model.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        factor = _warmup_cosine(step, schedule.steps)
+        factor = _warmup_cosine(done, schedule.steps)
         adam.param_groups[0]["lr"] = factor * schedule.learning_rate
         adam.step()
         muon.step(factor * schedule.matrix_learning_rate)
-        if time.monotonic() - last_report >= _SECONDS_BETWEEN_REPORTS:
-            last_report = time.monotonic()
-            progress((step + 1) / schedule.steps)
+        step(done + 1, schedule.steps)
     model.train(mode=False)
 
 

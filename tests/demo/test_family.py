@@ -9,23 +9,24 @@ from tiny_demo import TINY
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mergekit_map.demo.family import Family, demo_config, train_family
+from mergekit_map.search.callbacks import Callback
+from mergekit_map.utils.progress import notifying
 
 
-class Stages:
+class Stages(Callback):
     """Remembers what was reported."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
 
-    def __call__(self, stage: str, share: float) -> None:
-        assert 0 <= share <= 1
-        if stage not in self.names:
-            self.names.append(stage)
+    def on_stage(self, text: str, seconds: float | None) -> None:
+        if seconds is None:
+            self.names.append(text)
 
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return train_family(tmp_path_factory.mktemp("cache") / "family", Stages(), TINY)
+    return train_family(tmp_path_factory.mktemp("cache") / "family", TINY)
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -49,9 +50,10 @@ def test_over_what_is_unfinished_it_trains_to_the_same_bytes(
     stages = Stages()
     torch.manual_seed(12345)
 
-    second = train_family(folder, stages, TINY)
+    with notifying(stages):
+        second = train_family(folder, TINY)
 
-    assert stages.names == ["text", "base", "code", "math"]
+    assert stages.names == ["training base", "training code", "training math"]
     assert json.loads((folder / "manifest.json").read_text())["recipe"] == TINY.recipe
     assert len(hashes(family.folder)) >= 4 + 3 * 4
     assert hashes(second.folder) == hashes(family.folder)
@@ -85,7 +87,8 @@ def test_a_complete_family_is_used_again(family: Family) -> None:
     before = {path: path.stat().st_mtime_ns for path in family.folder.rglob("*")}
     stages = Stages()
 
-    again = train_family(family.folder, stages, TINY)
+    with notifying(stages):
+        again = train_family(family.folder, TINY)
 
     assert again == family
     assert stages.names == []
@@ -95,12 +98,12 @@ def test_a_complete_family_is_used_again(family: Family) -> None:
 
 @pytest.mark.slow
 def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path) -> None:
-    def interrupt(stage: str, share: float) -> None:
-        if stage == "text" and share == 1:
-            raise KeyboardInterrupt("stop")
+    class Stop(Callback):
+        def on_step(self, done: int, total: int) -> None:
+            raise KeyboardInterrupt(f"stop at {done} of {total}")
 
-    with pytest.raises(KeyboardInterrupt, match="stop"):
-        train_family(tmp_path / "family", interrupt, TINY)
+    with pytest.raises(KeyboardInterrupt, match="stop at 1 of 3"), notifying(Stop()):
+        train_family(tmp_path / "family", TINY)
     assert list(tmp_path.iterdir()) == []
 
 

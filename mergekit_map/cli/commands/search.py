@@ -104,6 +104,7 @@ def demo(
 
     from mergekit_map.cli.progress import TerminalReporter
     from mergekit_map.demo.family import demo_config, family_folder, train_family
+    from mergekit_map.utils.progress import notifying
 
     if options.num_threads is None:
         # Models so small gain nothing from more, and lose much on a busy machine.
@@ -112,8 +113,8 @@ def demo(
     while out is None and (folder / "merged").exists():
         folder, number = Path(f"mergekit-map-demo-{number}"), number + 1
     refuse_existing(folder / "merged")
-    with TerminalReporter() as reporter:
-        family = train_family(family_folder(), reporter.stage)
+    with TerminalReporter() as reporter, notifying(reporter):
+        family = train_family(family_folder())
     config = folder / "demo.yml"
     write_atomically(config, demo_config(family))
     _find_front(config, folder / "run", options, workers=workers)
