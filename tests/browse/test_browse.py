@@ -8,7 +8,6 @@ import os
 import pty
 import select
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from transformers import AutoModelForCausalLM
 
 from mergekit_map.browse.app import ExitAction
 from mergekit_map.browse.state import View
-from mergekit_map.cli.commands.browse import _line, _Outside
+from mergekit_map.cli.commands.browse import _Outside
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.workflows.chat import open_chat
@@ -150,17 +149,6 @@ def test_one_talks_until_a_line_is_empty(
     assert "tokens, and the model has 64 positions" in output.err
 
 
-def test_ctrl_c_at_the_prompt_of_the_chat_goes_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("builtins.input", lambda _: signal.raise_signal(signal.SIGINT))
-    before = signal.signal(signal.SIGINT, lambda *_: pytest.fail("the program ends"))
-    try:
-        assert _line() == ""
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def test_merging_writes_the_recipe_s_checkpoint_and_comes_back_measured(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,12 +168,12 @@ def test_merging_writes_the_recipe_s_checkpoint_and_comes_back_measured(
 
 
 PAINTED = """
-import sys
+import os, sys
 import textual.app
 def run(app):
     print("shown", *sys.modules)
 textual.app.App.run = run
-sys.stdin.isatty = sys.stdout.isatty = lambda: True
+os.isatty = lambda _: True
 from mergekit_map.cli.main import main
 main(["browse", sys.argv[1]])
 """

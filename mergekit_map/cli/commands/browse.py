@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import sys
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from mergekit_map.cli.options import (
     starting,
     trust_option,
 )
-from mergekit_map.cli.output import is_terminal
 from mergekit_map.errors import ConfigError, EvaluationError, MapError
 from mergekit_map.utils.files import refuse_existing
 from mergekit_map.utils.shutdown import deferred
@@ -43,7 +41,9 @@ def _talk(model: ChatModel, name: str) -> None:
         said = [*turns, {"role": "user", "content": line}]
         try:
             with deferred():
-                answer = model.answer(said, _emit)
+                answer = model.answer(
+                    said, lambda t: click.echo(printable(t), nl=False)
+                )
         except KeyboardInterrupt:
             click.echo(" ... stopped; this turn is forgotten")
         except EvaluationError as error:
@@ -54,19 +54,10 @@ def _talk(model: ChatModel, name: str) -> None:
 
 
 def _line() -> str:
-    """Read a line; Ctrl-C goes back to the front instead of ending the program."""
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return input("> ").strip()
-    except (EOFError, KeyboardInterrupt):
-        click.echo()
+    except EOFError:
         return ""
-    finally:
-        signal.signal(signal.SIGINT, handler)
-
-
-def _emit(words: str) -> None:
-    click.echo(printable(words), nl=False)
 
 
 @click.command(cls=MergeCommand)
@@ -81,7 +72,7 @@ def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
 
     Example: mergekit-map browse my-search
     """
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+    if not (os.isatty(0) and os.isatty(1)):  # input and output
         raise ConfigError(
             "browse wants a terminal to show the front in, and there is none here; "
             "select chooses a point without one, and report writes a page"
