@@ -114,7 +114,7 @@ def refused(outcome: Outcome, *words: str, seconds: float = 20) -> str:
     problems = _harm(outcome, seconds)
     if outcome.code != 2:
         problems.append(f"exit {outcome.code}, not 2")
-    # `inspect` counts them: "2 errors: no search can start".
+    # `inspect` counts them: "Errors: 2, warnings: 0; no search can start".
     if not re.search(r"\berrors?: ", outcome.said, re.IGNORECASE):
         problems.append("no error was said")
     lines = [line for line in outcome.err.splitlines() if line.strip()]

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from mergekit_map.cli.main import command_line
 from mergekit_map.cli.options import (
     CONFIG,
     FOLDER,
@@ -65,8 +64,7 @@ def config_or_options(target: str | None = None) -> Decorator:
                 )
             if "out" in rest:
                 refuse_existing(rest["out"])  # before a file is written beside it
-            place = rest[target] if target else None
-            written = _written(given, settings, place)
+            written = _written(given, settings, rest[target] if target else None)
             if target:
                 rest["settings"] = settings
             with nullcontext(configs[0]) if configs else written as path:
@@ -128,14 +126,11 @@ def _written(
             yield config
         return
     content = signed(new_config_text(given, settings))
-    place = target.resolve() if target.name in {"", ".."} else target
-    config = place.parent / f"{place.name}.yml"
-    before = config.read_text(errors="replace") if config.exists() else None
-    if before is not None and not is_unedited(before):
-        again = command_line(click.get_current_context().info_name, config, target)
+    config = target.parent / f"{target.name or 'options'}.yml"
+    if config.exists() and not is_unedited(config.read_text(errors="replace")):
         raise ArtifactError(
             f"{config}, where these options would be written, is another file or was "
-            f"edited, and is left as it is; use it: {again}, or remove it"
+            "edited, and is left as it is; name it in their place, or remove it"
         )
     write_atomically(config, content)
     click.echo(f"wrote {config}", err=True)

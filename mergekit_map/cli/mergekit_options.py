@@ -66,12 +66,7 @@ class MergeCommand(click.Command):
 def _mergekit_params() -> list[click.Parameter]:
     params = _OPTIONS["add_merge_options"](lambda: None).__click_params__[::-1]
     for param in params:
-        if param.name == "verbosity":
-            param.opts.append("--verbose")
-            param.help = "Show the details of the answer, and each step."
-        if param.name == "quiet":
-            param.opts, param.secondary_opts = ["-q", "--quiet"], ["--no-quiet"]
-            param.help, param.show_default = "Print nothing but the result.", False
+        param.opts += {"verbosity": ["--verbose"], "quiet": ["-q"]}.get(param.name, [])
         param.type = _TYPES.get(param.name, param.type)
     help_option = click.Option(
         ["--help-mergekit"],

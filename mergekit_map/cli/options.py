@@ -17,7 +17,6 @@ from mergekit_map.config.problems import values_by_task
 from mergekit_map.config.schema import SelectSpec
 
 Decorator: TypeAlias = Callable[[Any], Any]
-PATH = click.Path(path_type=Path)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
 RUN = click.Path(path_type=Path, file_okay=False, exists=True)

@@ -21,11 +21,6 @@ from mergekit_map.utils.text import redact
 _KEY = "mergekit_map.output"
 
 
-def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a standard stream is a terminal; it may be closed."""
-    return stream is not None and stream.isatty()
-
-
 @dataclass
 class OutputOptions:
     """The output options of a command, and its answer for programs."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.cli.main import command_line
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 _STYLES = {"better": "green", "worse": "red"}  # of what is significant
 _CACHE = "--lora-merge-cache"  # that mergekit needs for adapters
-Steps: TypeAlias = "list[tuple[str, str]]"  # a command after what it is for
 
 
 def show_front(run: Path, front: Front, result: Path) -> Answer:
@@ -93,34 +90,19 @@ def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:
         yield Text(text, _STYLES[word] if sure else "" if row else "dim")
 
 
-def new_table(
-    headings: Sequence[str], rows: Iterable[Iterable[str | Text]], title: str = ""
-) -> Table:
-    """Make a table; headings of numbers begin with ``>``."""
-    table = Table(
-        title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for heading in headings:
-        if heading.startswith(">"):
-            table.add_column(heading[1:], justify="right", no_wrap=True)
-        else:
-            table.add_column(heading, overflow="fold")
-    for cells in rows:
-        table.add_row(*(Text() + cell for cell in cells))
-    return table
-
-
-def show_steps(steps: Steps) -> None:
+def show_steps(run: Path, found: Answer, out: Path | None = None) -> None:
     """Print commands to copy, each after what it is for."""
     console = Console()
     console.print("\nNext:")
-    for purpose, command in steps:
+    for purpose, command in next_steps(run, found, out):
         # A command is never folded, which would break it.
         console.print(Text(f"  {purpose:<16} {command}"), soft_wrap=True)
 
 
-def next_steps(run: Path, found: Answer, out: Path | None = None) -> Steps:
-    """Return the steps after a search, a choice, or the merge ``out`` of one.
+def next_steps(
+    run: Path, found: Answer, out: Path | None = None
+) -> list[tuple[str, str]]:
+    """Return purposes and commands after a search, a choice, or the merge ``out``.
 
     Merge what is advised, look at others, publish a merge that is advised.
     """
@@ -131,19 +113,15 @@ def next_steps(run: Path, found: Answer, out: Path | None = None) -> Steps:
         ("choose another", command_line("browse", run)),
     ]
     if found.advice == SOUP:
-        merge = [("merge the soup", command) for command in _soup_commands(run)]
-        return [*merge, *look] if out is None else [*look, *merge]
+        recipe = run / "recipes" / "soup.yml"
+        if not recipe.exists():
+            return look
+        # Its first lines name the whole command, but a stranger may have written them.
+        needed = [_CACHE, "CACHE"] if _CACHE in recipe.read_text("utf-8") else []
+        command = shlex.join(["mergekit-yaml", str(recipe), "OUT", *needed])
+        return [("merge the soup", command), *look]
     if out is None:
         purpose = "merge it" if found.advice == MERGE else "merge it anyway"
         return [(purpose, command_line("merge", run, "OUT")), *look]
     publish = ("publish it", command_line("push", out, "YOU/NAME"))
     return [*look, publish] if found.advice == MERGE else look
-
-
-def _soup_commands(run: Path) -> Iterator[str]:
-    """Yield the command that merges the soup, if the folder has a recipe of it."""
-    recipe = run / "recipes" / "soup.yml"
-    if recipe.exists():
-        # Its first lines name the whole command, but a stranger may have written them.
-        needed = [_CACHE, "CACHE"] if _CACHE in recipe.read_text("utf-8") else []
-        yield shlex.join(["mergekit-yaml", str(recipe), "OUT", *needed])

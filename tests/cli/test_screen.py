@@ -76,7 +76,7 @@ def test_an_answer_is_one_screen_with_every_number(
     front = front_of(n_tasks, measured=measured)
 
     found = show_answer(front)
-    show_steps(next_steps(Path("run"), found))
+    show_steps(Path("run"), found)
 
     output = capsys.readouterr().out
     lines = output.splitlines()
@@ -133,7 +133,7 @@ def test_a_soup_that_no_merge_beats_is_what_comes_next(
     first, *_ = next_steps(tmp_path, found)
 
     assert first == ("merge the soup", f"mergekit-yaml {recipe} OUT{needed}")
-    assert next_steps(tmp_path, found, Path("out"))[-1] == first
+    assert next_steps(tmp_path, found, Path("out"))[0] == first
 
 
 @pytest.mark.parametrize(

@@ -91,4 +91,4 @@ def test_a_key_that_is_not_there_is_an_error() -> None:
     result = CliRunner().invoke(main, ["cache", "--remove", "abcdeg"])
 
     assert result.exit_code == 2
-    assert "nothing in the cache has the key 'abcdeg'; did you mean" in result.output
+    assert "nothing in the cache has the key 'abcdeg'; see" in result.output

@@ -133,4 +133,4 @@ def test_a_folder_is_no_file_to_write(
         result = click.testing.CliRunner().invoke(main, command)
 
         assert result.exit_code == 2, result.output
-        assert ". exists already and is left as it is" in result.stderr
+        assert "File '.' is a directory." in result.stderr

@@ -15,14 +15,14 @@ from mergekit_map.cli.config_options import (
     option_names,
 )
 from mergekit_map.cli.main import command_line
-from mergekit_map.cli.options import PATH, starting
-from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.cli.options import FILE, starting
+from mergekit_map.errors import ConfigError
 from mergekit_map.utils.files import refuse_existing, write_atomically
 from mergekit_map.utils.text import bytes_in_words
 
 
 @click.command()
-@click.argument("paths", nargs=-1, type=PATH, metavar="[PLAIN] CONFIG")
+@click.argument("paths", nargs=-1, type=FILE, metavar="[PLAIN] CONFIG")
 @new_merge_options
 def init(paths: tuple[Path, ...], **given: Any) -> None:
     """Write CONFIG, a configuration to begin with; nothing is loaded or looked up.
@@ -41,8 +41,6 @@ def init(paths: tuple[Path, ...], **given: Any) -> None:
     text = _extended(plain[0], given) if plain else new_config_text(given)
     write_atomically(config, text)
     click.echo(f"wrote {config}", err=True)
-    if not given["text"] and not given["task"]:
-        click.echo("put texts and benchmarks under 'tasks:', then type", err=True)
     for step in (("inspect", config), ("run", config, "OUT")):
         click.echo(f"  {command_line(*step)}", err=True)
 
@@ -99,8 +97,9 @@ def cache(removed: tuple[str, ...]) -> None:
         kept = recordings_cache.kept()
         chosen = [e for e in kept if e.key == key or (key, e.kind) == ("all", "merge")]
         if not chosen and key != "all":
-            known = nearest(key, (one.key for one in kept)) if kept else "it is empty"
-            raise ConfigError(f"nothing in the cache has the key {key!r}; {known}")
+            raise ConfigError(
+                f"nothing in the cache has the key {key!r}; see: mergekit-map cache"
+            )
         for one in chosen:
             recordings_cache.remove(one)
             click.echo(f"removed {one.key}: {one.what}")
@@ -111,13 +110,7 @@ def cache(removed: tuple[str, ...]) -> None:
         f"{recordings_cache.recordings_folder()}: recorded merges take "
         f"{bytes_in_words(taken)}; {bytes_in_words(free)} are free"
     )
-    if kept:
-        from rich.console import Console
-
-        from mergekit_map.cli.screen import new_table
-
-        rows = []
-        for one in kept:
-            used = f"{datetime.fromtimestamp(one.used):%Y-%m-%d %H:%M}"
-            rows.append((one.key, one.what, bytes_in_words(one.n_bytes), used))
-        Console().print(new_table(["key", "what", ">size", ">used"], rows))
+    for one in kept:
+        used = f"{datetime.fromtimestamp(one.used):%Y-%m-%d %H:%M}"
+        size = bytes_in_words(one.n_bytes)
+        click.echo(f"{one.key}  {one.what}: {size}, used {used}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -10,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Column, Table
 from rich.text import Text
 
 from mergekit_map.cli.config_options import config_or_options
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
 from mergekit_map.cli.options import model_options
 from mergekit_map.cli.output import answer, with_output_options
-from mergekit_map.cli.screen import new_table
 from mergekit_map.utils.text import bytes_in_words, count_in_words, listed
 
 if TYPE_CHECKING:
@@ -61,8 +63,6 @@ def inspect(
     _show(inspection)
     if probe and inspection.mergeable:
         inspection = replace(inspection, probe=probe_config(config, options, **where))
-    elif probe:
-        click.echo("not probed, since the models cannot be merged", err=True)
     _show_verdict(inspection)
     if inspection.lost:
         click.echo(advice_on_missing(inspection.lost))
@@ -72,23 +72,29 @@ def inspect(
 
 def _show(inspection: Inspection) -> None:
     """Print figures, findings and plan."""
-    console, plan = Console(), inspection.plan
+    plan, weights = inspection.plan, inspection.weights
     if inspection.models:
-        headings = ["model", ">parameters", ">stored", ">norm ratio", ">changed"]
-        rows = [
-            (
+        numbers = ("parameters", "stored", "norm ratio", "changed")
+        columns = [Column(name, justify="right", no_wrap=True) for name in numbers]
+        table = Table(Column("model", overflow="fold"), *columns, box=SIMPLE_HEAD)
+        for model in inspection.models:
+            cells = (
                 model.name,
                 count_in_words(model.parameters) if model.parameters else "-",
                 model.dtype or "-",
                 _figure(model.norm_ratio, ".4f"),
                 _figure(model.changed),
             )
-            for model in inspection.models
-        ]
-        against = f"Models, against {inspection.weights.against}"
-        console.print(new_table(headings, rows, against))
-        for sentence in _about_figures(inspection):
-            _print(sentence)
+            table.add_row(*map(Text, cells))
+        _print(f"Models, against {weights.against}:", "bold")
+        Console().print(table)
+        if weights.read and not weights.exact:
+            n_read, total = map(count_in_words, (weights.read, weights.parameters))
+            _print(f"Read were evenly spread rows: {n_read} of {total} parameters.")
+        if any(model.norm_ratio is not None for model in inspection.models):
+            _print("Norm ratio: sum of |model - base|, divided by the sum of |base|.")
+        if weights.on_the_hub:
+            _print(f"For missing figures download {listed(weights.on_the_hub)}.")
     for pair in sorted(inspection.pairs, key=lambda pair: -abs(pair.cosine or 0)):
         cosine, conflicts = _figure(pair.cosine, ".4f"), _figure(pair.sign_conflicts)
         text = f"cosine {cosine}, sign conflicts {conflicts}"
@@ -137,12 +143,10 @@ def _show_verdict(inspection: Inspection) -> None:
                 f"warning: {plan.hours:g} hours are less than that. Base, parents, "
                 "soup, the first design and the choice are measured in any case."
             )
-    found = [severity for severity, _ in _issues(inspection)]
-    counts = {what: found.count(what) for what in ("error", "warning")}
-    words = ", ".join(f"{n} {what}{'s'[: n > 1]}" for what, n in counts.items() if n)
+    found = Counter(severity for severity, _ in _issues(inspection))
     able = "a search can start" if inspection.mergeable else "no search can start"
     style = "bold" if inspection.mergeable else _STYLES["error"]
-    _print(f"{words or 'No errors, no warnings'}: {able}.", style)
+    _print(f"Errors: {found['error']}, warnings: {found['warning']}; {able}.", style)
 
 
 def _print(text: str, style: str = "") -> None:
@@ -151,17 +155,6 @@ def _print(text: str, style: str = "") -> None:
 
 def _figure(value: float | None, form: str = ".1%") -> str:
     return "-" if value is None else format(value, form).replace("%", " %")
-
-
-def _about_figures(inspection: Inspection) -> Iterator[str]:
-    weights = inspection.weights
-    if weights.read and not weights.exact:
-        n_read, total = map(count_in_words, (weights.read, weights.parameters))
-        yield f"Read were evenly spread rows: {n_read} of {total} parameters."
-    if any(model.norm_ratio is not None for model in inspection.models):
-        yield "Norm ratio: sum of |model - base|, divided by the sum of |base|."
-    if weights.on_the_hub:
-        yield f"For missing figures download {listed(weights.on_the_hub)}."
 
 
 def _planned(plan: Plan) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mergekit_map.cli.options import RUN, pairs_option, readable_folder, starting
-from mergekit_map.cli.output import answer, is_terminal, with_output_options
-from mergekit_map.cli.screen import new_table
+from mergekit_map.cli.output import answer, with_output_options
 from mergekit_map.errors import ConfigError, HubError
 from mergekit_map.utils.text import bytes_in_words, printable
 
@@ -77,8 +76,6 @@ def push(
         from mergekit_map.hub.push import PushOptions, open_hub, plan_push, upload
 
     utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    if not is_terminal(sys.stderr):
-        utils.disable_progress_bars()  # type: ignore[attr-defined]
     search = None if run is None else readable_folder(run)
     wanted, url, refused = PushOptions(repo, **options), None, ""
     try:
@@ -107,14 +104,12 @@ def push(
 
 
 def _show(plan: Plan) -> None:
-    console = Console()
-    rows = []
     for file in plan.files:
-        note = "without local paths" if isinstance(file.content, bytes) else ""
-        note = "model card" if file.path == "README.md" else note
-        rows.append((file.path, bytes_in_words(file.size), note))
-    rows += [(path, "", "removed: of an earlier upload") for path in plan.removed]
-    console.print(new_table(["file", ">size", ""], rows))
+        note = "  without local paths" if isinstance(file.content, bytes) else ""
+        note = "  model card" if file.path == "README.md" else note
+        click.echo(f"  {file.path}  {bytes_in_words(file.size)}{note}")
+    for path in plan.removed:
+        click.echo(f"  {path}  removed: of an earlier upload")
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
     licence = plan.licence or "none yet, give it with --license"
     size = bytes_in_words(sum(file.size for file in plan.files))
@@ -129,7 +124,7 @@ def _show(plan: Plan) -> None:
     if plan.left_out:
         lines.append(f"Not uploaded: {printable(', '.join(plan.left_out))}")
     for line in lines:
-        console.print(Text() + line, soft_wrap=True)
+        Console().print(Text() + line, soft_wrap=True)
 
 
 def _visibility(plan: Plan) -> str | Text:
@@ -157,7 +152,7 @@ def _confirm(plan: Plan, *, private: bool | None, yes: bool) -> None:
         )
     if yes:
         return
-    if not is_terminal(sys.stdin):
+    if not os.isatty(0):
         raise ConfigError(
             "nothing was uploaded: there is no terminal to ask on; look at the list "
             "above, and push again with --yes"

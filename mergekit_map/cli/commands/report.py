@@ -53,12 +53,11 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
     """
     folders = [*map(readable_folder, runs)]
     with starting(f"reading {listed(map(str, runs))} and drawing"):
+        from mergekit_map.report.overlay import write_fronts_report
         from mergekit_map.report.page import write_report
 
     pictures: Sequence[Path] = ()
     if len(folders) > 1:
-        from mergekit_map.report.overlay import write_fronts_report
-
         page = write_fronts_report(folders, page)
     else:
         written = write_report(folders[0], page)

@@ -43,10 +43,10 @@ def search(make_options: MakeOptions, config: Path, run: Path, **how: Any) -> No
     Example: mergekit-map search merge.yml my-search
     """
     options = make_options(f"reading {config}")
-    from mergekit_map.cli.screen import next_steps, show_front, show_steps
+    from mergekit_map.cli.screen import show_front, show_steps
 
     found = show_front(run, _find_front(config, run, options, **how), run)
-    show_steps(next_steps(run, found))
+    show_steps(run, found)
 
 
 @click.command(cls=MergeCommand)
@@ -76,8 +76,8 @@ def run(
     folder = run_folder or out.parent / f"{out.name}.run"
     _find_front(config, folder, options, **how)
     # The search has just written this folder, so its code is the user's own.
-    where = {"model_paths": how["model_paths"], "trust_run": True}
-    merge_and_show(folder, out, options, {}, **where)
+    places = how["model_paths"]
+    merge_and_show(folder, out, options, {}, model_paths=places, trust_run=True)
 
 
 @click.command(cls=MergeCommand)
@@ -85,13 +85,12 @@ def run(
 @click.option(
     "--out",
     type=FOLDER,
-    help="Where results go; a demo that was stopped there goes on  [default: "
-    "mergekit-map-demo, numbered if that is done]",
+    default="mergekit-map-demo",
+    show_default=True,
+    help="Where results go; a demo that was stopped there goes on.",
 )
 @workers_option
-def demo(
-    make_options: MakeOptions, out: Path | None, workers: int | str | None
-) -> None:
+def demo(make_options: MakeOptions, out: Path, workers: int | str | None) -> None:
     """Train a small family of models, search, select and merge, all offline.
 
     A base model and two fine-tunes, for code and for arithmetic, are trained on the
@@ -109,16 +108,13 @@ def demo(
     if options.num_threads is None:
         # Models so small gain nothing from more, and lose much on a busy machine.
         torch.set_num_threads(1)
-    folder, number = out or Path("mergekit-map-demo"), 2
-    while out is None and (folder / "merged").exists():
-        folder, number = Path(f"mergekit-map-demo-{number}"), number + 1
-    refuse_existing(folder / "merged")
+    refuse_existing(out / "merged")
     with TerminalReporter() as reporter, notifying(reporter):
         family = train_family(family_folder())
-    config = folder / "demo.yml"
+    config = out / "demo.yml"
     write_atomically(config, demo_config(family))
-    _find_front(config, folder / "run", options, workers=workers)
-    merge_and_show(folder / "run", folder / "merged", options, {})
+    _find_front(config, out / "run", options, workers=workers)
+    merge_and_show(out / "run", out / "merged", options, {})
 
 
 def _find_front(

@@ -44,7 +44,7 @@ def select(run: Path, **choice: Any) -> None:
     """
     folder = readable_folder(run)
     with starting(f"reading {run}"):
-        from mergekit_map.cli.screen import next_steps, show_front, show_steps
+        from mergekit_map.cli.screen import show_front, show_steps
         from mergekit_map.workflows.select import select_point
 
     selection = select_point(folder, **choice)
@@ -54,7 +54,7 @@ def select(run: Path, **choice: Any) -> None:
     if output_options().verbose:
         click.echo(f"\n{selection.recipe}", nl=False)
     click.echo(f"\n{selection.front.reason}\nThe recipe is in {recipe}.")
-    show_steps(next_steps(run, found))
+    show_steps(run, found)
 
 
 @click.command(cls=MergeCommand)
@@ -89,7 +89,7 @@ def merge_and_show(
 ) -> None:
     """Choose a point, write its checkpoint, and print the answer and the next steps."""
     from mergekit_map.cli.progress import TerminalReporter
-    from mergekit_map.cli.screen import next_steps, show_front, show_steps
+    from mergekit_map.cli.screen import show_front, show_steps
     from mergekit_map.workflows.merge import merge_point
     from mergekit_map.workflows.select import select_point
 
@@ -103,4 +103,4 @@ def merge_and_show(
         "mergekit alone writes the same tensors with:"
     )
     click.echo(f"  {merged.command}")
-    show_steps(next_steps(run, found, out))
+    show_steps(run, found, out)

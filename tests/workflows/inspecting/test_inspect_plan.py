@@ -77,7 +77,7 @@ def test_a_plan_that_does_not_fit_is_a_warning(
     assert result.exit_code == 0
     assert "warning: 285 kB are needed in /" in text
     assert "143 kB, checkpoints 143 kB), 100 kB are free." in text
-    assert "1 warning: a search can start" in text
+    assert "Errors: 0, warnings: 1; a search can start" in text
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_the_table_fits_the_terminal(
         "error: ",
         "cut short",
         "Plan: - strategy: map - ",
-        "1 error, 1 warning: no search can start",
+        "Errors: 1, warnings: 1; no search can start",
     ):
         assert part in text
 
