@@ -84,7 +84,7 @@ def _show_mergekit_options(ctx: click.Context, _: click.Parameter, given: Any) -
         formatter = ctx.make_formatter()
         for param in ctx.command.params:
             if isinstance(param, click.Option):
-                param.hidden = not param.hidden
+                param.hidden = not param.hidden  # the program ends with this page
         _OPTIONS["PrettyPrintHelp"].format_options(None, ctx, formatter)
         click.echo(formatter.getvalue().strip("\n"))
         ctx.exit()
