@@ -214,7 +214,9 @@ def test_a_dry_run_shows_files_and_card_and_uploads_nothing(
     assert not hub.repositories
     if not login:
         output = invoke("push", "out", REPO, "--yes", code=2).output
-        assert "log in with: hf auth login" in output
+        table, card = output.split("\n# merged\n\n**")
+        assert "mergekit_config.yml" in table
+        assert "log in with: hf auth login" in card
         assert not hub.requests
 
 
@@ -230,7 +232,9 @@ def test_a_script_does_not_push_to_a_public_repository_by_accident(hub: Hub) -> 
     assert len(hub.repositories[REPO].commits) == 1
 
 
-@pytest.mark.parametrize("options", [["--parent", "a"], ["--parent", "=me/a"]])
+@pytest.mark.parametrize(
+    "options", [["--parent", "a"], ["--parent", "=me/a"], ["--license", "Apache 2"]]
+)
 def test_options_that_cannot_be_read_are_refused(hub: Hub, options: list[str]) -> None:
     assert "write " in invoke("push", "out", REPO, *options, code=2).output
     assert not hub.requests

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,8 @@ def push(
 
     Example: mergekit-map push my-model me/my-model --run my-search
     """
+    if not re.fullmatch("[a-z0-9][a-z0-9.+-]*", options["licence"] or "none"):
+        raise click.UsageError("--license: write an id of the Hub, such as apache-2.0")
     with starting(f"reading {out} and asking the Hub"):
         from huggingface_hub import utils
 
@@ -77,18 +80,21 @@ def push(
 
     utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     search = None if run is None else readable_folder(run)
-    wanted, url, refused = PushOptions(repo, **options), None, ""
+    wanted, url, refused = PushOptions(repo, **options), None, None
     try:
         api = open_hub()
         plan = plan_push(out, search, wanted, api)
     except HubError as error:
-        if not dry_run:
-            raise
-        plan = plan_push(out, search, wanted)
-        refused = f" The Hub was not asked: {error}"
+        # Files and card are shown all the same.
+        refused, plan = error, plan_push(out, search, wanted)
     _show(plan)
+    if dry_run or refused:
+        click.echo(f"\n{plan.card}")
     if dry_run:
-        click.echo(f"\n{plan.card}\nNothing was uploaded.{refused}")
+        why = f" The Hub was not asked: {refused}" if refused else ""
+        click.echo(f"Nothing was uploaded.{why}")
+    elif refused:
+        raise refused
     else:
         _confirm(plan, private=options["private"], yes=yes)
         url = upload(api, plan, message)
