@@ -226,7 +226,7 @@ def sample(front: Front, found: Gains) -> str:
 
 def _counted(front: Front, counts: Mapping[str, int]) -> str:
     """Write how many documents tasks have: ``fr: 20 blocks of text``."""
-    return listed(
+    return ", ".join(
         f"{task}: {count} "
         f"{'blocks of text' if front.tasks[task].unit == NATS else 'documents'}"
         for task, count in counts.items()
