@@ -9,8 +9,6 @@ from fronts import (
     ANCHORS,
     APART,
     CHOSEN,
-    CODE,
-    MATH,
     NOT_MEASURED,
     Row,
     as_json,
@@ -34,28 +32,13 @@ def test_one_sentence_decides() -> None:
 @pytest.mark.parametrize(
     ("measured", "select", "expected"),
     [
-        (
-            [(0.56, 0.04), (2.0, 0.05)],  # a gain that noise explains
-            {},
-            "keeps no significant part of one's gain on math and",
-        ),
-        (
-            [(0.2, 0.04), (1.8, 0.05)],
-            {"index": 0},
-            "The merge a=0, b=0.5 is worse than the base on math; it reaches 117 % of "
-            "other's gain on code;",
-        ),
-        (CHOSEN, {"require": {"math": "80%"}}, "; it meets its limit on math."),
-        (
-            CHOSEN,
-            {"require": {"math": 0.72}},
-            "; it misses math=0.72 (0.7, limit 0.72) by no more than noise.",
-        ),
-        (
-            CHOSEN,
-            {"require": {"math": 0.9}},
-            "b=0.5 misses its limits: math at least 0.9 (mea",
-        ),
+        # A gain that noise explains.
+        ([(0.56, 0.04), (2.0, 0.05)], {}, "keeps no significant part of one's gain"),
+        ([(0.2, 0.04), (1.8, 0.05)], {"index": 0}, "is worse than the base on math;"),
+        ([(0.2, 0.04), (1.8, 0.05)], {"index": 0}, "117 % of other's gain on code;"),
+        (CHOSEN, {"require": {"math": "80%"}}, "meets its limit on math."),
+        (CHOSEN, {"require": {"math": 0.72}}, "misses math=0.72 (0.7, limit 0.72) by"),
+        (CHOSEN, {"require": {"math": 0.9}}, "b=0.5 misses its limits: math at least"),
     ],
 )
 def test_what_matters_most_is_in_the_headline(
@@ -67,24 +50,16 @@ def test_what_matters_most_is_in_the_headline(
 def test_the_table_compares_by_paired_differences_and_one_word() -> None:
     table = answer(front()).table
 
-    assert tuple(table[4:]) == (
-        (
-            "code (loss in nats/token, lower is better)",
-            "chosen merge",
-            "2.0",
-            "83 %",
-            "",
-        ),
-        ("", "base", "2.5", "0 %", "merge better by 0.500 ± 0.010"),
-        ("", "soup", "2.2", "50 %", "merge better by 0.200 ± 0.040"),
-        ("", "other", "1.9", "100 %", "merge worse by 0.100 ± 0.030"),
-    )
+    assert [row[1:] for row in table[4:]] == [
+        ("chosen merge", "2.0", "83 %", ""),
+        ("base", "2.5", "0 %", "merge better by 0.500 ± 0.010"),
+        ("soup", "2.2", "50 %", "merge better by 0.200 ± 0.040"),
+        ("other", "1.9", "100 %", "merge worse by 0.100 ± 0.030"),
+    ]
     assert {len(row) for row in table} == {len(HEADINGS)}
-    assert answer(front()).sample == (
-        "Measured on the documents of the search (code: 200 blocks of text): gains may "
-        "look better than they are. To check them on other documents, search with "
-        "`--holdout 0.3`."
-    )
+    sample = answer(front()).sample
+    assert "(code: 200 blocks of text)" in sample
+    assert "`--holdout 0.3`" in sample
 
 
 def test_a_difference_of_unknown_error_is_neither_better_nor_worse() -> None:
@@ -95,33 +70,17 @@ def test_a_difference_of_unknown_error_is_neither_better_nor_worse() -> None:
 
     found = answer(make_front([(row, row)], anchors))
 
-    assert found.table[1] == (
-        "",
-        "base",
-        "0.50",
-        "-",
-        "merge better by 0.2, unknown error",
-    )
-    assert found.headline == (
-        "The merge a=0, b=0.5 keeps 83 % of other's gain on code; it is better "
-        "than the soup on code, with no significant difference on math."
-    )
+    assert found.table[1][3:] == ("-", "merge better by 0.2, unknown error")
+    assert "keeps 83 % of other's gain on code; it is better than" in found.headline
     soup = [(0.6, None), (2.0, 0.05)]
     found = answer(make_front([(row, row)], {**anchors, "soup": soup}))
-    assert found.headline.endswith(
-        "it differs from the soup, with no significant difference on code and unknown "
-        "error on math."
-    )
+    assert found.headline.endswith("on code and unknown error on math.")
 
 
 def test_a_prediction_is_named_as_one() -> None:
     found = answer(front(NOT_MEASURED))
 
-    assert found.headline == (
-        "The merge a=0, b=0.5 is predicted to keep 84 % of one's gain on math and "
-        "80 % of other's gain on code; it is predicted to be better than the soup "
-        "on code, with no significant difference on math."
-    )
+    assert found.headline.count("is predicted to ") == 2
     alike = {**ANCHORS, "soup": [(0.69, 0.04), (2.0, 0.05)]}
     other = answer(make_front([(CHOSEN, NOT_MEASURED)], alike))
     assert "it must be measured to tell whether it is better" in other.headline
@@ -129,10 +88,12 @@ def test_a_prediction_is_named_as_one() -> None:
     assert found.sample.startswith("The values of this merge are predicted")
 
 
+BETTER: Row = [(0.9, 0.01), (1.5, 0.01)]
+
+
 @pytest.mark.parametrize(
     ("label", "expected"),
     [
-        ("soup", "No merge beats the soup here: use it."),
         ("one", "No merge beats one here: use it."),
         ("base", "No merge beats the base here: keep it."),
     ],
@@ -140,10 +101,7 @@ def test_a_prediction_is_named_as_one() -> None:
 def test_where_a_reference_is_as_good_it_is_the_answer(
     label: str, expected: str
 ) -> None:
-    better: Row = [(0.9, 0.01), (1.5, 0.01)]
-    anchors = {**ANCHORS, label: better}
-
-    found = answer(make_front([(CHOSEN, CHOSEN)], anchors))
+    found = answer(make_front([(CHOSEN, CHOSEN)], {**ANCHORS, label: BETTER}))
 
     assert (found.advice, found.headline) == (label, expected)
 
@@ -156,10 +114,9 @@ def test_where_a_reference_is_as_good_it_is_the_answer(
     ],
 )
 def test_a_point_that_is_a_reference_has_its_name(index: int, expected: str) -> None:
-    better: Row = [(0.9, 0.01), (1.5, 0.01)]
-    points = [(CHOSEN, CHOSEN), (better, better)]
+    points = [(CHOSEN, CHOSEN), (BETTER, BETTER)]
     chosen = {"selected": index, "select": {"index": index}}
-    made = as_json(make_front(points, {"one": better})) | chosen
+    made = as_json(make_front(points, {"one": BETTER})) | chosen
     made["points"][1]["coefficients"] = made["anchors"][0]["coefficients"]
 
     found = answer(from_json(made))
@@ -216,41 +173,11 @@ def test_a_task_turned_round_changes_no_gain() -> None:
     assert [row[3:] for row in turned.table] == [row[3:] for row in answer(plain).table]
 
 
-def test_the_end_of_the_bounds_names_larger_ones() -> None:
-    border = {"coefficient": "a", "end": 1.0, "points": 1, "beyond": 1.2, "gain": 0.02}
-
-    (finding,) = answer(front(border=[border])).findings
-
-    assert "add 2 % of hypervolume: set `bounds: {a: [0, 1.2]}`" in finding
-
-
-@pytest.mark.parametrize(
-    ("fit", "expected"),
-    [
-        ({"loo_r2": 0.95}, "good to ± 6 % of its range (math)."),
-        ({"loo_r2": 0.8}, "good to ± 6 % of its range (math). Elsewhere they are poor"),
-        ({"loo_r2": 0.5}, "Predictions of math are not reliable: trust measured"),
-    ],
-)
-def test_one_number_says_how_good_predictions_are(
-    fit: dict[str, float], expected: str
-) -> None:
-    about = {**MATH, "fit": {"n": 9, "r2": 0.9, "front_error": 0.06, **fit}}
-    rows: list[Row] = [[(0.1, 0.001), (2.0, 0.001)], [(0.9, 0.001), (3.0, 0.001)]]
-    points = [(row, row) for row in rows]
-    found = answer(make_front(points, tasks={"math": about, "code": CODE}))
-
-    assert expected in " ".join([*found.findings, *found.details])
-
-
 def test_a_point_that_noise_alone_makes_the_best_is_not_called_so() -> None:
     rows: list[Row] = [[(0.7, 0.04), (2.8, 0.02)], [(0.65, 0.04), (2.4, 0.02)]]
     found = answer(make_front([(row, NOT_MEASURED) for row in rows], ANCHORS))
 
-    assert (
-        "No point is predicted to be better than point 1 by more than the error of "
-        "predictions."
-    ) in found.details
+    assert any("better than point 1 by more than" in text for text in found.details)
 
 
 def test_at_most_three_findings_are_shown_and_none_is_lost() -> None:
@@ -266,10 +193,7 @@ def test_at_most_three_findings_are_shown_and_none_is_lost() -> None:
         )
     )
 
-    assert [text.split()[0] for text in found.findings] == [
-        "The",
-        "Only",
-        "Predictions",
-    ]
+    firsts = [text.split()[0] for text in found.findings]
+    assert firsts == ["The", "Only", "Predictions"]
     assert "`--index 1`" in found.findings[0]
-    assert found.details[0].startswith("Some points of the front lie at a bound")
+    assert "2 % of hypervolume: set `bounds: {a: [0, 1.2]}`" in found.details[0]

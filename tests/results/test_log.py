@@ -9,11 +9,7 @@ import pytest
 from fakes import line
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.log import (
-    Evaluation,
-    open_log,
-    read_log,
-)
+from mergekit_map.results.log import Evaluation, open_log, read_log
 
 
 def evaluation(x: float, **more: Any) -> Evaluation:
@@ -83,13 +79,11 @@ def test_a_damaged_line_is_named_and_nothing_is_changed(path: Path) -> None:
     assert path.read_text() == '{}\n{"torn'
 
 
-@pytest.mark.parametrize("text", ["9", "NaN", "-Infinity", "1e999", "1e51"])
-def test_a_wrong_line_is_refused(path: Path, text: str) -> None:
+def test_a_line_of_another_version_is_refused(path: Path) -> None:
     write(path, evaluation(0.1))
-    key = "version" if text == "9" else "value"
-    path.write_text(re.sub(f'"{key}": [^,]+', f'"{key}": {text}', path.read_text()))
+    path.write_text(re.sub('"version": [^,]+', '"version": 9', path.read_text()))
 
-    with pytest.raises(ArtifactError, match=r"version 9, this is version 1|or null"):
+    with pytest.raises(ArtifactError, match="version 9, this is version 1"):
         list(read_log(path))
 
 

@@ -19,22 +19,6 @@ from mergekit_map.results.recipe_rendering import recipe_of
 from mergekit_map.results.run_folder import RunFolder
 
 FUNCTION = {"python": "evil:score", "direction": "maximize"}
-CODE = {
-    "a function": {"tasks": {"greeting": FUNCTION}},
-    "a file of tasks": {
-        "tasks": {"greeting": {"lm_eval": "evil.yaml", "metric": "acc"}}
-    },
-    "code of a model": {
-        "tasks": {
-            "greeting": {
-                "lm_eval": "humaneval",
-                "metric": "pass@1",
-                "confirm_run_unsafe_code": True,
-            }
-        }
-    },
-    "a backend": {"backend": {"name": "vllm"}, "merge": "disk"},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -43,14 +27,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))
     Path("evil.py").write_text("open('ran', 'w').close()\n")
-    Path("evil.yaml").write_text("task: evil\nprocess_docs: !function evil.score\n")
     return shutil.copytree(DATA / "run", tmp_path / "run")
 
 
-def name_code(run: Path, kind: str = "a function") -> None:
-    """Put code into the configuration of a run."""
+def name_code(run: Path, **block: Any) -> None:
+    """Put code into the configuration of a run, by default a function of a task."""
     config = yaml.safe_load((run / "config.yml").read_text())
-    config["map"] |= {"select": {}, **CODE[kind]}
+    block = block or {"tasks": {"greeting": FUNCTION}}
+    config["map"] |= {"select": {}, **block}
     del config["map"]["search"]["gradients"]
     (run / "config.yml").write_text(yaml.safe_dump(config))
     manifest: dict[str, Any] = json.loads((run / "manifest.json").read_text())
@@ -83,12 +67,10 @@ def test_code_of_a_folder_from_elsewhere_runs_where_it_is_trusted(
     assert Path("ran").exists() == trusted
 
 
-@pytest.mark.parametrize("kind", CODE)
-def test_all_that_runs_is_asked_about(run: Path, kind: str) -> None:
-    name_code(run, kind)
+def test_a_backend_is_asked_about(run: Path) -> None:
+    name_code(run, backend={"name": "vllm"}, merge="disk")
 
     assert "names code that would run here" in invoke(*COMMANDS["merge"], code=2).output
-    assert not Path("ran").exists()
 
 
 @pytest.mark.parametrize("command", ["select", "report"])
@@ -114,40 +96,41 @@ def put(content: Any, place: str, value: str) -> str:
 FAR = ("1e308", "-1e308", "1e51", "NaN", "Infinity")
 
 
-@pytest.mark.parametrize(
-    ("number", "value"),
-    [*(("value", v) for v in (*FAR, "null")), *(("stderr", v) for v in FAR)],
-)
-def test_a_front_predicts_finite_numbers(number: str, value: str, run: Path) -> None:
-    front = json.loads((run / "front.json").read_text())
-    task = next(iter(front["tasks"]))
+@pytest.mark.parametrize("number", ["value", "stderr"])
+def test_a_front_predicts_finite_numbers(number: str, run: Path) -> None:
+    text = (run / "front.json").read_text()
+    task = next(iter(json.loads(text)["tasks"]))
     place = f"points/0/predicted/{task}/{number}"
-    (run / "front.json").write_text(put(front, place, value))
+    for value in (*FAR, "null") if number == "value" else FAR:
+        (run / "front.json").write_text(put(json.loads(text), place, value))
 
-    result = invoke("report", "run", code=2)
+        result = invoke("report", "run", code=2)
 
-    assert f"front.json cannot be used: points.0.predicted.{task}" in result.output
+        assert f"front.json cannot be used: points.0.predicted.{task}" in result.output
 
 
 @pytest.mark.parametrize(
-    ("place", "value"),
+    ("place", "values"),
     [
-        *(("value", v) for v in FAR[:3]),  # of a failed measurement it is none
-        *(("stderr", v) for v in (*FAR, "-0.1", '"0.1"')),
-        *(("coefficients/NAME", v) for v in (*FAR, "null")),
-        *(("seconds", v) for v in (*FAR, "null")),
-        *(("n", v) for v in (*FAR, "null", "-1")),
+        ("value", FAR),  # of a failed measurement it is null
+        ("stderr", (*FAR, "-0.1", '"0.1"')),
+        ("coefficients/NAME", (*FAR, "null")),
+        ("seconds", (*FAR, "null")),
+        ("n", (*FAR, "null", "-1")),
     ],
 )
-def test_a_log_holds_finite_numbers(place: str, value: str, run: Path) -> None:
+def test_a_log_holds_finite_numbers(
+    place: str, values: tuple[str, ...], run: Path
+) -> None:
     first, *others = (run / "evaluations.jsonl").read_text().splitlines()
-    line = json.loads(first)
-    place = place.replace("NAME", next(iter(line["coefficients"])))
-    text = "\n".join([put(line, place, value), *others]) + "\n"
-    (run / "evaluations.jsonl").write_text(text)
+    for value in values:
+        line = json.loads(first)
+        path = place.replace("NAME", next(iter(line["coefficients"])))
+        text = "\n".join([put(line, path, value), *others]) + "\n"
+        (run / "evaluations.jsonl").write_text(text)
 
-    with pytest.raises(ArtifactError, match=r"jsonl:1: not an evaluation: [a-z]+.*: "):
-        list(read_log(run / "evaluations.jsonl"))
+        with pytest.raises(ArtifactError, match=r"jsonl:1: not an evaluation: [a-z]+"):
+            list(read_log(run / "evaluations.jsonl"))
 
 
 FRONT = make_front([([(0.5, 0.1), (2.0, 0.1)], NOT_MEASURED)] * 3)
