@@ -30,7 +30,6 @@ TEXTS = {
 METHODS = {
     "ties": {"density": 0.5},
     "dare_ties": {"density": 0.5},
-    "breadcrumbs": {"density": 0.5, "gamma": 0.01},
 }
 
 

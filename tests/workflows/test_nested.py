@@ -65,6 +65,11 @@ def test_a_linear_merge_of_merges_is_one_recipe(
 
     front = read("out.run/front.json")
     assert front["order"] == [["a", "b"], ["c", "d"]]
+    assert [a["label"] for a in front["anchors"]] == ["base", *NAMES, "soup"]
+    # Model d is best at nothing, and yet the third task has a use for it.
+    assert front["groups"]["pair-2"] == pytest.approx(
+        {"a": 0, "b": 0, "c": 0.8, "d": 0.6}, abs=0.02
+    )
     recipe = yaml.safe_load(Path("out.run/recipe.yml").read_text())
     chosen = front["points"][front["selected"]]
     weights = [m["parameters"]["weight"] for m in recipe["models"]]
@@ -72,19 +77,6 @@ def test_a_linear_merge_of_merges_is_one_recipe(
     assert all(m["value"] is not None for m in chosen["measured"].values())
     stock("out.run/recipe.yml", "stock")
     assert_same_weights("out", "stock")
-
-
-def test_a_model_that_is_best_at_nothing_is_merged_all_the_same(
-    linear_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(linear_run)
-
-    front = read("out.run/front.json")
-    assert [a["label"] for a in front["anchors"]] == ["base", *NAMES, "soup"]
-    # Model d is best at nothing, and yet the third task has a use for it.
-    assert front["groups"]["pair-2"] == pytest.approx(
-        {"a": 0, "b": 0, "c": 0.8, "d": 0.6}, abs=0.02
-    )
 
 
 def test_merging_the_pairs_one_after_the_other_gives_the_flat_merge(

@@ -40,6 +40,7 @@ Models = dict[str, Path]
 
 def config(models: Models, names: str, **search: Any) -> dict[str, Any]:
     tasks = {t: {"python": f"mine:{t}", "direction": "minimize"} for t in TASKS}
+    search = {"evaluations": 10, "remeasure": 2, **search}
     return {
         "merge_method": "ties",
         "base_model": str(models["base"]),
@@ -47,7 +48,10 @@ def config(models: Models, names: str, **search: Any) -> dict[str, Any]:
             {"model": str(models[n]), "parameters": {"density": 0.5}} for n in names
         ],
         "dtype": "float32",
-        "map": {"tasks": tasks, "search": {"remeasure": 2, **search}},
+        "map": {
+            "tasks": tasks,
+            "search": {"evaluations": 10, "remeasure": 2, **search},
+        },
     }
 
 
@@ -98,7 +102,7 @@ def of_search(evaluations: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None:
     before = known()
 
-    said = search(family, "abc")
+    said = search(family, "abc", evaluations=16)
 
     count = f"{len(before)} measurements of {len(before) // 2} merges"
     assert f"{count} of an earlier search are fitted, too" in said
@@ -116,7 +120,7 @@ def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None
     assert list(front["coefficients"]) == ["a", "b", "c"]
     for task in TASKS:  # and all of it is fitted
         assert front["tasks"][task]["fit"]["n"] == len(of_search([*own, *taken])) // 2
-    assert front["ending"]["evaluations"] <= 20
+    assert front["ending"]["evaluations"] <= 16
 
 
 @pytest.mark.usefixtures("place")
@@ -162,7 +166,7 @@ def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
     Path("asked").unlink()
     n_before = len(known())
 
-    for count in (0, 1, n_before - 1, 3, 1):
+    for count in (1, n_before - 1, 3):
         with monkeypatch.context() as patch:
             patch.setattr(EvaluationLog, "append", stop_after(count))
             search(family, "abc", code=130)
@@ -227,23 +231,3 @@ def test_in_a_wider_box_and_in_a_narrower_one_what_is_measured_stays(
 
     assert read("run/front.json")["tasks"]["low"]["fit"]["n"] >= inside > 0
     assert set(merges(known()).values()) == {1}
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"merge_method": "dare_ties"},  # draws for one model after the other
-        {"tokenizer": {"source": "union"}},
-        {"dtype": None},  # which then is that of any model
-    ],
-)
-def test_where_a_model_of_weight_0_may_leave_a_trace_nothing_is_used_again(
-    family: Models, other: dict[str, Any]
-) -> None:
-    for names in ("ab", "abc"):
-        write({**config(family, names), **other})
-        said = " ".join(invoke("search", "config.yml", "other").output.split())
-
-    assert "are kept but not used: the models (c), coefficients" in said
-    assert not [e for e in of_search(known("other")) if "taken" in e]

@@ -8,12 +8,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
 import yaml
 
 from mergekit_map import select_point
-from mergekit_map.cli.main import main
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import ArtifactError, DesignError
 from mergekit_map.merging.space import build_space
@@ -91,24 +89,17 @@ def test_the_same_choice_again_adds_no_point(run: Path) -> None:
 def test_a_limit_that_no_merge_keeps_is_refused_and_changes_nothing(run: Path) -> None:
     before = contents(run)
 
-    options = ["select", str(run), "--require", "greeting=0.3,code=0.2"]
-    result = click.testing.CliRunner().invoke(main, options)
-
-    assert result.exit_code == 2
-    said = " ".join(result.stderr.split())
-    assert "no merge is predicted to keep all limits" in said
-    assert "relax a limit" in said
-    assert contents(run) == before
-    with pytest.raises(DesignError, match=r"not keep .* short\)"):
+    with pytest.raises(DesignError, match=r"keep all limits.* short\).*relax a limit"):
         select_point(run, require={"greeting": 0.3, "code": 0.2})
 
+    assert contents(run) == before
 
-@pytest.mark.parametrize("index", [0, 4, 9])
+
+@pytest.mark.parametrize("index", [0, 4])
 def test_a_recipe_is_what_the_search_wrote_for_such_a_point(
     run: Path, index: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(run.parent)
-
     path = run / f"recipes/{index:03d}.yml"
     written = path.read_text()
     if index:  # only the first is read
@@ -120,12 +111,9 @@ def test_a_recipe_is_what_the_search_wrote_for_such_a_point(
     assert text.splitlines()[1:] == written.splitlines()[1:]
 
 
-@pytest.mark.parametrize("method", ["linear", "task_arithmetic"])
-def test_what_is_left_of_1_is_the_last_weight(run: Path, method: str) -> None:
-    merge: dict[str, Any] = {"merge_method": method, "models": [{"model": "x/one"}]}
-    merge["models"] += [{"model": "y/two"}, {"model": "z/three"}]
-    if method != "linear":
-        merge["base_model"] = "x/base"
+def test_what_is_left_of_1_is_the_last_weight(run: Path) -> None:
+    models = [{"model": name} for name in ("x/one", "y/two", "z/three")]
+    merge: dict[str, Any] = {"merge_method": "linear", "models": models}
     space, problems = build_space(merge, SearchSpec())
     assert not problems
     assert space is not None
@@ -133,7 +121,7 @@ def test_what_is_left_of_1_is_the_last_weight(run: Path, method: str) -> None:
     places = {c.name: [list(p) for p in c.places] for c in space.coefficients}
     remainder = [list(place) for place in space.remainder]
     template = {k: v for k, v in space.template.items() if k != "merge_method"}
-    identity = {"method": method, "configuration": template, "coefficients": places}
+    identity = {"method": "linear", "configuration": template, "coefficients": places}
     manifest["identity"] |= {**identity, "remainder": remainder, "dtype": None}
     (run / "manifest.json").write_text(json.dumps(manifest))
     first = space.config(dict.fromkeys(space.names, 0.7))

@@ -139,124 +139,95 @@ def tie_embeddings(model: Path) -> None:
     edit_tensors(lambda tensors: tensors.__delitem__("lm_head.weight"))(model)
 
 
-# What is wrong with a copy of a good fine-tune, and what is said of it: code, severity
-# and words of the cause.
-SEEDS: dict[str, tuple[Edit, str, str, str]] = {
-    "architecture": (
-        edit_config(model_type="mistral"),
-        "architecture",
-        "error",
-        "model_type is mistral here and llama in base",
-    ),
+# What is wrong with a copy of a good fine-tune, and what is said of it: a code, and a
+# part of the cause.
+SEEDS: dict[str, tuple[Edit, str, str]] = {
+    "architecture": (edit_config(model_type="mistral"), "architecture", "mistral here"),
     "rope theta": (
         edit_config(rope_theta=1e6, rope_parameters=None),
         "rope-theta",
-        "error",
         "rope_theta is 1e+06 here and 10000 in base",
     ),
-    "key value heads": (
-        edit_config(num_key_value_heads=4),
-        "size",
-        "error",
-        "num_key_value_heads is 4 here and 2 in base",
-    ),
-    "activation": (
-        edit_config(hidden_act="gelu"),
-        "activation",
-        "error",
-        "hidden_act is gelu here and silu in base",
-    ),
-    "biases": (add_biases, "bias", "error", "attention_bias is True here and False in"),
-    "tied embeddings": (tie_embeddings, "tied-embeddings", "error", "its head is its"),
+    "key value heads": (edit_config(num_key_value_heads=4), "size", "is 4 here and 2"),
+    "activation": (edit_config(hidden_act="gelu"), "activation", "gelu here and silu"),
+    "biases": (add_biases, "bias", "attention_bias is True here and False in"),
+    "tied embeddings": (tie_embeddings, "tied-embeddings", "its head is its"),
     "context": (
         edit_config(max_position_embeddings=4096),
         "configuration-differs",
-        "warning",
-        "max_position_embeddings is 4096 here and 128 in base",
+        "is 4096 here and 128 in base",
     ),
     "quantized": (
         edit_config(quantization_config={"quant_method": "awq", "bits": 4}),
         "quantized",
-        "error",
-        "its weights are quantized (awq)",
+        "(awq)",
     ),
-    "configuration damaged": (
-        write("config.json", "{"),
-        "model",
-        "error",
-        "config.json is not JSON",
-    ),
-    "token ids": (edit_tokenizer(swap_tokens), "vocabulary", "error", "tokens or ids"),
+    "configuration damaged": (write("config.json", "{"), "model", "config.json is not"),
+    "token ids": (edit_tokenizer(swap_tokens), "vocabulary", "tokens or ids"),
     "token name": (
         edit_tokenizer(rename_token),
         "special-tokens-renamed",
-        "warning",
         "'<|im_start|>' for 'three'",
     ),
     "end of text": (
         edit_json("tokenizer_config.json", eos_token="<pad>"),
         "special-tokens",
-        "warning",
         "eos_token is '<pad>' here and '</s>' in base",
     ),
     "chat template": (
         write("chat_template.jinja", "{{ messages }}"),
         "chat-template",
-        "note",
-        "its chat template is not that of base",
+        "not that of base",
     ),
-    "tokenizer damaged": (
-        write("tokenizer.json", "{"),
-        "tokenizer",
-        "error",
-        "tokenizer.json cannot be loaded",
-    ),
-    "tokenizer gone": (
-        remove("tokenizer.json"),
-        "tokenizer-missing",
-        "warning",
-        "it holds no tokenizer",
-    ),
+    "tokenizer damaged": (write("tokenizer.json", "{"), "tokenizer", "tokenizer.json "),
+    "tokenizer gone": (remove("tokenizer.json"), "tokenizer-missing", "no tokenizer"),
     "tensor gone": (
         edit_tensors(drop_a_tensor),
         "tensors-missing",
-        "error",
-        "'model.norm.weight'",
+        "model.norm.weight",
     ),
     "tensor too many": (
         edit_tensors(add_a_reward_head),
         "tensors-left-out",
-        "warning",
         "'score.weight'",
     ),
-    "shape": (edit_tensors(fewer_columns), "tensor-shapes", "error", "and [64, 32] in"),
-    "cut short": (cut_short, "weights", "error", "its download may have been cut"),
-    "pickled": (pickle, "weights", "error", "has pickled weights"),
-    "not a number": (
-        edit_tensors(make_nan),
-        "weights-not-finite",
-        "error",
-        f"hold NaN or infinity ('{UP}')",
-    ),
-    "another family": (
-        edit_tensors(start_anew("")),
-        "unrelated",
-        "error",
-        "so it is not a fine-tune of the same model",
-    ),
+    "shape": (edit_tensors(fewer_columns), "tensor-shapes", "and [64, 32] in"),
+    "cut short": (cut_short, "weights", "its download may have been cut"),
+    "pickled": (pickle, "weights", "has pickled weights"),
+    "not a number": (edit_tensors(make_nan), "weights-not-finite", f"('{UP}')"),
+    "another family": (edit_tensors(start_anew("")), "unrelated", "not a fine-tune of"),
     "another head": (
         edit_tensors(start_anew("lm_head")),
         "matrices-unrelated",
-        "warning",
-        "have nothing in common with those of base ('lm_head.weight')",
+        "('lm_head.weight')",
     ),
     "another base": (
         edit_tensors(lambda tensors: noise(tensors, 0.015, 77)),
         "norm-ratio",
-        "warning",
-        "0.01 to 0.02 in the paper: so far from the base, predictions may be off",
+        "0.01 to 0.02 in the paper",
     ),
 }
+SEVERITIES = {
+    "chat-template": "note",
+    **dict.fromkeys(
+        (
+            "adapter-base",
+            "configuration-differs",
+            "matrices-unrelated",
+            "norm-ratio",
+            "special-tokens",
+            "special-tokens-renamed",
+            "tensors-left-out",
+            "tokenizer-missing",
+        ),
+        "warning",
+    ),
+}
+
+
+def named(code: str) -> list[tuple[str, str]]:
+    """Give a finding, which is an error unless it is listed above."""
+    return [(code, SEVERITIES.get(code, "error"))]
 
 
 def tuned(base: Path, folder: Path, seed: int) -> Path:
