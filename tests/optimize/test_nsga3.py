@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,8 +38,8 @@ def brute_force(Y: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.whole_front
-@pytest.mark.parametrize("d", [slow(2), 8])
-def test_the_front_of_two_bowls_is_the_segment_between_their_centres(d: int) -> None:
+def test_the_front_of_two_bowls_is_the_segment_between_their_centres() -> None:
+    d = 8
     start, end = np.random.default_rng(d).uniform(0.1, 0.9, size=(2, d))
 
     front = compute_front(bowls(np.array([start, end])), unit(d), 2, seed=0)
@@ -103,10 +102,7 @@ def test_one_task_has_one_best_point(d: int) -> None:
 
 
 @pytest.mark.whole_front
-@pytest.mark.parametrize(
-    ("d", "m"),
-    [(1, 2), *(slow(d, m) for d, m in [(2, 4), (3, 5), (8, 8), (10, 2), (2, 12)])],
-)
+@pytest.mark.parametrize(("d", "m"), [(1, 2), slow(2, 12), slow(8, 8)])
 def test_every_front_is_distinct_non_dominated_and_inside(d: int, m: int) -> None:
     tasks = random_tasks(d, m, seed=d + m)
     bounds = np.column_stack([np.full(d, -0.5), np.linspace(1, 2, d)])
@@ -136,7 +132,7 @@ def test_every_front_is_distinct_non_dominated_and_inside(d: int, m: int) -> Non
     assert (Y.max(axis=0) >= sampled.max(axis=0)).all()
 
 
-@pytest.mark.parametrize(("d", "m"), [(4, 2), (6, 4), (8, 8)])
+@pytest.mark.parametrize(("d", "m"), [(4, 2), (8, 8)])
 def test_the_best_of_each_task_is_that_of_an_exhaustive_search(d: int, m: int) -> None:
     # A convex task is at its best in a corner of the box.
     rng = np.random.default_rng(d)
@@ -191,8 +187,8 @@ def test_units_and_the_box_do_not_matter() -> None:
 
 def test_the_seed_alone_decides() -> None:
     def front(seed: int) -> np.ndarray:
-        tasks = random_tasks(3, 3, seed=0)
-        return compute_front(tasks, unit(3), 3, seed=seed, n_points=30)
+        tasks = random_tasks(3, 2, seed=0)
+        return compute_front(tasks, unit(3), 2, seed=seed, n_points=20)
 
     np.random.seed(0)  # noqa: NPY002  # the global state must play no part
     first = front(7)
@@ -204,7 +200,7 @@ def test_the_seed_alone_decides() -> None:
     assert first.tobytes() != other.tobytes()
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (60, 1), (200, 2), (200, 3), (100, 6)])
+@pytest.mark.parametrize(("n", "m"), [(60, 1), (200, 2), (100, 6)])
 def test_non_dominated_is_what_pairwise_comparison_says(n: int, m: int) -> None:
     rng = np.random.default_rng(n + m)
     # Few values: many ties and duplicates.
@@ -250,14 +246,9 @@ def exhaustive(tasks: Predict, d: int) -> np.ndarray:
 
 
 @pytest.mark.whole_front
-@pytest.mark.parametrize("family", [random_bowls, waves])
-@pytest.mark.parametrize(
-    ("d", "m"), [(2, 2), slow(4, 2), slow(2, 3), (3, 3), slow(3, 4), slow(4, 4)]
-)
-def test_a_front_is_dense_exact_and_whole(
-    family: Callable[[int, int, int], Predict], d: int, m: int
-) -> None:
-    tasks = family(d, m, 0)
+@pytest.mark.parametrize(("d", "m"), [(2, 2), (3, 3), slow(4, 4)])
+def test_a_front_is_dense_exact_and_whole(d: int, m: int) -> None:
+    tasks = waves(d, m, 0)
     dense = exhaustive(tasks, d)
     asked = []
 
@@ -282,7 +273,7 @@ def test_a_front_is_dense_exact_and_whole(
 BEST = np.array([[0.8, 0.3, 0.5], [0.2, 0.7, 0.4], [0.5, 0.1, 0.9]])
 
 
-@pytest.mark.parametrize(("m", "d"), [(1, 1), (1, 2), (2, 2), (3, 2), (2, 3), (3, 3)])
+@pytest.mark.parametrize(("m", "d"), [(1, 2), (2, 2), (3, 3)])
 def test_no_point_of_a_sketch_dominates_another_and_the_best_are_there(
     m: int, d: int
 ) -> None:
@@ -298,11 +289,10 @@ def test_no_point_of_a_sketch_dominates_another_and_the_best_are_there(
     assert len(front) == 1 or m > 1
 
 
-@pytest.mark.parametrize("d", [2, 3])
-def test_a_sketch_is_near_the_front_and_all_along_it(d: int) -> None:
-    front = sketch_front(bowls(BEST[:2, :d]), unit(d))
+def test_a_sketch_is_near_the_front_and_all_along_it() -> None:
+    front = sketch_front(bowls(BEST[:2]), unit(3))
 
-    start, end = BEST[:2, :d]
+    start, end = BEST[:2]
     line = end - start
     along = (front - start) @ line / (line @ line)
     apart = np.linalg.norm(front - start - along[:, None] * line, axis=1)

@@ -28,7 +28,7 @@ def config(
         "map": {
             "batch_size": 4,
             "tasks": texts,
-            "search": {"evaluations": 12, "remeasure": 2},
+            "search": {"evaluations": 9, "remeasure": 2},
         },
     }
     Path("config.yml").write_text(yaml.safe_dump(config))
