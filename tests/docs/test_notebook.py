@@ -6,7 +6,7 @@ import ast
 import asyncio
 import io
 import json
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,13 @@ import yaml
 from pages import ROOT, blocks
 
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
+
+
+class Stream(io.StringIO):
+    """What a kernel writes to: no file, and no terminal."""
+
+
+Stream.__module__ = "ipykernel.iostream"
 
 
 def sources() -> list[str]:
@@ -58,10 +65,13 @@ def test_the_notebook_shows_tables_and_figures(folder: Path) -> None:
         names: dict[str, Any] = {}
         return {source: shown(source, names) for source in sources()}
 
-    # As a kernel runs it: within a loop, and with a standard output of its own.
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()):
+    # As a kernel runs it: within a loop, and with streams of its own.
+    progress = Stream()
+    with pytest.MonkeyPatch.context() as patch, redirect_stderr(progress):
         patch.chdir(folder)
-        found = asyncio.run(run_cells())
+        with redirect_stdout(Stream()):
+            found = asyncio.run(run_cells())
+    assert "anchor, " in progress.getvalue()
 
     by_line = {source.splitlines()[-1]: value for source, value in found.items()}
     for name in ("run", "chosen", "merged"):
