@@ -10,10 +10,10 @@ import shlex
 from typing import Any
 
 import click
-import click.testing
 import jsonschema
 import pytest
 import yaml
+from nested_runs import invoke
 from pages import PAGES, ROOT, blocks, command_lines, headings, links, text
 
 import mergekit_map
@@ -49,9 +49,7 @@ def anything_exists(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
     """Run the command that the pages say prints it."""
-    result = click.testing.CliRunner().invoke(main, ["schema"])
-    assert result.exit_code == 0, result.output
-    content: dict[str, Any] = json.loads(result.stdout)
+    content: dict[str, Any] = json.loads(invoke("schema").stdout)
     return content
 
 

@@ -9,12 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import numpy as np
 import pytest
 from nested_runs import invoke, lines, read, write
-
-from mergekit_map.cli.main import main
 
 # Of each document the square of how far the output layer is from one of its own.
 OWN = """
@@ -72,10 +69,9 @@ def finished(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(finished: Path, tmp_path: Path) -> Path:
     """Give a copy of the finished search, to change."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
     return tmp_path / "run"
 
 
@@ -187,14 +183,9 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
         if point["measured"]["own"]["value"] is None
     )
 
-    selected = click.testing.CliRunner().invoke(
-        main, ["select", "run", f"--index={other}"]
-    )
+    selected = invoke("select", "run", f"--index={other}")
 
-    said = " ".join(selected.output.split())
-    assert (
-        "Base, soup and parents were measured on the documents of the search." in said
-    )
+    assert "parents were measured on the documents of the search" in selected.output
     assert read(f"{run}/front.json")["holdout"]["gains"] == []
 
     merged = invoke("merge", "run", "out", "--trust-run")
@@ -242,14 +233,12 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
 )
 def test_what_stands_against_it_is_a_located_problem(
     family: dict[str, Path],
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     task: dict[str, Any],
     search: dict[str, Any],
     method: str,
     said: str,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(globals(), "TASKS", {**TASKS, **task})
     configure(family, **{"holdout": SHARE, **search})
     if method != "task_arithmetic":
@@ -257,16 +246,14 @@ def test_what_stands_against_it_is_a_located_problem(
     text = Path("config.yml").read_text()
     Path("config.yml").write_text(text.replace("task_arithmetic", method))
 
-    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
+    result = invoke("search", "config.yml", "run", code=2)
 
-    assert result.exit_code == 2
     assert re.search(said, " ".join(result.output.split())), result.output
 
 
 def test_subsets_are_drawn_among_what_is_left(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     own = {**TASKS["own"], "documents": 8}
     monkeypatch.setitem(globals(), "TASKS", {"own": own})
     configure(family, holdout=SHARE, evaluations=8)
@@ -296,9 +283,7 @@ def test_subsets_are_drawn_among_what_is_left(
 @pytest.mark.usefixtures("run")
 def test_what_was_measured_elsewhere_is_refused() -> None:
     Path("more.csv").write_text("a,b,text,own\n0.2,0.3,5.1,0.4\n")
-    command = ["search", "config.yml", "run", "--import", "more.csv"]
 
-    result = click.testing.CliRunner().invoke(main, command)
+    result = invoke("search", "config.yml", "run", "--import", "more.csv", code=2)
 
-    assert result.exit_code == 2
     assert "may be of documents that 'holdout' keeps apart" in result.output

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click.testing
 import pytest
 import yaml
+from nested_runs import invoke
 
-from mergekit_map.cli.main import main
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import ConfigError
 from mergekit_map.merging.space import build_space
@@ -102,17 +101,13 @@ def test_what_cannot_be_extended_is_told(
         extended(text, tmp_path)
 
 
-def test_init_writes_it_and_names_the_next_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_init_writes_it_and_names_the_next_steps() -> None:
     Path("plain.yml").write_text(PLAIN)
     Path("fr.txt").touch()
     command = ["init", "plain.yml", "merge.yml", "--text", "fr.txt", "--task", "bbh"]
 
-    result = click.testing.CliRunner().invoke(main, command)
+    result = invoke(*command)
 
-    assert result.exit_code == 0, result.output
     assert result.stderr.splitlines() == [
         "wrote merge.yml",
         "  mergekit-map inspect merge.yml",
@@ -123,14 +118,9 @@ def test_init_writes_it_and_names_the_next_steps(
     assert Path("plain.yml").read_text() == PLAIN
 
 
-def test_a_folder_is_no_file_to_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_is_no_file_to_write() -> None:
     Path("plain.yml").write_text(PLAIN)
 
     for command in (["init", "plain.yml", "."], ["init", "."]):
-        result = click.testing.CliRunner().invoke(main, command)
-
-        assert result.exit_code == 2, result.output
-        assert "File '.' is a directory." in result.stderr
+        said = invoke(*command, code=2).stderr
+        assert "File '.' is a directory." in said

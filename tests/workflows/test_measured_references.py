@@ -120,9 +120,8 @@ def values(anchor: Merge) -> dict[str, float | None]:
 
 
 def test_references_are_the_models_on_disk_for_every_method(
-    parents: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parents: Mapping[str, Path],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     truth = on_disk(parents)
     for method in METHODS:
         write_search(parents, method)
@@ -144,9 +143,8 @@ def test_references_are_the_models_on_disk_for_every_method(
 
 
 def test_a_share_is_of_the_gain_of_the_model_on_disk(
-    family: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: Mapping[str, Path],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     rows = [load_file(family[n] / "model.safetensors") for n in ("base", "a", "b")]
     base, *tuned = (100 * row["lm_head.weight"][3].mean().item() for row in rows)
     # The tasks are each other's opposite: a gain of a model on one of them.
@@ -174,9 +172,8 @@ def test_a_share_is_of_the_gain_of_the_model_on_disk(
 
 
 def test_held_out_documents_and_the_recipe_of_the_soup(
-    parents: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parents: Mapping[str, Path],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     write_search(parents, "ties", holdout=0.3)
 
     invoke("search", "config.yml", "run")

@@ -7,14 +7,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
 import torch
 from mergekit.options import MergeOptions
 from nested_runs import invoke, lines, read, write
 from safetensors.torch import load_file, save_file
 
-from mergekit_map.cli.main import main
 from mergekit_map.config.tasks import PythonTask
 from mergekit_map.merging.checkpoint import write_recipe
 from mergekit_map.tasks.python_function import load_function
@@ -53,9 +51,8 @@ def searched(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def place(searched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(searched: Path, tmp_path: Path) -> Path:
     shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
     Path("asked").unlink()
     return tmp_path
 
@@ -156,7 +153,7 @@ def test_a_task_counts_by_its_file_where_an_earlier_version_searched(
     merge = ["merge", "run", "out", "--trust-run"]
 
     Path("run/.state/manifest.json").write_text(json.dumps(manifest))
-    result = click.testing.CliRunner().invoke(main, merge)
+    result = invoke(*merge, code=2)
     assert "task 'first' and task 'second' changed since" in result.output
     Path("run/.state/manifest.json").write_text(json.dumps({**manifest, "digests": 1}))
     invoke(*merge)

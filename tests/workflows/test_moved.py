@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
 import yaml
 from nested_runs import (
@@ -25,7 +24,6 @@ from nested_runs import (
 )
 
 from mergekit_map import load_project
-from mergekit_map.cli.main import main
 from mergekit_map.errors import ConfigError
 
 Models = dict[str, Path]
@@ -106,9 +104,7 @@ ALL = (*PLACES, "--model-path", "gone/b=second")
 
 
 def fails(*arguments: str) -> str:
-    result = click.testing.CliRunner().invoke(main, list(arguments))
-    assert result.exit_code == 2, result.output
-    return result.output
+    return invoke(*arguments, code=2).output
 
 
 def merged_by_stock(output: str, out: str) -> None:
@@ -181,9 +177,8 @@ def test_names_that_do_not_tell_a_model_and_folders_that_are_not_there() -> None
 
 
 def test_two_models_of_one_name_are_told_apart_by_more_of_their_paths(
-    family: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: Models,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     for text in ("one.txt", "two.txt"):
         Path(text).write_text("hello world\n" * 40)
     names = {"base": str(family["base"]), "a": "law/model", "b": "code/model"}

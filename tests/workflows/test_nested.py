@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import numpy as np
 import pytest
 import torch
@@ -31,7 +30,6 @@ from nested_runs import (
 )
 from safetensors.torch import load_file
 
-from mergekit_map.cli.main import main
 from mergekit_map.evaluation.evaluator import MergeEvaluator
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.results.run_folder import RunFolder
@@ -224,9 +222,7 @@ def test_goes_on_in_the_pair_where_it_was_stopped(
 
     with monkeypatch.context() as patch:
         patch.setattr(MergeEvaluator, "__call__", stopped)
-        command = ["search", "config.yml", "stopped"]
-        result = click.testing.CliRunner().invoke(main, command)
-    assert result.exit_code == 130
+        invoke("search", "config.yml", "stopped", code=130)
     assert not Path("stopped/.state/manifest.json").exists()
 
     invoke("search", "config.yml", "stopped")
@@ -269,10 +265,7 @@ def test_the_file_of_a_pair_brings_neither_a_backend_nor_tasks(
 def test_another_model_is_noticed_on_the_way(
     models: dict[str, Path],
     dare_ties: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     write_tasks(models)
     config = copy.deepcopy(dare_ties)
     del config["models"][3], config["map"]["tasks"]["like_cd"]

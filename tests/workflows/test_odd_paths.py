@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
 from nested_runs import assert_same_weights, invoke, stock, write
 
 TASK = """
@@ -15,9 +14,8 @@ def measure(model, tokenizer):
 
 
 def test_a_model_with_an_odd_path_is_searched_and_merged_as_mergekit_does(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: dict[str, Path],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     name = 'it\'s a "Märge"'
     Path("own_sum.py").write_text(TASK)
     places = {n: shutil.copytree(family[n], Path(name) / n) for n in ("base", "a", "b")}

@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
 from nested_runs import invoke, lines, read, write
 
-from mergekit_map.cli.main import main
 from mergekit_map.results.log import EvaluationLog
 from mergekit_map.utils.files import digest
 
@@ -68,9 +66,8 @@ def searched(family: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(searched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(searched: Path, tmp_path: Path) -> Path:
     shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
     Path("asked").unlink()
     return tmp_path
 
@@ -80,9 +77,7 @@ def search(
 ) -> str:
     """Search, and give what is said, in one line."""
     write(config(models, names, **more))
-    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", run])
-    assert result.exit_code == code, result.output
-    return " ".join(result.output.split())
+    return " ".join(invoke("search", "config.yml", run, code=code).output.split())
 
 
 def known(run: str = "run") -> list[dict[str, Any]]:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import click.testing
 import pytest
 from nested_runs import invoke, write
 from plain_runs import write_plain
 
-from mergekit_map.cli.main import main
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import read_log
 from mergekit_map.results.records import read_record
 
 
 def test_a_run_is_finished_when_all_of_it_is_there(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     write_plain(family, ["one"], remeasure=0)
     invoke("search", "config.yml", "run")
     manifest = Path("run/.state/manifest.json")
@@ -30,8 +27,7 @@ def test_a_run_is_finished_when_all_of_it_is_there(
 
     with monkeypatch.context() as patch:  # the last that is written before it
         patch.setattr("mergekit_map.workflows.search.save_front", stop)
-        again = ["search", "config.yml", "run"]
-        assert click.testing.CliRunner().invoke(main, again).exit_code == 130
+        invoke("search", "config.yml", "run", code=130)
 
     assert not manifest.exists()
     invoke("search", "config.yml", "run")
@@ -39,24 +35,21 @@ def test_a_run_is_finished_when_all_of_it_is_there(
 
 
 def test_a_search_goes_on_on_its_device_where_another_is_there(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     write_plain(family, ["one"], remeasure=0)
     invoke("search", "config.yml", "run")
     log = Path("run/evaluations.jsonl").read_bytes()
     for module in ("merging.devices", "workflows.search", "workflows.inspect"):
         monkeypatch.setattr(f"mergekit_map.{module}.best_device", lambda: "meta")
 
-    again = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
+    again = invoke("search", "config.yml", "run")
 
-    assert again.exit_code == 0, again.output
     assert "measured on the CPU, as they were before; --device meta" in again.output
     assert "merge run OUT" in again.output
     assert Path("run/evaluations.jsonl").read_bytes() == log
     invoke("merge", "run", "out", "--trust-run")
-    result = click.testing.CliRunner().invoke(main, ["inspect", "config.yml", "--json"])
-    plan = json.loads(result.stdout)["plan"]
+    plan = json.loads(invoke("inspect", "config.yml", "--json").stdout)["plan"]
     assert plan["device"] == "meta"
     assert "on meta, since it is there" in plan["device_choice"]
 
@@ -72,9 +65,8 @@ def one(model, tokenizer, documents):
 
 
 def test_a_search_on_a_subset_measures_all_documents_where_it_matters(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: dict[str, Path],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     config = write_plain(family, ["one"], _SCORES, evaluations=8)
     config["map"]["tasks"]["one"]["documents"] = 12
     write(config)

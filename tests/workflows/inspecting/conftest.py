@@ -8,9 +8,6 @@ import pytest
 
 
 @pytest.fixture
-def base(
-    family: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Path:
-    monkeypatch.chdir(tmp_path)
+def base(family: dict[str, Path], tmp_path: Path) -> Path:
     (tmp_path / "text.txt").write_text("hello world, one plus two\n" * 400)
     return family["base"]
