@@ -138,54 +138,28 @@ def test_fronts_have_a_row_per_search_and_method(comparison: Comparison) -> None
     ]
 
 
-@pytest.fixture
-def table() -> Table:
-    return Table(
-        name="methods",
-        title="Sums",
-        caption="What it says.",
-        columns=[
-            Column("method"),
-            Column("merges"),
-            Column("2 models", percent=True, digits=1, better="higher"),
-            Column("GD", digits=2, better="lower"),
-        ],
-        rows=[
-            ["ideal", 2, Spread(0.9, 0.01), 0.001],
-            ["soup", 1, Spread(0.671, 0.0125), 0.5],
-            ["a|b", None, None, 0.25],
-            ["MAP", 30, Spread(0.71, 0.002), math.nan],
-        ],
-        beyond=[0],
-    )
+def test_markdown_has_bold_best_cells_and_no_bars_of_names() -> None:
+    distance = Column("GD", digits=2, better="lower")
+    volume = Column("HV", percent=True, digits=1, better="higher")
+    columns = [Column("method"), Column("merges"), distance, volume]
+    rows = [["ideal", 2, 0.001, 0.9], ["a|b", None, 0.25, 0.671], ["c", 30, 0.5, 0.71]]
+
+    found = lines(Table("methods", "Sums", "What it says.", columns, rows, beyond=[0]))
+
+    assert found[2:] == [
+        "| ideal | 2 | 0.00 | 90.0 % |",
+        "| a\\|b | - | **0.25** | 67.1 % |",
+        "| c | 30 | 0.50 | **71.0 %** |",
+    ]
 
 
-def test_markdown_has_rounded_numbers_and_bold_best_cells(table: Table) -> None:
-    assert markdown(table) == (
-        "## Sums\n"
-        "\n"
-        "| method | merges | 2 models | GD |\n"
-        "| --- | ---: | ---: | ---: |\n"
-        "| ideal | 2 | 90.0 ± 1.0 % | 0.00 |\n"
-        "| soup | 1 | 67.1 ± 1.2 % | 0.50 |\n"
-        "| a\\|b | - | - | **0.25** |\n"
-        "| MAP | 30 | **71.0 ± 0.2 %** | - |\n"
-        "\n"
-        "What it says.\n"
-    )
+def test_csv_has_numbers_in_full_and_deviations_beside_them(
+    comparison: Comparison,
+) -> None:
+    table = methods_table(comparison)
+    first, slerp, *_ = csv.DictReader(io.StringIO(csv_text(table)))
 
-
-def test_csv_has_numbers_in_full_and_deviations_beside_them(table: Table) -> None:
-    rows = list(csv.DictReader(io.StringIO(csv_text(table))))
-
-    assert list(rows[0]) == ["method", "merges", "2 models", "2 models std", "GD"]
-    assert [float(row["2 models"] or "nan") for row in rows[1::2]] == [0.671, 0.71]
-    assert rows[1]["2 models std"] == "0.0125"
-    assert rows[2] == {
-        "method": "a|b",
-        "merges": "",
-        "2 models": "",
-        "2 models std": "",
-        "GD": "0.25",
-    }
-    assert rows[3]["GD"] == ""
+    of_two = {"2 models": "0.7584", "2 models std": "0.0176"}
+    of_four = {"4 models": "0.8243", "4 models std": "0.044"}
+    assert first == {"method": "Single task models", **of_two, **of_four}
+    assert slerp["4 models"] == slerp["4 models std"] == ""

@@ -395,16 +395,6 @@ def test_a_limit_of_a_rival_allows_for_two_standard_errors_of_the_difference() -
     assert limits_of(anchors, not_worse_than="base") == pytest.approx(wanted)
 
 
-def test_limits_that_nothing_keeps_are_come_near_to() -> None:
-    assert chosen_by(require={"math": 0.8}) == 0
-    assert chosen_by(require={"math": 0.65, "code": 2.2}) == 2
-
-
-def test_a_point_that_is_not_there_is_refused() -> None:
-    with pytest.raises(DesignError, match="the points 0 to 3, not 4; choose one of"):
-        chosen_by(index=4)
-
-
 def test_a_limit_beyond_what_a_metric_can_be_is_told_from_a_share() -> None:
     with pytest.raises(ConfigError, match=r"math is 1 at most.* 95; did you mean 95%"):
         limits_of(require={"math": 95})

@@ -52,8 +52,6 @@ def test_refinement_stops_when_the_front_is_as_predicted(
     "search",
     [
         {"evaluations": 5, "surrogate": "regularized"},
-        {"evaluations": 3},
-        {"evaluations": 5, "strategy": "bayesian"},
         {"evaluations": 4, "strategy": "nested"},
     ],
 )
@@ -64,20 +62,12 @@ def test_a_search_of_too_few_merges_is_warned_of(search: dict[str, Any]) -> None
     )
 
 
-PLAIN = {"evaluations": 5, "surrogate": "quadratic"}
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        (PLAIN, r"6 parameters and needs 6 evaluations, but only 5"),
-        (PLAIN, r"at least 1 more.*surrogate: regularized"),
-        ({"evaluations": 2, "surrogate": "regularized"}, r"needs 3 .*at least 1 more$"),
-    ],
-)
-def test_says_what_is_missing(spec: dict[str, Any], message: str) -> None:
-    with pytest.raises(DesignError, match=message):
-        design(study_of(**spec))
+def test_says_what_is_missing() -> None:
+    wanted = "6 parameters and needs 6 .* only 5.*at least 1 more.*surrogate: regulari"
+    with pytest.raises(DesignError, match=wanted):
+        design(study_of(evaluations=5, surrogate="quadratic"))
+    with pytest.raises(DesignError, match=r"needs 3 .*at least 1 more$"):
+        design(study_of(evaluations=2, surrogate="regularized"))
 
 
 def test_each_task_belongs_to_the_model_that_is_best_on_it() -> None:

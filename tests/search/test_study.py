@@ -135,8 +135,8 @@ def searched(
     select: SelectSpec, path: Path, names: str = "abc", anchors: Sequence[str] = ()
 ) -> Front:
     anchors = anchors or list(names)
-    study = make_study(names, names, anchors, select=select, remeasure=0)
-    run(study, path, own_corner)
+    search = {"evaluations": 5 * len(names), "remeasure": 0}
+    run(make_study(names, names, anchors, select=select, **search), path, own_corner)
     return front_of(path)
 
 
@@ -278,7 +278,7 @@ def test_tasks_that_agree_completely_leave_one_merge(tmp_path: Path) -> None:
         "score": (ACCURACY, lambda c: 0.9 - 0.3 * (bowl(0.3, 0.6)(c) - 1)),
     }
 
-    _, front = search_of(tmp_path, 2, tasks, evaluations=20)
+    _, front = search_of(tmp_path, 2, tasks, evaluations=12)
 
     assert np.ptp(front, axis=0).max() < 0.02
     assert front.mean(axis=0) == pytest.approx([0.3, 0.6], abs=0.02)
@@ -316,7 +316,7 @@ def test_failures_in_the_first_design_are_made_up_for(tmp_path: Path) -> None:
 
     tasks = {"frail": (LOSS, fails_nearly_everywhere), "firm": (LOSS, bowl(0.8, 0.8))}
 
-    result, _ = search_of(tmp_path, 2, tasks, evaluations=30)
+    result, _ = search_of(tmp_path, 2, tasks, evaluations=20)
 
     of_frail = [e for e in logged(tmp_path) if e.task == "frail"]
     assert all(e.failed for e in of_frail[1:4])  # the singles, and the soup
