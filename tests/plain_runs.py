@@ -18,7 +18,7 @@ def two(model, tokenizer):
 
 
 def write_plain(
-    family: Mapping[str, Path],
+    family: Mapping[str, Path | str],
     tasks: Sequence[str] = ("one", "two"),
     code: str = TASKS,
     **search: Any,

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ask_task import write_ask
 from lm_eval.models.huggingface import HFLM
+from nested_runs import write
+from plain_runs import write_plain
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluation.evaluator import Worker, merges_in_memory
@@ -24,26 +25,21 @@ def config(
     """A text and a function of one's own as tasks."""
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("hello world, one plus two\n" * 40)
-    Path("own.py").write_text("def f(model, tokenizer):\n    return 0.5\n")
-    models = [{"model": str(family[n]), "parameters": {"density": 0.5}} for n in "ab"]
-    return {
-        "merge_method": "ties",
-        "base_model": str(family["base"]),
-        "models": models,
-        "map": {
-            "tasks": {
-                "text": {"perplexity": {"file": "text.txt"}, "max_tokens": 300},
-                "own": {"python": "own:f", "direction": "maximize"},
-            }
-        },
-    }
+    code = "def f(model, tokenizer):\n    return 0.5\n"
+    config = write_plain(family, ["f"], code)
+    del config["dtype"]
+    for model in config["models"]:
+        model["parameters"] = {"density": 0.5}
+    text = {"perplexity": {"file": "text.txt"}, "max_tokens": 300}
+    config["map"]["tasks"]["text"] = text
+    return {**config, "merge_method": "ties"}
 
 
 def measured(
     config: dict[str, Any], coefficients: Mapping[str, float], **search: Any
 ) -> dict[str, Measurement]:
     config["map"]["search"] = search
-    Path("config.yml").write_text(yaml.safe_dump(config))
+    write(config)
     with merges_in_memory(load_project(Path("config.yml"))) as merges:
         return {task: measure() for task, measure in merges(coefficients).items()}
 
@@ -52,12 +48,12 @@ def test_after_a_function_that_changes_the_weights_the_merge_is_written_again(
     config: dict[str, Any],
 ) -> None:
     code = "def f(model, tokenizer):\n    model.lm_head.weight.mul_(2); return 1\n"
-    Path("own.py").write_text(code)
-    Path("config.yml").write_text(yaml.safe_dump(config))
+    Path("mine.py").write_text(code)
+    write(config)
     merge = tuple({"a": 0.4, "b": 0.7}.items())
     worker = Worker(merges_in_memory(load_project(Path("config.yml"))))
 
-    text, own = (MeasurementRequest(merge, task) for task in ("text", "own"))
+    text, own = (MeasurementRequest(merge, task) for task in ("text", "f"))
     before = worker.measure(text)
     with pytest.raises(EvaluationError, match="changed the weights"):
         worker.measure(own)

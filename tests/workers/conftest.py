@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from nested_runs import write
+from plain_runs import write_plain
 
 
 @pytest.fixture
@@ -17,19 +18,14 @@ def config(
     monkeypatch.chdir(tmp_path)
     Path("one.txt").write_text("hello world, one plus two\n" * 60)
     Path("two.txt").write_text("def return three\n" * 60)
-    texts = {
-        name: {"perplexity": {"file": f"{name}.txt"}, "block": 32}
-        for name in ("one", "two")
-    }
-    config = {
-        "merge_method": "task_arithmetic",
-        "base_model": str(family["base"]),
-        "models": [{"model": str(family[name])} for name in "ab"],
-        "map": {
-            "batch_size": 4,
-            "tasks": texts,
-            "search": {"evaluations": 9, "remeasure": 2},
+    config = write_plain(family, [], evaluations=9, remeasure=2)
+    del config["dtype"]
+    config["map"] |= {
+        "batch_size": 4,
+        "tasks": {
+            name: {"perplexity": {"file": f"{name}.txt"}, "block": 32}
+            for name in ("one", "two")
         },
     }
-    Path("config.yml").write_text(yaml.safe_dump(config))
+    write(config)
     return config

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nested_runs import invoke, lines, read, write
+from plain_runs import write_plain
 
 # Of each document the square of how far the output layer is from one of its own.
 OWN = """
@@ -35,26 +36,16 @@ def one(model, tokenizer):
 """
 TASKS = {
     "text": {"perplexity": {"file": "text.txt"}, "block": 8},
-    "own": {"python": "own_misses:misses", "direction": "minimize"},
+    "own": {"python": "mine:misses", "direction": "minimize"},
 }
 SHARE = 0.3
 
 
 def configure(family: Mapping[str, Path], **search: Any) -> None:
     Path("text.txt").write_text("hello world def return plus one two three " * 12)
-    Path("own_misses.py").write_text(OWN)
-    write(
-        {
-            "merge_method": "task_arithmetic",
-            "base_model": str(family["base"]),
-            "models": [{"model": str(family[name])} for name in "ab"],
-            "dtype": "float32",
-            "map": {
-                "tasks": TASKS,
-                "search": {"evaluations": 6, "remeasure": 1, **search},
-            },
-        }
-    )
+    config = write_plain(family, [], OWN, **search)
+    config["map"]["tasks"] = TASKS
+    write(config)
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +203,7 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
     ("task", "search", "method", "said"),
     [
         (
-            {"one": {"python": "own_misses:one", "direction": "minimize"}},
+            {"one": {"python": "mine:one", "direction": "minimize"}},
             {},
             "task_arithmetic",
             "map.tasks.one: cannot be measured in part.*parameter 'documents'",

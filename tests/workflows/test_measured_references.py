@@ -27,10 +27,7 @@ TEXTS = {
     "fr": "le chat est sur la table et le chien dort dans la cour de la maison " * 2,
     "de": "die katze liegt auf dem tisch und der hund schläft im hof des hauses " * 2,
 }
-METHODS = {
-    "ties": {"density": 0.5},
-    "dare_ties": {"density": 0.5},
-}
+METHODS = ("ties", "dare_ties")
 
 
 @pytest.fixture(scope="module")
@@ -54,19 +51,14 @@ def parents(
 def write_search(parents: Mapping[str, Path], method: str, **search: Any) -> None:
     for task, text in TEXTS.items():
         Path(f"{task}.txt").write_text(text)
-    parameters = METHODS.get(method, {})
-    models = [str(parents["fr"]), f"{parents['base']}+{parents['de']}"]
-    config = {
-        "merge_method": method,
-        "base_model": str(parents["base"]),
-        "models": [{"model": m, "parameters": dict(parameters)} for m in models],
-        "dtype": "float32",
-        "map": {
-            "tasks": {
-                t: {"perplexity": {"file": f"{t}.txt"}, "block": BLOCK} for t in TEXTS
-            },
-            "search": {"evaluations": 6, "remeasure": 1, "refine": False, **search},
-        },
+    lora = f"{parents['base']}+{parents['de']}"
+    models = {"base": parents["base"], "a": parents["fr"], "b": lora}
+    config = write_plain(models, [], refine=False, **search)
+    config["merge_method"] = method
+    for model in config["models"]:
+        model["parameters"] = {"density": 0.5}
+    config["map"]["tasks"] = {
+        t: {"perplexity": {"file": f"{t}.txt"}, "block": BLOCK} for t in TEXTS
     }
     write(config)
 

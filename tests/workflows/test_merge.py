@@ -11,6 +11,7 @@ import pytest
 import torch
 from mergekit.options import MergeOptions
 from nested_runs import invoke, lines, read, write
+from plain_runs import write_plain
 from safetensors.torch import load_file, save_file
 
 from mergekit_map.config.tasks import PythonTask
@@ -31,21 +32,12 @@ def searched(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
     """A folder with a finished search, ``run``, whose chosen point it has measured."""
     folder = tmp_path_factory.mktemp("searched")
     modules = [MODULE.format(name=name, row=row) for row, name in enumerate(TASKS)]
-    (folder / "mine.py").write_text("\n".join(modules))
-    config = {
-        "merge_method": "linear",
-        "models": [{"model": str(family[name])} for name in "ab"],
-        "dtype": "float32",
-        "map": {
-            "tasks": {t: {"python": f"mine:{t}"} for t in TASKS},
-            "search": {"evaluations": 7, "remeasure": 0},
-        },
-    }
-    for task in config["map"]["tasks"].values():
-        task["direction"] = "minimize"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        write(config)
+        code = "\n".join(modules)
+        config = write_plain(family, TASKS, code, evaluations=7, remeasure=0)
+        del config["base_model"]
+        write({**config, "merge_method": "linear"})
         invoke("search", "config.yml", "run")
     return folder
 

@@ -22,6 +22,7 @@ from nested_runs import (
     stock,
     write,
 )
+from plain_runs import write_plain
 
 from mergekit_map import load_project
 from mergekit_map.errors import ConfigError
@@ -29,22 +30,15 @@ from mergekit_map.errors import ConfigError
 Models = dict[str, Path]
 
 
-def config(models: dict[str, str], method: str = "ties") -> dict[str, Any]:
-    """Measure by own text, so that a folder names no code."""
-    base, *others = models.values()
-    return {
-        "merge_method": method,
-        "base_model": base,
-        "models": [{"model": model} for model in others],
-        "dtype": "float32",
-        "map": {
-            "tasks": {
-                "one": {"perplexity": {"file": "one.txt"}, "block": 16},
-                "two": {"perplexity": {"file": "two.txt"}, "block": 16},
-            },
-            "search": {"evaluations": 7, "remeasure": 0},
-        },
+def write_texts(models: dict[str, str]) -> None:
+    """Configure a search that measures by own text, so that it names no code."""
+    config = write_plain(models, [], evaluations=7, remeasure=0)
+    config["merge_method"] = "ties"
+    config["map"]["tasks"] = {
+        name: {"perplexity": {"file": f"{name}.txt"}, "block": 16}
+        for name in ("one", "two")
     }
+    write(config)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +51,7 @@ def project(family: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         Path("one.txt").write_text("hello world, one plus two\n" * 20)
         Path("two.txt").write_text("def return three\n" * 20)
-        write(config({name: f"models/{name}" for name in ("base", "a", "b")}))
+        write_texts({name: f"models/{name}" for name in ("base", "a", "b")})
         invoke("search", "config.yml", "run")
     return folder
 
@@ -182,7 +176,7 @@ def test_two_models_of_one_name_are_told_apart_by_more_of_their_paths(
     for text in ("one.txt", "two.txt"):
         Path(text).write_text("hello world\n" * 40)
     names = {"base": str(family["base"]), "a": "law/model", "b": "code/model"}
-    write(config(names))
+    write_texts(names)
 
     with pytest.raises(ConfigError, match="'law/model' or 'code/model'; name more"):
         load_project(Path("config.yml"), model_paths={"model": family["a"]})

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from nested_runs import invoke, lines, read, write
+from plain_runs import write_plain
 
 from mergekit_map.results.log import EvaluationLog
 from mergekit_map.utils.files import digest
@@ -36,21 +37,15 @@ TASKS = ("low", "high")
 Models = dict[str, Path]
 
 
-def config(models: Models, names: str, **search: Any) -> dict[str, Any]:
-    tasks = {t: {"python": f"mine:{t}", "direction": "minimize"} for t in TASKS}
-    search = {"evaluations": 10, "remeasure": 2, **search}
-    return {
+def configure(models: Models, names: str, **search: Any) -> None:
+    config = write_plain(models, TASKS, MODULE, evaluations=10, remeasure=2) | {
         "merge_method": "ties",
-        "base_model": str(models["base"]),
         "models": [
             {"model": str(models[n]), "parameters": {"density": 0.5}} for n in names
         ],
-        "dtype": "float32",
-        "map": {
-            "tasks": tasks,
-            "search": {"evaluations": 10, "remeasure": 2, **search},
-        },
     }
+    config["map"]["search"].update(search)
+    write(config)
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +54,7 @@ def searched(family: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("smaller")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        Path("mine.py").write_text(MODULE)
-        write(config(family, "ab"))
+        configure(family, "ab")
         invoke("search", "config.yml", "run")
     return folder
 
@@ -76,7 +70,7 @@ def search(
     models: Models, names: str, run: str = "run", *, code: int = 0, **more: Any
 ) -> str:
     """Search, and give what is said, in one line."""
-    write(config(models, names, **more))
+    configure(models, names, **more)
     return " ".join(invoke("search", "config.yml", run, code=code).output.split())
 
 
