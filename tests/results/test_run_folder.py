@@ -170,6 +170,18 @@ def test_a_recipe_is_read_wherever_its_models_lie(folder: RunFolder) -> None:
     assert "/elsewhere/one" in recipe_of(folder, FRONT, 1)
 
 
+def test_what_is_left_of_1_is_the_last_weight_of_a_recipe(folder: RunFolder) -> None:
+    content = json.loads(folder.manifest.read_text())
+    identity, path = content["identity"], folder.recipe(0)
+    identity["remainder"] = identity["coefficients"].pop("b")
+    folder.manifest.write_text(json.dumps(content))
+    path.write_text(path.read_text().replace("weight: 0.5", "weight: 1.0"))
+
+    recipe = yaml.safe_load(recipe_of(folder, FRONT, 1))
+
+    assert [model["weight"] for model in recipe["models"]] == [0.01, 1 - 0.01]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [

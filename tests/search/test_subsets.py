@@ -373,6 +373,7 @@ OLD = {"of": 96, "documents": list(range(12)), "stderr_of_all": 0.1}
     ("change", "match"),
     [
         (OLD, r"jsonl:1: .*'documents' drew other documents for each merge"),
+        ({"sampling": -1.0}, r"jsonl:1: .*sampling"),
         ({"sampling": "0.1"}, r"jsonl:1: .*sampling"),
     ],
 )

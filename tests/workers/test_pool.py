@@ -235,12 +235,10 @@ def test_idle_workers_that_died_are_no_failure_of_the_next_measurement(
 def test_models_that_cannot_be_opened_stop_a_search_as_in_one_process(
     config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(_: object) -> None:
+    def refused(*_: object) -> None:
         raise EvaluationError("no room")
 
-    monkeypatch.setattr(
-        "mergekit_map.evaluation.evaluator.check_room", lambda *_: refused(0)
-    )
+    monkeypatch.setattr("mergekit_map.evaluation.evaluator.check_room", refused)
     said = []
     for workers in (None, Fakes(2)):
         with pytest.raises(EvaluationError, match="no room") as error:

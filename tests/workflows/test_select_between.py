@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from mergekit_map import select_point
-from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import ArtifactError, DesignError
-from mergekit_map.merging.space import build_space
 from mergekit_map.results.front import Front
 from mergekit_map.results.recipe_rendering import recipe_of
 from mergekit_map.results.records import read_record
@@ -109,31 +104,6 @@ def test_a_recipe_is_what_the_search_wrote_for_such_a_point(
 
     # Above is the version that wrote it.
     assert text.splitlines()[1:] == written.splitlines()[1:]
-
-
-def test_what_is_left_of_1_is_the_last_weight(run: Path) -> None:
-    models = [{"model": name} for name in ("x/one", "y/two", "z/three")]
-    merge: dict[str, Any] = {"merge_method": "linear", "models": models}
-    space, problems = build_space(merge, SearchSpec())
-    assert not problems
-    assert space is not None
-    manifest = json.loads((run / "manifest.json").read_text())
-    places = {c.name: [list(p) for p in c.places] for c in space.coefficients}
-    remainder = [list(place) for place in space.remainder]
-    template = {k: v for k, v in space.template.items() if k != "merge_method"}
-    identity = {"method": "linear", "configuration": template, "coefficients": places}
-    manifest["identity"] |= {**identity, "remainder": remainder, "dtype": None}
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    first = space.config(dict.fromkeys(space.names, 0.7))
-    (run / "recipes/000.yml").write_text(yaml.safe_dump(first, sort_keys=False))
-    weights = {name: 0.1 + 0.2 * number for number, name in enumerate(space.names)}
-    front = read_front(run)
-    point = front.points[1].model_copy(update={"coefficients": weights})
-    front = front.model_copy(update={"points": (*front.points, point)})
-
-    text = recipe_of(RunFolder(run), front, len(front.points) - 1)
-
-    assert yaml.safe_load(text) == space.config(weights)
 
 
 @pytest.mark.parametrize("edit", [("density: 0.7", "density: 0.1"), ("ties", "della")])
