@@ -169,7 +169,6 @@ VARIANTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "bayesian": lambda block: block["search"].update(
         strategy="bayesian", evaluations=12
     ),
-    "nested": lambda block: block["search"].update(strategy="nested"),
     "on a subset": lambda block: [
         task.update(documents=8) for task in block["tasks"].values()
     ],
