@@ -112,9 +112,9 @@ def test_a_measurement_counts_by_its_standard_error(study: Study) -> None:
     places = np.random.default_rng(0).uniform(size=(12, 2))
     truth = [bowls(study.named(x), "near_a").value for x in places]
 
-    def missed(last_stderr: float) -> float:
+    def missed(first: float | None, last: float) -> float:
         """Fit, with the last measurement 2 off, and say how far off predictions are."""
-        values, stderrs = [*truth[:-1], truth[-1] + 2], [*[0.001] * 11, last_stderr]
+        values, stderrs = [*truth[:-1], truth[-1] + 2], [first, *[0.001] * 10, last]
         evaluations = [
             line(study.named(x), task, value, stderr=stderr, n=10)
             for x, value, stderr in zip(places, values, stderrs, strict=True)
@@ -123,7 +123,9 @@ def test_a_measurement_counts_by_its_standard_error(study: Study) -> None:
         surrogate = fit_surrogates(study, evaluations)["near_a"]
         return float(np.abs(surrogate.predict(places[:-1]) - truth[:-1]).mean())
 
-    assert missed(2.0) < missed(0.001) / 2
+    assert missed(0.001, 2.0) < missed(0.001, 0.001) / 2
+    # One that is unknown is taken to be like the others.
+    assert missed(None, 2.0) == pytest.approx(missed(0.001, 2.0))
 
 
 def own_corner(c: Mapping[str, float], task: str) -> Measurement:
