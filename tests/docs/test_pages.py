@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import re
 import shlex
@@ -16,7 +14,6 @@ import yaml
 from nested_runs import invoke
 from pages import PAGES, ROOT, blocks, command_lines, headings, links, text
 
-import mergekit_map
 from mergekit_map.cli.main import main
 from mergekit_map.cli.options import CONFIG, RUN
 
@@ -118,30 +115,6 @@ def test_keys_of_the_map_block_named_in_passing_are_accepted(
         part = {key: yaml.safe_load(value.replace("{...}", "{}"))}
         config = {"merge_method": "linear", "map": {"tasks": {"t": task}, **part}}
         validator.validate(config)
-
-
-@pytest.mark.parametrize("code", blocks("docs/run-folder.md", "python"))
-def test_python_calls_what_there_is(code: str) -> None:
-    module = ast.parse(code)
-    imported = {
-        alias.name
-        for node in ast.walk(module)
-        if isinstance(node, ast.ImportFrom) and node.module == "mergekit_map"
-        for alias in node.names
-    }
-    named = {node.id for node in ast.walk(module) if isinstance(node, ast.Name)}
-    calls = [
-        node
-        for node in ast.walk(module)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in imported
-    ]
-    assert imported <= named
-    assert calls
-
-    for call in calls:
-        assert isinstance(call.func, ast.Name)
-        signature = inspect.signature(getattr(mergekit_map, call.func.id))
-        signature.bind(*call.args, **{str(k.arg): k.value for k in call.keywords})
 
 
 @pytest.mark.parametrize("page", PAGES)
