@@ -78,14 +78,6 @@ def test_the_options_choose_and_the_recipe_says_why(
     assert [row["selected"] for row in rows].index("1") == index
 
 
-def test_without_an_option_the_choice_stays(run: Path) -> None:
-    select(run)
-
-    recipe = (run / "recipe.yml").read_text()
-    assert _number(recipe) == 3
-    assert recipe.startswith("# Chosen before.")
-
-
 def test_python_takes_what_the_command_line_takes(run: Path) -> None:
     selection = select_point(run, require={"math": 0.65}, prefer={"code": 1})
 
