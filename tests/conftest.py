@@ -27,6 +27,7 @@ from quick_fronts import (
     configurations_read_once,
     drawn_pictures,
     fronts_of_few_points,
+    unforced_files,
     whole_fronts,
 )
 from tiny_tokenizer import make_tokenizer
@@ -77,7 +78,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick_searches() -> Iterator[None]:
-    with fronts_of_few_points(), blank_pictures(), configurations_read_once():
+    with (
+        fronts_of_few_points(),
+        blank_pictures(),
+        configurations_read_once(),
+        unforced_files(),
+    ):
         yield
 
 

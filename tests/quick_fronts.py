@@ -29,6 +29,14 @@ def fronts_of_few_points(n_points: int = 10) -> AbstractContextManager[None]:
     return _fronts(few, n_generations=5, n_samples=256)
 
 
+@contextmanager
+def unforced_files() -> Iterator[None]:
+    """Leave it to the system when files reach the disk, which only a crash notices."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda _: None)
+        yield
+
+
 def whole_fronts() -> AbstractContextManager[None]:
     """Find the fronts that a user gets, within a suite that finds them quickly."""
     return _fronts(compute_front, N_GENERATIONS, N_SAMPLES)
