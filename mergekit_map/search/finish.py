@@ -134,7 +134,7 @@ class _End:
             if (utilities >= lower).all():
                 break
         if len(study.tasks) == 1:
-            X, Y = _measured(study, self.known)
+            X, Y = measured_merges(study, self.known)
             rows, selected = X[[np.nanargmax(Y[:, 0])]], 0
             self._measure(rows, always=True)
         return rows, selected
@@ -175,7 +175,7 @@ def _with_measured(
 
     They replace points with the same predictions. With one task, one merge is best.
     """
-    X, Y = _measured(study, known)
+    X, Y = measured_merges(study, known)
     first = np.isin(np.arange(len(Y)), np.unique(Y, axis=0, return_index=True)[1])
     survived = X[non_dominated(Y) & first]
     there, added, seen = (
@@ -189,7 +189,7 @@ def _with_measured(
     return np.asarray(ordered[-1:] if len(study.tasks) == 1 else ordered)
 
 
-def _measured(
+def measured_merges(
     study: Study, known: Sequence[Evaluation]
 ) -> tuple[FloatArray, FloatArray]:
     """List the merges within the bounds, and their values on all documents.
@@ -204,7 +204,10 @@ def _measured(
 
 
 def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) -> Front:
-    """Build a front with its reference points, and the chosen point."""
+    """Build a front with its reference points, and the chosen point.
+
+    Without surrogates, values are predicted as they were measured.
+    """
     log = list(log)
     seen = _latest(study, log)
     whole = {key: _on_all_documents(found) for key, found in seen.items()}
@@ -220,7 +223,7 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         coefficients=dict(study.bounds),
         groups={label: dict(group) for label, group in result.groups.items()},
         order=result.order,
-        tasks={task: _task(study, result, task) for task in study.tasks},
+        tasks={task: _task(study, result, task, len(whole)) for task in study.tasks},
         surrogate=study.search.surrogate,
         selected=result.selected,
         recommended=_recommended(study, points, whole),
@@ -266,6 +269,8 @@ def anchors_on_disk(study: Study, log: Iterable[Evaluation]) -> tuple[Merge, ...
 
 
 def _border(study: Study, result: StudyResult) -> tuple[Border, ...]:
+    if not result.surrogates:
+        return ()
     bounds = next(iter(result.surrogates.values())).bounds
     X, anchors = (
         locate(merges, study.bounds, result.groups, bounds)
@@ -308,13 +313,17 @@ def _prior_prediction(
     return {t: known.get(t, UNKNOWN) for t in study.tasks} if known else None
 
 
-def _task(study: Study, result: StudyResult, task: str) -> Task:
-    metric, quality = study.tasks[task], result.surrogates[task].quality
+def _task(study: Study, result: StudyResult, task: str, n_merges: int) -> Task:
+    metric = study.tasks[task]
+    fit = Fit(n=n_merges, r2=None, loo_r2=None, kind="none")
+    if result.surrogates:
+        quality = asdict(result.surrogates[task].quality)
+        fit = Fit.of({**quality, **_expected(study, result, task)})
     return Task(
         direction="maximize" if metric.higher_is_better else "minimize",
         range=(metric.lower, metric.upper),
         unit=metric.unit,
-        fit=Fit.of({**asdict(quality), **_expected(study, result, task)}),
+        fit=fit,
         engine=study.engines.get(task),
     )
 
@@ -351,19 +360,23 @@ def _merges(
     coefficients: Collection[Mapping[str, float]],
     seen: Mapping[MergeKey, Mapping[str, Evaluation]],
 ) -> list[Merge]:
-    bounds = next(iter(result.surrogates.values())).bounds
-    X = locate(coefficients, study.bounds, result.groups, bounds)
+    known = [seen.get(merge_key(merge), {}) for merge in coefficients]
+    measured = [_readings(study, _on_all_documents(found)) for found in known]
+    predicted = measured
+    if result.surrogates:
+        bounds = next(iter(result.surrogates.values())).bounds
+        X = locate(coefficients, study.bounds, result.groups, bounds)
+        predicted = predict(result.surrogates, X)
     return [
         Merge(
             coefficients=dict(merge),
-            predicted=predicted,
-            measured=_readings(study, _on_all_documents(found)),
+            predicted=expected,
+            measured=values,
             foretold=_prior_prediction(study, found),
         )
-        for merge, predicted in zip(
-            coefficients, predict(result.surrogates, X), strict=True
+        for merge, expected, values, found in zip(
+            coefficients, predicted, measured, known, strict=True
         )
-        for found in [seen.get(merge_key(merge), {})]
     ]
 
 

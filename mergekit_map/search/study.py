@@ -173,7 +173,10 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class StudyResult:
-    """Surrogates, the front they predict, and the chosen point of it."""
+    """Surrogates, the front they predict, and the chosen point of it.
+
+    Without surrogates, the front is of measured merges.
+    """
 
     surrogates: Mapping[str, Surrogate]
     front: Sequence[Mapping[str, float]]  # coefficients, worst on the first task first
