@@ -1,34 +1,29 @@
-"""Configurations from plain mergekit ones, and the JSON Schema for editors.
-
-The text of a plain configuration is kept, and a ``map:`` block added.
-"""
+"""Configurations from plain mergekit ones, and the JSON Schema for editors."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic.json_schema import models_json_schema
 
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.tasks import TASK_NAME
-from mergekit_map.config.template import map_block, scalar
-from mergekit_map.config.yaml_file import KeyPath, Loader, YamlFile, read_yaml
+from mergekit_map.config.template import map_block
+from mergekit_map.config.yaml_file import read_yaml, yaml_text
 from mergekit_map.errors import ConfigError
 from mergekit_map.models.references import short_names, walk_entries, weight_setting
 
 
 def extend_plain(path: Path, tasks: Mapping[str, str]) -> str:
-    """Add a ``map:`` block below a mergekit configuration, and search its weights.
+    """Add a ``map:`` block to a mergekit configuration, and search its weights.
 
-    Weights that are numbers become names, which are searched; all other text stays,
-    comments included.
+    Weights that are numbers become names, which are searched; all else stays as it is.
 
     Raises:
-        ConfigError: it has such a block already, names no models, or cannot be
-            added to.
+        ConfigError: it has such a block already, or names no models.
     """
     file = read_yaml(path)
     if "map" in file.content:
@@ -46,39 +41,21 @@ def extend_plain(path: Path, tasks: Mapping[str, str]) -> str:
             f"{path}: 'models:' with a 'model:' each was expected, as mergekit-yaml "
             "has it; got none"
         )
-    text, comments = _with_names(file, short_names(tuned))
-    lines = [*comments, *map_block(tuned, tasks)]
-    extended = text.rstrip("\n") + "\n\n" + "".join(f"{line}\n" for line in lines)
-    if not _is_extended(extended, text):
-        raise ConfigError(
-            f"{path}: lines cannot be added below this; write it as a block of "
-            "'key: value' lines first, or add these yourself:\n\n" + "\n".join(lines)
-        )
-    return extended
-
-
-def _with_names(file: YamlFile, labels: Mapping[str, str]) -> tuple[str, list[str]]:
-    """Replace weights that are numbers by names, and list these."""
-    root, text = yaml.compose(file.text, Loader=Loader), file.text
-    found: dict[tuple[int, int], tuple[str, Any]] = {}  # an alias stands once
-    for key, entry, _ in walk_entries(file.merge):
-        setting = weight_setting(entry, key)
-        label = labels.get(str(entry["model"]))
-        if setting is not None and label is not None and _is_number(setting[1]):
-            node = _node(root, setting[0])
-            place = node.start_mark.index, node.end_mark.index
-            found.setdefault(place, (label, setting[1]))
-    was: list[str] = []
-    for (start, stop), (name, value) in sorted(found.items(), reverse=True):
-        text = text[:start] + scalar(name) + text[stop:]
-        was.insert(0, f"{name} (was {value})")
-    comments = [f"# Searched by name: the weights of {', '.join(was)}"] if was else []
-    if isinstance(weight := weight_setting(file.merge, ()), tuple) and not was:
+    merge, names = copy.deepcopy(file.merge), short_names(tuned)
+    was = []
+    for key, entry, _ in walk_entries(merge):
+        setting, name = weight_setting(entry, key), names.get(str(entry["model"]))
+        if setting is not None and name is not None and _is_number(setting[1]):
+            entry["parameters"]["weight"] = name
+            was.append(f"{name} (was {setting[1]})")
+    comments = [f"Searched by name: the weights of {', '.join(was)}"] if was else []
+    if (shared := weight_setting(merge, ())) is not None and not was:
         comments.append(
-            f"# 'parameters: weight: {weight[1]}' above holds for all models: remove "
-            "it, so that theirs can be searched"
+            f"'parameters: weight: {shared[1]}' below holds for all models: remove it, "
+            "so that theirs can be searched"
         )
-    return text, comments
+    block = "".join(f"{line}\n" for line in map_block(tuned, tasks))
+    return f"{yaml_text([merge], comments)}\n{block}"
 
 
 def _is_number(weight: Any) -> bool:
@@ -87,26 +64,6 @@ def _is_number(weight: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _node(root: Any, key: KeyPath) -> yaml.Node:
-    node = root
-    for part in key:
-        if isinstance(node, yaml.MappingNode):
-            node = next(value for name, value in node.value if name.value == part)
-        else:
-            node = node.value[part]
-    found: yaml.Node = node
-    return found
-
-
-def _is_extended(extended: str, text: str) -> bool:
-    try:
-        content = yaml.load(extended, Loader=Loader)
-    except (yaml.YAMLError, ValueError):
-        return False
-    block = content.pop("map", None) if isinstance(content, dict) else None
-    return isinstance(block, dict) and content == yaml.load(text, Loader=Loader)
 
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
