@@ -21,18 +21,21 @@ from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 
 
 def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
-    """Whether a further merge can be measured, and the end of the search after it.
+    """Whether the hours allow a further merge, and the end of the search after it.
 
     Args:
         study: The study.
         evaluations: All that was measured so far, in the order of the log.
     """
-    return _can_pay(study, evaluations, merges=1, ends=study.search.remeasure + 1)
-
-
-def can_remeasure(study: Study, evaluations: Sequence[Evaluation]) -> bool:
-    """Whether a point of the front can be measured, and the chosen one after it."""
-    return _can_pay(study, evaluations, merges=0, ends=2)
+    if study.search.hours is None:
+        return True
+    needed = sum(e.seconds for e in evaluations if e.taken is None)
+    for task in study.tasks:
+        lines = [e for e in evaluations if e.task == task and not e.failed]
+        whole = _mean_seconds([e for e in lines if e.whole])
+        subset = _mean_seconds([e for e in lines if not e.whole])
+        needed += (study.search.remeasure + 1) * whole + (subset or whole)
+    return needed <= 3600 * study.search.hours
 
 
 def more_choices(study: Study) -> int:
@@ -41,20 +44,6 @@ def more_choices(study: Study) -> int:
     These are met closely.
     """
     return min(2, study.search.remeasure) if study.select.limited else 0
-
-
-def _can_pay(
-    study: Study, evaluations: Sequence[Evaluation], *, merges: int, ends: int
-) -> bool:
-    """Whether the hours allow more merges, and ``ends`` on all documents after them."""
-    needed = sum(e.seconds for e in evaluations if e.taken is None)
-    for task in study.tasks:
-        lines = [e for e in evaluations if e.task == task and not e.failed]
-        whole = _mean_seconds([e for e in lines if e.whole])
-        subset = _mean_seconds([e for e in lines if not e.whole])
-        needed += ends * whole + merges * (subset or whole)
-    hours = study.search.hours
-    return hours is None or needed <= 3600 * hours
 
 
 def _mean_seconds(lines: Sequence[Evaluation]) -> float:

@@ -60,9 +60,10 @@ from mergekit_map.surrogates.surrogate import Surrogate
 _SAME = 1e-6
 _N_SAMPLES = 256  # of the box
 _ROUNDING = 1e-9  # share of its values by which a constant task varies
-# Measure merges, with their predictions, as far as the budget allows or ``always``;
-# return what may be fitted.
-MeasureAll: TypeAlias = Callable[..., list[Evaluation]]
+# Measure merges, with their predictions, and return what may be fitted.
+MeasureAll: TypeAlias = Callable[
+    [Sequence[Candidate], Mapping[str, Surrogate]], list[Evaluation]
+]
 
 
 def end_search(
@@ -128,7 +129,7 @@ class _End:
         lower = request.least(request.limits())
         for _ in range(1 + more_choices(study)):
             rows, selected = chosen_of(study, self.surrogates, front, self._anchors)
-            self._measure(rows[[selected]], always=True)
+            self._measure(rows[[selected]])
             # A merge just within its limits may be outside them once it is fitted.
             utilities = predict_utilities(study, self.surrogates, rows[[selected]])
             if (utilities >= lower).all():
@@ -136,7 +137,7 @@ class _End:
         if len(study.tasks) == 1:
             X, Y = measured_merges(study, self.known)
             rows, selected = X[[np.nanargmax(Y[:, 0])]], 0
-            self._measure(rows, always=True)
+            self._measure(rows)
         return rows, selected
 
     def _most_telling(self, front: FloatArray) -> int:
@@ -151,12 +152,12 @@ class _End:
         worst, width = Y.min(axis=0), ranges(Y)
         return int(gains((Y - worst) / width, (there - worst) / width).argmax())
 
-    def _measure(self, points: FloatArray, *, always: bool = False) -> None:
+    def _measure(self, points: FloatArray) -> None:
         """Measure points, and fit again if any is new."""
         named = map(self._study.named, points)
         planned: list[Candidate] = [("front", merge) for merge in named]
         before = {e.key: e for e in self.known}
-        measured = self._measure_all(planned, self.surrogates, always=always)
+        measured = self._measure_all(planned, self.surrogates)
         # A failure never replaces a value.
         usable = [e for e in measured if not (e.failed and e.key in before)]
         after = before | {e.key: e for e in usable}

@@ -11,13 +11,12 @@ from mergekit_map.results.front import Readings
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, EvaluationLog, MergeKey, merge_key
 from mergekit_map.results.surrogate_file import predict
-from mergekit_map.search.budget import can_go_on, can_remeasure
+from mergekit_map.search.budget import can_go_on
 from mergekit_map.search.finish import end_search
 from mergekit_map.search.fitting import fit_surrogates
 from mergekit_map.search.measure import (
     matching,
     measure,
-    missing_of,
     on_disk_evaluations,
     own_evaluations,
     reference_values,
@@ -86,29 +85,14 @@ class _Measuring:
         self,
         planned: Sequence[Candidate],
         surrogates: Mapping[str, Surrogate],
-        *,
-        always: bool = False,
     ) -> list[Evaluation]:
-        """Record predictions, measure merges, and return what may be fitted.
-
-        Points of the front beyond the budget are skipped, unless ``always``.
-        """
+        """Record predictions, measure merges, and return what may be fitted."""
         study, log = self.study, self.log
         keys = [merge_key(c) for _, c in planned]
-        ending = any(role == "front" for role, _ in planned)
         foretold: dict[MergeKey, Readings] = {}
         if surrogates:
             X = study.vectors(c for _, c in planned)
             foretold = dict(zip(keys, predict(surrogates, X), strict=True))
-        if ending and not always and missing_of(study, planned, log):
-            # Not what was measured of them before a search was stopped.
-            others = [
-                e
-                for e in own_evaluations(study, log)
-                if e.role != "front" or e.key[0] not in keys
-            ]
-            if not can_remeasure(study, [*on_disk_evaluations(study, log), *others]):
-                return []
         measure(study, planned, self.evaluate, log, self.report, foretold)
         return [e for e in own_evaluations(study, log) if e.key[0] in keys]
 

@@ -62,7 +62,7 @@ def find_partial_front(
         asked = replace(study, select=wish)
         # A limit may be of what is not measured yet, and a fit may fail.
         with suppress(ConfigError, DesignError):
-            result = end_search(asked, [], latest, anchors, lambda *_, **__: [])
+            result = end_search(asked, [], latest, anchors, lambda *_: [])
             front = found_front(asked, replace(result, ending=None), log)
             return front, fitted_surrogates(asked, result)
     measured = [*known, *on_disk_evaluations(study, log)]
