@@ -8,7 +8,6 @@ import numpy as np
 
 from mergekit_map.errors import DesignError
 from mergekit_map.optimize.design import make_design
-from mergekit_map.results.front import n_safe
 from mergekit_map.results.log import Evaluation, merge_key
 from mergekit_map.search.bayesian import bayesian_round
 from mergekit_map.search.fitting import fit_surrogates
@@ -88,20 +87,6 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     points = make_design(study.search.design, wanted, study.box, start, rng)
     _refuse_too_few(study, points)
     return study.candidates(points)
-
-
-def warn_of_few(study: Study, known: Sequence[Evaluation]) -> str | None:
-    """Warn that the front of a search with too few merges is a guess."""
-    d = 2 if study.search.strategy == "nested" else len(study.bounds)
-    asked, least = study.search.evaluations, n_safe(d)
-    count = max(asked or least, len({e.key[0] for e in known}))
-    if count >= least:
-        return None
-    coefficients = "1 coefficient" if d == 1 else f"{d} coefficients"
-    return (
-        f"only {count} merges will be measured for {coefficients}: below {least} a "
-        f"front is a guess; set 'evaluations' to {least} or more"
-    )
 
 
 def wanted_evaluations(study: Study) -> int:

@@ -45,7 +45,6 @@ from mergekit_map.search.finish import fitted_surrogates, found_front
 from mergekit_map.search.import_csv import add_imported
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import matching, measure, reference_values
-from mergekit_map.search.planning import warn_of_few
 from mergekit_map.search.reuse import reuse_measurements
 from mergekit_map.search.study import Candidate, Progress, Study
 from mergekit_map.surrogates.fit import one_thread
@@ -231,8 +230,6 @@ def _opened_run(
         )
         events.start(start, study)
         log.listener = events.on_measured
-        if few := warn_of_few(study, matching(study, log)):
-            events.on_notice(few)
         _measure_references(project, study, log, events.on_progress, pool)
         evaluate = MergeEvaluator(
             _workers_for(project, pool), folder.samples(study.merge), study.definitions

@@ -18,7 +18,7 @@ from mergekit_map.search.nested_groups import (
     group_loss,
     scaled_losses,
 )
-from mergekit_map.search.planning import design, warn_of_few
+from mergekit_map.search.planning import design
 from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement
 
@@ -43,20 +43,6 @@ def test_refinement_stops_when_the_front_is_as_predicted(tmp_path: Path) -> None
     # A few rounds show that the quadratic is exact.
     assert 2 * 2 <= roles.count("refinement") <= 2 * 6
     assert len(roles) < 2 * 20
-
-
-@pytest.mark.parametrize(
-    "search",
-    [
-        {"evaluations": 5, "surrogate": "regularized"},
-        {"evaluations": 4, "strategy": "nested"},
-    ],
-)
-def test_a_search_of_too_few_merges_is_warned_of(search: dict[str, Any]) -> None:
-    assert warn_of_few(study_of(**search), []) == (
-        f"only {search['evaluations']} merges will be measured for 2 coefficients: "
-        "below 6 a front is a guess; set 'evaluations' to 6 or more"
-    )
 
 
 def test_says_what_is_missing() -> None:
