@@ -7,7 +7,6 @@ it, and removes it when it is finished.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -96,7 +95,11 @@ def _write_partial_front(folder: RunFolder) -> None:
     more = [line for line in whole_lines(so_far.log) if line not in known]
     write_atomically(so_far.log, b"".join(b"%b\n" % line for line in [*lines, *more]))
     write_atomically(so_far.config, config)
-    _link_samples(folder.all_samples, so_far.all_samples)
+    samples, no_parts = folder.all_samples, shutil.ignore_patterns(".*")
+    if samples.exists():
+        shutil.copytree(
+            samples, so_far.all_samples, ignore=no_parts, dirs_exist_ok=True
+        )
     _write_found(folder, plan, measured, wishes, of)
 
 
@@ -157,17 +160,3 @@ def _write_found(
     write_recipes(front, so_far, texts)
     save_front(front, so_far)
     write_record(so_far.manifest, plan.manifest)
-
-
-def _link_samples(source: Path, target: Path) -> None:
-    """Link the records into another folder: they are replaced, never changed."""
-    for file in source.rglob("[!.]*.json"):
-        place = target / file.relative_to(source)
-        if place.exists() and place.samefile(file):
-            continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.unlink(missing_ok=True)
-        try:
-            os.link(file, place)
-        except OSError:  # a disk without links
-            shutil.copyfile(file, place)
