@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from mergekit_map.report.plots import plot_front, save_front
+from mergekit_map.report.plots import save_front
 from mergekit_map.results.front import Front
-from mergekit_map.results.front_table import front_table
 from mergekit_map.results.log import locked
 from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.utils.files import write_atomically
@@ -66,7 +65,7 @@ def save_choice(front: Front, folder: RunFolder, recipe: str) -> str:
     """
     write_atomically(folder.choosing, "")
     write_atomically(folder.recipe(front.selected), recipe)
-    chosen = _chosen_recipe(front, folder)
+    chosen = f"# {front.reason}\n{recipe}"
     save_front(front, folder)
     write_atomically(folder.chosen_recipe, chosen)
     folder.choosing.unlink()
@@ -74,16 +73,8 @@ def save_choice(front: Front, folder: RunFolder, recipe: str) -> str:
 
 
 def _mend(folder: RunFolder) -> None:
-    if not folder.choosing.exists():
-        return
-    if folder.manifest.exists():  # else a search writes all of it
+    if folder.choosing.exists() and folder.manifest.exists():
         front = folder.read_front()
         folder.remove_recipes(len(front.points))
-        write_atomically(folder.table, front_table(front))
-        plot_front(front, folder.picture)
-        write_atomically(folder.chosen_recipe, _chosen_recipe(front, folder))
-    folder.choosing.unlink(missing_ok=True)
-
-
-def _chosen_recipe(front: Front, folder: RunFolder) -> str:
-    return f"# {front.reason}\n{folder.read_recipe(front.selected)}"
+        save_choice(front, folder, folder.read_recipe(front.selected))
+    folder.choosing.unlink(missing_ok=True)  # else a search writes all of it
