@@ -20,7 +20,6 @@ from mergekit_map.results.limits import Request
 from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
-    Key,
     MergeKey,
     Role,
     merge_key,
@@ -43,7 +42,7 @@ from mergekit_map.search.nested_groups import (
     read_singles,
     single_models,
 )
-from mergekit_map.search.planning import next_round
+from mergekit_map.search.planning import design
 from mergekit_map.search.study import Candidate, Evaluator, Progress, Study, StudyResult
 from mergekit_map.types import SOUP
 
@@ -190,16 +189,12 @@ def _search_pair(
 
 
 def _measure_pair(plane: _Plane, measure_on: MeasureOn) -> list[Evaluation]:
-    """Measure the merges of plain MAP, in the coefficients of the pair."""
+    """Measure the design of plain MAP, in the coefficients of the pair."""
+    planned = design(plane.study)
+    candidates = [(role, plane.flat(merge)) for role, merge in planned]
     merges: dict[MergeKey, Mapping[str, float]] = {}  # by the coefficients of the study
-    known: dict[Key, Evaluation] = {}
-    rounds: list[list[Candidate]] = []
-    while planned := next_round(plane.study, rounds, list(known.values())):
-        candidates = [(role, plane.flat(merge)) for role, merge in planned]
-        for (_, merge), (_, flat) in zip(planned, candidates, strict=True):
-            # Where all of a group has the weight 0, merges of the pair coincide.
-            merges.setdefault(merge_key(flat), merge)
-        for e in measure_on(plane.study.tasks, candidates):
-            known[e.key] = replace(e, coefficients=merges[e.key[0]])
-        rounds.append(planned)
-    return list(known.values())
+    for (_, merge), (_, flat) in zip(planned, candidates, strict=True):
+        # Where all of a group has the weight 0, merges of the pair coincide.
+        merges.setdefault(merge_key(flat), merge)
+    known = {e.key: e for e in measure_on(plane.study.tasks, candidates)}
+    return [replace(e, coefficients=merges[e.key[0]]) for e in known.values()]
