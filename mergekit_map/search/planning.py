@@ -10,7 +10,6 @@ from mergekit_map.errors import DesignError
 from mergekit_map.optimize.design import make_design
 from mergekit_map.results.log import Evaluation, merge_key
 from mergekit_map.search.bayesian import bayesian_round
-from mergekit_map.search.fitting import fit_surrogates
 from mergekit_map.search.refinement import n_spent, refinement_round
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.arrays import FloatArray
@@ -24,7 +23,7 @@ def next_round(
     study: Study,
     rounds: Sequence[Sequence[Candidate]],
     known: Sequence[Evaluation],
-    surrogates: Mapping[str, Surrogate] | None = None,
+    surrogates: Mapping[str, Surrogate] = {},
 ) -> list[Candidate]:
     """Propose the merges to measure next; none when the search is over.
 
@@ -32,7 +31,7 @@ def next_round(
         study: The study.
         rounds: The proposals before.
         known: The measurements of these that may be fitted.
-        surrogates: Surrogates that were fitted to them already.
+        surrogates: Surrogates fitted to them; none where too many have failed.
 
     Raises:
         DesignError: too few merges can be measured for a surrogate.
@@ -46,18 +45,14 @@ def next_round(
     if n_spent(study, rounds, known) >= wanted_evaluations(study):
         return []
     if not surrogates:
-        try:
-            surrogates = fit_surrogates(study, known)
-        except DesignError:
-            # Measurements failed: there is enough for a fit if others do not.
-            return _one_more(study, rounds, known)
+        return _one_more(study, rounds, known)
     return refinement_round(study, rounds, known, surrogates)
 
 
 def _one_more(
     study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
 ) -> list[Candidate]:
-    """Propose a further merge of the first design."""
+    """Propose a further merge of the first design, for those that failed."""
     asked = {merge_key(c): c for planned in rounds for _, c in planned}
     tried = asked | {e.key[0]: e.coefficients for e in known}
     X = study.vectors(tried.values())
