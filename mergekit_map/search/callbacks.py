@@ -136,20 +136,15 @@ class CallbackList:
 
     def _call(self, event: Callable[[Callback], None]) -> None:
         for one in list(self._callbacks):
-            if one not in self._callbacks:  # it failed at the notice of another
-                continue
             try:
                 event(one)
             except Exception as error:  # noqa: BLE001 - of others; hours are at stake
                 self._callbacks.remove(one)
-                text = (
-                    f"the callback {type(one).__name__} failed "
-                    f"({type(error).__name__}: {error}) and is left out from now on; "
-                    "the search goes on"
+                text = f"{type(one).__name__} failed ({type(error).__name__}: {error})"
+                _logger.warning(
+                    "the callback %s and is left out from now on; the search goes on",
+                    redact(text),
                 )
-                if not self._callbacks:
-                    _logger.warning("%s", redact(text))
-                self.on_notice(text)
 
 
 def _counted(e: Evaluation) -> object:
