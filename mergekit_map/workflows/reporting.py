@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 
 from transformers.utils import logging as logging_of_models
 
@@ -16,7 +17,6 @@ from mergekit_map.utils.text import redact
 
 _logger = logging.getLogger(__name__)
 _WIDTH = 78
-_SECONDS_BETWEEN = 0.2
 
 
 class ProgressLine(Callback):
@@ -31,15 +31,10 @@ class ProgressLine(Callback):
         notebook = type(self._stream).__module__.startswith("ipykernel")
         self._seen = notebook or self._stream.isatty()
         self._started = time.monotonic()
-        self._last = -_SECONDS_BETWEEN
 
     def on_progress(self, progress: Progress) -> None:
         """Show which merge is being measured on which task."""
-        now = time.monotonic()
-        if now - self._last < _SECONDS_BETWEEN:
-            return
-        self._last, seconds = now, round(now - self._started)
-        clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        clock = timedelta(seconds=round(time.monotonic() - self._started))
         count = f"{progress.done}/{progress.total} {clock}"
         self._write(f"{count} {progress.role}, {progress.task}")
 
