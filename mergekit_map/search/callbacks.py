@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import ASSESSING, Evaluation
-from mergekit_map.search.measure import matching
+from mergekit_map.results.log import Evaluation
+from mergekit_map.search.measure import on_disk_evaluations, own_evaluations
 from mergekit_map.search.study import Progress, Study
 from mergekit_map.types import Metric
 from mergekit_map.utils.progress import notifying
@@ -88,11 +88,8 @@ class CallbackList:
     def start(self, started: Started, study: Study) -> None:
         """Announce a search once; its pairs are parts of it."""
         known = [
-            e
-            for part in (study, study.on_disk)
-            if part is not None
-            for e in matching(part, started.known)
-            if e.role in {"front", "holdout"} or e.role not in ASSESSING
+            *own_evaluations(study, started.known),
+            *on_disk_evaluations(study, started.known),
         ]
         # What another search measured is no progress of this one: it makes it shorter.
         self._done |= {_counted(e) for e in known if e.taken is None}
