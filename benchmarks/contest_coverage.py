@@ -61,8 +61,8 @@ HEAD = f"""\
     python benchmarks/contest_coverage.py table RUNS
 
 Means over functions, tasks and seeds; in brackets the lowest tenth; what is
-not between {GOOD[0]} and {GOOD[1]} in italics. Without rows of shared noise, FAMILIES was
-an empty folder, and these are four functions alone.
+not between {GOOD[0]} and {GOOD[1]} in italics. Without rows of shared noise, FAMILIES
+was an empty folder, and these are four functions alone.
 """
 
 

@@ -17,6 +17,7 @@ from quick_fronts import fronts_of_few_points
 
 import mergekit_map
 from mergekit_map.errors import ArtifactError
+from mergekit_map.results.finished import read_finished
 
 REPO = "me/merged"
 
@@ -94,6 +95,15 @@ def test_a_choice_by_a_margin_which_left_is_refused_in_words() -> None:
 
     with pytest.raises(ArtifactError, match=r"'margin' left; .* search again"):
         mergekit_map.select_point(Path("run"))
+
+
+def test_a_failure_replaces_no_value_of_the_same_merge() -> None:
+    failed = {"value": None, "stderr": None, "role": "front", "error": "lost"}
+    line = json.dumps(json.loads(log()[0]) | failed)
+    with Path("run/evaluations.jsonl").open("a") as file:
+        file.write(f"{line}\n")
+
+    assert not any(e.failed for e in read_finished(Path("run")).evaluations)
 
 
 def test_the_report_has_all_that_was_measured() -> None:

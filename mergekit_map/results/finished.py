@@ -61,13 +61,20 @@ def read_finished(run: Path) -> FinishedSearch:
 
 
 def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
-    """List the latest measurements; a subset never replaces all documents."""
+    """List the latest measurements.
+
+    A failure never replaces a value, nor a subset all documents.
+    """
     known, names = folder.read_manifest(), front.coefficients
     found = measured_of(read_log(folder.log), known.merge, known.definitions, names)
     latest: dict[Key, Evaluation] = {}
     for evaluation in found:
         if evaluation.task in front.tasks:
             before = latest.setdefault(key := evaluation.key, evaluation)
-            if evaluation.whole or not before.whole:
+            if _rank(evaluation) >= _rank(before):
                 latest[key] = evaluation
     return tuple(latest.values())
+
+
+def _rank(evaluation: Evaluation) -> tuple[bool, bool]:
+    return not evaluation.failed, evaluation.whole

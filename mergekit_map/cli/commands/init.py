@@ -28,7 +28,7 @@ def init(paths: tuple[Path, ...], **given: Any) -> None:
     """Write CONFIG, a configuration to begin with; nothing is loaded or looked up.
 
     From options alone it is what they stand for in run, search and inspect. From PLAIN,
-    a configuration of mergekit, it is that with its comments, with names in place of
+    a configuration of mergekit, it is that without its comments, with names in place of
     the weights that are numbers, and with a map: block, which --text and --task fill
     in: mergekit-map init mergekit.yml merge.yml --task gsm8k
 
