@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 import transformers
 import yaml
-from mergekit.config import MergeConfiguration
-from mergekit.merge import run_merge
-from mergekit.options import MergeOptions
-from nested_runs import assert_same_weights, invoke, read
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
+from nested_runs import assert_same_weights, invoke, read, stock
 from nested_runs import lines as read_lines
 from nested_runs import write as write_config
 from plain_runs import write_plain
@@ -105,29 +103,32 @@ def test_one_yaml_in_checkpoint_out_as_others_merge_and_measure_it(
     assert "--random-seed 3" in recipe
     assert manifest["random_seed"] == 3
     assert yaml.safe_load(recipe)["merge_method"] == "dare_ties"
-    stock = ["out.run/recipe.yml", "stock", "--random-seed", "3", "--quiet"]
-    run_module("mergekit.scripts.run_yaml", *stock)
+    stock("out.run/recipe.yml", "stock")
     assert_same_weights("out", "stock")
 
     measured = chosen["measured"]  # which is what others measure
     model = transformers.AutoModelForCausalLM.from_pretrained("out")
     tokenizer = transformers.AutoTokenizer.from_pretrained("out")
     loss = plain_loss(model, tokenizer, Path("greeting.txt").read_text(), block=32)
-    words = "--model hf --tasks questions --include_path . --batch_size 8 --device cpu"
-    model_arguments = "pretrained=out,softmax_dtype=float32"
-    where = ["--model_args", model_arguments, "--output_path", "stock"]
-    run_module("lm_eval", *words.split(), *where)
-    (results,) = Path("stock").rglob("results_*.json")
-    theirs = read(results)["results"]["questions"]
-
     assert measured["greeting"]["value"] == pytest.approx(loss, rel=1e-4)
+    theirs = by_lm_eval("out", "questions")
     assert measured["questions"]["value"] == theirs["acc,none"]
     assert measured["questions"]["stderr"] == pytest.approx(theirs["acc_stderr,none"])
 
 
-def run_module(name: str, *words: str) -> None:
-    command = [sys.executable, "-W", "ignore", "-m", name, *words]
-    subprocess.run(command, check=True, capture_output=True)
+def by_lm_eval(checkpoint: str, task: str) -> dict[str, float]:
+    """Evaluate as the ``lm_eval`` command does."""
+    with mock.patch("lm_eval.evaluator.add_env_info"):  # seconds
+        found = simple_evaluate(
+            model="hf",
+            model_args=f"pretrained={checkpoint},softmax_dtype=float32",
+            tasks=[task],
+            batch_size=8,
+            device="cpu",
+            task_manager=TaskManager(include_path=".", include_defaults=False),
+        )
+    assert found is not None
+    return dict(found["results"][task])
 
 
 def plain_loss(model: Any, tokenizer: Any, text: str, block: int) -> float:
@@ -145,39 +146,6 @@ def plain_loss(model: Any, tokenizer: Any, text: str, block: int) -> float:
         loss = model(input_ids=inputs, labels=labels[None]).loss.item()
         total, count = total + loss * scored, count + scored
     return total / count
-
-
-@pytest.mark.slow
-def test_a_refined_search_reuses_what_there_is(config: dict[str, Any]) -> None:
-    spread = config["map"]["tasks"]["spread"]
-    keep(config, "greeting", "code")
-    write(config)
-    invoke("search", "config.yml", "out.run")
-    count = len(lines())
-    searched = [x for x in lines() if "base" not in x["coefficients"]]
-    assert len([x for x in searched if x["role"] != "front"]) <= 7 * 2
-
-    write(config, evaluations=9)
-    invoke("search", "config.yml", "out.run")
-    more = [line["role"] for line in lines()[count:] if line["role"] != "front"]
-    assert 0 < len(more) <= 2 * 2
-    assert set(more) == {"refinement"}
-
-    count, known = len(lines()), merges_of(lines())
-    config["map"]["tasks"]["spread"] = spread
-    write(config)
-    invoke("search", "config.yml", "out.run")
-    new = [line for line in lines()[count:] if line["role"] != "front"]
-    new = [line for line in new if "base" not in line["coefficients"]]
-    assert [line["task"] for line in new[:6]] == ["spread"] * 6
-    assert merges_of(new[:6]) <= known
-    assert len(merges_of(new)) <= 9
-    keys = [(*line["coefficients"].values(), line["task"]) for line in lines()]
-    assert len(set(keys)) == len(keys)
-
-
-def merges_of(found: list[dict[str, Any]]) -> set[tuple[float, ...]]:
-    return {tuple(line["coefficients"].values()) for line in found}
 
 
 @pytest.mark.slow
@@ -210,26 +178,6 @@ def test_changes_are_named_and_never_mixed(
     assert "the task definition changed" in " ".join(result.stderr.split())
 
 
-def test_parameters_shared_by_an_anchor_get_weights_of_their_own(
-    config: dict[str, Any],
-) -> None:
-    keep(config, "spread")
-    shared = {"density": 0.5}
-    for model in config["models"]:
-        model["parameters"] = shared
-    write(config)
-    assert "&id001" in Path("config.yml").read_text()
-
-    invoke("search", "config.yml", "out.run")
-
-    by_weights = {tuple(v["coefficients"].values()): v["value"] for v in lines()}
-    assert len({by_weights[c] for c in [(0, 0), (0, 1), (1, 0), (0.5, 0.5)]}) == 4
-    recipe = yaml.safe_load(Path("out.run/recipes/000.yml").read_text())
-    front = read("out.run/front.json")
-    weights = [m["parameters"]["weight"] for m in recipe["models"]]
-    assert weights == list(front["points"][0]["coefficients"].values())
-
-
 def test_a_refused_search_leaves_the_running_one_alone(config: dict[str, Any]) -> None:
     keep(config, "spread")
     write(config)
@@ -245,51 +193,23 @@ def test_a_refused_search_leaves_the_running_one_alone(config: dict[str, Any]) -
 
 
 @pytest.mark.slow
-def test_merging_by_disk_measures_the_same(config: dict[str, Any]) -> None:
-    write(config)
-    invoke("search", "config.yml", "memory")
-    config["map"]["merge"] = "disk"
-    write(config)
-    invoke("search", "config.yml", "disk")
-
-    memory, disk = lines("memory"), lines("disk")
-    for line in [*memory, *disk]:
-        del line["seconds"]
-    assert memory == disk
-
-
-@pytest.mark.slow
-def test_another_backend_of_lm_eval_measures_the_same(config: dict[str, Any]) -> None:
-    keep(config, "questions")
-    write(config)
-    invoke("search", "config.yml", "ours")
-    arguments = {"softmax_dtype": "float32", "device": "cpu"}
-    backend = {"name": "hf", "args": arguments}
-    config["map"].update(merge="disk", backend=backend)
-    write(config)
-    invoke("search", "config.yml", "theirs")
-    result = invoke("search", "config.yml", "ours")
-    assert "the task definition changed" in " ".join(result.stderr.split())
-
-    ours, theirs = lines("ours"), lines("theirs")
-    values = [line["value"] for line in theirs]
-    assert [line["value"] for line in ours] == [*values, *values]
-
-
-def test_a_failing_measurement_is_recorded_and_the_search_goes_on(
+def test_from_disk_and_by_another_backend_the_same_is_measured(
     config: dict[str, Any],
 ) -> None:
-    unlucky = "calls.append(1)\n    1 / (len(calls) - 3)\n    return"
-    Path("mine.py").write_text(f"calls = []\n{SPREAD.replace('return', unlucky)}")
-    keep(config, "spread")
-    write(config)
+    keep(config, "greeting", "questions", "spread")
+    backend = {"name": "hf", "args": {"softmax_dtype": "float32", "device": "cpu"}}
+    ways = {"memory": {}, "disk": {"merge": "disk"}}
+    ways["theirs"] = {"merge": "disk", "backend": backend}
+    for run, way in ways.items():
+        config["map"].update(way)
+        write(config, evaluations=6, remeasure=0)
+        invoke("search", "config.yml", run)
 
-    result = invoke("search", "config.yml", "out.run")
-
-    failed = [line for line in lines() if line["value"] is None]
-    assert len(failed) == 1
-    assert "division by zero" in failed[0]["error"]
-    assert "1 measurements failed" in result.stderr
+    memory, disk, theirs = (
+        [{**line, "seconds": None} for line in lines(run)] for run in ways
+    )
+    assert memory == disk
+    assert [line["value"] for line in theirs] == [line["value"] for line in disk]
 
 
 def test_a_model_or_task_that_changed_is_named_by_merge(
@@ -327,29 +247,3 @@ def test_names_that_are_no_unicode_are_refused() -> None:
     result = invoke("select", "run-\udcff", code=2)
 
     assert "is no Unicode; rename the file" in result.output
-
-
-@pytest.mark.parametrize(
-    "method", ["task_arithmetic", pytest.param("ties", marks=pytest.mark.slow)]
-)
-def test_layer_groups_and_filters_are_searched_in_the_same_fit(
-    config: dict[str, Any], method: str
-) -> None:
-    keep(config, "greeting", "code")
-    part = [{"filter": "mlp", "value": "b_mlp"}, {"value": 0.25}]
-    for model, weight in zip(config["models"], (["early", "late"], part), strict=True):
-        model["parameters"] = {"weight": weight}
-    config["merge_method"] = method
-    write(config, evaluations=6, surrogate="regularized", remeasure=0)
-
-    invoke("run", "config.yml", "out")
-
-    front = read("out.run/front.json")
-    assert list(front["coefficients"]) == ["early", "late", "b_mlp"]
-    recipe = yaml.safe_load(Path("out.run/recipe.yml").read_text())
-    chosen = front["points"][front["selected"]]["coefficients"]
-    weights = [m["parameters"]["weight"] for m in recipe["models"]]
-    assert weights[0] == [chosen["early"], chosen["late"]]
-    assert weights[1] == [{"filter": "mlp", "value": chosen["b_mlp"]}, {"value": 0.25}]
-    run_merge(MergeConfiguration.model_validate(recipe), "stock", MergeOptions())
-    assert_same_weights("out", "stock")

@@ -50,3 +50,12 @@ def test_settings_of_what_is_no_mapping_are_left_to_its_validation(
     file = read_yaml(tmp_path / "a.yml")
 
     assert with_settings(file, {"search": {"seed": 3}}) is file
+
+
+def test_what_an_alias_stands_for_can_be_changed_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text("one: &shared {density: 0.5}\nother: *shared\n")
+
+    content = read_yaml(tmp_path / "a.yml").content
+
+    assert content["one"] == content["other"]
+    assert content["one"] is not content["other"]
