@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,75 +14,99 @@ import pytest
 from nested_runs import lines, write
 from plain_runs import write_plain
 
-# Imports once what a search imports, then runs each search in a child of its own. Each
-# but the first and last is killed at a random moment, some of them before they measured
-# anything. The parent itself runs nothing: what has threads must not be forked.
+# Imports once what a search imports, then runs each search in a child of its own: a
+# whole one, one that is stopped by Ctrl-C, and one that is killed at random moments,
+# some of them before it measured anything, until it may end. The parent itself runs
+# nothing: what has threads must not be forked.
 SCRIPT = """
-import contextlib, gc, importlib, os, random, signal, sys, time
-import mergekit_map.cli.commands.search
+import gc, os, random, signal, sys, time
+import mergekit_map.workflows.search
 from mergekit_map.cli.main import main
+from mergekit_map.utils.shutdown import handle_signals
 from quick_fronts import blank_pictures, fronts_of_few_points
+from transformers import LlamaForCausalLM
+
+gc.freeze()  # what was imported is no garbage of any child
+# A shell without job control lets background processes ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 def search(folder):
     child = os.fork()
     if child == 0:
-        # Without click's own end of the program, which would unwind the parent's.
+        os.dup2(os.open(folder + ".txt", os.O_WRONLY | os.O_CREAT), 2)
+        handle_signals()
         with fronts_of_few_points(), blank_pictures():
-            main(["search", "config.yml", folder], standalone_mode=False)
-        with open("modules", "w") as file:
-            print(*sys.modules, sep=chr(10), file=file)
-        os._exit(0)
+            try:
+                main(["search", "config.yml", folder])
+            except SystemExit as end:
+                os._exit(end.code)
     return child
 
-def size():
-    log = "killed/evaluations.jsonl"
+def size(folder):
+    log = folder + "/evaluations.jsonl"
     return os.path.getsize(log) if os.path.exists(log) else 0
+
+def stopped(child, number):
+    os.kill(child, number)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 start = time.monotonic()
 os.waitpid(search("whole"), 0)
 seconds = time.monotonic() - start
-for name in open("modules").read().split():
-    with contextlib.suppress(ImportError):
-        importlib.import_module(name)
-gc.freeze()  # what was imported is no garbage of any child
 text = open("whole/evaluations.jsonl").read()
 line = len(text) / text.count(chr(10))
-random.seed(int(sys.argv[2]))
-killed = 0
-for _ in range(int(sys.argv[1])):
-    enough = size() + random.choice([0, 0.1, 1, 2, 3]) * line
+child = search("my run")
+while size("my run") < 2 * line:
+    time.sleep(0.002)
+codes = [stopped(child, signal.SIGINT)]
+random.seed(1)
+for _ in range(6):
+    enough = size("killed") + random.choice([0, 0.1, 1, 2, 3]) * line
     child = search("killed")
-    ended = 0
-    while size() < enough and not ended:
+    while size("killed") < enough and os.waitid(
+        os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT
+    ) is None:
         time.sleep(0.002)
-        ended, status = os.waitpid(child, os.WNOHANG)
     time.sleep(random.uniform(0, 0.03) * seconds)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-    killed += os.WIFSIGNALED(status)
+    codes.append(stopped(child, signal.SIGKILL))
 os.waitpid(search("killed"), 0)
-print(killed)
+print(codes)
 """
 
 
-@pytest.mark.slow
-def test_killed_six_times_a_search_ends_as_if_undisturbed(
+@pytest.fixture(scope="module")
+def folder(
     family: dict[str, Path],
     make_model: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("one.txt").write_text("hello world, one plus two\n" * 400)
-    Path("two.txt").write_text("def return three\n" * 400)
-    other = make_model("killed", 70, family["base"])
-    tasks = {
-        name: {"perplexity": {"file": f"{name}.txt"}, "block": 64}
-        for name in ("one", "two")
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """A folder with the three searches; ``codes`` says how those ended."""
+    folder = tmp_path_factory.mktemp("stopped")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_search(family, make_model("killed", 70, family["base"]))
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT],
+        check=True,
+        capture_output=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        text=True,
+        timeout=500,
+    )
+    (folder / "codes").write_text(done.stdout.splitlines()[-1])
+    return folder
+
+
+def write_search(family: dict[str, Path], other: Path) -> None:
+    texts = {"one": "hello world, one plus two\n", "two": "def return three\n"}
+    for name, text in texts.items():
+        Path(f"{name}.txt").write_text(text * 100)
+    config = write_plain(family, evaluations=14, remeasure=3)
+    config["map"]["tasks"] = {
+        name: {"perplexity": {"file": f"{name}.txt"}, "block": 64} for name in texts
     }
-    config = write_plain(family, evaluations=20, remeasure=5)
-    config["map"]["tasks"] = tasks
     del config["dtype"]
     config["merge_method"] = "dare_ties"
     config["models"] = [
@@ -90,28 +115,37 @@ def test_killed_six_times_a_search_ends_as_if_undisturbed(
     ]
     write(config)
 
-    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, "6", "1"]
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    done = subprocess.run(
-        command,
-        check=True,
-        capture_output=True,
-        env={**os.environ, "PYTHONPATH": path},
-        text=True,
-        timeout=500,
-    )
 
-    assert int(done.stdout.splitlines()[-1]) >= 4  # the others were just finished
-    whole, killed = evaluations("whole"), evaluations("killed")
+@pytest.mark.slow
+def test_killed_six_times_a_search_ends_as_if_undisturbed(folder: Path) -> None:
+    _, *codes = json.loads((folder / "codes").read_text())
+    assert codes.count(-signal.SIGKILL) >= 4  # the others were just finished
+    whole, killed = evaluations(folder / "whole"), evaluations(folder / "killed")
     assert len(whole) == len(set(whole)) > 20
     assert killed == whole
     for name in ("front.json", "front.csv", ".state/surrogates.json"):
-        assert Path("killed", name).read_bytes() == Path("whole", name).read_bytes()
-    recipe = Path("killed/recipe.yml").read_text().replace("killed/", "whole/")
-    assert recipe == Path("whole/recipe.yml").read_text()
+        ours, theirs = (folder / run / name for run in ("killed", "whole"))
+        assert ours.read_bytes() == theirs.read_bytes()
+    recipe = (folder / "killed/recipe.yml").read_text().replace("killed/", "whole/")
+    assert recipe == (folder / "whole/recipe.yml").read_text()
 
 
-def evaluations(run: str) -> list[str]:
+def evaluations(run: Path) -> list[str]:
     """Read a log without its timings."""
-    log = lines(f"{run}/evaluations.jsonl")
+    log = lines(run / "evaluations.jsonl")
     return [json.dumps({**line, "seconds": None}) for line in log]
+
+
+@pytest.mark.slow
+def test_ctrl_c_between_measurements_says_how_to_go_on(folder: Path) -> None:
+    code, *_ = json.loads((folder / "codes").read_text())
+    said = (folder / "my run.txt").read_text()
+
+    assert code == 130, said
+    assert "Traceback" not in said
+    assert "type it again: mergekit-map search config.yml 'my run'" in said
+    text = (folder / "my run/evaluations.jsonl").read_text()
+    count = len([json.loads(line) for line in text.splitlines()])
+    assert 2 <= count < len(evaluations(folder / "whole"))
+    assert text.endswith("\n")
+    assert f"{count} of at most" in said
