@@ -1,23 +1,10 @@
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
-
 import pytest
-import torch
 from lm_eval.tasks import TaskManager
 from task_files import WORDS, Bench, build_model, build_tokenizer
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,11 @@ import yaml
 from task_files import Bench, write_choices, write_generation, write_rolling, write_yaml
 
 from mergekit_map.errors import EvaluationError
+from mergekit_map.results.samples import mean_of
 from mergekit_map.tasks.holdout_split import HeldOut, HoldoutSplit
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.types import Answers, Measurement
+from mergekit_map.workflows.holdout import itemise
 
 pytestmark = pytest.mark.usefixtures("groups")
 LENGTHS = """
@@ -113,6 +115,48 @@ def test_answers_make_the_value_and_parts_of_them_the_same_answers(
     assert value == pytest.approx(full.value, rel=1e-5)
     # Nothing of a part is left behind.
     assert measure() == full
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_items_do_to_the_value_makes_its_error(bench: Bench, kind: str) -> None:
+    found = bench.prepare(KINDS[kind])()
+    answers = found.answers
+    assert answers is not None
+
+    itemised = itemise(answers, [sample.get("task", "") for sample in found.samples])
+
+    assert itemised is not None
+    assert len(set(itemised.items)) == found.n
+    assert mean_of(answers) == pytest.approx(found.value, rel=1e-12)
+    parts = np.array([part for part, _ in itemised.items])
+    squares = [
+        np.square(one).sum() * len(one) / (len(one) - 1)
+        for one in (itemised.influences[parts == part] for part in np.unique(parts))
+    ]
+    # lm-eval's pooled error of groups by size is this one to about 1 / n.
+    rounding = 0.05 if kind == "by_size" else 1e-6
+    assert math.sqrt(sum(squares)) == pytest.approx(found.stderr, rel=rounding)
+    if len(squares) == 1 and not answers.exponential:
+        without = Answers(answers.ids[1:], answers.values[1:], answers.weights[1:])
+        moved = found.value - mean_of(without)
+        kept = 1 - answers.weights[0] / sum(answers.weights)
+        assert kept * moved == pytest.approx(itemised.influences[0])
+
+
+@pytest.mark.parametrize(
+    ("answers", "parts"),
+    [
+        (Answers((), (), ()), []),
+        (Answers((0,), (1.0,), (3.0,)), [""]),  # one item has no spread
+        (Answers((0, 1, 2), (1.0, 2.0, 3.0), (1.0,) * 3), ["one", "one", "other"]),
+        (Answers((0, 1), (1.0, 2.0), (1.0, 1.0)), []),  # records of another version
+        (Answers((0, 1), (1e3, 1e4), (1.0, 1.0), exponential=True), ["", ""]),
+    ],
+)
+def test_scores_that_do_not_give_an_error_are_not_compared(
+    answers: Answers, parts: list[str]
+) -> None:
+    assert itemise(answers, parts) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,9 +1,7 @@
 from pathlib import Path
-from typing import Any
 
 import pytest
 from task_files import write_choices
-from transformers import LlamaForCausalLM
 
 from mergekit_map.config.tasks import (
     LmEvalTask,
@@ -12,7 +10,7 @@ from mergekit_map.config.tasks import (
     TaskSpec,
     TextSource,
 )
-from mergekit_map.tasks.loading import load_tasks, prepare_tasks
+from mergekit_map.tasks.loading import load_tasks
 
 
 def good_specs(folder: Path) -> dict[str, TaskSpec]:
@@ -24,21 +22,6 @@ def good_specs(folder: Path) -> dict[str, TaskSpec]:
         "text": PerplexityTask.model_validate({"perplexity": {"file": "held_out.txt"}}),
         "own": PythonTask(python="own_good:score", direction="minimize"),
     }
-
-
-def test_tasks_keep_their_names_and_order(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    specs = good_specs(folder)
-
-    tasks, problems = load_tasks(specs, folder)
-    measures = prepare_tasks(tasks, model, tokenizer, batch_size=4)
-
-    assert problems == []
-    assert [task.name for task in tasks.values()] == list(specs)
-    assert [task.metric.higher_is_better for task in tasks.values()] == [1, 0, 0]
-    assert list(measures) == list(specs)
-    assert [measures[name]().n for name in specs] == [40, 1, 1]
 
 
 def test_all_problems_of_all_tasks_are_found_together(folder: Path) -> None:

@@ -112,21 +112,6 @@ def test_a_stream_shorter_than_a_block_is_one_short_block(bench: Bench) -> None:
     assert result.stderr is None
 
 
-def test_the_standard_error_is_that_of_a_ratio_over_blocks(
-    bench: Bench, documents: list[str]
-) -> None:
-    result = measure(bench, documents, block=8)
-
-    counts = torch.tensor([s["tokens"] for s in result.samples], dtype=torch.float64)
-    losses = torch.tensor([s["loss"] for s in result.samples], dtype=torch.float64)
-    generator = torch.Generator().manual_seed(0)
-    draws = torch.randint(result.n, (20_000, result.n), generator=generator)
-    totals = (losses * counts)[draws].sum(1) / counts[draws].sum(1)
-    assert result.stderr == pytest.approx(totals.std().item(), rel=0.03)
-    assert [s["block"] for s in result.samples] == list(range(result.n))
-    assert float((losses * counts).sum() / counts.sum()) == pytest.approx(result.value)
-
-
 def test_values_follow_weights_overwritten_in_place(
     bench: Bench, documents: list[str]
 ) -> None:
