@@ -19,9 +19,13 @@ from mergekit_map.results.run_folder import RunFolder
 class Seen:
     """What was on the screen after some keys, and what was asked for in the end."""
 
-    lines: list[str]
+    screens: list[list[str]]  # at first, and after each key
     view: View
     leaving: ExitAction | None
+
+    @property
+    def lines(self) -> list[str]:
+        return self.screens[-1]
 
     @property
     def text(self) -> str:
@@ -52,13 +56,13 @@ def press(
     async def look() -> Seen:
         app = Browser(RunFolder(run), view, run.name)
         async with app.run_test(size=size) as pilot:
-            lines = await settled(app, pilot)
+            screens = [await settled(app, pilot)]
             for key in keys:
                 typed = key.removeprefix("text:")
                 await pilot.press(*(typed if key != typed else [key]))
                 await pilot.pause()
-                lines = await settled(app, pilot) if app.is_running else []
-            return Seen(lines, app.view, app.return_value)
+                screens.append(await settled(app, pilot) if app.is_running else [])
+            return Seen(screens, app.view, app.return_value)
 
     with ThreadPoolExecutor(1) as thread:  # Playwright has a loop in the main one
         return thread.submit(asyncio.run, look()).result()

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
-import yaml
 from mergekit.options import MergeOptions
 from recipe_images import SIZE, state_of
-from recipe_models import assert_same_bits, invoke, read_tensors, stock_merge
+from recipe_models import read_tensors
 
-from mergekit_map.cli.main import main
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
@@ -21,11 +19,6 @@ from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.space import build_space
 
 OPTIONS = MergeOptions(copy_tokenizer=False, quiet=True)
-TASK = """
-def brightness(model, tokenizer):
-    assert tokenizer is None
-    return model.classifier.weight.sum().item()
-"""
 
 
 def make_classifiers(folder: Path, *, as_in_memory: bool) -> dict[str, Any]:
@@ -73,22 +66,6 @@ def test_a_classifier_keeps_its_head_and_what_is_measured_is_shipped(
         assert torch.equal(measured[name], tensor), name
 
 
-@pytest.mark.slow
-def test_a_classifier_runs_through_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    merge = make_classifiers(tmp_path, as_in_memory=True)
-    Path("own_vit.py").write_text(TASK)
-    tasks = {"bright": {"python": "own_vit:brightness", "direction": "maximize"}}
-    block = {"tasks": tasks, "search": {"evaluations": 8, "remeasure": 0}}
-    Path("vit.yml").write_text(yaml.safe_dump({**merge, "map": block}))
-
-    result = invoke(main, "run", "vit.yml", "out", "--no-copy-tokenizer")
-
-    assert_same_bits(Path("out"), stock_merge(result, "stock"))
-
-
 def test_names_that_mergekit_does_not_look_for_are_refused(tmp_path: Path) -> None:
     merge = make_classifiers(tmp_path, as_in_memory=False)
     space, _ = build_space(merge, SearchSpec())
@@ -100,3 +77,8 @@ def test_names_that_mergekit_does_not_look_for_are_refused(tmp_path: Path) -> No
     assert len(read_tensors(tmp_path / "out")) < len(read_tensors(tmp_path / "a"))
     with pytest.raises(MergeError, match=r"tensors, vit\.\S+ among them.*original_fo"):
         load_checkpoint(tmp_path / "out", OPTIONS)
+    with (
+        pytest.raises(MergeError, match="save_original_format=False"),
+        resident_merge(space, OPTIONS),
+    ):
+        pytest.fail("a merge of half of the tensors was opened")

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import click.testing
 import pytest
 import torch
 import transformers
@@ -32,14 +31,13 @@ from recipe_models import (
     read_tensors,
     run_recipe,
     stock_merge,
+    write_config,
 )
-from safetensors.torch import save_file
-
-from mergekit_map.cli.main import main
 
 pytestmark = pytest.mark.slow  # models are trained
 
-QUICK = {"evaluations": 15, "remeasure": 2}
+QUICK = {"evaluations": 10, "remeasure": 1}
+FEW = ("sun397", "gtsrb", "mnist")  # of the eight tasks of CLIP, which take long
 
 
 @pytest.fixture
@@ -63,7 +61,6 @@ def replace_sources(
         task: dataclasses.replace(script.SOURCES[task], **keys)
         for task, keys in changes.items()
     }
-    assert sources.keys() == script.SOURCES.keys()
     monkeypatch.setattr(script, "SOURCES", sources)
 
 
@@ -77,7 +74,7 @@ def clip_hub(
         script = load_script("clip_vit", patch)
     tokenizer = transformers.AutoTokenizer.from_pretrained(make_model("base", 0))
     base = make_clip(hub / "base", tokenizer)
-    for seed, task in enumerate(script.SOURCES):
+    for seed, task in enumerate(FEW):
         images = write_images(hub / "images" / task, seed, {"test": 12})
         fine_tune_encoder(script, base, task, images, hub / task)
     return hub
@@ -98,16 +95,18 @@ def clip_vit(
             "dataset": str(clip_hub / "images" / task),
             "name": None,
         }
-        for task in script.SOURCES
+        for task in FEW
     }
     replace_sources(script, monkeypatch, **changes)
     return script
 
 
-@pytest.mark.slow
 def test_clip_encoders_are_measured_as_they_are_shipped(clip_vit: ModuleType) -> None:
     invoke(clip_vit.main, "prepare", "--items", "30")
-    copy_recipe("clip_vit", **QUICK)
+    config = copy_recipe("clip_vit", **QUICK)
+    config["models"] = [{"model": f"clip-models/{task}"} for task in FEW]
+    config["map"]["tasks"] = {task: config["map"]["tasks"][task] for task in FEW}
+    write_config("clip_vit", config)
 
     result = run_recipe("clip_vit", "out", "--no-copy-tokenizer")
 
@@ -130,24 +129,6 @@ def test_clip_encoders_are_measured_as_they_are_shipped(clip_vit: ModuleType) ->
     anchors = {a["label"]: a["measured"] for a in front["anchors"]}
     for task in chosen:
         assert anchors[task][task]["value"] > anchors["base"][task]["value"]
-
-
-def test_encoders_as_they_lie_on_the_hub_are_refused(clip_vit: ModuleType) -> None:
-    invoke(clip_vit.main, "prepare", "--items", "6")
-    prefix = "vision_model."
-    for folder in Path("clip-models").iterdir():
-        tensors = {prefix + k: v for k, v in read_tensors(folder).items()}
-        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    copy_recipe("clip_vit", **QUICK)
-
-    result = click.testing.CliRunner().invoke(
-        main, ["run", "clip_vit.yml", "out", "--no-copy-tokenizer"]
-    )
-
-    # mergekit merges none of their tensors, and says nothing.
-    assert result.exit_code == 2
-    assert "save_original_format=False" in " ".join(result.output.split())
-    assert not Path("out.run/evaluations.jsonl").exists()
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +164,6 @@ def resnet18(
     return script
 
 
-@pytest.mark.slow
 def test_resnets_are_shipped_as_measured_once_the_head_is_refitted(
     resnet18: ModuleType,
 ) -> None:
