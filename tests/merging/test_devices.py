@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import click
 import pytest
 import torch
-from click.testing import CliRunner
 from mergekit.options import MergeOptions
 
-from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
 from mergekit_map.errors import ConfigError
 from mergekit_map.merging.devices import (
     best_device,
@@ -20,31 +17,6 @@ from mergekit_map.merging.devices import (
 )
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
-
-
-@pytest.mark.parametrize(
-    ("words", "device"),
-    [
-        ([], None),
-        (["--device", "cpu"], "cpu"),
-        (["--cuda"], "cuda"),
-        (["--gpu-rich"], "cuda"),
-        (["--no-cuda", "--device", "mps"], "mps"),
-    ],
-)
-def test_the_command_line_leaves_the_device_open_unless_it_names_one(
-    words: list[str], device: str | None
-) -> None:
-    found: list[MergeOptions] = []
-
-    @click.command(cls=MergeCommand)
-    def command(make_options: MakeOptions) -> None:
-        found.append(make_options("starting"))
-
-    result = CliRunner().invoke(command, words, catch_exceptions=False)
-
-    assert result.exit_code == 0
-    assert found[0].device == device
 
 
 def test_an_open_device_is_the_one_of_before_if_that_is_there(

@@ -67,18 +67,6 @@ def test_each_setting_has_its_meaning(
     assert [(f.code, f.severity) for f in found] == ([expected] if expected else [])
 
 
-def test_a_finding_says_the_values_and_what_to_do() -> None:
-    key = "rope_parameters.rope_theta"
-
-    (found,) = compare_settings({key: 1e6}, {key: 1e4}, "Qwen-Math", layered=False)
-
-    assert str(found) == (
-        "its positions are encoded otherwise: rope_theta is 1e+06 here and 10000 in "
-        "Qwen-Math; attention of the one means nothing to the other, so choose models "
-        "of one family"
-    )
-
-
 # Tokenizers.
 
 
