@@ -17,6 +17,7 @@ from typing import Any
 import click.testing
 import pytest
 import yaml
+from task_files import write_choices
 
 from mergekit_map.cli.main import main
 
@@ -55,31 +56,6 @@ DELETE = object()
 def task(**fields: Any) -> Change:
     """Put another task beside the good one."""
     return put("map", "tasks", "other", fields)
-
-
-def harness_task(content: dict[str, Any], **fields: Any) -> Change:
-    """Put a local lm-eval task of three questions beside the good task."""
-
-    def change(config: dict[str, Any], folder: Path) -> None:
-        questions = [{"q": "hello", "choices": ["a", "b"], "gold": 0}] * 3
-        (folder / "q.jsonl").write_text("\n".join(map(json.dumps, questions)))
-        described = {
-            "task": "questions",
-            "dataset_path": "json",
-            "dataset_kwargs": {"data_files": {"test": str(folder / "q.jsonl")}},
-            "test_split": "test",
-            "output_type": "multiple_choice",
-            "doc_to_text": "{{q}}",
-            "doc_to_choice": "{{choices}}",
-            "doc_to_target": "{{gold}}",
-            "metric_list": [{"metric": "acc"}],
-            **content,
-        }
-        (folder / "q.yaml").write_text(yaml.safe_dump(described))
-        other = {"lm_eval": "q.yaml", "metric": "acc", **fields}
-        config["map"]["tasks"]["other"] = other
-
-    return change
 
 
 def copied_model(edit: Callable[[Path], None]) -> Change:
@@ -267,13 +243,10 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "metric that is not named": (
         lambda config, folder: (
-            harness_task({"metric_list": [{"metric": "acc"}, {"metric": "acc_norm"}]})(
-                config, folder
-            ),
-            config["map"]["tasks"]["other"].pop("metric"),
+            write_choices(folder),
+            task(lm_eval="choices.yaml")(config, folder),
         ),
-        r"tasks\.other: the key 'metric' is required and missing; 'questions' has: "
-        r"acc, acc_norm$",
+        r"tasks\.other: the key 'metric' is required and missing; 'choices' has: acc, ",
     ),
     "preset": (task(preset="gsm9k"), r"there is no preset 'gsm9k'; did you .*gsm8k"),
     "preset that runs code": (
@@ -288,7 +261,10 @@ CASES: dict[str, tuple[Change, str]] = {
         put("map", DELETE),
         r"init config\.yml config-map\.yml map: .* a: \{perplexity: a\.txt\}",
     ),
-    "limit of 1.0": (harness_task({}, limit=1.0), r"limit must be a whole number"),
+    "limit of 1.0": (
+        task(lm_eval="choices.yaml", metric="acc", limit=1.0),
+        r"limit must be a whole number",
+    ),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from nested_runs import assert_same_weights, invoke, read, stock
 from nested_runs import lines as read_lines
 from nested_runs import write as write_config
 from plain_runs import write_plain
+from task_files import write_choices
 
 from mergekit_map.results.log import open_log
 from mergekit_map.results.run_folder import RunFolder
@@ -36,23 +36,7 @@ def config(
     monkeypatch.chdir(tmp_path)
     Path("greeting.txt").write_text("hello world, one plus two\n" * 30)
     Path("code.jsonl").write_text('{"body": "def return x"}\n' * 30)
-    questions = [
-        {"prompt": f"hello {n}", "choices": ["one", "two", "three"], "answer": n % 3}
-        for n in range(12)
-    ]
-    Path("q.jsonl").write_text("\n".join(map(json.dumps, questions)))
-    described = {
-        "task": "questions",
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(tmp_path / "q.jsonl")}},
-        "test_split": "test",
-        "output_type": "multiple_choice",
-        "doc_to_text": "{{prompt}}",
-        "doc_to_choice": "{{choices}}",
-        "doc_to_target": "{{answer}}",
-        "metric_list": [{"metric": "acc"}],
-    }
-    Path("questions.yaml").write_text(yaml.safe_dump(described))
+    write_choices(tmp_path, "questions")
     config = write_plain(family, [], SPREAD, evaluations=7, remeasure=2, seed=3)
     config["merge_method"] = "dare_ties"
     for model in config["models"]:

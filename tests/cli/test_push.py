@@ -92,13 +92,26 @@ def record_a_failure(run: Path, family: dict[str, Path]) -> None:
         file.write(json.dumps(failed) + "\n")
 
 
+@dataclass(frozen=True)
+class Pushed:
+    """A server that the merge and its search were pushed to, in a terminal."""
+
+    hub: Hub
+    unlicensed: str  # what the terminal showed where no licence was named
+    refused: str  # what the terminal showed where the answer was no
+    sent: set[str]  # by then
+    accepted: str
+
+
 @pytest.fixture(scope="module")
-def pushed(merged: Merged) -> Iterator[Hub]:
-    """A server that the merge and its search were pushed to by the command."""
+def pushed(merged: Merged) -> Iterator[Pushed]:
     with serve() as hub:
-        more = ("--run", "run", "--license", "mit", "--yes")
-        command(hub, merged, "push", "out", REPO, *more)
-        yield hub
+        unlicensed = on_a_terminal(hub, merged)
+        licence = "--license", "mit"
+        refused = on_a_terminal(hub, merged, *licence, answer=("Upload?", "n\n"))
+        sent = {path for method, path in hub.requests if method != "GET"}
+        accepted = on_a_terminal(hub, merged, *licence, answer=("Upload?", "y\n"))
+        yield Pushed(hub, unlicensed, refused, sent, accepted)
 
 
 def environment(hub: Hub, folder: Path) -> dict[str, str]:
@@ -114,35 +127,15 @@ def environment(hub: Hub, folder: Path) -> dict[str, str]:
     }
 
 
-def words(*arguments: str) -> list[str]:
-    return [sys.executable, "-W", "ignore", "-m", "mergekit_map", *arguments]
-
-
-def command(hub: Hub, merged: Merged, *arguments: str) -> str:
-    """Run a command in a process of its own, as a user would."""
-    result = subprocess.run(
-        words(*arguments),
-        check=False,
-        cwd=merged.folder,
-        env=environment(hub, merged.folder),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert TOKEN not in result.stdout + result.stderr
-    return result.stdout + result.stderr
-
-
 @pytest.mark.slow
 def test_what_was_pushed_loads_bit_for_bit(
-    merged: Merged, pushed: Hub, tmp_path: Path
+    merged: Merged, pushed: Pushed, tmp_path: Path
 ) -> None:
     read = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", READ_BACK, REPO, str(tmp_path / "w")],
         check=True,
         cwd=tmp_path,
-        env=environment(pushed, tmp_path),
+        env=environment(pushed.hub, tmp_path),
         capture_output=True,
         text=True,
     )
@@ -161,9 +154,9 @@ def test_what_was_pushed_loads_bit_for_bit(
 
 @pytest.mark.slow
 def test_no_file_of_the_repository_holds_a_local_path_or_token(
-    merged: Merged, pushed: Hub
+    merged: Merged, pushed: Pushed
 ) -> None:
-    files = pushed.repositories[REPO].files
+    files = pushed.hub.repositories[REPO].files
     leaks = [(p, s) for p, c in files.items() for s in merged.private() if s in c]
 
     assert leaks == []
@@ -242,22 +235,16 @@ def test_options_that_cannot_be_read_are_refused(hub: Hub, options: list[str]) -
 
 @pytest.mark.slow
 def test_on_a_terminal_nothing_is_uploaded_before_the_answer_is_yes(
-    merged: Merged,
+    pushed: Pushed,
 ) -> None:
-    with serve() as hub:
-        unlicensed = on_a_terminal(hub, merged)
-        assert "do not have one known licence; add --license ID" in unlicensed
-        more = "--license", "mit"
-        refused = on_a_terminal(hub, merged, *more, answer=("Upload?", "n\n"))
-        posted = {p for m, p in hub.requests if m != "GET"}
-        assert not posted
-        assert not hub.repositories
-        accepted = on_a_terminal(hub, merged, *more, answer=("Upload?", "y\n"))
-
-        assert "Nothing was uploaded." in refused
-        assert f"{hub.url}/{REPO} holds the merge" in accepted
-        assert hub.repositories[REPO].private
-        assert hub.repositories[REPO].card()["license"] == "mit"
+    assert "add --license ID" in pushed.unlicensed
+    assert not pushed.sent
+    assert "Nothing was uploaded." in pushed.refused
+    assert f"{pushed.hub.url}/{REPO} holds the merge" in pushed.accepted
+    repository = pushed.hub.repositories[REPO]
+    assert repository.private
+    assert repository.card()["license"] == "mit"
+    assert TOKEN not in pushed.refused + pushed.accepted
 
 
 def on_a_terminal(
@@ -265,11 +252,11 @@ def on_a_terminal(
 ) -> str:
     """Answer the question when it comes; gives what the terminal showed."""
     ours, theirs = pty.openpty()
-    environ = environment(hub, merged.folder)
+    command = [sys.executable, "-W", "ignore", "-m", "mergekit_map"]
     process = subprocess.Popen(
-        words("push", "out", REPO, *more),
+        [*command, "push", "out", REPO, "--run", "run", *more],
         cwd=merged.folder,
-        env=environ,
+        env=environment(hub, merged.folder),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

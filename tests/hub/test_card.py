@@ -112,16 +112,6 @@ def test_index_and_table_have_the_values_of_the_held_out_documents(
     assert " | chosen merge | 0.68 |" in card.text
 
 
-def test_a_stranger_learns_the_words_of_the_table(tmp_path: Path) -> None:
-    _, words = written(tmp_path, record()).text.split("|\n\n", 1)
-
-    line = " ".join(words.split("\n\n")[0].split())
-    assert line.startswith("math: acc on gsm8k, limit 200; ")
-    assert "code: loss on code.txt. " in line
-    assert "Soup: the plain average of the parents." in line
-    assert "Gain kept: " in line
-
-
 def test_what_was_not_measured_is_in_no_index(tmp_path: Path) -> None:
     card = written(tmp_path, record(selected=1))
 

@@ -243,21 +243,6 @@ def test_no_licence_is_chosen_if_parents_differ_or_are_silent(
     assert plan.licence is None
 
 
-def test_the_search_goes_along_by_public_names(
-    folder: Path, hub: Hub, api: HfApi, run: Path, merged: Path
-) -> None:
-    plan = planned(folder, api, run, parents={"one": "me/one"})
-    upload(api, plan, "merged")
-
-    files = hub.repositories[REPO].files
-    config = yaml.safe_load(files["mergekit-map/config.yml"])
-    assert config == {"models": [{"model": "me/one"}, {"model": "x/two"}]}
-    card = card_of(plan)
-    assert card.data.base_model == ["x/two", "me/one"]
-    assert "## The search" in card.text
-    assert not [p for p, c in files.items() if str(merged.parent).encode() in c]
-
-
 def test_of_a_search_three_files_are_uploaded_with_the_merged_point_chosen(
     folder: Path, run: Path
 ) -> None:

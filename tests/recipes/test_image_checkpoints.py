@@ -82,3 +82,6 @@ def test_names_that_mergekit_does_not_look_for_are_refused(tmp_path: Path) -> No
         resident_merge(space, OPTIONS),
     ):
         pytest.fail("a merge of half of the tensors was opened")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(MergeError, match=r"merged none of the tensors: .*original_fo"):
+        load_checkpoint(tmp_path / "empty", OPTIONS)

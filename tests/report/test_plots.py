@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from html import escape
-from html.parser import HTMLParser
+import re
+from html import escape, unescape
 from pathlib import Path
 
 import pytest
@@ -78,42 +78,9 @@ ANCHORS = {
     "b": [(0.3, 0.03), (1.8, 0.1)],
 }
 OTHER = [(0.45, 0.02), (1.7, 0.1)]
-TAGS = ("b", "br", "details", "div", "pre", "span", "summary")
-TAGS += ("table", "td", "th", "tr")
+TAGS = {"b", "br", "details", "div", "pre", "span", "summary"}
+TAGS |= {"table", "td", "th", "tr"}
 EVIL = "<script>alert(1)</script>&\"'"
-
-
-class Page(HTMLParser):
-    """Reads the tables of a page, a cell as the pieces of its text."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tables: list[list[list[list[str]]]] = []
-        self.styles: list[str] = []
-        self.open: list[str] = []
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert {name for name, _ in attrs} <= {"style"}
-        assert tag in TAGS
-        self.styles += [value or "" for _, value in attrs]
-        if tag != "br":
-            self.open.append(tag)
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in {"th", "td"}:
-            self.tables[-1][-1].append([])
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if {"th", "td"} & {*self.open} and data.strip():
-            self.tables[-1][-1][-1].append(data.strip())
 
 
 @pytest.fixture
@@ -123,12 +90,11 @@ def two_points() -> Front:
 
 
 def test_a_notebook_begins_with_the_answer(two_points: Front) -> None:
-    shown = front_html(two_points, "my-search")
-    found = answer(two_points)
-    (gains_table,) = Page(shown).tables
+    shown, found = front_html(two_points, "my-search"), answer(two_points)
 
-    texts = [["".join(cell) for cell in row] for row in gains_table]
-    assert texts == [[*row] for row in (HEADINGS, *found.table)]
+    cells = re.findall(r"<t[hd] .*?>(.*?)</t[hd]>", shown)
+    texts = [unescape(re.sub(r"</?b>", "", cell)) for cell in cells]
+    assert texts == [cell for row in (HEADINGS, *found.table) for cell in row]
     places = [
         shown.index(escape(text))
         for text in (found.headline, found.sample, *found.findings)
@@ -141,6 +107,6 @@ def test_names_are_text_and_nothing_else() -> None:
     evil = make_front(rows, {"base": base}, tasks={EVIL: MATH})
     page = front_html(evil, EVIL) + folded(EVIL, EVIL)
 
-    # The parser refuses any tag or attribute that is not ours.
-    assert Page(page).tables[0][1][0][0].startswith(EVIL)
-    assert "<script" not in page
+    assert page.count(escape(EVIL)) > 3
+    tags = re.findall(r"<(?:/?(\w+)(?: style=\"[^<>\"]*\")?>)?", page)
+    assert {*tags} <= TAGS
