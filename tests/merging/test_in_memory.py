@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -104,18 +105,17 @@ def assert_equal_states(
         assert torch.equal(ours[name].view(torch.uint8), tensor.view(torch.uint8)), name
 
 
-@pytest.mark.slow  # imports mergekit anew, and merges 16 times with it
+@pytest.mark.slow  # imports mergekit anew
 def test_equals_the_checkpoints_of_mergekit_yaml_in_another_process(
     family: dict[str, Path], family_bf16: dict[str, Path], tmp_path: Path
 ) -> None:
     spaces = {}
-    for method in TASK_VECTOR_METHODS:
-        for dtype, models in (("float32", family), ("bfloat16", family_bf16)):
-            space = space_of(config(method, models, dtype=dtype))
-            spaces[f"{method}-{dtype}"] = space
-            text = yaml_text([space.config(some_coefficients(space))])
-            (tmp_path / f"{method}-{dtype}.yml").write_text(text)
-    assert len(spaces) == 16
+    # test_replay has every method in every dtype.
+    types = itertools.cycle([("float32", family), ("bfloat16", family_bf16)])
+    for method, (dtype, models) in zip(TASK_VECTOR_METHODS, types, strict=False):
+        spaces[method] = space = space_of(config(method, models, dtype=dtype))
+        text = yaml_text([space.config(some_coefficients(space))])
+        (tmp_path / f"{method}.yml").write_text(text)
     merge_with_stock_mergekit([tmp_path / f"{name}.yml" for name in spaces])
 
     for name, space in spaces.items():

@@ -22,8 +22,6 @@ from recipe_models import (
     stock_merge,
 )
 
-from mergekit_map.search.refinement import GOOD_ENOUGH, QUIET_ROUNDS
-
 MakeModel = Callable[..., Path]
 
 
@@ -32,28 +30,13 @@ def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def check_run(result: click.testing.Result, out: str, merges: int, tasks: int) -> None:
-    """Hold a finished run against stock mergekit, and count what it measured."""
+def check_run(result: click.testing.Result, out: str) -> None:
+    """Hold a finished run against stock mergekit."""
     assert_same_bits(Path(out), stock_merge(result, "stock"))
     front = read_front(f"{out}.run")
     chosen = front["points"][front["selected"]]
     assert all(reading["value"] is not None for reading in chosen["measured"].values())
-    searched = chosen["coefficients"].keys()
-    lines = [
-        x for x in read_lines(f"{out}.run") if x["coefficients"].keys() == searched
-    ]
-    assert not any(line.get("error") for line in lines)
-    first = [line for line in lines if line["role"] in {"anchor", "design"}]
-    assert len(first) == 2 * (len(chosen["coefficients"]) + 1) * tasks
-    refined = [line for line in lines if line["role"] == "refinement"]
-    ending = front["ending"]
-    assert len(first + refined) == ending["evaluations"] * tasks
-    # It stopped early where nothing more could be learnt, and only there.
-    assert ending["evaluations"] <= ending["allowed"] == merges
-    assert ending["trusted"] == (ending["evaluations"] < merges)
-    if ending["trusted"]:
-        assert ending["error"] <= GOOD_ENOUGH
-        assert ending["quiet"] >= QUIET_ROUNDS
+    assert not any(line.get("error") for line in read_lines(f"{out}.run"))
 
 
 @pytest.mark.slow
@@ -69,11 +52,11 @@ def test_math_and_code_from_pickles_with_another_padding_token(
         tuned = make_model(Path(model).name, seed, base, extra_tokens=("[PAD]",))
         pickled = pickle_weights(tuned, Path("hub", model))
         invoke(convert, str(pickled), "--out", model, "--dtype", "float32")
-    copy_recipe("math_code")
+    copy_recipe("math_code", evaluations=9)
 
     result = run_recipe("math_code", "math-code")
 
-    check_run(result, "math-code", merges=30, tasks=2)
+    check_run(result, "math-code")
 
 
 @pytest.mark.slow
@@ -81,13 +64,13 @@ def test_languages_that_two_adapters_know(make_model: MakeModel) -> None:
     base = place(make_model("base", 0), "mistralai/Mistral-7B-v0.1")
     for seed, adapter in enumerate(["predibase/gsm8k", "predibase/magicoder"]):
         make_adapter(base, Path(adapter), seed)
-    copy_recipe("lora_math_code")
+    copy_recipe("lora_math_code", evaluations=9)
 
     result = run_recipe(
         "lora_math_code", "lora", "--lora-merge-cache", str(Path("cache").resolve())
     )
 
-    check_run(result, "lora", merges=20, tasks=2)
+    check_run(result, "lora")
 
 
 def make_adapter(base: Path, folder: Path, seed: int) -> None:
