@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +10,6 @@ from pathlib import Path
 RECIPES = Path(__file__).parents[2] / "recipes"
 PATHS = sorted(RECIPES.glob("*.yml"))
 PARTS = ["Command", "Cost", "Models", "Expect", "Change"]
-
-_NUMBER = r"\d+(?:\.\d+)?(?:e\d+)?"
 
 
 @dataclass(frozen=True)
@@ -32,11 +29,6 @@ class Header:
         named = dict(entry.split(": ", 1) for entry in entries)
         return named[name]
 
-    @property
-    def terms(self) -> list[str]:
-        """List the lines of the estimate of time."""
-        return [line.strip() for line in self.cost("time").splitlines()[1:]]
-
 
 def read_header(path: Path) -> Header:
     lines = []
@@ -51,31 +43,3 @@ def read_header(path: Path) -> Header:
         elif line.startswith("  ") and parts:
             next(reversed(parts.values())).append(line[2:])
     return Header(lines[0], parts)
-
-
-def compute(expression: str) -> float:
-    """Multiply the numbers of ``30 merges x 2 tasks / 1e3 a second``.
-
-    Only the first number of each factor counts; the rest says what it is.
-    """
-    value = 1.0
-    for sign, factor in re.findall(r"(^| x | / )(.*?)(?= x | / |$)", expression):
-        number = re.match(_NUMBER, factor)
-        assert number is not None, factor
-        value = value / float(number[0]) if sign == " / " else value * float(number[0])
-    return value
-
-
-def states(equation: str, unit: str) -> float:
-    """Give what an equation says it comes to, in ``unit``, having computed it."""
-    left, _, right = equation.partition(" = ")
-    found = re.match(rf"({_NUMBER}) ?{unit}", right)
-    assert found is not None, equation
-    stated = float(found[1])
-    # As many digits as are written.
-    assert math.isclose(compute(left), stated * _scale(unit), rel_tol=0.01), equation
-    return stated
-
-
-def _scale(unit: str) -> float:
-    return {"GB": 1e9}.get(unit, 1.0)

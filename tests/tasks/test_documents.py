@@ -90,6 +90,9 @@ def test_answers_make_the_value_and_parts_of_them_the_same_answers(
     assert measure.size in (full.n, None)
     assert full.answers.ids == tuple(range(full.n))
     assert together(full.answers) == pytest.approx(full.value, rel=1e-12)
+    assert mean_of(full.answers) == pytest.approx(full.value, rel=1e-12)
+    # lm-eval's pooled error of groups by size is that of items to about 1 / n.
+    assert_items_make_the_error(full, 0.05 if kind == "by_size" else 1e-6)
 
     halves = [list(range(start, full.n, 2)) for start in (0, 1)]
     parts = [measure(half) for half in halves]
@@ -117,24 +120,17 @@ def test_answers_make_the_value_and_parts_of_them_the_same_answers(
     assert measure() == full
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_items_do_to_the_value_makes_its_error(bench: Bench, kind: str) -> None:
-    found = bench.prepare(KINDS[kind])()
+def assert_items_make_the_error(found: Measurement, rounding: float) -> None:
     answers = found.answers
     assert answers is not None
-
     itemised = itemise(answers, [sample.get("task", "") for sample in found.samples])
-
     assert itemised is not None
     assert len(set(itemised.items)) == found.n
-    assert mean_of(answers) == pytest.approx(found.value, rel=1e-12)
     parts = np.array([part for part, _ in itemised.items])
     squares = [
         np.square(one).sum() * len(one) / (len(one) - 1)
         for one in (itemised.influences[parts == part] for part in np.unique(parts))
     ]
-    # lm-eval's pooled error of groups by size is this one to about 1 / n.
-    rounding = 0.05 if kind == "by_size" else 1e-6
     assert math.sqrt(sum(squares)) == pytest.approx(found.stderr, rel=rounding)
     if len(squares) == 1 and not answers.exponential:
         without = Answers(answers.ids[1:], answers.values[1:], answers.weights[1:])

@@ -1,42 +1,11 @@
 from __future__ import annotations
 
-import pkgutil
-from importlib.metadata import version
-
 import lm_eval.api.task
 import lm_eval.utils
 import pytest
 from jinja2.exceptions import SecurityError
 
 from mergekit_map.tasks.isolation import cached_templates, without_bars
-
-# All that is replaced of lm-eval, and what is needed to do it.
-PARTS = [
-    "lm_eval.api.instance:Instance",
-    "lm_eval.api.model:tqdm",
-    "lm_eval.api.task:Task.build_all_requests",
-    "lm_eval.api.task:Task.doc_iterator",
-    "lm_eval.api.task:Task.instances",
-    "lm_eval.api.task:Task.set_fewshot_seed",
-    "lm_eval.api.task:tqdm",
-    "lm_eval.evaluator_utils:get_sample_size",
-    "lm_eval.models.dummy:tqdm",
-    "lm_eval.models.huggingface:HFLM._loglikelihood_tokens",
-    "lm_eval.models.huggingface:HFLM.tok_encode",
-    "lm_eval.models.huggingface:tqdm",
-    "lm_eval.utils:env.from_string",
-]
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_the_installed_lm_eval_has_what_is_replaced_of_it(part: str) -> None:
-    try:
-        pkgutil.resolve_name(part)
-    except (ImportError, AttributeError) as error:
-        pytest.fail(
-            f"lm-eval {version('lm_eval')} has no {part} ({error}); look in "
-            "tasks/isolation.py at what it is replaced for"
-        )
 
 
 def test_what_is_replaced_is_put_back() -> None:

@@ -76,7 +76,6 @@ def test_code_of_a_model_is_run_where_the_user_confirms_it(folder: Path) -> None
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "no file": ({"lm_eval": "nothing.yaml"}, "lm_eval", "there is no file .*nothing"),
     "not YAML": ({"lm_eval": "broken.yaml"}, "lm_eval", "ScannerError: .*line 2"),
-    "no task": ({"lm_eval": "empty.yaml"}, "lm_eval", "cannot set this task up"),
     "metric": ({"metric": "acc_nrom"}, "metric", "no metric 'acc_nrom'.*'acc_norm'"),
     "filter": ({"filter": "strict"}, "filter", "no filter 'strict'; known: none"),
     "filters": (
@@ -90,10 +89,8 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "keeps the 0 examples that task 'zero' fixes itself, got 2",
     ),
     "too many shots": ({"num_fewshot": 13}, "lm_eval", "cannot set this task up"),
-    "split": ({"lm_eval": "split.yaml"}, "lm_eval", "KeyError: 'validation'"),
     "template": ({"lm_eval": "template.yaml"}, "lm_eval", "'quest' is undefined"),
     "unknown key": ({"lm_eval": "key.yaml"}, "lm_eval", "argument 'doc_to_txt'"),
-    "aggregation": ({"lm_eval": "aggregation.yaml"}, "lm_eval", "set this task up"),
     "metric of the YAML": ({"lm_eval": "own.yaml"}, "metric", "no metric 'acc'"),
     "direction": ({"lm_eval": "both"}, "metric", "one direction of 'acc'"),
     "group": (
@@ -123,12 +120,9 @@ def write_bad_tasks(folder: Path) -> None:
     write_choices(folder)
     write_generation(folder)
     (folder / "broken.yaml").write_text("task: a\n  b: [\n")
-    (folder / "empty.yaml").write_text("")
     write_choices(folder, "zero", num_fewshot=0)
-    write_choices(folder, "split", test_split="validation")
     write_choices(folder, "template", doc_to_text="{{quest}}")
     write_choices(folder, "key", doc_to_txt="a")
-    write_choices(folder, "aggregation", metric_list=[{**ACC, "aggregation": "men"}])
     # lm-eval computes no bleu for multiple choice, and does not say so.
     write_choices(folder, "own", metric_list=[{**ACC, "metric": "bleu"}])
     write_choices(folder, "down", metric_list=[{**ACC, "higher_is_better": False}])
