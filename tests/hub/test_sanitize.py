@@ -113,39 +113,27 @@ def check(text: str, path: str = "README.md") -> None:
     refuse_leaks([PublicFile(path, text.encode())], PRIVATE, TOKEN)
 
 
-def test_no_spelling_of_a_path_is_missed() -> None:
-    path = "/data/jürgen/it's <mine> & so/base"
-    names = PublicNames({path: "base"})
-
-    for spelled in (
-        path,
-        json.dumps(path),
-        json.dumps(path, ensure_ascii=False),
-        yaml.safe_dump({"model": path}),
-        yaml.safe_dump({"model": f"{path}:\n"}),
-        quote(path),
-        html.escape(path),
-    ):
-        file = PublicFile("chat_template.jinja", spelled.encode())
-        with pytest.raises(ArtifactError, match="the local path"):
-            refuse_leaks([file], names, None)
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        MODEL,
+        json.dumps(MODEL),
+        json.dumps(MODEL, ensure_ascii=False),
+        yaml.safe_dump({"model": MODEL}),
+        yaml.safe_dump({"model": f"{MODEL}:\n"}),
+        quote(MODEL),
+        html.escape(MODEL),
+    ],
+)
+def test_no_spelling_of_the_path_of_a_model_is_missed(spelled: str) -> None:
+    with pytest.raises(ArtifactError, match=r"jinja:1: the local path "):
+        check(spelled, "chat_template.jinja")  # where other paths may be
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        f"see {MODEL}",
-        json.dumps({"path": MODEL}),
-        yaml.safe_dump({"path": f"{MODEL}\n"}),
-        html.escape(f"<a href='{MODEL}'>"),
-        "file:///home/jane/x",
-        r'{"error": "first\n/home/jane/x"}',
-        f"({HOME})",
-    ],
+    "text", ["file:///home/jane/x", r'{"error": "first\n/home/jane/x"}', f"({HOME})"]
 )
-def test_a_local_path_is_refused_however_spelled_with_its_file_and_line(
-    text: str,
-) -> None:
+def test_a_home_directory_is_refused_with_its_file_and_line(text: str) -> None:
     with pytest.raises(ArtifactError, match=r"README\.md:3: the local path "):
         check(f"one\ntwo\n{text}\n")
 

@@ -112,23 +112,6 @@ def test_a_stream_shorter_than_a_block_is_one_short_block(bench: Bench) -> None:
     assert result.stderr is None
 
 
-def test_values_follow_weights_overwritten_in_place(
-    bench: Bench, documents: list[str]
-) -> None:
-    (bench.folder / "text.txt").write_text(documents[3])
-    text = bench.load(perplexity={"file": "text.txt"})
-    run = bench.prepare(text, batch_size=2)
-    other = build_model(len(bench.tokenizer), seed=1)
-    expected = bench.prepare(text, other, batch_size=2)()
-
-    first, again = run(), run()
-    bench.model.load_state_dict(other.state_dict())
-
-    assert first == again
-    assert run() == expected
-    assert first.value != expected.value
-
-
 def test_a_tokenizer_that_adds_bos_itself_gives_the_same_value(
     bench: Bench, documents: list[str]
 ) -> None:
@@ -300,14 +283,6 @@ def test_says_what_is_wrong_with_a_file(
     with pytest.raises(InvalidTask, match=message) as caught:
         read_documents(source(file=name, **keys), folder)
     assert caught.value.key == ("perplexity", "file")
-
-
-def test_counts_the_bad_lines_it_does_not_show(folder: Path) -> None:
-    (folder / "a.jsonl").write_text("no\n" * 12)
-
-    with pytest.raises(InvalidTask, match="and 7 more lines") as caught:
-        read_documents(source(file="a.jsonl"), folder)
-    assert len(caught.value.messages) == 6
 
 
 @pytest.mark.parametrize(
