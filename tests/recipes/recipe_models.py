@@ -19,6 +19,7 @@ from mergekit.io.tasks import LoaderCache
 from mergekit.scripts import run_yaml
 from recipe_files import RECIPES
 from safetensors.torch import load_file
+from task_files import write_choices, write_generation, write_jsonl, write_yaml
 
 from mergekit_map.cli.main import main
 
@@ -50,58 +51,19 @@ def write_config(name: str, config: Config) -> None:
 
 def _write_text(task: str) -> str:
     rows = [{"text": f"{task} {n} {task[::-1]} {n * n}"} for n in range(12)]
-    return _write_rows(task, rows)
-
-
-def _write_rows(name: str, rows: list[Mapping[str, Any]]) -> str:
-    file = Path(f"{name}.jsonl")
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file.name
+    return write_jsonl(Path(f"{task}.jsonl"), rows).name
 
 
 def _write_task(keys: Mapping[str, Any]) -> str:
     """Write a task of the same name, with the metric and the filter that is read."""
-    name = keys["lm_eval"]
-    rows = [
-        {"question": f"{n} plus {n % 4}?", "choices": list("abcd"), "answer": n % 4}
-        for n in range(10)
-    ]
-    file = str(Path(_write_rows(name, rows)).resolve())
+    folder, name = Path.cwd(), keys["lm_eval"]
     metric = {"metric": keys["metric"], "aggregation": "mean", "higher_is_better": True}
-    task: Config = {
-        "task": name,
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": file}},
-        "test_split": "test",
-        "doc_to_text": "{{question}}",
-        "metric_list": [metric],
-        **(_GENERATES if keys.get("filter") else _CHOOSES),
-    }
-    Path(f"{name}.yaml").write_text(yaml.safe_dump(task, sort_keys=False))
-    return f"{name}.yaml"
-
-
-_CHOOSES: Config = {
-    "output_type": "multiple_choice",
-    "doc_to_choice": "{{choices}}",
-    "doc_to_target": "{{answer}}",
-}
-_TAKES = {"function": "take_first"}
-_GENERATES: Config = {
-    "output_type": "generate_until",
-    "doc_to_target": "{{choices[answer]}}",
-    "generation_kwargs": {"until": ["\n"], "max_gen_toks": 4, "do_sample": False},
-    "filter_list": [
-        {
-            "name": "strict-match",
-            "filter": [{"function": "regex", "regex_pattern": "#### ([a-d])"}, _TAKES],
-        },
-        {
-            "name": "flexible-extract",
-            "filter": [{"function": "regex", "regex_pattern": "([a-d])"}, _TAKES],
-        },
-    ],
-}
+    if not keys.get("filter"):
+        return write_choices(folder, name, metric_list=[metric]).name
+    path = write_generation(folder, name, draws=False)
+    content = yaml.safe_load(path.read_text())
+    content["filter_list"][0]["name"] = keys["filter"]
+    return write_yaml(path, {**content, "metric_list": [metric]}).name
 
 
 def place(model: Path, reference: str) -> Path:
