@@ -87,21 +87,6 @@ def test_figures_are_those_of_whole_tensors(store: Store, dtype: torch.dtype) ->
         assert not pair.equal
 
 
-def test_signs_by_hand(store: Store) -> None:
-    base = {"w": torch.zeros(1, 6) + 1}
-    one = {"w": base["w"] + torch.tensor([[1.0, -1.0, 2.0, 0.0, 1.0, 0.0]])}
-    other = {"w": base["w"] + torch.tensor([[1.0, 1.0, -1.0, 5.0, 0.0, 0.0]])}
-
-    figures = measure_vectors(
-        store("base", base), {"one": store("one", one), "other": store("other", other)}
-    )
-
-    # Both change three elements, two of them in opposite directions.
-    assert figures.pairs["one", "other"].sign_conflicts == pytest.approx(2 / 3)
-    assert figures.models["one"].changed == pytest.approx(4 / 6)
-    assert figures.models["one"].norm_ratio == pytest.approx(5 / 6)
-
-
 def large_family(store: Store) -> tuple[ModelWeights, dict[str, ModelWeights]]:
     """Make matrices whose rows are alike, as they are in a model, and vectors."""
     generator = torch.Generator().manual_seed(0)

@@ -73,47 +73,25 @@ def test_code_of_a_model_is_run_where_the_user_confirms_it(folder: Path) -> None
     assert task.spec.confirm_run_unsafe_code
 
 
-CASES: dict[str, tuple[dict[str, Any], str, str]] = {
-    "no file": ({"lm_eval": "nothing.yaml"}, "lm_eval", "there is no file .*nothing"),
-    "not YAML": ({"lm_eval": "broken.yaml"}, "lm_eval", "ScannerError: .*line 2"),
-    "metric": ({"metric": "acc_nrom"}, "metric", "no metric 'acc_nrom'.*'acc_norm'"),
-    "filter": ({"filter": "strict"}, "filter", "no filter 'strict'; known: none"),
-    "filters": (
-        {"lm_eval": "generation.yaml", "metric": "exact_match"},
-        "filter",
-        "several filters, name one .*: letter, whole",
-    ),
-    "shots": (
-        {"lm_eval": "zero.yaml", "num_fewshot": 2},
-        "num_fewshot",
-        "keeps the 0 examples that task 'zero' fixes itself, got 2",
-    ),
-    "too many shots": ({"num_fewshot": 13}, "lm_eval", "cannot set this task up"),
-    "template": ({"lm_eval": "template.yaml"}, "lm_eval", "'quest' is undefined"),
-    "unknown key": ({"lm_eval": "key.yaml"}, "lm_eval", "argument 'doc_to_txt'"),
-    "metric of the YAML": ({"lm_eval": "own.yaml"}, "metric", "no metric 'acc'"),
-    "direction": ({"lm_eval": "both"}, "metric", "one direction of 'acc'"),
-    "group": (
-        {"lm_eval": "worthless"},
-        "lm_eval",
-        "no aggregate_metric_list .* one of its tasks: choices, zero",
-    ),
-    "group file": (
-        {"lm_eval": "group.yaml"},
-        "lm_eval",
-        "group.yaml is a group, which lm-eval finds by name alone; give its tasks one",
-    ),
-    "data": (
-        {"lm_eval": "data.yaml"},
-        "lm_eval",
-        "FileNotFoundError: .*relative data_files .* working directory",
-    ),
-    "dataset": (
-        {"lm_eval": "dataset.yaml"},
-        "lm_eval",
-        "check the name of its dataset and, offline",
-    ),
-}
+CHOICES, EXACT = "choices.yaml", {"metric": "exact_match"}
+# A task, keys of the configuration, the key that is blamed, and why.
+CASES: list[tuple[str, dict[str, Any], str, str]] = [
+    ("nothing.yaml", {}, "lm_eval", "there is no file .*nothing"),
+    ("broken.yaml", {}, "lm_eval", "ScannerError: .*line 2"),
+    (CHOICES, {"metric": "acc_nrom"}, "metric", "no metric 'acc_nrom'.*'acc_norm'"),
+    (CHOICES, {"filter": "strict"}, "filter", "no filter 'strict'; known: none"),
+    ("generation.yaml", EXACT, "filter", "several filters, name one .*: letter, whole"),
+    ("zero.yaml", {"num_fewshot": 2}, "num_fewshot", "keeps the 0 examples .*'zero'"),
+    (CHOICES, {"num_fewshot": 13}, "lm_eval", "cannot set this task up"),
+    ("template.yaml", {}, "lm_eval", "'quest' is undefined"),
+    ("key.yaml", {}, "lm_eval", "argument 'doc_to_txt'"),
+    ("own.yaml", {}, "metric", "no metric 'acc'"),
+    ("both", {}, "metric", "one direction of 'acc'"),
+    ("worthless", {}, "lm_eval", "no aggregate_metric_list .* tasks: choices, zero"),
+    ("group.yaml", {}, "lm_eval", "is a group, which lm-eval finds by name alone"),
+    ("data.yaml", {}, "lm_eval", "relative data_files .* working directory"),
+    ("dataset.yaml", {}, "lm_eval", "check the name of its dataset and, offline"),
+]
 
 
 def write_bad_tasks(folder: Path) -> None:
@@ -137,15 +115,14 @@ def write_bad_tasks(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("groups")
-@pytest.mark.parametrize("case", CASES)
-def test_says_what_is_wrong_before_a_model_is_loaded(folder: Path, case: str) -> None:
+@pytest.mark.parametrize(("task", "keys", "place", "message"), CASES)
+def test_says_what_is_wrong_before_a_model_is_loaded(
+    folder: Path, task: str, keys: dict[str, Any], place: str, message: str
+) -> None:
     write_bad_tasks(folder)
-    keys, place, message = CASES[case]
-    lm_eval = keys.get("lm_eval", "choices.yaml")
-    options = {k: v for k, v in keys.items() if k not in ("lm_eval", "metric")}
 
     with pytest.raises(InvalidTask, match=re.compile(message, re.DOTALL)) as caught:
-        load(folder, lm_eval, keys.get("metric", "acc"), **options)
+        load(folder, task, **{"metric": "acc", **keys})
     assert caught.value.key == (place,)
 
 
