@@ -197,36 +197,14 @@ def test_choosing_needs_numpy_and_a_report_nothing_that_fits(run: Path) -> None:
     assert not packages(reported) & (MODELS | NUMERIC - {"scipy", "moocore"})
 
 
-def test_a_command_says_what_it_does_before_it_imports(
+def test_what_is_done_and_what_is_not_there_is_said_before_anything_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.yml").touch()
     Path("a").mkdir()
-    said = {
-        "search a.yml b": "reading a.yml and loading mergekit ...",
-        "run a.yml b": "reading a.yml and loading mergekit ...",
-        "merge a b": "opening a and loading mergekit ...",
-        "inspect a.yml --json": "reading a.yml and loading mergekit ...",
-        "compare a a": "opening a and loading mergekit ...",
-        "demo": "preparing the demo and loading mergekit ...",
-        "report a": "reading a and drawing ...",
-        "select a": "reading a ...",
-        "push a b/c": "reading a and asking the Hub ...",
-        "search a.yml b --quiet": "",
-    }
-
-    found = stopped(*(words.split() for words in said))
-
-    end = "something heavy is imported"
-    assert found == [[*filter(None, [line]), end] for line in said.values()]
-
-
-def test_what_is_not_there_is_said_before_anything_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("a.yml").touch()
+    begun = ["search a.yml b", "run a.yml b", "merge a b", "inspect a.yml --json"]
+    begun += ["compare a a", "demo", "report a", "select a", "push a b/c"]
     errors = {
         "search no.yml run": "File 'no.yml' does not exist.",
         "inspect no.yml": "File 'no.yml' does not exist.",
@@ -236,12 +214,18 @@ def test_what_is_not_there_is_said_before_anything_is_imported(
         "select nowhere": "Directory 'nowhere' does not exist.",
         "report nowhere": "Directory 'nowhere' does not exist.",
     }
+    commands = [*begun, *errors, "search a.yml b --quiet"]
 
-    found = stopped(*(words.split() for words in errors))
+    *found, quiet = stopped(*(words.split() for words in commands))
 
-    for lines, error in zip(found, errors.values(), strict=True):
+    end = "something heavy is imported"
+    for said, stop in found[: len(begun)]:
+        assert said.endswith(" ...")
+        assert stop == end
+    for lines, error in zip(found[len(begun) :], errors.values(), strict=True):
         assert error in lines[-2]
         assert lines[-1] == "2"
+    assert quiet == [end]
 
 
 def described(command: click.Command) -> list[dict[str, Any]]:
