@@ -240,8 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
         for asked in json.loads(body)["objects"]:
             known = asked["oid"] in self.state.large_files
             upload = {"href": f"{self.state.url}/large/{asked['oid']}"}
-            verify = {"href": f"{self.state.url}/verify"}
-            actions = {} if known else {"actions": {"upload": upload, "verify": verify}}
+            actions = {} if known else {"actions": {"upload": upload}}
             objects.append({**asked, **actions})
         self._json({"transfer": "basic", "objects": objects})
 
@@ -250,12 +249,6 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(400, "the content is not what was announced")
         self.state.large_files[sha256] = body
         self._answer(b"")
-
-    def _verify(self, body: bytes) -> None:
-        self._must_be_logged_in()
-        if json.loads(body)["oid"] not in self.state.large_files:
-            raise _Refused(404, "not there")
-        self._json({})
 
     def _get_large(self, _: bytes, sha256: str) -> None:
         self._answer(self.state.large_files[sha256])
@@ -338,6 +331,5 @@ _ROUTES: dict[tuple[str, str], Callable[..., None]] = {
     ("POST", rf"/{_ID}\.git/info/lfs/objects/batch"): _Handler._batch,
     ("PUT", "/large/([0-9a-f]+)"): _Handler._put_large,
     ("GET HEAD", "/large/([0-9a-f]+)"): _Handler._get_large,
-    ("POST", "/verify"): _Handler._verify,
     ("GET HEAD", f"/{_ID}/resolve/[^/]+/(.+)"): _Handler._resolve,
 }

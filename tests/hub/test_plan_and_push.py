@@ -111,34 +111,28 @@ def there(hub: Hub, *files: str, private: bool = True, card: str = "") -> Reposi
     return repository
 
 
-@pytest.mark.parametrize("private", [True, False])
+@pytest.mark.parametrize(
+    ("repo", "repo_id", "private"),
+    [("merged", REPO, True), ("team/merged", "team/merged", False)],
+)
 def test_what_was_planned_is_what_is_there(
-    folder: Path, hub: Hub, api: HfApi, private: bool
+    folder: Path, hub: Hub, api: HfApi, repo: str, repo_id: str, private: bool
 ) -> None:
-    plan = planned(folder, api, private=None if private else False)
+    plan = planned(folder, api, repo=repo, private=None if private else False)
     assert not hub.repositories
     assert not hub.count("POST", "")
-    assert (plan.target.repo_id, plan.private) == (REPO, private)
+    assert (plan.target.repo_id, plan.private) == (repo_id, private)
     assert rewritten(plan) == {"README.md", "mergekit_config.yml"}
 
     url = upload(api, plan, "merged")
 
-    repository = hub.repositories[REPO]
+    repository = hub.repositories[repo_id]
     assert repository.private == private
     assert repository.commits == ["merged"]
-    assert url == f"{hub.url}/{REPO}/commit/{repository.sha}"
+    assert url == f"{hub.url}/{repo_id}/commit/{repository.sha}"
     assert list(repository.files) == [file.path for file in plan.files]
     for name in ("config.json", "model-00001-of-00002.safetensors"):
         assert repository.files[name] == (folder / name).read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("repo", "repo_id"), [("merged", REPO), ("team/merged", "team/merged")]
-)
-def test_a_repository_without_an_owner_is_ones_own(
-    folder: Path, api: HfApi, repo: str, repo_id: str
-) -> None:
-    assert planned(folder, api, repo=repo).target.repo_id == repo_id
 
 
 def test_pushing_twice_uploads_nothing_again(
