@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from textual.pilot import Pilot
 
@@ -13,6 +15,8 @@ from mergekit_map.browse.app import WORKING, Browser, ExitAction
 from mergekit_map.browse.state import View
 from mergekit_map.results.front import Front
 from mergekit_map.results.run_folder import RunFolder
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -64,5 +68,10 @@ def press(
                 screens.append(await settled(app, pilot) if app.is_running else [])
             return Seen(screens, app.view, app.return_value)
 
-    with ThreadPoolExecutor(1) as thread:  # Playwright has a loop in the main one
-        return thread.submit(asyncio.run, look()).result()
+    return run_apart(look())
+
+
+def run_apart(look: Coroutine[Any, Any, T]) -> T:
+    """Run in a loop of its own: Playwright has one in the main thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, look).result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import re
 import threading
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 from fronts import CODE, MATH, NOT_MEASURED, as_json, from_json, make_front
 from rich.console import Console
-from screens import press, settled
+from screens import press, run_apart, settled
 from textual.binding import Binding
 
 from mergekit_map.browse.app import Browser
@@ -134,7 +133,7 @@ def test_keys_that_are_pressed_while_a_choice_is_saved_do_nothing(
             await settled(app, pilot)
             return at
 
-    assert asyncio.run(look()) == CHOSEN
+    assert run_apart(look()) == CHOSEN
 
 
 def test_a_point_that_misses_a_limit_is_saved_when_asked_twice(

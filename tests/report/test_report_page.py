@@ -13,7 +13,6 @@ from playwright.sync_api import Browser, Page
 from mergekit_map.report.overlay import write_fronts_report
 from mergekit_map.results.answer import answer
 from mergekit_map.results.finished import read_finished
-from mergekit_map.results.front import Front
 
 Reported = Callable[[str], Path]
 Open = Callable[..., Watched]
@@ -33,10 +32,6 @@ CUT_OFF = """[...document.querySelectorAll(".gains")].some((table) => {
 def show_point(page: Page, index: int) -> None:
     page.fill("#index", str(index))
     page.dispatch_event("#index", "change")
-
-
-def chosen(run: Path, index: int) -> Front:
-    return read_finished(run).front.model_copy(update={"selected": index})
 
 
 def texts(page: Page, selector: str) -> list[str]:
@@ -87,7 +82,19 @@ CLICK = """([name, i]) => {
 }"""
 
 
-def test_no_control_asks_for_anything_or_leads_away(
+# A link that somebody brought onto the page.
+FOLLOW = """() => {
+  const link = document.createElement("a");
+  link.href = "https://example.com/";
+  link.target = "_blank";
+  document.body.append(link);
+  link.click();
+  link.target = "";
+  link.click();
+}"""
+
+
+def test_no_control_asks_for_anything_and_no_link_leads_away(
     browser: Browser, reported: Reported
 ) -> None:
     path = reported("three") / "report.html"
@@ -96,31 +103,13 @@ def test_no_control_asks_for_anything_or_leads_away(
         gone = []
         page.on("framenavigated", lambda frame: gone.append(frame.url))
         used = use_every_control(watched)
+        page.evaluate(FOLLOW)
+        watched.settle()
 
         assert used > 25
         assert {url.partition("#")[0] for url in gone} <= {path.as_uri()}
         assert page.url.partition("#")[0] == path.as_uri()
         assert watched.fetched == watched.problems == []
-
-
-def test_links_that_would_lead_away_do_nothing(open_report: Open) -> None:
-    watched = open_report("two")
-    follow = """() => {
-      const link = document.createElement("a");
-      link.href = "https://example.com/";
-      link.target = "_blank";
-      document.body.append(link);
-      link.click();
-      link.target = "";
-      link.click();
-    }"""
-    before = watched.page.url
-
-    watched.page.evaluate(follow)
-
-    watched.settle()
-    assert watched.page.url == before
-    assert watched.fetched == []
 
 
 # --- the point that is shown ---------------------------------------------------------
@@ -135,9 +124,12 @@ def cells(rows: tuple[tuple[str, ...], ...], name: str) -> list[str]:
     return found
 
 
-def test_the_page_begins_with_the_answer(open_report: Open, reported: Reported) -> None:
-    known = answer(read_finished(reported("three")).front)
-    page = open_report("three").page
+def test_the_page_begins_with_the_answer_and_shows_gains_of_every_point(
+    open_report: Open, reported: Reported
+) -> None:
+    run, page = reported("three"), open_report("three").page
+    front = read_finished(run).front
+    known = answer(front)
 
     plain = [text.replace("`", "") for text in (*known.findings, *known.details)]
     assert texts(page, "#answer .headline") == [known.headline.replace("`", "")]
@@ -146,24 +138,14 @@ def test_the_page_begins_with_the_answer(open_report: Open, reported: Reported) 
     )
     assert texts(page, "#answer > .hint") == [known.sample.replace("`", "")]
     assert texts(page, "#answer li") == plain
-
-
-def test_gains_are_those_of_the_point_that_is_shown(
-    open_report: Open, reported: Reported
-) -> None:
-    run = reported("three")
-    page = open_report("three").page
-    selected = read_finished(run).front.selected
-
     for index in (0, 3, 7):
         show_point(page, index)
-        front = chosen(run, index)
-        found = answer(front)
+        found = answer(front.model_copy(update={"selected": index}))
         shown = texts(page, "#gains tbody :is(th, td)")
         assert shown == cells(found.table, f"point {index}")
         assert texts(page, "#gains .hint") == [found.sample.replace("`", "")]
         assert not page.evaluate(CUT_OFF)
-    show_point(page, selected)
+    show_point(page, front.selected)
     assert texts(page, "#gains tbody") == []  # they are those of the answer
 
 
@@ -206,18 +188,19 @@ def test_every_text_has_contrast(open_report: Open, scheme: str) -> None:
 # --- several searches ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [400, 1280])
 def test_several_searches_fit_the_page_and_stay_on_it(
-    browser: Browser, reported: Reported, tmp_path: Path, width: int
+    browser: Browser, reported: Reported, tmp_path: Path
 ) -> None:
     path = tmp_path / "fronts.html"
     write_fronts_report([reported("three"), reported("nested")], path)
 
-    with watched_page(browser, path, width=width) as watched:
-        used = use_every_control(watched)
-
-        assert used > 5
-        assert width < 1280 or not watched.page.evaluate(CUT_OFF)
-        assert watched.page.evaluate("document.documentElement.scrollWidth") == width
+    with watched_page(browser, path, width=400) as watched:
+        for width in (400, 1280):
+            watched.page.set_viewport_size({"width": width, "height": 900})
+            watched.settle()
+            shown = watched.page.evaluate("document.documentElement.scrollWidth")
+            assert shown == width
+        assert use_every_control(watched) > 5
+        assert not watched.page.evaluate(CUT_OFF)
         assert len(texts(watched.page, "#volumes tbody th")) == 2
         assert watched.problems == watched.fetched == []
