@@ -108,6 +108,11 @@ def lines(path: str | Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
+def files_of(run: Path) -> dict[str, bytes]:
+    """Read all files of a folder."""
+    return {str(p): p.read_bytes() for p in sorted(run.rglob("*")) if p.is_file()}
+
+
 def assert_same_weights(one: str, other: str) -> None:
     ours, theirs = (load_file(f"{p}/model.safetensors") for p in (one, other))
     assert ours.keys() == theirs.keys()

@@ -21,7 +21,7 @@ import pytest
 import torch
 import yaml
 from mergekit.options import MergeOptions
-from nested_runs import invoke
+from nested_runs import files_of, invoke
 from screens import press
 from transformers import AutoModelForCausalLM
 
@@ -50,14 +50,6 @@ def outside_of(run: Path, stack: ExitStack) -> _Outside:
     return _Outside(
         RunFolder(run), lambda _: MergeOptions(quiet=True), stack, trust_run=False
     )
-
-
-def files_of(run: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(run).as_posix(): path.read_bytes()
-        for path in sorted(run.rglob("*"))
-        if path.is_file()
-    }
 
 
 def test_looking_writes_nothing(run: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -163,29 +164,22 @@ def test_without_a_place_a_merge_is_held_in_memory(
     del kept
     shutil.rmtree(home)
     monkeypatch.setattr(recording, "lacking_room", lambda _: "no room")
-    heard = Heard()
+    texts: list[str] = []
 
-    with notifying(heard), resident_merge(space, OPTIONS) as held:
+    def on_stage(text: str, seconds: float | None) -> None:
+        if seconds is None:
+            texts.append(text)
+
+    with (
+        notifying(SimpleNamespace(on_stage=on_stage)),
+        resident_merge(space, OPTIONS) as held,
+    ):
         held.write(point)
         assert_equal_states(held.model.state_dict(), wanted)
 
     assert [path for path in home.iterdir() if path.is_dir()] == []
-    assert len(heard.texts) == 2  # recorded and loaded, and copied nowhere
-    assert "in memory: no room" in heard.texts[0]
-
-
-class Heard:
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def on_stage(self, text: str, seconds: float | None) -> None:
-        if seconds is None:
-            self.texts.append(text)
-
-    def on_step(self, done: int, total: int) -> None:
-        """Nothing is measured here."""
+    assert len(texts) == 2  # recorded and loaded, and copied nowhere
+    assert "in memory: no room" in texts[0]
 
 
 def test_a_recording_that_is_there_is_read_by_whoever_may_not_write(

@@ -19,11 +19,8 @@ from mergekit_map.models.references import absolute_references
     "name",
     [
         "merges.txt",
-        "vocab.txt",
         "qwen.tiktoken",
-        "chat_template.jinja",
         "additional_chat_templates/tool_use.jinja",
-        "modeling_own.py",
         "code/layers.py",
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nested_runs import invoke, lines
+from nested_runs import files_of, invoke, lines
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.overlay import fronts_content, joint_box
@@ -134,19 +134,15 @@ def test_the_command_writes_one_page_and_touches_no_search(
     two: Path, tmp_path: Path
 ) -> None:
     runs = [shutil.copytree(two, tmp_path / name) for name in ("a", "b")]
-    before = [contents(run) for run in runs]
+    before = [files_of(run) for run in runs]
     page = tmp_path / "both.html"
 
     result = invoke("report", *runs, "--out", page)
 
     assert f"{page} (" in result.output
-    assert [contents(run) for run in runs] == before
+    assert [files_of(run) for run in runs] == before
     (data,) = re.findall(r'id="content">(.*?)</script>', page.read_text(), re.DOTALL)
     assert json.loads(data)["name"] == "a and b"
 
     invoke("report", *runs)
     assert (runs[0] / "fronts.html").exists()
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    return {str(p): p.read_bytes() for p in run.rglob("*") if p.is_file()}
