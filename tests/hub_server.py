@@ -54,6 +54,7 @@ class Hub:
     requests: list[tuple[str, str]] = field(default_factory=list)  # method and path
     # Method and pattern of a path to the status that is answered.
     failures: dict[tuple[str, str], int] = field(default_factory=dict)
+    tokens: set[str] = field(default_factory=set)  # hosts that were shown the token
 
     def count(self, method: str, pattern: str) -> int:
         return sum(
@@ -113,6 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         path = unquote(urlparse(self.path).path)
         self.state.requests.append((self.command, path))
+        if self._logged_in():  # benchmarks/fuzzing asks
+            self.state.tokens.add(self.headers.get("Host", "").rpartition(":")[0])
         body = self._body()
         try:
             self._fail_if_told(path)
