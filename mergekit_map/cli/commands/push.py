@@ -79,6 +79,8 @@ def push(
         from mergekit_map.hub.push import PushOptions, open_hub, plan_push, upload
 
     utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    if not os.isatty(2):
+        utils.disable_progress_bars()  # type: ignore[attr-defined]
     search = None if run is None else readable_folder(run)
     wanted, url, refused = PushOptions(repo, **options), None, None
     try:
@@ -113,9 +115,10 @@ def _show(plan: Plan) -> None:
     for file in plan.files:
         note = "  without local paths" if isinstance(file.content, bytes) else ""
         note = "  model card" if file.path == "README.md" else note
-        click.echo(f"  {file.path}  {bytes_in_words(file.size)}{note}")
+        text = f"  {file.path}  {bytes_in_words(file.size)}{note}"
+        click.echo(printable(text))
     for path in plan.removed:
-        click.echo(f"  {path}  removed: of an earlier upload")
+        click.echo(printable(f"  {path}  removed: of an earlier upload"))
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
     licence = plan.licence or "none yet, give it with --license"
     size = bytes_in_words(sum(file.size for file in plan.files))
