@@ -353,9 +353,7 @@ def compare_tokenizers(
     """
     found: list[Finding] = []
     if mine is not None and base is not None:
-        if mine.ids is None or base.ids is None:
-            found += _compare_models(mine, base, name)
-        elif not aligned:
+        if not aligned:
             found += _compare_tokens(mine.ids, base.ids, base.added, name, rows)
     elif base is not None:
         cause = f"it holds no tokenizer, so its token ids are taken for those of {name}"
@@ -378,7 +376,7 @@ def compare_tokenizers(
 
 def same_rows(mine: Tokenizer | None, base: Tokenizer | None) -> bool:
     """Whether rows of the embeddings are the same tokens, as far as is known."""
-    if mine is None or base is None or mine.ids is None or base.ids is None:
+    if mine is None or base is None:
         return True
     common = mine.ids.keys() & base.ids.keys()
     return all(mine.ids[token] == base.ids[token] for token in common)
@@ -424,17 +422,3 @@ def _compare_tokens(
         else:
             what += ", whose rows of the embeddings one of the two has not trained"
             yield Finding("added-tokens", "warning", what, _ALIGN)
-
-
-def _compare_models(mine: Tokenizer, base: Tokenizer, name: str) -> Iterator[Finding]:
-    """Compare tokenizers where one has no tokenizer.json."""
-    if mine.model_digest is None or base.model_digest is None:
-        cause = f"its vocabulary could not be compared with that of {name}: not both "
-        cause += "have a tokenizer.json"
-        advice = "save the tokenizer of each with save_pretrained"
-        yield Finding("vocabulary-unknown", "note", cause, advice)
-    elif mine.model_digest != base.model_digest:
-        cause = (
-            f"its tokenizer.model is not that of {name}, so its tokens may be others"
-        )
-        yield Finding("vocabulary", "error", cause, _ALIGN)

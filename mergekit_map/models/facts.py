@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import tokenizers
 from mergekit.architecture import WeightInfo, arch_info_for_config
 from mergekit.options import MergeOptions
-from transformers import AutoConfig, PretrainedConfig
+from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
 
 from mergekit_map.errors import MergeError
-from mergekit_map.models.files import (
-    LARGEST_JSON,
-    ModelFiles,
-    Settings,
-    TensorHeader,
-    read_json_file,
-)
-from mergekit_map.utils.files import read_whole, sha256_of_file
+from mergekit_map.models.files import ModelFiles, Settings, TensorHeader
 from mergekit_map.utils.text import listed
 
 T = TypeVar("T")
@@ -34,9 +25,7 @@ _MOST_LAYERS = 10_000  # where the tensors cannot be read
 _COUNTS = re.compile(r"(position_ids|num_batches_tracked|relative_position_index)$")
 # Files with a vocabulary: without one transformers loads no tokenizer.
 _VOCABULARY = re.compile(r"(tokenizer|tekken)\.json|vocab.*|.+\.(model|spm|tiktoken)")
-_LARGEST_TEMPLATE = 1 << 22  # bytes
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
-_SWITCHES = ("add_bos_token", "add_eos_token")
 
 
 # An error makes the merge impossible or meaningless. A warning may make it worse than
@@ -70,13 +59,12 @@ def some(names: Sequence[str], shown: int = 3) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """The content of the files of a tokenizer."""
+    """A tokenizer as transformers loads it."""
 
-    ids: Mapping[str, int] | None  # of every token; None without a tokenizer.json
+    ids: Mapping[str, int]  # of every token
     added: frozenset[str]  # tokens that stand beside the vocabulary
-    special: Settings = field(default_factory=dict)  # by name; None if unset
-    chat_template: str | None = None
-    model_digest: str | None = None  # of a tokenizer.model
+    special: Settings  # by name; None if unset
+    chat_template: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +143,7 @@ def read_facts(
 
     headers = attempt("weights", files.headers)
     config = attempt("configuration", lambda: _read_config(files, options, headers))
-    tokenizer = attempt("tokenizer", lambda: read_tokenizer(files.folder))
+    tokenizer = attempt("tokenizer", lambda: read_tokenizer(files.folder, options))
     if config is None:
         return None, findings
     unread = frozenset(finding.code for finding in findings)
@@ -235,66 +223,28 @@ def _flat(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", value
 
 
-def read_tokenizer(folder: Path) -> Tokenizer | None:
-    """Read the tokenizer of a model; None where there is none.
+def read_tokenizer(folder: Path, options: MergeOptions) -> Tokenizer | None:
+    """Load the tokenizer of a model; None where there is none.
 
     Raises:
-        MergeError: a file is damaged.
+        MergeError: transformers cannot load it.
     """
     if not any(_VOCABULARY.fullmatch(path.name) for path in folder.iterdir()):
         return None
-    settings = _optional(folder / "tokenizer_config.json")
-    names = {**_optional(folder / "special_tokens_map.json"), **settings}
-    special = {key: _text(names.get(key)) for key in _SPECIAL}
-    file = _read_tokenizer_file(folder / "tokenizer.json")
-    content: Settings = json.loads(file.to_str()) if file else {}
-    special["around a text"] = _surrounding(content.get("post_processor"))
-    model = folder / "tokenizer.model"
-    return Tokenizer(
-        ids=file.get_vocab() if file else None,
-        added=frozenset(t["content"] for t in content.get("added_tokens", ())),
-        special=special | {key: settings.get(key) for key in _SWITCHES},
-        chat_template=_chat_template(folder, settings),
-        model_digest=sha256_of_file(model) if model.is_file() else None,
-    )
-
-
-def _read_tokenizer_file(path: Path) -> tokenizers.Tokenizer | None:
-    """Read a tokenizer.json; what it holds is then spelt as by one version."""
-    if not path.is_file() and not path.is_symlink():  # a broken link is damage
-        return None
     try:
-        return tokenizers.Tokenizer.from_buffer(read_whole(path, LARGEST_JSON))
-    except Exception as error:  # noqa: BLE001 - of Rust
+        found = AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=options.trust_remote_code
+        )
+        special = {key: getattr(found, key) for key in _SPECIAL}
+        around = found.convert_ids_to_tokens(found("").input_ids)
+    except Exception as error:  # noqa: BLE001 - whatever its files make of it
+        reason = " ".join(str(error).split())[:300]
         raise MergeError(
-            f"{path} cannot be loaded: {str(error)!r:.300}; save the tokenizer again"
+            f"the tokenizer of {folder} cannot be loaded: {reason}; save it again"
         ) from None
-
-
-def _optional(path: Path) -> Settings:
-    return read_json_file(path) if path.is_file() else {}
-
-
-def _text(token: Any) -> Any:
-    return token.get("content") if isinstance(token, dict) else token
-
-
-def _surrounding(processor: Any) -> list[str]:
-    """Return the special tokens that a processor puts around a text."""
-    if not processor:
-        return []
-    inner = [t for part in processor.get("processors", ()) for t in _surrounding(part)]
-    pieces = processor.get("single", ())
-    return inner + [p["SpecialToken"]["id"] for p in pieces if "SpecialToken" in p]
-
-
-def _chat_template(folder: Path, settings: Settings) -> str | None:
-    path = folder / "chat_template.jinja"
-    if path.is_file():
-        try:
-            return read_whole(path, _LARGEST_TEMPLATE).decode("utf-8")
-        except (ValueError, OSError) as error:
-            text = f"{path} is no text: {error}; download it again"
-            raise MergeError(text) from None
-    template = settings.get("chat_template")
-    return None if template is None else str(template)
+    return Tokenizer(
+        ids=found.get_vocab(),
+        added=frozenset(found.get_added_vocab()),
+        special=special | {"around a text": around},
+        chat_template=found.chat_template,
+    )

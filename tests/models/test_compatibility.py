@@ -87,7 +87,7 @@ def copied(family: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
 def compared(
     one: Path, other: Path, *, rows: tuple[int, int] = (9, 9), aligned: bool = False
 ) -> list[Finding]:
-    mine, base = read_tokenizer(one), read_tokenizer(other)
+    mine, base = (read_tokenizer(folder, MergeOptions()) for folder in (one, other))
     return compare_tokenizers(mine, base, "base", rows, aligned=aligned)
 
 
@@ -127,23 +127,6 @@ def test_what_follows_from_another_vocabulary_is_not_said(copied: Any) -> None:
     plain, other = copied("plain", lambda _: None), copied("other", change)
 
     assert [f.code for f in compared(other, plain)] == ["vocabulary"]
-
-
-def test_sentencepiece_models_are_compared_by_their_bytes(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
-    folders = {}
-    for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
-        folders[name] = tmp_path / name
-        folders[name].mkdir()
-        (folders[name] / "tokenizer.model").write_bytes(content)
-    (tmp_path / "d").mkdir()
-    shutil.copy(family["base"] / "tokenizer.json", tmp_path / "d")
-
-    assert compared(folders["a"], folders["b"]) == []
-    assert [f.code for f in compared(folders["a"], folders["c"])] == ["vocabulary"]
-    unknown = compared(tmp_path / "d", folders["a"])
-    assert [(f.code, f.severity) for f in unknown] == [("vocabulary-unknown", "note")]
 
 
 # Whole models.

@@ -179,7 +179,7 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "chat-template",
         "not that of base",
     ),
-    "tokenizer damaged": (write("tokenizer.json", "{"), "tokenizer", "tokenizer.json "),
+    "tokenizer damaged": (write("tokenizer.json", "{"), "tokenizer", "be loaded"),
     "tokenizer gone": (remove("tokenizer.json"), "tokenizer-missing", "no tokenizer"),
     "tensor gone": (
         edit_tensors(drop_a_tensor),

@@ -88,7 +88,7 @@ def test_what_older_versions_wrote_is_no_difference(base: Path, tmp_path: Path) 
         }
         (model / "config.json").write_text(json.dumps(content))
         edit_tokenizer(lambda t: t["pre_tokenizer"].pop("use_regex"))(model)
-        bos = {"content": "<s>", "lstrip": False, "normalized": False}
+        bos = {"__type": "AddedToken", "content": "<s>", "normalized": False}
         edit_json("tokenizer_config.json", bos_token=bos)(model)
         (model / "model.safetensors").rename(model / "model-00001-of-00001.safetensors")
         names = load_file(model / "model-00001-of-00001.safetensors")
