@@ -81,13 +81,13 @@ def adapter_factors(merge: MergeConfig) -> dict[ModelReference, dict[str, Factor
             name: Factors(
                 a=matrices["lora_A"].read_all(),
                 b=matrices["lora_B"].read_all(),
-                scaling=adapter.scale(name),
-                transposed=bool(adapter.settings.get("fan_in_fan_out")),
+                scaling=adapter.scales[name],
+                transposed=adapter.transposes,
                 places=torch.empty(0, dtype=torch.int64),
                 values=torch.empty(0),
             )
             for name, matrices in adapter.matrices.items()
-            if {"lora_A", "lora_B"} <= matrices.keys()
+            if name in adapter.scales and {"lora_A", "lora_B"} <= matrices.keys()
         }
     return found
 

@@ -12,17 +12,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any
 
+from peft import PeftConfig
 from peft.utils.other import get_pattern_key
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
-from mergekit_map.config.problems import in_words
 from mergekit_map.config.yaml_file import MergeConfig
-from mergekit_map.errors import MergeError
+from mergekit_map.errors import MergeError, in_words
 from mergekit_map.models.facts import Finding, some
-from mergekit_map.models.files import ModelFiles, Settings, TensorHeader, find_model
+from mergekit_map.models.files import ModelFiles, TensorHeader, find_model
 from mergekit_map.models.references import (
     ModelPart,
     Reference,
@@ -31,12 +30,10 @@ from mergekit_map.models.references import (
 )
 
 _PREFIX = "base_model.model."
-_MATRIX = re.compile(r"(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?")
+_MATRIX = re.compile(r"(.+)\.(lora_A|lora_B)(?:\.weight)?")
 
 _OTHER = re.compile(r"\.(lora_|token_adapter)")  # what belongs to rarer settings
 
-# Kinds of adapters that are no change of the weights.
-_PROMPTS = ("PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "MULTITASK_PROMPT_TUNING")
 # Settings of which peft makes more than the product of two matrices.
 _MORE = (
     "alora_invocation_tokens",
@@ -44,90 +41,52 @@ _MORE = (
     "lora_bias",
     "target_parameters",
     "trainable_token_indices",
+    "use_dora",
     "use_qalora",
 )
 
 _ADVICE = "write the model it was trained on in front of the '+'"
 
 
-def _compiles(pattern: str) -> str:
-    try:
-        re.compile(rf"(.*\.)?({pattern})$")  # as peft matches names of modules
-    except re.error as error:
-        raise ValueError(f"is no regular expression ({error})") from None
-    return pattern
-
-
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
-_Pattern = Annotated[str, AfterValidator(_compiles)]
-
-
-class _LoraSettings(BaseModel):
-    """The settings that matter for merging; the defaults are those of peft."""
-
-    model_config = ConfigDict(strict=True)
-
-    peft_type: Literal["LORA"]
-    r: int = 8
-    rank_pattern: dict[_Pattern, int] | None = None
-    lora_alpha: _Finite = 8
-    alpha_pattern: dict[_Pattern, _Finite] | None = None
-    target_modules: list[str] | _Pattern | None = None
-    modules_to_save: list[str] | None = None
-    layers_to_transform: list[int] | int | None = None
-    fan_in_fan_out: bool = False
-    use_dora: bool = False
-    use_rslora: bool = False
-    bias: str = "none"
-    base_model_name_or_path: str | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class Adapter:
     """The matrices of an adapter, by the tensor of the model that they change."""
 
-    settings: Settings  # adapter_config.json, defaults filled in
-    matrices: Mapping[str, Mapping[str, TensorHeader]]  # by tensor: lora_A, lora_B, ...
+    kind: str  # as peft calls it: LORA
+    settings: Any  # of peft
+    matrices: Mapping[str, Mapping[str, TensorHeader]]  # by tensor: lora_A, lora_B
+    scales: Mapping[str, float]  # by tensor: the factor of the product that is added
     whole: Mapping[str, TensorHeader]  # tensors that it puts in the place of others
 
     @cached_property
     def obscure(self) -> str | None:
-        """Return the setting that ``AdaptedWeights`` does not support."""
-        if self.settings.get("peft_type", "LORA") != "LORA":
-            return f"peft_type: {self.settings['peft_type']}"
+        """Return the setting that ``ModelWeights`` does not support."""
+        if self.kind != "LORA":
+            return f"peft_type: {self.kind}"
         other = [name for name in self.whole if _OTHER.search(name)]
-        more = [key for key in _MORE if self.settings.get(key)]
-        if self.settings.get("use_dora") and self.settings.get("fan_in_fan_out"):
-            more.append("use_dora with fan_in_fan_out")
+        more = [key for key in _MORE if getattr(self.settings, key, None)]
         return next(iter([*more, *other]), None)
 
     @property
     def is_product(self) -> bool:
         """Whether it only adds the product of two matrices to each tensor."""
-        return not (self.obscure or self.whole or self.settings.get("use_dora"))
+        return not (self.obscure or self.whole)
 
-    def scale(self, name: str) -> float:
-        """Return the factor of the product that is added to a tensor."""
-        rank = self.matrices[name]["lora_A"].shape[0]
-        alpha = self.setting("lora_alpha", "alpha_pattern", name)
-        return alpha / (math.sqrt(rank) if self.settings.get("use_rslora") else rank)
-
-    def setting(self, key: str, exceptions: str, name: str) -> float:
-        """Return the rank or alpha for a tensor; peft's default is 8 for both."""
-        patterns: Mapping[str, float] = self.settings.get(exceptions) or {}
-        pattern = get_pattern_key([*patterns], name.removesuffix(".weight"))
-        return patterns.get(pattern, self.settings.get(key, 8))
+    @property
+    def transposes(self) -> bool:
+        """Whether a product is transposed before it is added."""
+        return bool(getattr(self.settings, "fan_in_fan_out", False))
 
 
 def read_adapter(files: ModelFiles) -> Adapter:
-    """Read the header of an adapter.
+    """Read the header of an adapter, and its settings as peft does.
 
     Raises:
         MergeError: its weights are missing, damaged or pickled, or its settings wrong.
     """
-    settings = _read_settings(files)
     matrices: dict[str, dict[str, TensorHeader]] = {}
     whole = {}
+    kind = str(files.config.get("peft_type"))
     headers = files.headers()
     if codes := [name for name, header in headers.items() if not header.is_float]:
         raise MergeError(
@@ -140,35 +99,39 @@ def read_adapter(files: ModelFiles) -> Adapter:
             matrices.setdefault(f"{match[1]}.weight", {})[match[2]] = header
         else:
             whole[name] = header
-    return Adapter(settings, matrices, whole)
-
-
-def _read_settings(files: ModelFiles) -> Settings:
-    kind = files.config.get("peft_type")
-    if isinstance(kind, str) and kind != "LORA":
-        return files.config
     try:
-        checked = _LoraSettings.model_validate(files.config)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        settings = PeftConfig.from_pretrained(str(files.folder))
+        known = matrices if kind == "LORA" else ()
+        scales = {name: _scale(settings, name) for name in known}
+    except Exception as error:  # noqa: BLE001 - whatever its values make of it
         raise MergeError(
-            f"{files.folder / 'adapter_config.json'} is damaged at {place!r}: "
-            f"{in_words(first)}; download it again"
+            f"peft cannot use {files.folder / 'adapter_config.json'}: "
+            f"{in_words(error)}; download it again"
         ) from None
-    return {**files.config, **checked.model_dump()}
+    return Adapter(kind, settings, matrices, scales, whole)
+
+
+def _scale(settings: Any, name: str) -> float:
+    """Return the factor of a product: alpha by rank, each of which has exceptions."""
+    module = name.removesuffix(".weight")
+
+    def setting(value: float, exceptions: Mapping[str, float]) -> float:
+        return exceptions.get(get_pattern_key([*exceptions], module), value)
+
+    rank = setting(settings.r, settings.rank_pattern)
+    alpha = setting(settings.lora_alpha, settings.alpha_pattern)
+    return alpha / (math.sqrt(rank) if settings.use_rslora else rank)
 
 
 def check_adapter(
     adapter: Adapter, front: str, headers: Mapping[str, TensorHeader]
 ) -> Iterator[Finding]:
     """List what is wrong with an adapter on the model ``front`` with these headers."""
-    kind = adapter.settings.get("peft_type")
-    if kind in _PROMPTS:
-        cause = f"its adapter ({kind}) changes no weights, so there is nothing to merge"
+    if adapter.settings.is_prompt_learning:
+        cause = f"its adapter ({adapter.kind}) changes no weights: nothing to merge"
         yield Finding("adapter-kind", "error", cause, "train a LoRA adapter")
         return
-    trained_on = str(adapter.settings.get("base_model_name_or_path") or "")
+    trained_on = str(adapter.settings.base_model_name_or_path or "")
     if trained_on and not same_model(trained_on, front):
         cause = f"its adapter was trained on {trained_on}, but stands behind {front}"
         yield Finding("adapter-base", "warning", cause, _ADVICE)
@@ -200,10 +163,9 @@ def _shape(adapter: Adapter, name: str) -> tuple[int, ...] | None:
     if not {"lora_A", "lora_B"} <= matrices.keys():
         return None
     a, b = matrices["lora_A"].shape, matrices["lora_B"].shape
-    rank = adapter.setting("r", "rank_pattern", name)
-    if len(a) != 2 or len(b) != 2 or not a[0] == b[1] == rank > 0:
+    if len(a) != 2 or len(b) != 2 or a[0] != b[1]:
         return None
-    return (a[1], b[0]) if adapter.settings.get("fan_in_fan_out") else (b[0], a[1])
+    return (a[1], b[0]) if adapter.transposes else (b[0], a[1])
 
 
 def same_model(one: str, other: str) -> bool:
@@ -233,18 +195,12 @@ class ModelWeights:
             return rows
         matrices = self.adapter.matrices[name]
         a, b = matrices["lora_A"].read_all(), matrices["lora_B"]
-        if self.adapter.settings.get("fan_in_fan_out"):
+        if self.adapter.transposes:
             product = a[:, start:stop].T @ b.read_all().T
         else:
             product = b.read(start, stop) @ a
-        change = self.adapter.scale(name) * product
-        dtype = self.front[name].torch_dtype
-        if "lora_magnitude_vector" not in matrices:
-            return (rows + change.to(dtype).float()).to(dtype).float()
-        turned = rows + change  # DoRA: the sum, each row brought to a learned length
-        length: Tensor = turned.norm(dim=1, keepdim=True)
-        wanted = matrices["lora_magnitude_vector"].read(start, stop)
-        return (turned * wanted / length).to(dtype).float()
+        rows += self.adapter.scales[name] * product
+        return rows.to(self.front[name].torch_dtype).float()
 
 
 _REPOSITORY = re.compile(r"\w[\w.-]*(/[\w.-]+)?")

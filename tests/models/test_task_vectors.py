@@ -197,7 +197,6 @@ ADAPTERS: dict[str, dict[str, Any]] = {
         "rank_pattern": {"k_proj": 2},
         "alpha_pattern": {"layers.1.self_attn.q_proj": 32},
     },
-    "dora": {"target_modules": ["up_proj"], "use_dora": True},
     "saved modules": {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
 }
 

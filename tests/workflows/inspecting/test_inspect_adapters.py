@@ -17,6 +17,7 @@ from inspect_seeds import (
     named,
     remove,
     tuned,
+    write,
 )
 from safetensors.torch import load_file, save_file
 
@@ -79,14 +80,14 @@ ADAPTERS: dict[str, tuple[Edit, str, str]] = {
     "pattern that is none": (
         edit_json("adapter_config.json", alpha_pattern={"[": 3}),
         "adapter",
-        "no regular expression",
+        "peft cannot use",
     ),
     "prompts": (
-        edit_json("adapter_config.json", peft_type="PROMPT_TUNING"),
+        write("adapter_config.json", '{"peft_type": "PROMPT_TUNING"}'),
         "adapter-kind",
         "changes no weights",
     ),
-    "rank": (edit_json("adapter_config.json", r=9), "adapter-shapes", "fit"),
+    "rank": (edit_json("adapter_config.json", r="x"), "adapter", "peft"),
     "gone": (remove("adapter_model.safetensors"), "adapter", "no weights"),
     "untrained": (
         lambda folder: change_adapter(
