@@ -387,15 +387,6 @@ def refuse_replaced(fingerprints: Mapping[str, str]) -> None:
         )
 
 
-def weights_fingerprint(files: ModelFiles) -> list[str]:
-    """Return a digest of the weights alone, whatever the names of the files.
-
-    Raises:
-        MergeError: there are none.
-    """
-    return sorted(map(_hash, files.weight_files()))
-
-
 def _read_by_loaders(folder: Path) -> Iterator[Path]:
     """Yield the files that a loader may read.
 

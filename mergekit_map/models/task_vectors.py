@@ -21,8 +21,7 @@ from torch import Tensor
 
 from mergekit_map.models.adapters import ModelWeights
 from mergekit_map.models.facts import Finding, has_errors, some
-from mergekit_map.models.files import TensorHeader, find_model, weights_fingerprint
-from mergekit_map.models.references import Reference
+from mergekit_map.models.files import TensorHeader, fingerprint
 
 BUDGET = 1 << 27  # parameters of a model that are read; all, where it has no more
 _BLOCK = 1 << 16  # elements read in one piece
@@ -243,7 +242,7 @@ def weight_findings(
 
     def equal(one: str, other: str) -> Finding:
         read = min(figures.models[m].n_read for m in (one, other) if m != base)
-        if read == figures.n_parameters or _have_same_files(one, other):
+        if read == figures.n_parameters or fingerprint(one) == fingerprint(other):
             cause = f"it has the same content as {names[one]}: no weight differs, so "
             cause += "its coefficient changes nothing that can be measured"
             return Finding("same-weights", "error", cause, advice)
@@ -278,14 +277,6 @@ def _not_finite(tensors: Sequence[str]) -> Iterator[Finding]:
         cause += f"({some(tensors)}), and so would every merge"
         advice = "download the model again, or take an earlier checkpoint of it"
         yield Finding("weights-not-finite", "error", cause, advice)
-
-
-def _have_same_files(*references: str) -> bool:
-    one, other = (
-        [weights_fingerprint(find_model(str(p))) for p in Reference.parse(r).parts]
-        for r in references
-    )
-    return one == other
 
 
 def _unrelated(figure: VectorFigures, base: str) -> Finding:
