@@ -46,7 +46,6 @@ from mergekit_map.models.preflight import (
     Family,
     check_tokenizer_sources,
     inspect_models,
-    warn_of_ratios,
 )
 from mergekit_map.models.references import (
     Reference,
@@ -154,7 +153,7 @@ def read_draft(
         space=space,
         tasks=tasks,
         options=options,
-        notes=[*map(str, adapters.values()), *warn_of_ratios(family)],
+        notes=[*map(str, adapters.values()), *family.warnings],
         places=places,
         names=names,
         open_device=is_open,

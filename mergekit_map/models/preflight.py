@@ -90,6 +90,16 @@ class Family:
             if finding.severity == "error"
         ]
 
+    @property
+    def warnings(self) -> list[str]:
+        """List the warnings, which a search goes on in spite of."""
+        return [
+            f"warning: {model.name}: {finding}"
+            for model in self.models
+            for finding in model.findings
+            if finding.severity == "warning"
+        ]
+
 
 def check_tokenizer_sources(merge: MergeConfig) -> Iterator[Problem]:
     """Yield the models that only the tokenizer names and that cannot be found."""
@@ -101,24 +111,6 @@ def check_tokenizer_sources(merge: MergeConfig) -> Iterator[Problem]:
                 find_model(reference, weights=False)
             except MergeError as error:
                 yield Problem((key,), str(error))
-
-
-def warn_of_ratios(family: Family) -> list[str]:
-    """Return a line about models that are far from the base model, if there are any."""
-    figures = family.figures.models if family.figures is not None else {}
-    far = [
-        f"{model.name} {figures[model.reference].norm_ratio:.2f}"
-        for model in family.models
-        if any(finding.code == "norm-ratio" for finding in model.findings)
-    ]
-    if not far:
-        return []
-    return [
-        f"warning: far from the base (norm of the task vector: {', '.join(far)} of the "
-        "base's): "
-        "predictions may be poor, and merges may keep little of each model; "
-        "'mergekit-map inspect' says what to do"
-    ]
 
 
 def inspect_models(
