@@ -166,7 +166,7 @@ def _options() -> Iterator[list[str]]:
         "--num-threads": ("0", "-1", "99999", "1" + "0" * 12, "x", ""),
         "--write-threads": ("0", "-1", "99999", "x"),
         "--out-shard-size": ("0", "-1", "", "x", "5Q", "B", "1.5B", "-5B", "²"),
-        "--device": ("", "nothing", "cuda:99", "cuda:-1", "cpu:x", "meta", "cpu\0"),
+        "--device": ("nothing", "cuda:99", "cuda:-1", "cpu:x", "meta", "cpu\0"),
         "--lora-merge-dtype": ("", "float8", "int64", "x"),
     }
     for option, values in wrong.items():

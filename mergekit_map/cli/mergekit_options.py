@@ -32,8 +32,8 @@ MakeOptions: TypeAlias = "Callable[[str], MergeOptions]"
 # What mergekit would end with a traceback.
 _TYPES = {
     "random_seed": click.IntRange(0, 2**32 - 1),
-    "num_threads": click.IntRange(1, 2**31 - 1),
-    "write_threads": click.IntRange(1, 2**31 - 1),
+    "num_threads": click.IntRange(1, 1024),
+    "write_threads": click.IntRange(1, 1024),
     "lora_merge_dtype": click.Choice(DTYPES),
 }
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}

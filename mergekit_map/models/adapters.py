@@ -163,7 +163,7 @@ def _shape(adapter: Adapter, name: str) -> tuple[int, ...] | None:
     if not {"lora_A", "lora_B"} <= matrices.keys():
         return None
     a, b = matrices["lora_A"].shape, matrices["lora_B"].shape
-    if len(a) != 2 or len(b) != 2 or a[0] != b[1]:
+    if len(a) != 2 or len(b) != 2 or not a[0] == b[1] > 0:
         return None
     return (a[1], b[0]) if adapter.transposes else (b[0], a[1])
 
