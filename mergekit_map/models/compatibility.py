@@ -30,37 +30,29 @@ _ROWS = {"vocabulary", "vocabulary-size", "added-tokens"}
 _ADVICE = "merge fine-tunes of one model"
 
 
-def check_layout(model: ModelFacts, whole: ModelFacts) -> Iterator[Finding]:
-    """List the tensors that a model lacks; the merge has those of ``whole``."""
-    if "weights" in model.unread | whole.unread:
+def check_layout(model: ModelFacts) -> Iterator[Finding]:
+    """List the tensors that mergekit needs of a model and that it lacks."""
+    if "weights" in model.unread or model.weights is None:
         return
-    if whole.weights is None:
-        missing = sorted(_tensors(whole) - _tensors(model))
-    else:
-        missing = [
-            weight.name
-            for weight in whole.weights.values()
-            # A head is optional for mergekit, which takes the embeddings in its place.
-            if (not weight.optional or weight.tied_names)
-            and not _is_there(weight, model)
-        ]
+    missing = [
+        weight.name
+        for weight in model.weights.values()
+        # A head is optional for mergekit, which takes the embeddings in its place.
+        if (not weight.optional or weight.tied_names) and not _is_there(weight, model)
+    ]
     if missing:
-        cause = f"it lacks {len(missing)} tensors that the merge takes of every model "
+        cause = f"it lacks {len(missing)} tensors that its configuration asks for "
         advice = "download the model, or save it, again"
         yield Finding("tensors-missing", "error", f"{cause}({some(missing)})", advice)
 
 
 def check_left_out(model: ModelFacts) -> Iterator[Finding]:
-    """List the tensors of a model that mergekit does not know, such as biases."""
+    """List the tensors of a base model that mergekit does not know."""
     if model.weights is None or any(n not in model.headers for n in model.weights):
         return  # its names are inferred, or converted
     weights = model.weights.values()
     known = {name for w in weights for name in (w.name, *(w.aliases or ()))}
-    if names := _tensors(model) - known:
-        cause = f"mergekit leaves {len(names)} of its tensors out of the merge "
-        advice = "what they do is not in the merge; check that it is not needed"
-        text = f"{cause}({some(sorted(names))})"
-        yield Finding("tensors-left-out", "warning", text, advice)
+    yield from _left_out(_tensors(model) - known)
 
 
 def check_layers(model: ModelFacts, end: int) -> Iterator[Finding]:
@@ -72,12 +64,56 @@ def check_layers(model: ModelFacts, end: int) -> Iterator[Finding]:
         yield Finding("layers", "error", cause, advice)
 
 
-def compare_shapes(
-    mine: ModelFacts, base: ModelFacts, free_rows: Collection[str]
+def compare_layouts(
+    mine: ModelFacts, base: ModelFacts, explained: Collection[str], *, aligned: bool
 ) -> Iterator[Finding]:
-    """List tensors of another shape; those with ``free_rows`` may differ in rows."""
+    """List tensors that only one of two models has, or that differ in shape.
+
+    Tensors that the ``explained`` codes of findings account for are left out.
+    """
+    if "weights" in mine.unread | base.unread:
+        return
+    tensors, others = _tensors(mine), _tensors(base)
+    if "tied-embeddings" in explained:
+        heads = mine.vocabulary_tensors | base.vocabulary_tensors
+        tensors, others = tensors - heads, others - heads
+    if "bias" in explained:
+        biases = {name for name in tensors | others if name.endswith(".bias")}
+        tensors, others = tensors - biases, others - biases
+    if mine.weights is None and others - tensors:
+        fewer = sorted(others - tensors)
+        cause = f"it lacks {len(fewer)} tensors that {base.name} has ({some(fewer)})"
+        yield Finding("tensors-missing", "error", cause, _ADVICE)
+    yield from _compare_surplus(mine, base, tensors - others)
+    free_rows = mine.vocabulary_tensors if aligned or _ROWS & {*explained} else ()
+    yield from _compare_shapes(mine, base, sorted(tensors & others), free_rows)
+
+
+def main_dtype(model: ModelFacts) -> str | None:
+    """Return the type of most bytes of a model."""
+    sizes: Counter[str] = Counter()
+    for header in model.headers.values():
+        sizes[header.dtype] += header.n_bytes
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+def _compare_surplus(
+    mine: ModelFacts, base: ModelFacts, names: Collection[str]
+) -> Iterator[Finding]:
+    weights = mine.weights or {}
+    bare = sorted(n for n in names if n in weights and not _is_there(weights[n], base))
+    if bare:
+        cause = f"{base.name} has nothing that {len(bare)} of its tensors could be a "
+        cause += f"change of ({some(bare)})"
+        yield Finding("tensors-extra", "error", cause, _ADVICE)
+    yield from _left_out({name for name in names if name not in weights})
+
+
+def _compare_shapes(
+    mine: ModelFacts, base: ModelFacts, names: list[str], free_rows: Collection[str]
+) -> Iterator[Finding]:
     other = []
-    for name in sorted(_tensors(mine) & _tensors(base)):
+    for name in names:
         ours, theirs = mine.headers[name].shape, base.headers[name].shape
         if ours != theirs and not (name in free_rows and ours[1:] == theirs[1:]):
             text = f"{name} has shape {list(ours)} here and {list(theirs)} in"
@@ -89,12 +125,12 @@ def compare_shapes(
         yield Finding("tensor-shapes", "error", cause, advice)
 
 
-def main_dtype(model: ModelFacts) -> str | None:
-    """Return the type of most bytes of a model."""
-    sizes: Counter[str] = Counter()
-    for header in model.headers.values():
-        sizes[header.dtype] += header.n_bytes
-    return sizes.most_common(1)[0][0] if sizes else None
+def _left_out(names: Collection[str]) -> Iterator[Finding]:
+    if names:
+        cause = f"mergekit leaves {len(names)} of its tensors out of the merge "
+        advice = "what they do is not in the merge; check that it is not needed"
+        text = f"{cause}({some(sorted(names))})"
+        yield Finding("tensors-left-out", "warning", text, advice)
 
 
 def _tensors(model: ModelFacts) -> set[str]:
@@ -116,7 +152,7 @@ def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:
 _HARMLESS_TOKENS = ("pad_token", "unk_token")
 
 # Errors that --allow-crimes takes upon itself; the others end in mergekit, or in noise.
-_CRIMES = frozenset({"rope-theta", "rope-scaling", "activation"})
+_CRIMES = frozenset({"rope-theta", "rope-scaling", "activation", "bias"})
 
 
 def compare_models(
@@ -126,16 +162,13 @@ def compare_models(
     architecture = _compare_architectures(mine, base)
     if architecture and not options.allow_crimes:
         return architecture  # everything else follows from it
-    found = compare_settings(mine.settings, base.settings, base.name)
+    layered = "slices" in merge or "modules" in merge  # combined as the user says
+    found = compare_settings(mine.settings, base.settings, base.name, layered=layered)
     found += _compare_ties(mine, base)
     found += _compare_vocabularies(mine, base, merge, options)
-    whole = mine
-    if not ("slices" in merge or "modules" in merge):  # combined as the user says
-        whole, codes = base, {finding.code for finding in found}
-        rows = mine.vocabulary_tensors if _is_aligned(merge) or codes & _ROWS else ()
-        found += compare_shapes(mine, base, rows)
-    found += check_layout(mine, whole)
-    found += check_left_out(mine)
+    codes = {finding.code for finding in found}
+    if not layered and "size" not in codes:
+        found += compare_layouts(mine, base, codes, aligned=_is_aligned(merge))
     if options.allow_crimes:
         found = [
             replace(finding, severity="warning") if finding.code in _CRIMES else finding
@@ -210,9 +243,18 @@ def _compare_special_tokens(mine: ModelFacts, base: ModelFacts) -> Iterator[Find
         yield Finding("special-tokens", "warning" if grave else "note", cause, advice)
 
 
-# Differences that no tensor shows, by the names of entries, or of the parts that they
-# are in. The first name that fits counts.
-_RULES = {
+# What differences mean, by the names of entries, or of the parts that they are in. The
+# first name that fits counts.
+_RULES: dict[str, Finding | None] = {
+    r"hidden_size|head_dim|(moe_|shared_expert_)?intermediate_size|ffn_dim"
+    r"|num_\w*(heads|layers|experts)|num_heads|n_(embd|layer|head|inner)"
+    r"|n_(routed|shared)_experts|d_(model|ff)|(q|kv)_lora_rank"
+    r"|(v|qk_rope|qk_nope)_head_dim": Finding(
+        "size",
+        "error",
+        "it is a model of another size",
+        "merge fine-tunes of one model",
+    ),
     r"rope_theta|rope_local_base_freq|rotary_emb_base": Finding(
         "rope-theta",
         "error",
@@ -226,6 +268,12 @@ _RULES = {
         "its activation function is another one",
         "its weights mean nothing behind that of the base model; leave it out",
     ),
+    r"(attention_|mlp_|qkv_)?bias|use_(qkv_)?bias": Finding(
+        "bias",
+        "error",
+        "its layers do not have the same biases",
+        "the merge has those of the base model alone; merge models that agree",
+    ),
     r"rope_(parameters|scaling)|partial_rotary_factor|rotary_(dim|pct)": Finding(
         "rope-scaling",
         "error",
@@ -233,19 +281,38 @@ _RULES = {
         "the merge reads all positions as the base model does; choose models that "
         "agree",
     ),
+    # On these the weights do not depend, or something else than a rule is about them.
+    r"_name_or_path|transformers_version|(torch_)?dtype|architectures|model_type"
+    r"|(use_cache|use_return_dict|return_dict|torchscript|max_length)"
+    r"|initializer_(range|factor)|problem_type|pretraining_tp|finetuning_task"
+    r"|output_(attentions|hidden_states|router_logits)|chunk_size_feed_forward"
+    r"|(bos|eos|pad|unk|sep|decoder_start)_token_id|vocab_size|tie_word_embeddings"
+    r"|quantization_config|auto_map|router_(aux_loss_coef|jitter_noise)"
+    r"|gradient_checkpointing|max_window_layers|is_encoder_decoder|original_max_position_embeddings"
+    r"|id2label|label2id|task_specific_params|\w*(dropout|drop|pdrop|unsloth)\w*": None,
 }
+_OTHER = Finding(
+    "configuration-differs",
+    "warning",
+    "its configuration differs in what may matter",
+    "the merge has that of the base model; check that both are of one family",
+)
+_LAYERS = r"num_(hidden_)?layers|n_layer|layer_types"
 
 
-def compare_settings(mine: Settings, base: Settings, name: str) -> list[Finding]:
+def compare_settings(
+    mine: Settings, base: Settings, name: str, *, layered: bool
+) -> list[Finding]:
     """Return one finding for all differences to the base with the same cause.
 
-    The settings are without nesting.
+    The settings are without nesting; ``layered`` means that the user selects layers.
     """
     differences: dict[Finding, list[str]] = {}
     for key in sorted(mine.keys() & base.keys()):
-        rule = _rule(key)
-        if rule is not None and mine[key] != base[key]:
-            last = key.split(".")[-1]
+        last, rule = key.split(".")[-1], _rule(key)
+        if mine[key] == base[key] or rule is None:
+            continue
+        if not (layered and re.fullmatch(_LAYERS, last)):
             text = f"{last} is {_written(mine[key])} here and {_written(base[key])}"
             differences.setdefault(rule, []).append(text)
     return [
@@ -260,7 +327,7 @@ def _rule(key: str) -> Finding | None:
     for names, rule in _RULES.items():
         if any(re.fullmatch(names, part) for part in key.split(".")):
             return rule
-    return None
+    return _OTHER
 
 
 def _written(value: Any) -> str:

@@ -39,8 +39,10 @@ from mergekit_map.models.references import (
 )
 from mergekit_map.models.task_vectors import Figures, measure_vectors, weight_findings
 
-# Findings about models that are not compared with the base model, tensor by tensor.
-_OTHER_MATRICES = {"architecture", "adapter-kind", "adapter-modules", "adapter-shapes"}
+# Findings about models whose tensors are others than those of the base model, and
+# about adapters that cannot be merged.
+_OTHER_TENSORS = {"architecture", "size"}
+_OTHER_MATRICES = {"adapter-kind", "adapter-modules", "adapter-shapes"}
 
 
 @dataclass(eq=False)
@@ -130,8 +132,12 @@ def inspect_models(
     if base.facts is not None:
         base.findings += _check_base(base.facts)
     for model in others:
-        if model.facts is not None and base.facts is not None:
+        if model.facts is None:
+            continue
+        if base.facts is not None:
             model.findings += compare_models(model.facts, base.facts, merge, options)
+        if not _OTHER_TENSORS & {finding.code for finding in model.findings}:
+            model.findings += check_layout(model.facts)
     ends: dict[str, int] = {}
     for _, entry, _ in walk_entries(merge):
         end = entry.get("layer_range", (0, 0))[1]
@@ -178,7 +184,7 @@ def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> Iterator[F
 
 
 def _check_base(facts: ModelFacts) -> Iterator[Finding]:
-    yield from check_layout(facts, facts)
+    yield from check_layout(facts)
     yield from check_left_out(facts)
     has_words = facts.setting("vocab_size") is not None  # unlike models of images
     if has_words and facts.tokenizer is None and "tokenizer" not in facts.unread:
@@ -193,7 +199,7 @@ def _measure(models: Sequence[InspectedModel], *, has_base: bool) -> Figures | N
     known = {
         model.reference: model.weights
         for model in models
-        if not _OTHER_MATRICES & {f.code for f in model.findings}
+        if not (_OTHER_TENSORS | _OTHER_MATRICES) & {f.code for f in model.findings}
     }
     readable = {reference: w for reference, w in known.items() if w is not None}
     if facts is None or base.reference not in readable or len(readable) < 2:

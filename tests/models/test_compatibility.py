@@ -33,6 +33,11 @@ def settings(**entries: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("key", "one", "other", "expected"),
     [
+        ("hidden_size", 64, 32, ("size", "error")),
+        ("num_local_experts", 8, 4, ("size", "error")),
+        ("n_routed_experts", 64, 32, ("size", "error")),
+        ("moe_intermediate_size", 8, 4, ("size", "error")),
+        ("text_config.num_hidden_layers", 8, 4, ("size", "error")),
         ("rope_parameters.rope_theta", 1e6, 1e4, ("rope-theta", "error")),
         ("rope_theta", 1e6, 1e4, ("rope-theta", "error")),
         ("rope_parameters.full.rope_theta", 1e6, 1e4, ("rope-theta", "error")),
@@ -40,12 +45,16 @@ def settings(**entries: Any) -> dict[str, Any]:
         ("rope_scaling.rope_type", "yarn", "linear", ("rope-scaling", "error")),
         ("partial_rotary_factor", 0.5, 1.0, ("rope-scaling", "error")),
         ("hidden_activation", "gelu", "silu", ("activation", "error")),
+        ("mlp_bias", True, False, ("bias", "error")),
+        ("sliding_window", 4096, None, ("configuration-differs", "warning")),
+        ("num_experts_per_tok", 2, 4, ("configuration-differs", "warning")),
+        ("final_logit_softcapping", 30.0, None, ("configuration-differs", "warning")),
         ("attention_dropout", 0.1, 0.0, None),
         ("dtype", "bfloat16", "float32", None),
         ("id2label.0", "LABEL_0", "yes", None),
         ("vocab_size", 100, 101, None),  # said with the tokenizer
         ("quantization_config.bits", 4, 8, None),  # said of the model alone
-        ("sliding_window", 4096, None, None),
+        ("hidden_size", 32, 32, None),
     ],
 )
 def test_each_setting_has_its_meaning(
@@ -53,7 +62,7 @@ def test_each_setting_has_its_meaning(
 ) -> None:
     mine, base = settings(**{key: one}), settings(**{key: other})
 
-    found = compare_settings(mine, base, "base")
+    found = compare_settings(mine, base, "base", layered=False)
 
     assert [(f.code, f.severity) for f in found] == ([expected] if expected else [])
 

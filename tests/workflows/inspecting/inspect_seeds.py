@@ -148,9 +148,15 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "rope-theta",
         "rope_theta is 1e+06 here and 10000 in base",
     ),
+    "key value heads": (edit_config(num_key_value_heads=4), "size", "is 4 here and 2"),
     "activation": (edit_config(hidden_act="gelu"), "activation", "gelu here and silu"),
-    "biases": (add_biases, "tensors-left-out", "leaves 8 of its tensors"),
+    "biases": (add_biases, "bias", "attention_bias is True here and False in"),
     "tied embeddings": (tie_embeddings, "tied-embeddings", "its head is its"),
+    "context": (
+        edit_config(max_position_embeddings=4096),
+        "configuration-differs",
+        "is 4096 here and 128 in base",
+    ),
     "quantized": (
         edit_config(quantization_config={"quant_method": "awq", "bits": 4}),
         "quantized",

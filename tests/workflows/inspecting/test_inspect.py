@@ -43,7 +43,7 @@ def test_one_run_names_the_cause_of_every_incompatibility(
     edit_json("adapter_config.json", **gone)(adapter)
     larger = make_model("larger", 5, base, extra_tokens=("<x>",), noise=0.0005)
     for name, folder, code in (
-        ("smaller", make_model("smaller", 5, hidden_size=16), "tensor-shapes"),
+        ("smaller", make_model("smaller", 5, hidden_size=16), "size"),
         ("larger", larger, "added-tokens"),
         ("copy", shutil.copytree(base, tmp_path / "copy"), "same-weights"),
         ("adapter", adapter, "adapter-alone"),

@@ -11,7 +11,7 @@ import pytest
 from inspect_seeds import (
     configure,
     cut_short,
-    edit_json,
+    edit_config,
     found,
     inspect,
     inspected,
@@ -114,7 +114,7 @@ def test_the_table_fits_the_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abc")]
-    edit_json("tokenizer_config.json", eos_token="<pad>")(Path(models[0]))
+    edit_config(rms_norm_eps=1e-3)(Path(models[0]))
     cut_short(Path(models[1]))
 
     result = inspect(configure(base, models))
@@ -122,7 +122,7 @@ def test_the_table_fits_the_terminal(
     assert result.exit_code == 2
     assert max(map(len, result.stdout.splitlines())) <= 80
     text = " ".join(result.stdout.split())
-    assert "its special tokens are others: eos_token" in text
+    assert "differs in what may matter: rms_norm_eps" in text
     assert "Errors: 1, warnings: 1; no search can start" in text
 
 
