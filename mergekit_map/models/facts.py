@@ -240,7 +240,8 @@ def read_tokenizer(folder: Path, options: MergeOptions) -> Tokenizer | None:
     except Exception as error:  # noqa: BLE001 - whatever its files make of it
         reason = " ".join(str(error).split())[:300]
         raise MergeError(
-            f"the tokenizer of {folder} cannot be loaded: {reason}; save it again"
+            f"the tokenizer of {folder} (tokenizer.json, tokenizer_config.json, ...) "
+            f"cannot be loaded: {reason}; save it again"
         ) from None
     return Tokenizer(
         ids=found.get_vocab(),
