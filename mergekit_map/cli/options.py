@@ -146,9 +146,9 @@ selection_options = with_options(SELECTION_OPTIONS.values())
 
 
 def _workers(text: str) -> int | str:
-    if re.fullmatch(r"ray(:[1-9][0-9]{0,3})?", text):
-        return text
-    return click.IntRange(1, 9999)(text)
+    if not re.fullmatch(r"(ray:)?[1-9][0-9]{0,3}|ray", text):
+        raise click.BadParameter("write a number from 1 to 9999, ray or ray:N")
+    return text if text.startswith("ray") else int(text)
 
 
 workers_option = click.option(

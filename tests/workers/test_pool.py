@@ -281,7 +281,7 @@ def test_what_was_measured_ahead_is_not_measured_again(config: dict[str, Any]) -
     fakes = Fakes(3, seed=1)
 
     def stop(_: Asked) -> bool:
-        if len(fakes.asked) > 16 and early():
+        if len(fakes.asked) > 8 and early():
             raise KeyboardInterrupt("stopped")
         return False
 
