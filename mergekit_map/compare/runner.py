@@ -56,9 +56,8 @@ from mergekit_map.evaluation.project import Project, quiet_options
 from mergekit_map.optimize.scalarization import spread
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log, read_log
-from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.surrogate_file import Surrogates
+from mergekit_map.results.surrogate_file import read_surrogates
 from mergekit_map.search.callbacks import Callback, CallbackList
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
@@ -232,9 +231,9 @@ def _as_predicted(search: _Search, contest: Contest, terms: Terms) -> FloatArray
 
 def _unseen_r_squared(search: _Search, contest: Contest) -> RSquared:
     """Score the surrogates; those of nested MAP predict merges of their pair only."""
-    if search.front.groups:
+    surrogates = read_surrogates(search.run.surrogates, search.front)
+    if search.front.groups or surrogates is None:
         return RSquared({}, math.nan, math.nan)
-    surrogates = read_record(search.run.surrogates, Surrogates, "surrogates")
     return r_squared_scores(search.study, contest, surrogates.values())
 
 

@@ -105,7 +105,7 @@ def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray
 
 def weigh(observed: Observations, stderr: FloatArray | None) -> Observations:
     """Weigh the points by their standard errors (n,), positive; None if unknown."""
-    if stderr is None:
+    if stderr is None or not stderr.any():
         return observed
     # Relative to the largest one: the squares of tiny standard errors would underflow.
     variances = (stderr / stderr.max()) ** 2

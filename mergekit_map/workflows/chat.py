@@ -59,7 +59,7 @@ class ChatModel:
         if room < 1:
             raise EvaluationError(
                 f"what was said has {length} tokens, and the model has {longest} "
-                "positions; begin anew with /new"
+                "positions; begin anew: an empty line"
             )
         streamer = _Streamer(self.tokenizer, emit)
         generate: Any = self.model.generate

@@ -20,7 +20,7 @@ from mergekit_map.cli.config_options import config_or_options
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
 from mergekit_map.cli.options import model_options
 from mergekit_map.cli.output import answer, with_output_options
-from mergekit_map.utils.text import bytes_in_words, count_in_words, listed
+from mergekit_map.utils.text import bytes_in_words, count_in_words, listed, printable
 
 if TYPE_CHECKING:
     from mergekit_map.workflows.inspect import Inspection, Plan
@@ -150,7 +150,7 @@ def _show_verdict(inspection: Inspection) -> None:
 
 
 def _print(text: str, style: str = "") -> None:
-    Console().print(Text(text, style=style))
+    Console().print(Text(printable(text), style=style))
 
 
 def _figure(value: float | None, form: str = ".1%") -> str:
