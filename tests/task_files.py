@@ -132,13 +132,15 @@ def write_choices(folder: Path, name: str = "choices", **changes: Any) -> Path:
     return write_yaml(folder / f"{name}.yaml", config)
 
 
+def _on_rows(folder: Path, name: str, rows: list[dict[str, str]]) -> dict[str, Any]:
+    files = {"test": str(write_jsonl(folder / f"{name}.jsonl", rows))}
+    read = {"dataset_path": "json", "dataset_kwargs": {"data_files": files}}
+    return {"task": name, "test_split": "test", **read}
+
+
 def write_rolling(folder: Path, documents: list[str], name: str = "rolling") -> Path:
-    file = write_jsonl(folder / f"{name}.jsonl", [{"text": d} for d in documents])
     config = {
-        "task": name,
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(file)}},
-        "test_split": "test",
+        **_on_rows(folder, name, [{"text": d} for d in documents]),
         "output_type": "loglikelihood_rolling",
         "doc_to_text": "",
         "doc_to_target": "{{text}}",
@@ -155,13 +157,10 @@ def write_generation(
 ) -> Path:
     """Write a task that generates, and reads the answers with two filters."""
     rows = [{"question": f"{WORDS[i]} {WORDS[i + 5]}", "answer": "a"} for i in range(6)]
-    file = write_jsonl(folder / f"{name}.jsonl", rows)
     takes = {"function": "take_first"}
+    letter = {"function": "regex", "regex_pattern": "(a)"}
     config = {
-        "task": name,
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(file)}},
-        "test_split": "test",
+        **_on_rows(folder, name, rows),
         "output_type": "generate_until",
         "doc_to_text": "{{question}}",
         "doc_to_target": "{{answer}}",
@@ -171,10 +170,7 @@ def write_generation(
             **({"do_sample": True, "temperature": 1.0} if draws else {}),
         },
         "filter_list": [
-            {
-                "name": "letter",
-                "filter": [{"function": "regex", "regex_pattern": "(a)"}, takes],
-            },
+            {"name": "letter", "filter": [letter, takes]},
             {"name": "whole", "filter": [takes]},
         ],
         "metric_list": [

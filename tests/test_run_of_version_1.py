@@ -18,6 +18,7 @@ from quick_fronts import fronts_of_few_points
 import mergekit_map
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.finished import read_finished
+from mergekit_map.utils.files import append_durably
 
 REPO = "me/merged"
 
@@ -100,8 +101,7 @@ def test_a_choice_by_a_margin_which_left_is_refused_in_words() -> None:
 def test_a_failure_replaces_no_value_of_the_same_merge() -> None:
     failed = {"value": None, "stderr": None, "role": "front", "error": "lost"}
     line = json.dumps(json.loads(log()[0]) | failed)
-    with Path("run/evaluations.jsonl").open("a") as file:
-        file.write(f"{line}\n")
+    append_durably(Path("run/evaluations.jsonl"), f"{line}\n".encode())
 
     assert not any(e.failed for e in read_finished(Path("run")).evaluations)
 

@@ -97,7 +97,7 @@ def readable_folder(run: Path) -> Path:
     folder = RunFolder(run)
     if not folder.unfinished and not folder.choosing.exists():
         return run
-    with starting(f"{run} is not finished: reading what is measured"):
+    with starting(f"reading what there is of {run}"):
         from mergekit_map.workflows.partial_front import look_at
 
         found = RunFolder(look_at(run))

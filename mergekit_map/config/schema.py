@@ -121,9 +121,9 @@ class SearchSpec(Strict):
     remeasure: Annotated[Int, Field(ge=0, le=10_000)] = 5
     """Number of predicted points of the front that are measured at the end."""
     surrogate: Literal["auto", "quadratic", "regularized", "residual_gp"] = "auto"
-    """`quadratic`: least squares. `regularized`: ridge, for fewer evaluations.
-    `residual_gp`: with a Gaussian process for the residuals. `auto`: for each task
-    `residual_gp`, unless `quadratic` predicts clearly better."""
+    """`quadratic`: least squares. `regularized`: with normal priors of its terms.
+    `residual_gp`: that and a Gaussian process for the residuals. `auto`: for each task
+    `residual_gp`, unless `regularized` predicts clearly better."""
     refine: Annotated[bool, Field(strict=True)] | None = None
     """`true`: choose merges one by one from earlier measurements. `false`: measure one
     design. `true` by default for the strategy `map`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -100,7 +101,9 @@ def read_adapter(files: ModelFiles) -> Adapter:
         else:
             whole[name] = header
     try:
-        settings = PeftConfig.from_pretrained(str(files.folder))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of keys of a later peft
+            settings = PeftConfig.from_pretrained(str(files.folder))
         known = matrices if kind == "LORA" else ()
         scales = {name: _scale(settings, name) for name in known}
     except Exception as error:  # noqa: BLE001 - whatever its values make of it

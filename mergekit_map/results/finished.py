@@ -71,10 +71,7 @@ def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
     for evaluation in found:
         if evaluation.task in front.tasks:
             before = latest.setdefault(key := evaluation.key, evaluation)
-            if _rank(evaluation) >= _rank(before):
+            ranks = [(not e.failed, e.whole) for e in (before, evaluation)]
+            if ranks[0] <= ranks[1]:
                 latest[key] = evaluation
     return tuple(latest.values())
-
-
-def _rank(evaluation: Evaluation) -> tuple[bool, bool]:
-    return not evaluation.failed, evaluation.whole

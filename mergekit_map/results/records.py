@@ -28,7 +28,6 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.utils.files import read_whole, write_atomically
 from mergekit_map.utils.text import printable
 
-VERSION = 1
 STATE = ".state"  # folder in a run folder, of what users need not open
 MOST_BYTES = 1 << 29  # of a file: far more than any search writes
 # Control characters, separators of lines, halves of characters, turns of direction.
@@ -139,7 +138,7 @@ def in_one_sentence(error: ValidationError) -> str:
     """Describe the first mistake of a value, and its place."""
     first, *others = error.errors(include_url=False)
     if first["loc"] == ("version",):
-        return f"it is of version {first['input']!r}, this is version {VERSION}"
+        return f"it is of version {first['input']!r:.9}, which is not read here"
     place = ".".join(map(str, first["loc"]))
     message = in_words(first)
     more = f" (and {len(others)} more)" if others else ""

@@ -18,6 +18,7 @@ from typing_extensions import Self
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Fit, Front, Reading, Readings
 from mergekit_map.results.records import (
+    LARGEST,
     Coefficients,
     Frozen,
     Line,
@@ -38,9 +39,9 @@ _MOST_DRAWS, _MOST_POINTS = 64, 2048
 _ROUNDING = 1e-9
 
 _Theta: TypeAlias = list[Annotated[float, Field(ge=-20, le=20)]]
-# Wide enough for whatever is fitted, and such that no covariance overflows.
+# Wide enough for whatever is fitted, and such that no square of a sum overflows.
 _Point: TypeAlias = list[Annotated[float, Field(ge=-1e3, le=1e3)]]
-_Size: TypeAlias = Annotated[float, Field(ge=-1e100, le=1e100)]
+_Size: TypeAlias = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 _Variance: TypeAlias = Annotated[float, Field(ge=0, le=1e100)]
 
 
@@ -79,7 +80,7 @@ class ProcessRecord(_Shaped):
     """Variances of sampling documents; left out where all were measured."""
     offset: _Size
     """Offset of the values."""
-    scale: float = Field(gt=0, le=1e100)
+    scale: float = Field(gt=0, le=LARGEST)
     """Standard deviation of the values."""
     theta: _Theta
     """Most probable logarithms of the scale of each part."""
@@ -132,9 +133,9 @@ class LinkRecord(Frozen):
 class QuadraticRecord(_Shaped):
     """A quadratic: ``intercept + linear x + x hessian x / 2``."""
 
-    intercept: float
-    linear: list[float]
-    hessian: list[list[float]]
+    intercept: _Size
+    linear: list[_Size]
+    hessian: list[list[_Size]]
 
     def value(self) -> Quadratic:
         """Rebuild the quadratic."""
@@ -236,7 +237,7 @@ class Surrogates(Record):
 
 
 def read_surrogates(path: Path, front: Front) -> Surrogates | None:
-    """Read the surrogates of a front; None of an earlier form, which is not read.
+    """Read the surrogates of a front; None for a file of an earlier form.
 
     Raises:
         ArtifactError: the file is damaged, or of another front.

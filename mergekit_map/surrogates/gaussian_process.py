@@ -328,8 +328,8 @@ def prediction_stderr(
 ) -> FloatArray:
     """Return the standard error of predictions at U (k, d), in metric units; (k,).
 
-    It is the root mean square error, over the draws of the process, of predictions that
-    are ``s`` (k,) behind the link, whatever they are of.
+    It is the root mean square error, over the draws of the process, of the predictions
+    ``s`` (k,) behind the link, which may be those of a quadratic.
     """
     parts = []
     for start in range(0, max(len(U), 1), _AT_ONCE):
