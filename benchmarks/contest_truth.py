@@ -31,7 +31,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from mergekit_map.compare.budget import sobol_points
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.types import Measurement, Metric
-from mergekit_map.workflows.holdout import Itemised, compare_items
+from mergekit_map.workflows.differences import Itemised, compare_items
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

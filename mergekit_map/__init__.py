@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from mergekit_map.search.study import Progress as Progress
     from mergekit_map.types import Measurement as Measurement
     from mergekit_map.types import Metric as Metric
+    from mergekit_map.workflows.atomic_selection import look_at as look_at
     from mergekit_map.workflows.init import config_schema as config_schema
     from mergekit_map.workflows.inspect import inspect_config as inspect_config
     from mergekit_map.workflows.inspect import probe_config as probe_config
     from mergekit_map.workflows.merge import merge_point as merge_point
-    from mergekit_map.workflows.partial_front import look_at as look_at
     from mergekit_map.workflows.reporting import ProgressLine as ProgressLine
     from mergekit_map.workflows.results import Merged as Merged
     from mergekit_map.workflows.results import Run as Run
@@ -55,7 +55,7 @@ _HOMES = {
     "gains": "results.gains",
     "inspect_config": "workflows.inspect",
     "load_project": "evaluation.project",
-    "look_at": "workflows.partial_front",
+    "look_at": "workflows.atomic_selection",
     "merge_point": "workflows.merge",
     "probe_config": "workflows.inspect",
     "read_imported": "search.import_csv",

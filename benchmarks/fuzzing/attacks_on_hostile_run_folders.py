@@ -73,7 +73,7 @@ LINKED = (
     *("front.csv", "front.png", "evaluations.jsonl", "config.yml", "report.html"),
     *(".state", ".state/surrogates.json"),
     *(".state/manifest.json", ".state/samples/link", ".state/.mergekit-map.lock"),
-    *(".state/.so-far.lock", "compare", "extra.txt"),
+    *(".state/.choosing.lock", "compare", "extra.txt"),
 )
 SECRET = f"hf_{'A' * 34}"
 # Texts beside what is uploaded, and what a stranger may have left in them.

@@ -90,9 +90,14 @@ def command_line(*words: object) -> str:
     return shlex.join(["mergekit-map", *map(str, words)])
 
 
+def typed_arguments() -> list[str]:
+    """Return what was typed after the name of this program."""
+    return list(click.get_current_context().find_root().obj or ())
+
+
 def typed_command() -> str:
     """Return the running command as it was typed."""
-    return command_line(*click.get_current_context().find_root().obj or ())
+    return command_line(*typed_arguments())
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -90,20 +90,19 @@ def starting(doing: str | None = None) -> Iterator[None]:
         gc.enable()
 
 
-def readable_folder(run: Path) -> Path:
-    """Return the folder to read; print how far an unfinished search is."""
+def look_at_run(run: Path) -> None:
+    """Make a run folder readable, and print how far an unfinished search is."""
     from mergekit_map.results.run_folder import RunFolder, unfinished_in_words
 
     folder = RunFolder(run)
     if not folder.unfinished and not folder.choosing.exists():
-        return run
+        return
     with starting(f"reading what there is of {run}"):
-        from mergekit_map.workflows.partial_front import look_at
+        from mergekit_map.workflows.atomic_selection import look_at
 
-        found = RunFolder(look_at(run))
-    for sentence in unfinished_in_words(found, found.read_front()):
+        look_at(run)
+    for sentence in unfinished_in_words(folder, folder.read_front()):
         click.echo(sentence, err=True)
-    return found.path
 
 
 def key_options(

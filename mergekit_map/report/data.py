@@ -69,8 +69,8 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
         "merges": measured_merges(run),
     }
     content: dict[str, object] = {
-        "name": _name(run.folder.named),
-        "run": shlex.quote(str(run.folder.named)),
+        "name": _name(run.folder.path),
+        "run": shlex.quote(str(run.folder.path)),
         "facts": _facts(run),
         "answer": asdict(answer(front)),
         "unfinished": unfinished_in_words(run.folder, front),

@@ -94,7 +94,7 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
 
 def _names(runs: Sequence[FinishedSearch]) -> list[str]:
     """Name searches by their folders, with enough of the path to differ."""
-    parts = [run.folder.named.resolve().parts for run in runs]
+    parts = [run.folder.path.resolve().parts for run in runs]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]
         if len(set(names)) == len(names):
@@ -110,7 +110,7 @@ def _shared_tasks(runs: Sequence[FinishedSearch]) -> list[str]:
         if len({known.get(task) for known in definitions}) == 1
     ]
     if not tasks:
-        folders = listed([str(run.folder.named) for run in runs])
+        folders = listed([str(run.folder.path) for run in runs])
         raise ArtifactError(
             f"{folders} share no task: fronts are compared on tasks of the same name "
             "that measure the same on the same documents; search one of them again "
@@ -138,7 +138,7 @@ def _measured(run: FinishedSearch, tasks: Sequence[str]) -> list[Merge]:
     measured = [merge for merge in merges if merge.is_measured(*tasks)]
     if not measured:
         raise ArtifactError(
-            f"{run.folder.named} has no merge that was measured on {listed(tasks)}; "
+            f"{run.folder.path} has no merge that was measured on {listed(tasks)}; "
             "continue its search"
         )
     # A point that is a reference point is listed as that one.

@@ -118,8 +118,8 @@ def write_report(run: StrPath, page: StrPath | None = None) -> Report:
     if page is not None:
         refuse_foreign(Path(page))
     finished = read_finished(Path(run))
-    named = finished.folder.named  # where it stays when the search is finished
-    page, picture = Path(page or named / "report.html"), finished.folder.picture
+    folder = finished.folder
+    page, picture = Path(page or folder.path / "report.html"), folder.picture
     write_atomically(page, report_page(report_content(finished)))
     if not picture.exists():
         plot_front(finished.front, picture)

@@ -42,7 +42,6 @@ from mergekit_map.results.records import (
 from mergekit_map.types import Metric
 from mergekit_map.utils.files import read_whole, unwritable
 
-_SO_FAR = "so-far"
 _LOCK = ".mergekit-map.lock"  # tells folders of earlier versions from others
 _MOST_BYTES = 1 << 20  # of a recipe: models by the dozen, layer by layer
 
@@ -103,7 +102,6 @@ class RunFolder:
         # There while another point is chosen: what follows from it may be of the last.
         self.choosing = state / ".choosing"
         self.choosing_lock = state / ".choosing.lock"
-        self.so_far_lock = state / ".so-far.lock"
 
     @property
     def exists(self) -> bool:
@@ -115,19 +113,6 @@ class RunFolder:
     def unfinished(self) -> bool:
         """Whether its search was stopped, was killed or is running."""
         return self.plan.exists() and not self.manifest.exists()
-
-    @property
-    def so_far(self) -> RunFolder:
-        """Return the folder of the partial front of an unfinished search."""
-        return RunFolder(self.state / _SO_FAR)
-
-    @property
-    def named(self) -> Path:
-        """Return the folder that users name: for a partial front that of its search."""
-        if self.path.name != _SO_FAR:
-            return self.path
-        parent = self.path.parent
-        return parent.parent if parent.name == STATE else parent
 
     @property
     def merged(self) -> Path:
@@ -165,7 +150,9 @@ class RunFolder:
         return [pair for pair in found if pair.manifest.exists()]
 
     def read_manifest(self) -> Manifest:
-        """Read the manifest of a finished search."""
+        """Read the manifest of a search, finished or not."""
+        if self.unfinished:
+            return self.read_plan().manifest
         return read_record(self.manifest, Manifest, "finished search")
 
     def read_plan(self) -> SearchPlan:
@@ -173,9 +160,15 @@ class RunFolder:
         return read_record(self.plan, SearchPlan, "search under way")
 
     def read_front(self) -> Front:
-        """Read the front of a finished search."""
+        """Read the front of a finished search, or the partial front of another."""
         self.read_manifest()
-        return read_record(self.front, Front, "front")
+        front = read_record(self.front, Front, "front")
+        if self.unfinished and front.unfinished is None:
+            raise ArtifactError(
+                f"{self.front} is of an earlier search into this folder, and the new "
+                f"one is not finished; go on with: {self.read_plan().command}"
+            )
+        return front
 
     def read_recipe(self, index: int) -> str:
         """Read the recipe of a point."""
@@ -278,8 +271,8 @@ class SearchPlan(Record):
 
     manifest: Manifest
     """The manifest to be written at the end."""
-    source: Line
-    """Path of the configuration, as the user named it."""
+    arguments: list[Line] = Field(default_factory=list)
+    """What was typed after `mergekit-map`; earlier versions wrote nothing."""
     most: int = Field(ge=0)
     """Largest number of merges that it measures."""
     bounds: dict[Line, tuple[float, float]]
@@ -301,9 +294,12 @@ class SearchPlan(Record):
     recipe: Text | None
     """The mergekit YAML of one merge; null where pairs are merged one by one."""
 
-    def going_on(self, run: Path) -> str:
-        """Return the command that resumes the search into a folder."""
-        return shlex.join(["mergekit-map", "search", self.source, str(run)])
+    @property
+    def command(self) -> str:
+        """Return the command that goes on with the search."""
+        if not self.arguments:
+            return "the command that started it"
+        return shlex.join(["mergekit-map", *self.arguments])
 
     @model_validator(mode="after")
     def _anchors_of_bounds(self) -> Self:
@@ -324,9 +320,8 @@ def unfinished_in_words(folder: RunFolder, front: Front) -> list[str]:
     """Describe the progress of an unfinished search and how to resume it."""
     if front.unfinished is None:
         return []
-    search = RunFolder(folder.named)
     words = f"{front.unfinished.measured} of at most {front.unfinished.most} merges"
-    if not search.plan.exists():  # the search has been finished since
+    if not folder.unfinished:
         return [f"{words} were measured when this was found; the search has gone on."]
-    command = search.read_plan().going_on(search.path)
+    command = folder.read_plan().command
     return [f"{words} measured; the search goes on with: {command}"]

@@ -8,46 +8,49 @@ the files again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from mergekit_map.report.plots import save_front
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import locked
 from mergekit_map.results.run_folder import RunFolder, open_run
-from mergekit_map.utils.files import write_atomically
+from mergekit_map.utils.files import StrPath, write_atomically
 
 _PATIENCE = 60  # seconds, for another process
-
-
-def folder_lock(lock: Path, folder: Path) -> AbstractContextManager[None]:
-    """Hold the lock file of a folder; raises as ``locked``."""
-    busy = (
-        f"another command has been writing {folder} for {_PATIENCE} seconds; wait for "
-        "it, and try again"
-    )
-    return locked(lock, folder, busy, _PATIENCE)
 
 
 @contextmanager
 def selection_lock(folder: RunFolder) -> Iterator[None]:
     """Lock the choice for one process, and first repair an interrupted change."""
-    with folder_lock(folder.choosing_lock, folder.path):
-        _mend(folder)
+    busy = (
+        f"another command has been writing {folder.path} for {_PATIENCE} seconds; wait "
+        "for it, and try again"
+    )
+    with locked(folder.choosing_lock, folder.path, busy, _PATIENCE):
+        if not folder.unfinished:  # else all of it is written anew
+            _mend(folder)
         yield
 
 
-def repaired_folder(run: Path) -> RunFolder:
-    """Return the run folder, repaired after an interrupted change.
+def look_at(run: StrPath) -> Path:
+    """Return the folder of a search, finished or not, with a front that can be read.
+
+    If the search was stopped, was killed or is running, that is the partial front, of
+    what is measured so far. A change that was interrupted is repaired.
 
     Raises:
-        ArtifactError: it holds a link, or cannot be repaired.
+        ArtifactError: there is nothing to look at yet, or a file is damaged.
     """
-    folder = open_run(run)
-    if folder.choosing.exists():
+    folder = open_run(Path(run))
+    if folder.unfinished or folder.choosing.exists():
         with selection_lock(folder):
-            pass
-    return folder
+            if folder.unfinished:  # still
+                # It fits surrogates with SciPy, of no use for a finished search.
+                from mergekit_map.workflows.partial_front import write_partial_front
+
+                write_partial_front(folder)
+    return folder.path
 
 
 def write_recipes(front: Front, folder: RunFolder, texts: Sequence[str]) -> None:

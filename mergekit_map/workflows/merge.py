@@ -34,18 +34,15 @@ from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage
 from mergekit_map.workflows.atomic_selection import (
+    look_at,
     save_choice,
     selection_lock,
     write_recipes,
 )
-from mergekit_map.workflows.holdout import (
-    Confirming,
-    samples_of,
-    with_confirmation,
-    with_differences,
-)
+from mergekit_map.workflows.differences import with_differences
+from mergekit_map.workflows.holdout import Confirming, samples_of, with_confirmation
 from mergekit_map.workflows.nested_checkpoints import finished_pairs
-from mergekit_map.workflows.partial_front import look_at
+from mergekit_map.workflows.partial_front import measured_so_far
 from mergekit_map.workflows.reporting import reporting
 from mergekit_map.workflows.results import Merged, Selection
 from mergekit_map.workflows.select import select_point
@@ -76,7 +73,7 @@ def merge_point(
         ArtifactError: ``out`` exists, or the run folder is not finished or damaged.
         MergeError: the models have changed since the search.
     """
-    run, out = look_at(Path(run)), Path(out)
+    run, out = look_at(run), Path(out)
     project = finished_project(
         run, quiet_options(options), trust_run=trust_run, model_paths=model_paths
     )
@@ -137,6 +134,9 @@ def _with_measured(
     front = with_confirmation(project, front, place, evaluations)
     kept = ("selected", "select", "reason")
     update = {key: getattr(selection.front, key) for key in kept}
+    if front.unfinished is not None:  # it stays the partial front, and so the choice
+        of = {"of": measured_so_far(chosen)}
+        update["unfinished"] = front.unfinished.model_copy(update=of)
     return judged(front.model_copy(update=update))
 
 

@@ -1,106 +1,107 @@
-"""The partial front of a running or stopped search, as a folder.
+"""The partial front of a running or stopped search, in the files of a finished one.
 
-It is computed from the log and written to ``RUN/.state/so-far``, a run folder with a
-log of its own. The search itself never reads it, so that its course does not depend on
-it, and removes it when it is finished.
+It is computed from the log, and is the same whether the search was stopped, was killed
+or is running. The search never reads it, so that its course does not depend on it, and
+replaces it when it is finished.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+
+import numpy as np
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.config.yaml_file import read_text
-from mergekit_map.errors import ArtifactError
+from mergekit_map.errors import ArtifactError, ConfigError, DesignError
+from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.report.plots import save_front
-from mergekit_map.results.front import Unfinished
+from mergekit_map.results.front import Front, Unfinished
+from mergekit_map.results.gains import Anchors
+from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, by_merge, read_log, whole_lines
 from mergekit_map.results.recipe_rendering import recipe_like
 from mergekit_map.results.records import write_record
-from mergekit_map.results.run_folder import (
-    RunFolder,
-    SearchPlan,
-    open_run,
+from mergekit_map.results.run_folder import RunFolder, SearchPlan
+from mergekit_map.results.selection import choose
+from mergekit_map.results.surrogate_file import Surrogates
+from mergekit_map.search.finish import (
+    end_search,
+    fitted_surrogates,
+    found_front,
+    measured_merges,
 )
-from mergekit_map.results.selection import judged
-from mergekit_map.search.study import Study
-from mergekit_map.utils.files import StrPath, digest, write_atomically
-from mergekit_map.workflows.atomic_selection import (
-    folder_lock,
-    repaired_folder,
-    write_recipes,
+from mergekit_map.search.measure import (
+    on_disk_evaluations,
+    own_evaluations,
+    reference_values,
 )
+from mergekit_map.search.study import Study, StudyResult
+from mergekit_map.utils.files import digest, write_atomically
+from mergekit_map.workflows.atomic_selection import write_recipes
+from mergekit_map.workflows.differences import with_differences
 
 
-def look_at(run: StrPath) -> Path:
-    """Return the folder to read a search from, finished or not.
-
-    A finished search is read from its own folder. The partial front of an unfinished
-    one, be it stopped, killed or running, is first written to a folder of its own,
-    which ``select_point``, ``merge_point`` and ``write_report`` treat as a finished
-    search.
-
-    Raises:
-        ArtifactError: there is nothing to look at yet, or a file is damaged.
-    """
-    run = Path(run)
-    folder = RunFolder(run)
-    if not folder.unfinished:
-        return repaired_folder(run).path
-    open_run(run)
-    with folder_lock(folder.so_far_lock, folder.so_far.path):
-        _write_partial_front(folder)
-    return folder.so_far.path
+def measured_so_far(folder: RunFolder) -> str:
+    """Return the digest of what an unfinished search has planned and measured."""
+    found = [folder.plan.read_bytes(), *whole_lines(folder.log)]
+    return digest([line.decode(errors="replace") for line in found])
 
 
-def remove_partial_front(folder: RunFolder) -> None:
-    """Remove the partial front and the plan of a search that is finished."""
-    folder.plan.unlink(missing_ok=True)
-    if folder.so_far.path.exists():
-        with folder_lock(folder.so_far_lock, folder.so_far.path):
-            shutil.rmtree(folder.so_far.path, ignore_errors=True)
-    folder.so_far_lock.unlink(missing_ok=True)
-
-
-def _write_partial_front(folder: RunFolder) -> None:
+def write_partial_front(folder: RunFolder) -> None:
     """Write the partial front of an unfinished search, unless it is up to date."""
-    plan, so_far = folder.read_plan(), folder.so_far
+    plan = folder.read_plan()
     if plan.recipe is None:
         finished = ", ".join(str(pair.path) for pair in folder.finished_pairs())
         raise ArtifactError(
             f"{folder.path} merges checkpoints pair by pair, and can be looked at when "
             f"it is finished; its pairs that are: {finished or 'none yet'}"
         )
-    lines = whole_lines(folder.log)
-    found_from = [folder.plan.read_bytes(), *lines]
-    of = digest([line.decode(errors="replace") for line in found_from])
-    wishes = [plan.select]
+    of, wishes = measured_so_far(folder), [plan.select]
     with suppress(ArtifactError):
-        earlier = so_far.read_front()
-        if earlier.unfinished and earlier.unfinished.of == of:
+        earlier = folder.read_front()
+        assert earlier.unfinished is not None
+        if earlier.unfinished.of == of and not folder.choosing.exists():
             return
         if earlier.select.index is None:  # else the number of another point now
             wishes.insert(0, earlier.select)
-    # Before anything is written: they may be damaged.
-    measured, config = list(read_log(folder.log)), read_text(folder.config)
-    so_far.claim()
-    so_far.manifest.unlink(missing_ok=True)
-    so_far.choosing.unlink(missing_ok=True)  # all of it is written anew
-    # What merging a point so far has measured is not in the log of the search.
-    known = set(lines)
-    more = [line for line in whole_lines(so_far.log) if line not in known]
-    write_atomically(so_far.log, b"".join(b"%b\n" % line for line in [*lines, *more]))
-    write_atomically(so_far.config, config)
-    samples, no_parts = folder.all_samples, shutil.ignore_patterns(".*")
-    if samples.exists():
-        shutil.copytree(
-            samples, so_far.all_samples, ignore=no_parts, dirs_exist_ok=True
-        )
-    _write_found(folder, plan, measured, wishes, of)
+    front, surrogates = _find(folder, plan, wishes, of)
+    write_atomically(folder.choosing, "")
+    folder.surrogates.unlink(missing_ok=True)
+    if surrogates is not None:
+        write_record(folder.surrogates, surrogates)
+    texts = [
+        recipe_like(plan.recipe, plan.manifest.identity, front, index, folder)
+        for index in range(len(front.points))
+    ]
+    write_recipes(front, folder, texts)
+    save_front(front, folder)
+    folder.choosing.unlink()
+
+
+def _find(
+    folder: RunFolder, plan: SearchPlan, wishes: Sequence[SelectSpec], of: str
+) -> tuple[Front, Surrogates | None]:
+    """Find the partial front, with its surrogates if they can be fitted."""
+    study, log = _study_of(plan), list(read_log(folder.log))
+    try:
+        front, surrogates = find_partial_front(study, log, wishes)
+    except ArtifactError as error:
+        raise ArtifactError(
+            f"{folder.path}: {error}; go on with: {plan.command}"
+        ) from None
+    # What was measured for another search comes on top of what this one measures.
+    own = [e for e in log if e.taken is None or e.role == "anchor"]
+    unfinished = Unfinished(
+        measured=len(by_merge(complete_merges(study, own))),
+        most=plan.most,
+        fitted=surrogates is not None,
+        of=of,
+    )
+    front = front.model_copy(update={"unfinished": unfinished})
+    samples = folder.samples(plan.manifest.merge)
+    return with_differences(front, samples, folder, log), surrogates
 
 
 def _study_of(plan: SearchPlan) -> Study:
@@ -123,40 +124,67 @@ def _study_of(plan: SearchPlan) -> Study:
     return replace(study, on_disk=study.of_models(anchors, one.merge))
 
 
-def _write_found(
-    folder: RunFolder,
-    plan: SearchPlan,
-    measured: Sequence[Evaluation],
-    wishes: Sequence[SelectSpec],
-    of: str,
-) -> None:
-    # It fits surrogates with SciPy, which a finished search has no use for.
-    from mergekit_map.search.partial_front import complete_merges, find_partial_front
+def complete_merges(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
+    """List the merges of a search on which it measured every task itself."""
+    own = own_evaluations(study, log)
+    whole = {
+        key for key, of in by_merge(own).items() if of.keys() >= study.tasks.keys()
+    }
+    return [e for e in own if e.key[0] in whole]
 
-    study, so_far = _study_of(plan), folder.so_far
-    log = list(read_log(so_far.log))
-    try:
-        front, surrogates = find_partial_front(study, log, wishes)
-    except ArtifactError as error:
-        again = plan.going_on(folder.path)
-        raise ArtifactError(f"{folder.path}: {error}; go on with: {again}") from None
-    # What was measured for another search comes on top of what this one measures.
-    own = [e for e in measured if e.taken is None or e.role == "anchor"]
-    unfinished = Unfinished(
-        measured=len(by_merge(complete_merges(study, own))),
-        most=plan.most,
-        fitted=surrogates is not None,
-        of=of,
-    )
-    front = judged(front.model_copy(update={"unfinished": unfinished}))
-    so_far.surrogates.unlink(missing_ok=True)
-    if surrogates is not None:
-        write_record(so_far.surrogates, surrogates)
-    recipe, identity = plan.recipe or "", plan.manifest.identity
-    texts = [
-        recipe_like(recipe, identity, front, index, so_far)
-        for index in range(len(front.points))
-    ]
-    write_recipes(front, so_far, texts)
-    save_front(front, so_far)
-    write_record(so_far.manifest, plan.manifest)
+
+def find_partial_front(
+    study: Study, log: Sequence[Evaluation], wishes: Sequence[SelectSpec]
+) -> tuple[Front, Surrogates | None]:
+    """Fit the measurements, and choose by the first selection that can be computed.
+
+    If surrogates cannot be fitted, the front is of measured merges alone.
+
+    Raises:
+        ArtifactError: no merge is measured on every task.
+    """
+    known = complete_merges(study, log)
+    latest = list({e.key: e for e in known}.values())
+    anchors = reference_values(study, latest, log)
+    study = replace(study, engines={e.task: e.engine for e in known if e.engine})
+    every = [*wishes, SelectSpec()]
+    for wish in every if _is_enough(study, known) else ():
+        asked = replace(study, select=wish)
+        # A limit may be of what is not measured yet, and a fit may fail.
+        with suppress(ConfigError, DesignError):
+            result = end_search(asked, [], latest, anchors, lambda *_: [])
+            front = found_front(asked, replace(result, ending=None), log)
+            return front, fitted_surrogates(asked, result)
+    measured = [*known, *on_disk_evaluations(study, log)]
+    for wish in every:
+        asked = replace(study, select=wish)
+        with suppress(ConfigError, DesignError):
+            result = _measured_front(asked, latest, anchors)
+            return found_front(asked, result, measured), None
+    raise AssertionError("without limits, any front can be chosen from")
+
+
+def _is_enough(study: Study, known: Sequence[Evaluation]) -> bool:
+    """Whether a plane through the merges within the bounds leaves one to check it."""
+    if study.search.strategy == "nested":  # whose merges lie on planes of pairs
+        return False
+    merges = {e.key[0]: e.coefficients for e in known if not e.failed}
+    inside = study.contains(study.vectors(merges.values()))
+    return int(inside.sum()) >= len(study.bounds) + 2
+
+
+def _measured_front(
+    study: Study, known: Sequence[Evaluation], anchors: Anchors
+) -> StudyResult:
+    """Return the front of the measured merges, without surrogates."""
+    X, Y = measured_merges(study, known)
+    order = np.flatnonzero(non_dominated(Y))
+    if not len(order):
+        tasks = "every task" if len(study.tasks) > 1 else next(iter(study.tasks))
+        raise ArtifactError(
+            f"no merge is measured on {tasks} yet, so that there is nothing to look at"
+        )
+    order = order[np.argsort(Y[order, 0], kind="stable")]
+    order = order[-1:] if len(study.tasks) == 1 else order
+    selected = choose(Request(study.select, study.tasks, anchors), Y[order])
+    return StudyResult({}, [study.named(row) for row in X[order]], selected)

@@ -22,25 +22,13 @@ from mergekit_map.merging.recipe import Recipes, changes_in_words
 from mergekit_map.merging.reference_points import linear_space, soup_weights
 from mergekit_map.report.plots import save_front
 from mergekit_map.results.front import Front, LinearMerge
-from mergekit_map.results.log import (
-    Evaluation,
-    EvaluationLog,
-    open_log,
-)
+from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.records import write_record
-from mergekit_map.results.run_folder import (
-    Manifest,
-    RunFolder,
-    SearchPlan,
-)
+from mergekit_map.results.run_folder import Manifest, RunFolder, SearchPlan
 from mergekit_map.results.selection import choose_measured
 from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.search.budget import Forecast, forecast
-from mergekit_map.search.callbacks import (
-    Callback,
-    CallbackList,
-    Started,
-)
+from mergekit_map.search.callbacks import Callback, CallbackList, Started
 from mergekit_map.search.finish import fitted_surrogates, found_front
 from mergekit_map.search.import_csv import add_imported
 from mergekit_map.search.loop import run_study
@@ -50,13 +38,14 @@ from mergekit_map.search.study import Candidate, Progress, Study
 from mergekit_map.surrogates.fit import one_thread
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 from mergekit_map.utils.files import StrPath, digest, write_atomically
+from mergekit_map.utils.text import printable
 from mergekit_map.workers.pool import WorkerPool, process_pool
 from mergekit_map.workers.ray import ray_pool
 from mergekit_map.workers.worker_main import packed
-from mergekit_map.workflows.atomic_selection import write_recipes
-from mergekit_map.workflows.holdout import Confirming, samples_of, with_differences
+from mergekit_map.workflows.atomic_selection import selection_lock, write_recipes
+from mergekit_map.workflows.differences import with_differences
+from mergekit_map.workflows.holdout import Confirming, samples_of
 from mergekit_map.workflows.nested_checkpoints import search_pairs
-from mergekit_map.workflows.partial_front import remove_partial_front
 from mergekit_map.workflows.reporting import reporting
 from mergekit_map.workflows.results import Run
 
@@ -119,12 +108,13 @@ def _search(
             )
             front = with_differences(front, samples_of(project, folder), folder)
             front = choose_measured(front)
-        write_recipes(front, folder, recipes.texts(front, folder))
-        _write_soup(project, folder)
-        write_record(folder.surrogates, surrogates)
-        save_front(front, folder)
-        write_record(folder.manifest, _manifest(project, project.study()))
-        remove_partial_front(folder)
+        with selection_lock(folder):  # of who looks at the partial front
+            write_recipes(front, folder, recipes.texts(front, folder))
+            _write_soup(project, folder)
+            write_record(folder.surrogates, surrogates)
+            save_front(front, folder)
+            write_record(folder.manifest, _manifest(project, project.study()))
+            folder.plan.unlink()
     return front
 
 
@@ -252,15 +242,17 @@ def _search_plan(
     if not project.nests_checkpoints:
         recipes = Recipes(project.space, project.options)
         anchor = next(iter(study.fixed.values()))
-        recipe = recipes.text(anchor, (), folder.so_far.recipe(0))
+        recipe = recipes.text(anchor, (), folder.recipe(0))
     if (part := study.on_disk) is not None:
         linear = {
             label: LinearMerge(merge=part.merge, weights=dict(weights))
             for label, weights in part.anchors.items()
         }
+    config = str(project.file.path)
+    arguments = project.arguments or ("search", config, str(folder.path))
     return SearchPlan(
         manifest=_manifest(project, study),
-        source=str(project.file.path),
+        arguments=[*map(printable, arguments)],
         most=ahead.searched + ahead.front,
         bounds=dict(study.bounds),
         anchors={label: dict(merge) for label, merge in study.anchors.items()},

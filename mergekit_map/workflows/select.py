@@ -12,8 +12,7 @@ from mergekit_map.results.recipe_rendering import recipe_of
 from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.results.selection import choose_point, judged
 from mergekit_map.utils.files import StrPath
-from mergekit_map.workflows.atomic_selection import save_choice, selection_lock
-from mergekit_map.workflows.partial_front import look_at
+from mergekit_map.workflows.atomic_selection import look_at, save_choice, selection_lock
 from mergekit_map.workflows.results import Selection
 
 if TYPE_CHECKING:

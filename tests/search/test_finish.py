@@ -20,7 +20,7 @@ from mergekit_map.search.finish import found_front
 from mergekit_map.search.study import StudyResult
 from mergekit_map.surrogates.links import Link
 from mergekit_map.types import Answers, Measurement, Metric
-from mergekit_map.workflows.holdout import with_differences
+from mergekit_map.workflows.differences import with_differences
 
 SCORE = Metric(higher_is_better=True, lower=None, upper=None)
 

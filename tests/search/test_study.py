@@ -32,9 +32,9 @@ from mergekit_map.results.limits import unmet_limits
 from mergekit_map.results.log import open_log
 from mergekit_map.search.fitting import fit_surrogates, predict_utilities
 from mergekit_map.search.loop import run_study
-from mergekit_map.search.partial_front import find_partial_front
 from mergekit_map.search.study import Study, StudyResult
 from mergekit_map.types import Measurement, Metric
+from mergekit_map.workflows.partial_front import find_partial_front
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from mergekit_map.results.samples import mean_of
 from mergekit_map.tasks.holdout_split import HeldOut, HoldoutSplit
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.types import Answers, Measurement
-from mergekit_map.workflows.holdout import itemise
+from mergekit_map.workflows.differences import itemise
 
 pytestmark = pytest.mark.usefixtures("groups")
 LENGTHS = """

@@ -16,7 +16,7 @@ from mergekit_map.results.paired import stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import read_sample_file, write_samples
 from mergekit_map.types import Answers, Measurement
-from mergekit_map.workflows.holdout import itemise, with_differences
+from mergekit_map.workflows.differences import itemise, with_differences
 
 N = 30
 RNG = np.random.default_rng(0)

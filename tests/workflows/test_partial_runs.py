@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 from nested_runs import invoke, write
 from plain_runs import write_plain
 
+from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Front
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.workflows.partial_front import look_at
+from mergekit_map.workflows.atomic_selection import look_at
+from mergekit_map.workflows.results import read_run
 
 # Two tasks that stop the search where a file says so.
 TASKS = """
@@ -28,7 +31,7 @@ def level(model, sign):
         raise KeyboardInterrupt
     done.write_text("x" * (count + 1))
     x, y = (100 * model.lm_head.weight.float()[i].mean().item() for i in (3, 5))
-    return sign * x + y**2 / 10
+    return [(sign * x + y**2 / 10) * (1 + k / 9) for k in range(12)]
 
 def one(model, tokenizer):
     return level(model, 1)
@@ -77,8 +80,8 @@ def test_a_search_that_was_looked_at_ends_byte_for_byte_as_one_that_was_not(
     before = shutil.copytree(place, place.with_name("before"))
     invoke("report", "run")
     invoke("select", "run", "--prefer", "one=2,two=1")
-    invoke("merge", "run", "merged", "--trust-run")
     invoke("select", "run", "--index", "0")
+    invoke("merge", "run", "merged", "--trust-run")
     invoke("search", "config.yml", "run")
     for page in ("report.html", "surrogates.png"):
         Path("run", page).unlink(missing_ok=True)
@@ -91,7 +94,9 @@ def test_a_search_that_was_looked_at_ends_byte_for_byte_as_one_that_was_not(
 
     plain = files(Path("run"))
     assert looked.keys() == plain.keys()
-    assert [name for name in plain if looked[name] != plain[name]] == []
+    # The log alone has what the merge has measured, too.
+    different = [name for name in plain if looked[name] != plain[name]]
+    assert different == ["evaluations.jsonl"]
 
 
 def test_a_front_is_fitted_to_what_is_measured_and_says_how_far_it_is(
@@ -102,13 +107,26 @@ def test_a_front_is_fitted_to_what_is_measured_and_says_how_far_it_is(
     result = invoke("select", "run")
 
     assert "5 of at most 18 merges measured; the search goes on with: " in result.stderr
-    found = RunFolder(Path("run")).so_far
     assert not Path("run/.state/manifest.json").exists()
-    front = found.read_front()
+    front = RunFolder(Path("run")).read_front()
     assert front.unfinished is not None
     assert front.unfinished.fitted
     assert len(front.points) > len([m for m in front.points if m.is_measured(*TWO)])
-    assert f"The recipe is in {found.chosen_recipe}" in result.stdout
+    assert "The recipe is in run/recipe.yml" in result.stdout
+    assert front.differences.keys() == {*TWO}
+    assert re.search(r"(better|worse) by", result.stdout)
+
+
+def test_the_command_that_goes_on_has_the_options_of_the_search(stopped: Any) -> None:
+    stopped(3)
+    Path("stop.txt").write_text("7")
+    options = ("--evaluations", "9", "--seed", "4")
+    invoke("search", "config.yml", "run", *options, code=130)
+
+    result = invoke("report", "run")
+
+    command = shlex.join(["mergekit-map", "search", "config.yml", "run", *options])
+    assert f"goes on with: {command}\n" in result.stderr
 
 
 def test_too_few_merges_give_a_front_of_measured_merges_alone(stopped: Any) -> None:
@@ -117,14 +135,14 @@ def test_too_few_merges_give_a_front_of_measured_merges_alone(stopped: Any) -> N
     invoke("select", "run")
     invoke("report", "run")
 
-    front = RunFolder(Path("run")).so_far.read_front()
+    front = RunFolder(Path("run")).read_front()
     known = [*front.points, *front.anchors, *front.merges]
     assert all(point.is_measured(*TWO) for point in front.points)
     assert all(point.predicted == point.measured for point in front.points)
     Y = front.utilities([m for m in known if m.is_measured(*TWO)], "measured")
     for point in front.utilities(front.points, "measured"):
         assert not ((point <= Y).all(axis=1) & (point < Y).any(axis=1)).any()
-    assert not Path("run/.state/so-far/.state/surrogates.json").exists()
+    assert not Path("run/.state/surrogates.json").exists()
     assert "3 of at most 18 merges measured" in Path("run/report.html").read_text()
 
 
@@ -137,7 +155,6 @@ def test_a_line_cut_short_by_a_kill_is_passed_over_and_stays(stopped: Any) -> No
     invoke("select", "run")
 
     assert log.read_bytes() == before
-    assert Path("run/.state/so-far/evaluations.jsonl").read_bytes().endswith(b"}\n")
 
 
 def test_what_was_chosen_stays_until_the_search_has_measured_more(stopped: Any) -> None:
@@ -145,21 +162,20 @@ def test_what_was_chosen_stays_until_the_search_has_measured_more(stopped: Any) 
     invoke("select", "run", "--index", "1")
     invoke("merge", "run", "merged", "--trust-run")
     invoke("select", "run")
-    front = RunFolder(Path("run")).so_far.read_front()
+    front = RunFolder(Path("run")).read_front()
     assert front.selected == 1
-    assert front.chosen.is_measured(*TWO)  # by the merge, and not in the search's log
-    assert Path("run/evaluations.jsonl").read_bytes().count(b"\n") == 11
+    assert front.chosen.is_measured(*TWO)  # by the merge
 
     lines = Path("run/evaluations.jsonl").read_text().splitlines()
-    two, one = (json.loads(line) for line in lines[-2:])
+    two, one = (json.loads(line) for line in lines[9:11])
     other = {**two, "coefficients": one["coefficients"]}
     with Path("run/evaluations.jsonl").open("a") as log:
         log.write(json.dumps(other) + "\n")
     invoke("select", "run")
 
-    front = RunFolder(Path("run")).so_far.read_front()
+    front = RunFolder(Path("run")).read_front()
     assert front.unfinished is not None
-    assert front.unfinished.measured == 6
+    assert front.unfinished.measured == 7
     assert front.select.index is None  # the number means another point now
 
 
@@ -172,7 +188,6 @@ def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
     front = read_record(Path("run/front.json"), Front, "front")
     assert front.unfinished is None
     assert not Path("run/.state/search.json").exists()
-    assert not Path("run/.state/so-far").exists()
 
     config = Path("config.yml").read_text().replace("evaluations: 8", "evaluations: 12")
     Path("config.yml").write_text(config)
@@ -180,4 +195,9 @@ def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
     Path("stop.txt").write_text(str(count + 1))
     invoke("search", "config.yml", "run", code=130)
 
-    assert look_at(Path("run")) == Path("run/.state/so-far")
+    with pytest.raises(ArtifactError, match="is of an earlier search into this folder"):
+        read_run("run")
+    assert look_at(Path("run")) == Path("run")
+    front = read_run("run").front
+    assert front.unfinished is not None
+    assert front.unfinished.measured > 8

@@ -13,12 +13,7 @@ import click
 
 from mergekit_map.cli.commands.select import merge_and_show
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
-from mergekit_map.cli.options import (
-    RUN,
-    readable_folder,
-    starting,
-    trust_option,
-)
+from mergekit_map.cli.options import RUN, look_at_run, starting, trust_option
 from mergekit_map.errors import ConfigError, EvaluationError, MapError
 from mergekit_map.utils.files import refuse_existing
 from mergekit_map.utils.shutdown import deferred
@@ -77,13 +72,13 @@ def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
             "browse wants a terminal to show the front in, and there is none here; "
             "select chooses a point without one, and report writes a page"
         )
-    path = readable_folder(run)
+    look_at_run(run)
     with starting(f"opening {run}"):
         from mergekit_map.browse.app import Browser
         from mergekit_map.browse.state import View
         from mergekit_map.results.run_folder import open_run
 
-    folder = open_run(path)
+    folder = open_run(run)
     view = View.of(folder.read_front())
     with ExitStack() as models:
         outside = _Outside(folder, make_options, models, trust_run=trust_run)

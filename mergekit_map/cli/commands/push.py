@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from mergekit_map.cli.options import RUN, pairs_option, readable_folder, starting
+from mergekit_map.cli.options import RUN, look_at_run, pairs_option, starting
 from mergekit_map.cli.output import answer, with_output_options
 from mergekit_map.errors import ConfigError, HubError
 from mergekit_map.utils.text import bytes_in_words, printable
@@ -81,14 +81,15 @@ def push(
     utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     if not os.isatty(2):
         utils.disable_progress_bars()  # type: ignore[attr-defined]
-    search = None if run is None else readable_folder(run)
+    if run is not None:
+        look_at_run(run)
     wanted, url, refused = PushOptions(repo, **options), None, None
     try:
         api = open_hub()
-        plan = plan_push(out, search, wanted, api)
+        plan = plan_push(out, run, wanted, api)
     except HubError as error:
         # Files and card are shown all the same.
-        refused, plan = error, plan_push(out, search, wanted)
+        refused, plan = error, plan_push(out, run, wanted)
     _show(plan)
     if dry_run or refused:
         click.echo(f"\n{plan.card}")

@@ -15,8 +15,8 @@ from mergekit_map.cli.options import (
     FILE,
     FOLDER,
     RUN,
+    look_at_run,
     model_options,
-    readable_folder,
     starting,
 )
 from mergekit_map.cli.output import answer, quiet_option, with_output_options
@@ -51,16 +51,17 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
 
     Example: mergekit-map report with-ties with-arithmetic --out both.html
     """
-    folders = [*map(readable_folder, runs)]
+    for run in runs:
+        look_at_run(run)
     with starting(f"reading {listed(map(str, runs))} and drawing"):
         from mergekit_map.report.overlay import write_fronts_report
         from mergekit_map.report.page import write_report
 
     pictures: Sequence[Path] = ()
-    if len(folders) > 1:
-        page = write_fronts_report(folders, page)
+    if len(runs) > 1:
+        page = write_fronts_report(runs, page)
     else:
-        written = write_report(folders[0], page)
+        written = write_report(runs[0], page)
         page, pictures = written.page, written.pictures
     answer(page, page=str(page), pictures=[*map(str, pictures)])
     size = bytes_in_words(page.stat().st_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import click
 
 from mergekit_map.cli.commands.select import merge_and_show
 from mergekit_map.cli.config_options import config_or_options
+from mergekit_map.cli.main import typed_arguments
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand, MergeOptions
 from mergekit_map.cli.options import FILE, FOLDER, model_options, workers_option
 from mergekit_map.cli.output import with_output_options
@@ -140,6 +142,7 @@ def _find_front(
     with TerminalReporter() as reporter:
         with notifying(reporter), stage(f"checking models and tasks of {config}"):
             project = load_project(config, options, **how)
+            project = replace(project, arguments=typed_arguments())
             study = project.study()
             warnings = [f"warning: {text}" for text in project.small_samples()]
         for note in (*project.notes, *warnings):

@@ -12,8 +12,8 @@ from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand, MergeOp
 from mergekit_map.cli.options import (
     FOLDER,
     RUN,
+    look_at_run,
     model_options,
-    readable_folder,
     selection_options,
     starting,
 )
@@ -42,14 +42,14 @@ def select(run: Path, **choice: Any) -> None:
 
     Example: mergekit-map select my-search --prefer math=2,code=1
     """
-    folder = readable_folder(run)
+    look_at_run(run)
     with starting(f"reading {run}"):
         from mergekit_map.cli.screen import show_front, show_steps
         from mergekit_map.workflows.select import select_point
 
-    selection = select_point(folder, **choice)
-    recipe = folder / "recipe.yml"
-    found = show_front(folder, selection.front, recipe)
+    selection = select_point(run, **choice)
+    recipe = run / "recipe.yml"
+    found = show_front(run, selection.front, recipe)
     answer(recipe=selection.recipe, recipe_file=str(recipe))
     if output_options().verbose:
         click.echo(f"\n{selection.recipe}", nl=False)
@@ -79,9 +79,9 @@ def merge(
     Example: mergekit-map merge my-search my-model --prefer math=2,code=1
     """
     refuse_existing(out)
-    folder = readable_folder(run)
+    look_at_run(run)
     where = {"model_paths": model_paths, "trust_run": trust_run}
-    merge_and_show(folder, out, make_options(f"opening {run}"), choice, **where)
+    merge_and_show(run, out, make_options(f"opening {run}"), choice, **where)
 
 
 def merge_and_show(
