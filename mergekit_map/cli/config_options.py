@@ -126,7 +126,8 @@ def _written(
             yield config
         return
     content = signed(new_config_text(given, settings))
-    config = target.parent / f"{target.name or 'options'}.yml"
+    name = "options" if target.name in {"", ".."} else target.name
+    config = target.parent / f"{name}.yml"
     if config.exists() and not is_unedited(config.read_text(errors="replace")):
         raise ArtifactError(
             f"{config}, where these options would be written, is another file or was "

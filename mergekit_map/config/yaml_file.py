@@ -64,6 +64,8 @@ def place_in_options(
     if key[:2] == ("map", "tasks") and len(key) > 2:
         task = content["map"]["tasks"][key[2]]
         option = "--text" if "perplexity" in task else "--task"
+    elif len(key) > 2:  # of map.search or map.select
+        option = f"--{key[2]}".replace("_", "-")
     if passing:
         return option or "the options"
     return f"{place} ({option})" if option else place

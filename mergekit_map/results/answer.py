@@ -26,7 +26,7 @@ VERDICTS: Mapping[Verdict, str] = {
     "better": "better",
     "worse": "worse",
     "noise": "no significant difference",
-    "unknown": "unknown error",
+    "unknown": "no known standard error",
 }
 _NAMED = 4  # tasks that are named one by one
 HEADINGS = ("task", "model", "value", "gain kept", "chosen merge vs this model")
@@ -90,7 +90,7 @@ def comparison(rival: Improvement) -> str:
         return f"the same ± {rival.stderr:.2g}" if rival.stderr else "the same"
     amount = difference(rival.amount, rival.stderr)
     text = f"merge {'better' if rival.amount > 0 else 'worse'} by {amount[1:]}"
-    doubts = {"noise": ", not significant", "unknown": ", unknown error"}
+    doubts = {"noise": ", not significant", "unknown": ", standard error not known"}
     return text + doubts.get(rival.verdict, "")
 
 
@@ -205,9 +205,10 @@ def sample(front: Front, found: Gains) -> str:
         if front.differences:
             counts = {task: of.items for task, of in front.differences.items()}
             searched = f"{searched} ({_counted(front, counts)})"
-        better = "gains may look better than they are"
-        check = "To check them on other documents, search with `--holdout 0.3`."
-        return f"{searched}: {better}. {check}"
+        text = f"{searched}: gains may look better than they are."
+        if front.differences.keys() == front.tasks.keys():  # each has documents
+            text += " To check them on other documents, search with `--holdout 0.3`."
+        return text
     tasks = [task for task, source in sources.items() if source == "held-out"]
     if not tasks:
         return f"{searched}; merging it measures the held-out ones."

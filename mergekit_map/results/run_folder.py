@@ -153,6 +153,11 @@ class RunFolder:
         """Read the manifest of a search, finished or not."""
         if self.unfinished:
             return self.read_plan().manifest
+        if not self.exists:
+            raise ArtifactError(
+                f"{self.path} is not the folder of a search; name the one that search "
+                "wrote, or OUT.run of run"
+            )
         return read_record(self.manifest, Manifest, "finished search")
 
     def read_plan(self) -> SearchPlan:

@@ -59,7 +59,7 @@ def test_reading_a_run_changes_nothing_in_it(run: str) -> None:
 
 
 def test_a_folder_that_is_no_finished_search_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="no finished search"):
+    with pytest.raises(ArtifactError, match="not the folder of a search"):
         mergekit_map.read_run(str(tmp_path))
 
 
