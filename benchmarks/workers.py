@@ -4,7 +4,7 @@
 
 On an earlier family of the demo. A time is the best of several whole commands, that of
 the processor of the first process and, as ``workers``, the most of another. Log,
-surrogates and front must be the bytes of one process of as many threads.
+front and table must be the bytes of one process of as many threads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mergekit_map.demo.family import Family, demo_config, train_family
 from mergekit_map.utils.files import cache_home
 
 RESULT = Path(__file__).resolve().parent / "results" / "workers.md"
-_FOUND = ("front.json", "front.csv", ".state/surrogates.json")
+_FOUND = ("front.json", "front.csv")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 BASE = "base"
 SOUP = "soup"
@@ -14,6 +14,8 @@ NO_SINGLE_MODEL = frozenset({BASE, SOUP})
 SIGNIFICANT = 2.0
 _HUGE = 700.0  # nats; more overflow as a perplexity
 NATS = "nats/token"  # the unit of mean token losses
+# Which fit predicts: the paper's, with priors, with a Gaussian process, or the better.
+SurrogateKind: TypeAlias = Literal["auto", "quadratic", "regularized", "residual_gp"]
 DTYPES = ("bfloat16", "float16", "float32", "float64")  # of merges
 
 

@@ -63,7 +63,7 @@ def test_what_was_chosen_last_is_still_chosen() -> None:
         (("--prefer", "code=1"), 0),
         (("--prefer", "greeting=1"), 9),
         (("--index", "5"), 5),
-        # Of the points alone: surrogates of that version are not read.
+        # Of the points alone: that version fitted otherwise.
         (("--require", "greeting=0.5"), 5),
         (("--require", "code=50%"), 2),
         (("--knee",), 5),

@@ -31,8 +31,7 @@ HERE = "what is put here"
 FINISHED: dict[str, Sequence[str]] = {
     "front.json": (SELECT, BETWEEN, REPORT, MERGE),
     ".state/manifest.json": (SELECT, REPORT, MERGE),
-    ".state/surrogates.json": (BETWEEN, REPORT),
-    "evaluations.jsonl": (REPORT, SEARCH, MERGE),
+    "evaluations.jsonl": (BETWEEN, REPORT, SEARCH, MERGE),
     "config.yml": (MERGE, INSPECT, AGAIN),
     "recipes/000.yml": ("select run --index 0", BETWEEN),
 }

@@ -71,8 +71,12 @@ LINKS = ("canary.txt", "", "nowhere", "../run")  # to a file, a folder, nothing,
 LINKED = (
     *("recipes/000.yml", "recipes/018.yml", "recipes", "recipe.yml", "front.json"),
     *("front.csv", "front.png", "evaluations.jsonl", "config.yml", "report.html"),
-    *(".state", ".state/surrogates.json"),
-    *(".state/manifest.json", ".state/samples/link", ".state/.mergekit-map.lock"),
+    *(
+        ".state",
+        ".state/manifest.json",
+        ".state/samples/link",
+        ".state/.mergekit-map.lock",
+    ),
     *(".state/.choosing.lock", "compare", "extra.txt"),
 )
 SECRET = f"hf_{'A' * 34}"
@@ -106,7 +110,7 @@ MODELS = [
 ]
 HUGE = (
     *("run/front.png", "run/compare/big", "run/report.html", "run/recipe.yml"),
-    *("run/recipes/000.yml", "run/.state/surrogates.json"),
+    *("run/recipes/000.yml", "run/front.json"),
 )
 
 

@@ -238,8 +238,7 @@ def _made_by(case: Case, folder: Path) -> Mapping[str, Any]:
         if line["role"] != "checkpoint"
     ]
     made = {"evaluations.jsonl": log}
-    for name in ("front.json", ".state/surrogates.json"):
-        made[name] = json.loads((run / name).read_text())
+    made["front.json"] = json.loads((run / "front.json").read_text())
     return made
 
 

@@ -23,9 +23,7 @@ from mergekit_map.compare.indicators import (
     win_rate,
 )
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
-from mergekit_map.results.records import read_record
-from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.surrogate_file import Surrogates
+from mergekit_map.results.finished import read_finished
 from mergekit_map.surrogates.arrays import FloatArray
 from paper.kept import Result
 from paper.published import DISTANCES, WIN_RATES
@@ -144,8 +142,7 @@ def _rates(ours: FloatArray, direct: FloatArray) -> Spread:
 
 def _r2(compared: Compared, searched: Searched) -> Spread:
     """Hold the surrogates of a search against the direct search of another."""
-    path = RunFolder(searched.path).surrogates
-    surrogates = read_record(path, Surrogates, "surrogates").values()
+    surrogates = read_finished(searched.path).surrogates
     scores = r_squared_scores(compared.study, compared.contest, surrogates)
     return Spread(scores.mean, scores.std if scores.tasks else math.nan)
 

@@ -25,9 +25,8 @@ from mergekit_map.compare.indicators import (
 )
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.finished import read_finished
 from mergekit_map.results.selection import choose_point
-from mergekit_map.results.surrogate_file import read_surrogates
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.utils.files import write_atomically
 from paper.adamerging import STEPS
@@ -115,7 +114,7 @@ def asked(
     front, scale = compared.front, compared.scale
     # ``select`` scales each task by its range over the front, as predicted.
     predicted = scale.apply(front.utilities(front.points, "predicted"))
-    surrogates = read_surrogates(RunFolder(compared.path).surrogates, front)
+    surrogates = read_finished(compared.path).surrogates
     chosen = []
     for weights in compared.preferences * np.ptp(predicted, axis=0):
         prefer = dict(zip(front.metrics, weights.tolist(), strict=True))

@@ -181,13 +181,13 @@ class Browser(App[ExitAction]):
 
     def _wished(self, answer: Mapping[str, str]) -> View:
         """Go to the point of the given limits and preferences."""
-        from mergekit_map.workflows.select import known_surrogates
+        from mergekit_map.workflows.select import fitted_surrogates
 
         names = [name for name in ("require", "prefer") if answer[name]]
         choice: dict[str, Any] = {name: values_by_task(answer[name]) for name in names}
         if others := answer["not_worse_than"].replace(",", " ").split():
             choice["not_worse_than"] = others
-        surrogates = known_surrogates(self.run_folder, self.view.front)
+        surrogates = fitted_surrogates(self.run_folder, self.view.front)
         return self.view.wished(choice, surrogates)
 
     def _saved(self, choice: Mapping[str, Any]) -> View:

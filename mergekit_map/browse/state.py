@@ -16,7 +16,7 @@ from mergekit_map.results.selection import choose_point
 from mergekit_map.surrogates.arrays import BoolArray
 
 if TYPE_CHECKING:
-    from mergekit_map.results.surrogate_file import Surrogates
+    from mergekit_map.surrogates.surrogate import Surrogate
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,9 @@ class View:
         best = sorted(along, key=utility, reverse=True)
         return replace(self, order=tuple(best), sorted_by=task)
 
-    def wished(self, choice: Mapping[str, Any], surrogates: Surrogates | None) -> View:
+    def wished(
+        self, choice: Mapping[str, Any], surrogates: Mapping[str, Surrogate]
+    ) -> View:
         """Return the view of the point chosen by the arguments, if any.
 
         Raises:

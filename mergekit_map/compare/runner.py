@@ -54,10 +54,11 @@ from mergekit_map.errors import ConfigError
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.evaluation.project import Project, quiet_options
 from mergekit_map.optimize.scalarization import spread
+from mergekit_map.results.finished import read_evaluations
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.surrogate_file import read_surrogates
+from mergekit_map.results.surrogates import fit_again
 from mergekit_map.search.callbacks import Callback, CallbackList
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
@@ -231,10 +232,10 @@ def _as_predicted(search: _Search, contest: Contest, terms: Terms) -> FloatArray
 
 def _unseen_r_squared(search: _Search, contest: Contest) -> RSquared:
     """Score the surrogates; those of nested MAP predict merges of their pair only."""
-    surrogates = read_surrogates(search.run.surrogates, search.front)
-    if search.front.groups or surrogates is None:
+    surrogates = fit_again(search.front, read_evaluations(search.run, search.front))
+    if search.front.groups or not surrogates:
         return RSquared({}, math.nan, math.nan)
-    return r_squared_scores(search.study, contest, surrogates.values())
+    return r_squared_scores(search.study, contest, surrogates)
 
 
 def _names(runs: Sequence[Path]) -> list[str]:

@@ -33,6 +33,7 @@ from mergekit_map.config.tasks import (
     left,
     rising,
 )
+from mergekit_map.types import SurrogateKind
 
 _FARTHEST = 1000  # of weights: task vectors are long before noise
 _NARROWEST = 1e-6  # of boxes: points nearer to each other are one merge
@@ -120,7 +121,7 @@ class SearchSpec(Strict):
     theirs."""
     remeasure: Annotated[Int, Field(ge=0, le=10_000)] = 5
     """Number of predicted points of the front that are measured at the end."""
-    surrogate: Literal["auto", "quadratic", "regularized", "residual_gp"] = "auto"
+    surrogate: SurrogateKind = "auto"
     """`quadratic`: least squares. `regularized`: with normal priors of its terms.
     `residual_gp`: that and a Gaussian process for the residuals. `auto`: for each task
     `residual_gp`, unless `regularized` predicts clearly better."""

@@ -31,8 +31,6 @@ from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Ta
 from mergekit_map.results.gains import gains
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import (
-    ASSESSING,
-    Evaluation,
     Key,
     by_merge,
     evaluation_key,
@@ -40,7 +38,7 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.results.run_folder import unfinished_in_words
 from mergekit_map.results.samples import answers_of, are_of, read_sample_file, won_items
-from mergekit_map.results.surrogate_file import predict
+from mergekit_map.results.surrogates import is_fitted, predict
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import NO_SINGLE_MODEL, Answers
 from mergekit_map.utils.files import plain
@@ -228,7 +226,7 @@ def measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
                     for e in evaluations
                 ],
                 "fitted": [  # by the surrogate of the task
-                    bool(run.surrogates) and known and e is not None and _is_fitted(e)
+                    bool(run.surrogates) and known and e is not None and is_fitted(e)
                     for e in evaluations
                 ],
                 "seconds": sum(e.seconds for e in merge.values()),
@@ -248,12 +246,6 @@ def pairs(readings: Iterable[Reading]) -> list[list[float | None] | None]:
         else [r.value, r.stderr, *([] if r.documents is None else [r.documents])]
         for r in readings
     ]
-
-
-def _is_fitted(evaluation: Evaluation) -> bool:
-    """Whether the search fits it; version 0.1.0 did not fit its front."""
-    assessed = evaluation.role in ASSESSING and evaluation.foretold is None
-    return not assessed and not evaluation.failed
 
 
 Kind: TypeAlias = Literal["curve", "contour", "slices", "none"]
@@ -309,8 +301,8 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
     for task, row in zip(run.front.tasks, value, strict=True):
         if not np.isfinite(row).all():
             raise ArtifactError(
-                f"{run.folder.surrogates}: the surrogate of {task} predicts no finite "
-                "numbers; restore the file, or search again"
+                f"{run.folder.log}: a surrogate of its values of {task} predicts no "
+                "finite numbers; restore the file, or search again"
             )
     shape = (len(surrogates), *grid.shape[:-1])
     return Surfaces(

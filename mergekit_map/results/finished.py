@@ -11,7 +11,7 @@ import numpy as np
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, Key, measured_of, read_log
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
-from mergekit_map.results.surrogate_file import locate, read_surrogates
+from mergekit_map.results.surrogates import fit_again, locate
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.surrogate import Surrogate
 
@@ -23,8 +23,7 @@ class FinishedSearch:
     folder: RunFolder
     manifest: Manifest
     front: Front
-    # By task; none of a search that began, or where those of its version are not read.
-    surrogates: Mapping[str, Surrogate]
+    surrogates: Mapping[str, Surrogate]  # by task; none where they cannot be fitted
     evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
 
     @property
@@ -32,7 +31,7 @@ class FinishedSearch:
         """Return the bounds of the axes that surrogates were fitted in; (d, 2)."""
         if not self.surrogates:
             return np.array(list(self.front.coefficients.values()), np.float64)
-        return next(iter(self.surrogates.values())).bounds
+        return self.front.axis_bounds
 
     def locate(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
         """Return the coordinates of merges on the axes; (k, d), NaN if not fitted."""
@@ -48,23 +47,22 @@ def read_finished(run: Path) -> FinishedSearch:
     """
     folder = open_run(run)
     front = folder.read_front()
-    # A search that began has fitted none yet.
-    fitted = front.unfinished is None or front.unfinished.fitted
-    known = read_surrogates(folder.surrogates, front) if fitted else None
+    evaluations = read_evaluations(folder, front)
     return FinishedSearch(
         folder=folder,
         manifest=folder.read_manifest(),
         front=front,
-        surrogates=known.values() if known is not None else {},
-        evaluations=_evaluations(folder.of_points(front), front),
+        surrogates=fit_again(front, evaluations),
+        evaluations=evaluations,
     )
 
 
-def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
-    """List the latest measurements.
+def read_evaluations(run: RunFolder, front: Front) -> tuple[Evaluation, ...]:
+    """List the latest measurements of merges with the coefficients of a front.
 
     A failure never replaces a value, nor a subset all documents.
     """
+    folder = run.of_points(front)
     known, names = folder.read_manifest(), front.coefficients
     found = measured_of(read_log(folder.log), known.merge, known.definitions, names)
     latest: dict[Key, Evaluation] = {}

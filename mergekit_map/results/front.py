@@ -33,7 +33,7 @@ from mergekit_map.results.records import (
     Stderr,
 )
 from mergekit_map.surrogates.arrays import FloatArray, IntArray, finite
-from mergekit_map.types import NATS, Metric
+from mergekit_map.types import NATS, Metric, SurrogateKind
 
 
 class Fit(Frozen):
@@ -91,6 +91,18 @@ def pairs(order: Order | list[Any]) -> list[tuple[Order, Order]]:
         return []
     one, other = order
     return [*pairs(one), *pairs(other), (one, other)]
+
+
+def axis_bounds(
+    axes: Iterable[str], coefficients: Mapping[str, tuple[float, float]]
+) -> dict[str, tuple[float, float]]:
+    """Return the bounds of coefficients, or of weights of groups of them.
+
+    Those of a group are what all coefficients have, or 0 and 1 where these differ.
+    """
+    ends = {*coefficients.values()}
+    common = ends.pop() if len(ends) == 1 else (0.0, 1.0)
+    return {axis: coefficients.get(axis, common) for axis in axes}
 
 
 class Border(Frozen):
@@ -352,7 +364,7 @@ class Front(Record):
     """With nested MAP: the order of the pairs."""
     tasks: dict[Line, Task] = Field(min_length=1)
     """The measured tasks."""
-    surrogate: Line = "quadratic"
+    surrogate: SurrogateKind = "quadratic"
     """The kind of the fits."""
     selected: int = Field(ge=0)
     """Index of the chosen point."""
@@ -442,6 +454,11 @@ class Front(Record):
     def axes(self) -> tuple[str, ...]:
         """Return what the surrogates are functions of: coefficients, or groups."""
         return tuple(self.groups or self.coefficients)
+
+    @property
+    def axis_bounds(self) -> FloatArray:
+        """Return the bounds of these, within which surrogates are fitted; (d, 2)."""
+        return np.array([*axis_bounds(self.axes, self.coefficients).values()])
 
     @property
     def chosen(self) -> Merge:

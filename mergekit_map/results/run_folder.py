@@ -94,7 +94,6 @@ class RunFolder:
         self.chosen_recipe = path / "recipe.yml"
         self.soup_recipe = path / "recipes" / "soup.yml"
         self.state = state = _state_of(path)
-        self.surrogates = state / "surrogates.json"
         self.manifest = state / "manifest.json"  # that a finished search has
         self.plan = state / "search.json"  # that an unfinished search has
         self.all_samples = state / "samples"

@@ -15,6 +15,7 @@ At the end of a search the choice is among the measured points of its front:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,7 +44,7 @@ from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, rang
 from mergekit_map.types import BASE, SIGNIFICANT
 
 if TYPE_CHECKING:
-    from mergekit_map.results.surrogate_file import Surrogates
+    from mergekit_map.surrogates.surrogate import Surrogate
 
 MERGE = "merge"  # the advice to use the chosen merge
 _SCALARIZATIONS = {"sum": select_by_preference, "achievement": select_by_achievement}
@@ -163,7 +164,7 @@ def _with_sum(
 
 
 def choose_point(
-    front: Front, select: SelectSpec, surrogates: Surrogates | None = None
+    front: Front, select: SelectSpec, surrogates: Mapping[str, Surrogate] | None = None
 ) -> Front:
     """Choose a point of a front as requested, measured or predicted.
 
@@ -185,7 +186,7 @@ def choose_point(
     points = _measured_points(front)
     failed = points[~keep_limits(front.model_copy(update={"select": select}), points)]
     place = choose(request, Y, failed)
-    if surrogates is not None and select.index is None:
+    if surrogates and select.index is None:
         better = _best_of_box(front, request.wish(), surrogates)
         if better is not None:
             front, place = _with_point(front, better), len(front.points)
@@ -200,27 +201,28 @@ def choose_point(
     return chosen
 
 
-def _best_of_box(front: Front, wish: Wish, surrogates: Surrogates) -> Merge | None:
+def _best_of_box(
+    front: Front, wish: Wish, surrogates: Mapping[str, Surrogate]
+) -> Merge | None:
     """Return the merge that is predicted to be better than all points, if any."""
     # It brings SciPy, which takes longer than all else where a point is looked up.
-    from mergekit_map.results.surrogate_file import locate, predict
+    from mergekit_map.results.surrogates import locate, named, predict
 
-    fitted = {task: surrogates.values()[task] for task in front.metrics}
-    bounds = next(iter(fitted.values())).bounds
+    bounds = front.axis_bounds
     signs = [metric.sign for metric in front.metrics.values()]
 
     def utilities(X: FloatArray) -> FloatArray:
-        return np.column_stack([one.predict(X) for one in fitted.values()]) * signs
+        return np.column_stack([one.predict(X) for one in surrogates.values()]) * signs
 
     merges = [point.coefficients for point in front.points]
-    X = locate(merges, front.coefficients, surrogates.groups, bounds)
+    X = locate(merges, front.coefficients, front.groups, bounds)
     X = X[np.isfinite(X).all(axis=1)]
     better = best_merge(utilities, bounds, X, wish) if len(X) else None
     if better is None:
         return None
     return Merge(
-        coefficients=surrogates.named(better),
-        predicted=predict(fitted, better[None])[0],
+        coefficients=named(front, better),
+        predicted=predict(surrogates, better[None])[0],
         measured=dict.fromkeys(front.tasks, UNKNOWN),
         recipe=recipe_name(len(front.points)),
     )

@@ -31,12 +31,7 @@ from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key
 from mergekit_map.results.selection import chosen_as
-from mergekit_map.results.surrogate_file import (
-    SurrogateRecord,
-    Surrogates,
-    locate,
-    predict,
-)
+from mergekit_map.results.surrogates import locate, predict
 from mergekit_map.search.budget import more_choices
 from mergekit_map.search.fitting import (
     chosen_of,
@@ -379,12 +374,3 @@ def _merges(
             coefficients, predicted, measured, known, strict=True
         )
     ]
-
-
-def fitted_surrogates(study: Study, result: StudyResult) -> Surrogates:
-    """Convert the surrogates of a result to records."""
-    return Surrogates(
-        coefficients=tuple(result.groups or study.bounds),
-        groups={label: dict(group) for label, group in result.groups.items()},
-        tasks={t: SurrogateRecord.of(s) for t, s in result.surrogates.items()},
-    )

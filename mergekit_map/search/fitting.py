@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import numpy as np
 
-from mergekit_map.errors import DesignError
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarization import best_merge
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation
 from mergekit_map.results.selection import choose
+from mergekit_map.results.surrogates import fit_all, locate
 from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.fit import fit_surrogate
-from mergekit_map.surrogates.links import Link
 from mergekit_map.surrogates.surrogate import Surrogate
 
 
@@ -31,29 +28,8 @@ def fit_surrogates(
         DesignError: a task has too few measurements, or of merges too alike.
     """
     usable = [e for e in evaluations if not e.failed]
-    inside = study.contains(study.vectors(e.coefficients for e in usable))
-    fitted = [e for e, yes in zip(usable, inside, strict=True) if yes]
-    surrogates = {}
-    for task, metric in study.tasks.items():
-        usable = [e for e in fitted if e.task == task]
-        if not usable:
-            raise DesignError(
-                f"task {task!r} has no measurement to fit a surrogate to; see the "
-                "errors in evaluations.jsonl"
-            )
-        try:
-            surrogates[task] = fit_surrogate(
-                study.vectors(e.coefficients for e in usable),
-                np.array([e.value for e in usable]),
-                stderr=np.array([*map(_standard_error, usable)]),
-                link=Link(*metric.bounds),
-                bounds=study.box,
-                kind=study.search.surrogate,
-                sampling=_sampling_errors(usable),
-            )
-        except DesignError as error:
-            raise DesignError(f"task {task!r}: {error}") from None
-    return surrogates
+    X = locate((e.coefficients for e in usable), study.bounds, {}, study.box)
+    return fit_all(study.tasks, study.box, study.search.surrogate, X, usable)
 
 
 def predict_utilities(
@@ -98,17 +74,3 @@ def chosen_of(
         if better is not None:
             return np.vstack([front, better]), len(front)
     return front, choose(request, predict(front))
-
-
-def _standard_error(e: Evaluation) -> float:
-    """Return the standard error without that of sampling documents; NaN if unknown."""
-    if e.stderr is None:
-        return math.nan
-    return math.sqrt(max(e.stderr**2 - (e.sampling or 0.0) ** 2, 0.0))
-
-
-def _sampling_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
-    """List the standard errors of sampling documents; None where none were sampled."""
-    if all(e.whole for e in evaluations):
-        return None
-    return np.array([e.sampling or 0.0 for e in evaluations])

@@ -10,7 +10,7 @@ from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Readings
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, EvaluationLog, MergeKey, merge_key
-from mergekit_map.results.surrogate_file import predict
+from mergekit_map.results.surrogates import predict
 from mergekit_map.search.budget import can_go_on
 from mergekit_map.search.finish import end_search
 from mergekit_map.search.fitting import fit_surrogates

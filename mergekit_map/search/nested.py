@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.optimize.scalarization import spread
+from mergekit_map.results.front import axis_bounds
 from mergekit_map.results.gains import Anchors, measured_anchors
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import (
@@ -114,15 +115,9 @@ def of_tasks(study: Study, tasks: Iterable[str]) -> Study:
 
 
 def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> Study:
-    """Return the study of a pair; its coefficients multiply the merge of each group.
-
-    Those of a group of several models lie within the bounds that all coefficients
-    share, or between 0 and 1 where each has its own.
-    """
+    """Return the study of a pair; its coefficients multiply the merge of each group."""
     one, other = (group.label for group in pair)
     tasks = pair_tasks(study, pair)
-    common = study.search.bounds
-    shared = common if isinstance(common, tuple) else (0.0, 1.0)
     empty = [label for label, merge in study.fixed.items() if not any(merge.values())]
     corners = dict.fromkeys(empty, (0.0, 0.0))
     corners |= {one: (1.0, 0.0), other: (0.0, 1.0), SOUP: (0.5, 0.5)}
@@ -135,7 +130,7 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
     }
     return replace(
         of_tasks(study, tasks),
-        bounds={label: study.bounds.get(label, shared) for label in (one, other)},
+        bounds=axis_bounds((one, other), study.bounds),
         anchors={k: {one: c[0], other: c[1]} for k, c in corners.items()},
         corners={},
         on_disk=None,

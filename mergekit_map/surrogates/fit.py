@@ -20,7 +20,6 @@ import functools
 import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
 
 import numpy as np
 import scipy.linalg  # noqa: F401 - brings a BLAS of its own, which is to be found
@@ -41,11 +40,11 @@ from mergekit_map.surrogates.observations import (
 )
 from mergekit_map.surrogates.quadratic import quadratic_from_terms
 from mergekit_map.surrogates.surrogate import FitQuality, Surrogate
+from mergekit_map.types import SurrogateKind
 
 # The share of the process's left-out error that the quadratic's must be below: with few
 # merges these are noisy, and the process predicts better on average.
 _CLEARLY = 0.7
-Kind: TypeAlias = Literal["auto", "quadratic", "regularized", "residual_gp"]
 _BLAS = "blas"
 # A noisy point of a bounded metric is taken off its bound by so many standard errors;
 # where the link is flatter than this share of its steepest slope, it tells nothing; and
@@ -60,7 +59,7 @@ def fit_surrogate(
     stderr: FloatArray | None,
     link: Link,
     bounds: FloatArray,
-    kind: Kind = "quadratic",
+    kind: SurrogateKind = "quadratic",
     sampling: FloatArray | None = None,
 ) -> Surrogate:
     """Fit the surrogate of one metric.

@@ -49,10 +49,16 @@ _HEAVIEST = 4.0  # a draw weighs at most as much as so many
 # How much standard errors are widened for few merges, and how many merges it takes
 # until what leaving out shows counts as much as theory; by how much at most.
 _FEW, _ENOUGH, _AT_LEAST, _AT_MOST = 3.0, 30.0, 0.2, 2.0
-# Equally likely places of a normal distribution of variance 1.
-_NODES = np.array([NormalDist().inv_cdf((i + 0.5) / 16) for i in range(16)])
-_NODES = _NODES / np.sqrt((_NODES**2).mean())
 _AT_ONCE = 1 << 13  # places, each of which is thousands of numbers
+
+
+def _nodes(count: int) -> FloatArray:
+    """Return equally likely places of a normal distribution of variance 1; (count,)."""
+    nodes = np.array([NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)])
+    return np.asarray(nodes / np.sqrt((nodes**2).mean()))
+
+
+_NODES = _nodes(16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,11 +285,9 @@ class _Hyperposterior:
 
 @cache
 def _normal_steps(size: int) -> FloatArray:
-    """Draw quasi-random normal numbers of variance 1; (N_DRAWS, size)."""
-    from scipy.stats import qmc  # a report, which only predicts, starts without it
-
-    normal = qmc.MultivariateNormalQMC(np.zeros(size), seed=0)
-    return np.asarray(normal.random(N_DRAWS))
+    """Draw normal numbers of variance 1 as a Latin hypercube; (N_DRAWS, size)."""
+    columns = np.tile(_nodes(N_DRAWS), (size, 1))
+    return np.random.default_rng(0).permuted(columns, axis=1).T
 
 
 def _ends(size: int) -> list[tuple[float, float]]:

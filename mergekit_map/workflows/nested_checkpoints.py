@@ -25,10 +25,8 @@ from mergekit_map.results.front import Front, Merge, Order
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request, unmet_limits
 from mergekit_map.results.log import Evaluation
-from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import chosen_as
-from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.search.finish import anchors_on_disk
 from mergekit_map.search.measure import reference_values
 from mergekit_map.search.nested import pair_study
@@ -49,7 +47,7 @@ def search_pairs(
     log: Iterable[Evaluation],
     run: RunFolder,
     search: Callable[[Project, Path], Front],
-) -> tuple[Front, Surrogates, Recipes]:
+) -> tuple[Front, Recipes]:
     """Search pair after pair, merging what is chosen of each but the last.
 
     Args:
@@ -59,8 +57,8 @@ def search_pairs(
         search: Searches one pair into a folder.
 
     Returns:
-        The front of the last pair, with the anchors of the project, its surrogates, and
-        the recipes of its points.
+        The front of the last pair, with the anchors of the project, and the recipes of
+        its points.
     """
     study = project.study()
     readings = reference_values(study, (), log)
@@ -81,8 +79,7 @@ def search_pairs(
         group = merge_groups(study, singles, pair, into.path.name, known)
         if is_last:
             whole = _whole_front(study, log, front, group.order)
-            surrogates = read_record(into.surrogates, Surrogates, "finished search")
-            return whole, surrogates, _recipes(part, stages, run)
+            return whole, _recipes(part, stages, run)
         merge = part.space.config(front.chosen.coefficients)
         _write_once(part, merge, run.merged / into.path.name)
         stages.append(_stage(merge, into, run))

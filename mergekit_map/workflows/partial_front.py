@@ -7,7 +7,7 @@ replaces it when it is finished.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -22,13 +22,11 @@ from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, by_merge, read_log, whole_lines
 from mergekit_map.results.recipe_rendering import recipe_like
-from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder, SearchPlan
 from mergekit_map.results.selection import choose
-from mergekit_map.results.surrogate_file import Surrogates
+from mergekit_map.results.surrogates import is_fitted
 from mergekit_map.search.finish import (
     end_search,
-    fitted_surrogates,
     found_front,
     measured_merges,
 )
@@ -66,11 +64,8 @@ def write_partial_front(folder: RunFolder) -> None:
             return
         if earlier.select.index is None:  # else the number of another point now
             wishes.insert(0, earlier.select)
-    front, surrogates = _find(folder, plan, wishes, of)
+    front = _find(folder, plan, wishes, of)
     write_atomically(folder.choosing, "")
-    folder.surrogates.unlink(missing_ok=True)
-    if surrogates is not None:
-        write_record(folder.surrogates, surrogates)
     texts = [
         recipe_like(plan.recipe, plan.manifest.identity, front, index, folder)
         for index in range(len(front.points))
@@ -82,26 +77,27 @@ def write_partial_front(folder: RunFolder) -> None:
 
 def _find(
     folder: RunFolder, plan: SearchPlan, wishes: Sequence[SelectSpec], of: str
-) -> tuple[Front, Surrogates | None]:
-    """Find the partial front, with its surrogates if they can be fitted."""
+) -> Front:
+    """Find the partial front, and say how far the search is."""
     study, log = _study_of(plan), list(read_log(folder.log))
     try:
-        front, surrogates = find_partial_front(study, log, wishes)
+        front, fitted = find_partial_front(study, log, wishes)
     except ArtifactError as error:
         raise ArtifactError(
             f"{folder.path}: {error}; go on with: {plan.command}"
         ) from None
     # What was measured for another search comes on top of what this one measures.
     own = [e for e in log if e.taken is None or e.role == "anchor"]
+    merges = by_merge(own_evaluations(study, own)).values()
     unfinished = Unfinished(
-        measured=len(by_merge(complete_merges(study, own))),
+        measured=sum(found.keys() >= study.tasks.keys() for found in merges),
         most=plan.most,
-        fitted=surrogates is not None,
+        fitted=fitted,
         of=of,
     )
     front = front.model_copy(update={"unfinished": unfinished})
     samples = folder.samples(plan.manifest.merge)
-    return with_differences(front, samples, folder, log), surrogates
+    return with_differences(front, samples, folder, log)
 
 
 def _study_of(plan: SearchPlan) -> Study:
@@ -124,18 +120,9 @@ def _study_of(plan: SearchPlan) -> Study:
     return replace(study, on_disk=study.of_models(anchors, one.merge))
 
 
-def complete_merges(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
-    """List the merges of a search on which it measured every task itself."""
-    own = own_evaluations(study, log)
-    whole = {
-        key for key, of in by_merge(own).items() if of.keys() >= study.tasks.keys()
-    }
-    return [e for e in own if e.key[0] in whole]
-
-
 def find_partial_front(
     study: Study, log: Sequence[Evaluation], wishes: Sequence[SelectSpec]
-) -> tuple[Front, Surrogates | None]:
+) -> tuple[Front, bool]:
     """Fit the measurements, and choose by the first selection that can be computed.
 
     If surrogates cannot be fitted, the front is of measured merges alone.
@@ -143,7 +130,7 @@ def find_partial_front(
     Raises:
         ArtifactError: no merge is measured on every task.
     """
-    known = complete_merges(study, log)
+    known = [e for e in own_evaluations(study, log) if e.failed or is_fitted(e)]
     latest = list({e.key: e for e in known}.values())
     anchors = reference_values(study, latest, log)
     study = replace(study, engines={e.task: e.engine for e in known if e.engine})
@@ -153,14 +140,13 @@ def find_partial_front(
         # A limit may be of what is not measured yet, and a fit may fail.
         with suppress(ConfigError, DesignError):
             result = end_search(asked, [], latest, anchors, lambda *_: [])
-            front = found_front(asked, replace(result, ending=None), log)
-            return front, fitted_surrogates(asked, result)
+            return found_front(asked, replace(result, ending=None), log), True
     measured = [*known, *on_disk_evaluations(study, log)]
     for wish in every:
         asked = replace(study, select=wish)
         with suppress(ConfigError, DesignError):
             result = _measured_front(asked, latest, anchors)
-            return found_front(asked, result, measured), None
+            return found_front(asked, result, measured), False
     raise AssertionError("without limits, any front can be chosen from")
 
 
@@ -168,8 +154,9 @@ def _is_enough(study: Study, known: Sequence[Evaluation]) -> bool:
     """Whether a plane through the merges within the bounds leaves one to check it."""
     if study.search.strategy == "nested":  # whose merges lie on planes of pairs
         return False
-    merges = {e.key[0]: e.coefficients for e in known if not e.failed}
-    inside = study.contains(study.vectors(merges.values()))
+    found = by_merge(e for e in known if not e.failed).items()
+    merges = [dict(key) for key, of in found if of.keys() >= study.tasks.keys()]
+    inside = study.contains(study.vectors(merges))
     return int(inside.sum()) >= len(study.bounds) + 2
 
 

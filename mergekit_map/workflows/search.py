@@ -26,10 +26,9 @@ from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest, RunFolder, SearchPlan
 from mergekit_map.results.selection import choose_measured
-from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.search.budget import Forecast, forecast
 from mergekit_map.search.callbacks import Callback, CallbackList, Started
-from mergekit_map.search.finish import fitted_surrogates, found_front
+from mergekit_map.search.finish import found_front
 from mergekit_map.search.import_csv import add_imported
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import matching, measure, reference_values
@@ -101,9 +100,9 @@ def _search(
             if not project.nests_checkpoints:
                 report = events.on_progress
                 confirming = Confirming(project, folder, log, evaluate, report)
-                front, surrogates = _measured_front(study, confirming)
+                front = _measured_front(study, confirming)
         if project.nests_checkpoints:
-            front, surrogates, recipes = search_pairs(
+            front, recipes = search_pairs(
                 project, log, folder, lambda part, to: _search(part, to, events, pool)
             )
             front = with_differences(front, samples_of(project, folder), folder)
@@ -111,7 +110,6 @@ def _search(
         with selection_lock(folder):  # of who looks at the partial front
             write_recipes(front, folder, recipes.texts(front, folder))
             _write_soup(project, folder)
-            write_record(folder.surrogates, surrogates)
             save_front(front, folder)
             write_record(folder.manifest, _manifest(project, project.study()))
             folder.plan.unlink()
@@ -169,16 +167,15 @@ def _workers_for(project: Project, pool: WorkerPool | None) -> Workers:
     return Worker(open_merges(project))
 
 
-def _measured_front(study: Study, confirming: Confirming) -> tuple[Front, Surrogates]:
-    """Measure all merges of a search, and return its front and surrogates."""
+def _measured_front(study: Study, confirming: Confirming) -> Front:
+    """Measure all merges of a search, and return its front."""
     folder, log = confirming.run, confirming.log
     with one_thread():
         result = run_study(study, confirming.evaluate, log, confirming.report)
         front = found_front(study, result, log)
         samples = samples_of(confirming.project, folder)
         front = with_differences(front, samples, folder, log)
-        front = confirming.front(choose_measured(front))
-    return front, fitted_surrogates(study, result)
+        return confirming.front(choose_measured(front))
 
 
 def _measured_before(run: RunFolder) -> Manifest | None:

@@ -16,7 +16,7 @@ from mergekit_map.workflows.atomic_selection import look_at, save_choice, select
 from mergekit_map.workflows.results import Selection
 
 if TYPE_CHECKING:
-    from mergekit_map.results.surrogate_file import Surrogates
+    from mergekit_map.surrogates.surrogate import Surrogate
 
 
 def select_point(
@@ -79,7 +79,7 @@ def select_point(
         elif not select.model_fields_set:
             select = before.select.without_limits()
         if select.model_fields_set:
-            known = known_surrogates(folder, before) if select.index is None else None
+            known = fitted_surrogates(folder, before) if select.index is None else {}
             front = choose_point(before, select, known)
         else:
             front = judged(before)
@@ -87,15 +87,10 @@ def select_point(
         return Selection(front, save_choice(front, folder, recipe))
 
 
-def known_surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
-    """Read the surrogates of a front; None where the folder has none that are read.
-
-    Raises:
-        ArtifactError: it is damaged, or of another front.
-    """
-    if not folder.surrogates.exists():  # a folder that was thinned out
-        return None
+def fitted_surrogates(folder: RunFolder, front: Front) -> Mapping[str, Surrogate]:
+    """Fit the surrogates of a front; none where its log allows none."""
     # It brings SciPy, which takes longer than all else where an index is given.
-    from mergekit_map.results.surrogate_file import read_surrogates
+    from mergekit_map.results.finished import read_evaluations
+    from mergekit_map.results.surrogates import fit_again
 
-    return read_surrogates(folder.surrogates, front)
+    return fit_again(front, read_evaluations(folder, front))

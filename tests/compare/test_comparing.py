@@ -260,8 +260,6 @@ def test_a_later_search_finds_the_same_front(
 
 def test_runs_stand_side_by_side(compared: Compared, tmp_path: Path) -> None:
     other = copied(compared, tmp_path)
-    earlier = other / ".state" / "surrogates.json"  # of a form that is not read
-    earlier.write_text(earlier.read_text().replace('"version": 2', '"version": 1'))
     both = ("--out", str(tmp_path / "both"), "--opponents", "random")
 
     output = compare(compared.run, other, more=both)
@@ -271,8 +269,7 @@ def test_runs_stand_side_by_side(compared: Compared, tmp_path: Path) -> None:
     for row in methods:
         assert row["2 models (run)"] == row["2 models (copy)"]
     wins = rows(tmp_path / "both", "win_rate")
-    fitted = [(row["search"], bool(row["R²"])) for row in wins]
-    assert fitted == [("run", True), ("copy", False)]
+    assert len({row["R²"] for row in wins}) == 1
     assert f"The tables are in {tmp_path / 'both'}" in output
 
 
@@ -282,7 +279,7 @@ def test_refuses_before_it_loads_a_model(compared: Compared, tmp_path: Path) -> 
     missing = compare(compared.run, tmp_path / "elsewhere", code=2)
 
     assert "there is no opponent 'moad'; did you mean 'moead'?" in unknown
-    assert "so there is no finished search" in missing
+    assert "is not the folder of a search" in missing
 
 
 @pytest.mark.parametrize(

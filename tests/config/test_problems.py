@@ -28,7 +28,6 @@ from mergekit_map.merging.validation import check_merge
 from mergekit_map.results.front import Front
 from mergekit_map.results.records import in_one_sentence
 from mergekit_map.results.run_folder import Manifest
-from mergekit_map.results.surrogate_file import Surrogates
 
 KNOWN = list_all_errors()
 OWN = {"value_error", "assertion_error"}  # their text is that of whoever raised them
@@ -144,7 +143,7 @@ def written(folder: Path, content: Any) -> YamlFile:
     return read_yaml(folder / "a.yml")
 
 
-@pytest.mark.parametrize("record", [Front, Manifest, Surrogates])
+@pytest.mark.parametrize("record", [Front, Manifest])
 def test_damaged_records_are_told_in_our_words(record: type[BaseModel]) -> None:
     for key in record.model_fields:
         for value in VALUES:

@@ -16,7 +16,7 @@ from fakes import Recorder, front_of, logged, make_study, run
 
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.log import by_merge, merge_key, open_log
-from mergekit_map.results.surrogate_file import predict
+from mergekit_map.results.surrogates import predict
 from mergekit_map.search.budget import forecast
 from mergekit_map.search.callbacks import CallbackList, Started
 from mergekit_map.search.fitting import fit_surrogates

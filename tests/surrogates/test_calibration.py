@@ -17,9 +17,9 @@ from surrogate_data import (
     random_quadratic,
 )
 
-from mergekit_map.surrogates.fit import Kind
 from mergekit_map.surrogates.links import Link
 from mergekit_map.surrogates.quadratic import quadratic_features
+from mergekit_map.types import SurrogateKind as Kind
 
 KINDS: list[Kind] = ["quadratic", "regularized", "residual_gp", "auto"]
 Shape = Callable[[np.ndarray], np.ndarray]

@@ -7,18 +7,37 @@ import shutil
 from pathlib import Path
 
 import pytest
+from run_v1 import DATA
 
 from mergekit_map import select_point
 from mergekit_map.errors import ArtifactError, DesignError
+from mergekit_map.results.finished import read_evaluations
 from mergekit_map.results.front import Front
 from mergekit_map.results.recipe_rendering import recipe_of
-from mergekit_map.results.records import read_record
+from mergekit_map.results.records import read_record, write_record
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.surrogates import fit_all, is_fitted, locate, predict
 
 
 @pytest.fixture
-def run(fitted_run: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(fitted_run, tmp_path / "run")
+def run(tmp_path: Path) -> Path:
+    """Copy a run of version 1, as if its front were predicted as today."""
+    run = shutil.copytree(DATA / "run", tmp_path / "run")
+    front = read_front(run)
+    known = [e for e in read_evaluations(RunFolder(run), front) if is_fitted(e)]
+    bounds, names = front.axis_bounds, front.coefficients
+    X = locate((e.coefficients for e in known), names, {}, bounds)
+    surrogates = fit_all(front.metrics, bounds, "auto", X, known)
+    places = locate((point.coefficients for point in front.points), names, {}, bounds)
+    points = tuple(
+        point.model_copy(update={"predicted": readings})
+        for point, readings in zip(
+            front.points, predict(surrogates, places), strict=True
+        )
+    )
+    update = {"points": points, "surrogate": "auto"}
+    write_record(run / "front.json", front.model_copy(update=update))
+    return run
 
 
 def read_front(run: Path) -> Front:
@@ -92,9 +111,10 @@ def test_a_limit_that_no_merge_keeps_is_refused_and_changes_nothing(run: Path) -
 
 @pytest.mark.parametrize("index", [0, 4])
 def test_a_recipe_is_what_the_search_wrote_for_such_a_point(
-    run: Path, index: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, index: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(run.parent)
+    run = shutil.copytree(DATA / "run", tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
     path = run / f"recipes/{index:03d}.yml"
     written = path.read_text()
     if index:  # only the first is read

@@ -1,0 +1,180 @@
+"""The surrogates of a front: fitted to the log, and fitted again by whoever reads it.
+
+They are a function of the measurements, and of a hundred merges a fit takes a tenth of
+a second: no file holds them.
+
+Notation: ``d`` axes of the surrogates, which are the coefficients of the front or the
+weights of the groups of nested MAP; ``n`` measurements, ``k`` merges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from mergekit_map.errors import DesignError
+from mergekit_map.results.front import Front, Reading, Readings
+from mergekit_map.results.log import ASSESSING, Evaluation
+from mergekit_map.surrogates.arrays import FloatArray, inside, weight
+from mergekit_map.surrogates.fit import fit_surrogate, one_thread
+from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.types import Metric, SurrogateKind
+
+_MOST_MERGES = 1000  # whose fit takes half a minute; a stranger's log may have more
+# A merge whose weights are this near to those of a merge of groups is that merge.
+_ROUNDING = 1e-9
+_ALIKE = 0.01  # standard errors: more than another processor rounds, less than any fit
+
+
+def fit_all(
+    tasks: Mapping[str, Metric],
+    bounds: FloatArray,
+    kind: SurrogateKind,
+    X: FloatArray,
+    evaluations: Sequence[Evaluation],
+) -> dict[str, Surrogate]:
+    """Fit a surrogate per task.
+
+    Args:
+        tasks: The metric of each task.
+        bounds: (d, 2) of the axes.
+        kind: As ``fit_surrogate`` takes it.
+        X: (n, d) places on the axes, NaN for those that are not fitted.
+        evaluations: The n measurements, without failed ones.
+
+    Raises:
+        DesignError: a task has too few measurements, or of merges too alike.
+    """
+    fitted = set(np.flatnonzero(np.isfinite(X).all(axis=1)).tolist())
+    surrogates = {}
+    for task, metric in tasks.items():
+        rows = [i for i, e in enumerate(evaluations) if i in fitted and e.task == task]
+        usable = [evaluations[i] for i in rows]
+        if not usable:
+            raise DesignError(
+                f"task {task!r} has no measurement to fit a surrogate to; see the "
+                "errors in evaluations.jsonl"
+            )
+        try:
+            surrogates[task] = fit_surrogate(
+                X[rows],
+                np.array([e.value for e in usable]),
+                stderr=np.array([*map(_standard_error, usable)]),
+                link=Link(*metric.bounds),
+                bounds=bounds,
+                kind=kind,
+                sampling=_sampling_errors(usable),
+            )
+        except DesignError as error:
+            raise DesignError(f"task {task!r}: {error}") from None
+    return surrogates
+
+
+def fit_again(front: Front, evaluations: Iterable[Evaluation]) -> dict[str, Surrogate]:
+    """Fit the surrogates of a front to the measurements of its search.
+
+    None where they cannot be fitted, as for a search that began, or do not predict what
+    the front says: another version, or other measurements, found it.
+    """
+    usable = [e for e in evaluations if is_fitted(e)]
+    too_many = len({e.key[0] for e in usable}) > _MOST_MERGES
+    if too_many or (front.unfinished is not None and not front.unfinished.fitted):
+        return {}
+    bounds = front.axis_bounds
+    merges = [e.coefficients for e in usable]
+    X = locate(merges, front.coefficients, front.groups, bounds)
+    with suppress(DesignError), one_thread():
+        found = fit_all(front.metrics, bounds, front.surrogate, X, usable)
+        if _predict_as_said(front, found):
+            return found
+    return {}
+
+
+def _predict_as_said(front: Front, surrogates: Mapping[str, Surrogate]) -> bool:
+    """Whether surrogates predict the values of a front, far within their errors."""
+    merges = [point.coefficients for point in front.points]
+    X = locate(merges, front.coefficients, front.groups, front.axis_bounds)
+    Y = [[one.value for one in row.values()] for row in predict(surrogates, X)]
+    signs = [metric.sign for metric in front.metrics.values()]
+    said, stderr = (
+        of(front.points, "predicted") for of in (front.utilities, front.stderrs)
+    )
+    apart = np.abs(np.array(Y, np.float64) * signs - said)
+    near = apart <= _ALIKE * np.nan_to_num(stderr) + _ROUNDING * np.abs(said)
+    return bool(np.all(near | np.isnan(apart)))
+
+
+def is_fitted(evaluation: Evaluation) -> bool:
+    """Whether the search fits it; version 0.1.0 did not fit its front."""
+    assessed = evaluation.role in ASSESSING and evaluation.foretold is None
+    return not assessed and not evaluation.failed
+
+
+def _standard_error(e: Evaluation) -> float:
+    """Return the standard error without that of sampling documents; NaN if unknown."""
+    if e.stderr is None:
+        return math.nan
+    return math.sqrt(max(e.stderr**2 - (e.sampling or 0.0) ** 2, 0.0))
+
+
+def _sampling_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
+    """List the standard errors of sampling documents; None where none were sampled."""
+    if all(e.whole for e in evaluations):
+        return None
+    return np.array([e.sampling or 0.0 for e in evaluations])
+
+
+def named(front: Front, place: FloatArray) -> dict[str, float]:
+    """Return the coefficients of a place (d,) on the axes of the surrogates."""
+    axes = {n: weight(x) for n, x in zip(front.axes, place, strict=True)}
+    if not front.groups:
+        return axes
+    return {
+        name: sum(axes[label] * group[name] for label, group in front.groups.items())
+        for name in front.coefficients
+    }
+
+
+def locate(
+    merges: Iterable[Mapping[str, float]],
+    names: Iterable[str],
+    groups: Mapping[str, Mapping[str, float]],
+    bounds: FloatArray,
+) -> FloatArray:
+    """Return the places of merges on the axes of the surrogates.
+
+    The axes are the coefficients with these names, or the weights of the ``groups`` of
+    nested MAP. Returns (k, d), with a row of NaN for each merge outside the ``bounds``
+    (d, 2) that surrogates are fitted in.
+    """
+    order = list(names)
+    X = np.array([[merge[name] for name in order] for merge in merges], np.float64)
+    X = X.reshape(-1, len(order))
+    if not groups:
+        return np.where(inside(X, bounds)[:, None], X, np.nan)
+    vectors = np.array([[group[name] for name in order] for group in groups.values()])
+    rows: FloatArray = np.clip(X @ np.linalg.pinv(vectors), *bounds.T)
+    on_plane = np.all(np.abs(rows @ vectors - X) <= _ROUNDING, axis=1)
+    return np.where(on_plane[:, None], rows, np.nan)
+
+
+def predict(surrogates: Mapping[str, Surrogate], X: FloatArray) -> list[Readings]:
+    """Predict every task at located merges (k, d); unknown where a row is NaN.
+
+    A quadratic is not extrapolated beyond the bounds.
+    """
+    known = np.all(np.isfinite(X), axis=1)[:, None]
+    columns = []
+    for surrogate in surrogates.values():
+        # Somewhere in the box: each row is predicted as if all were known.
+        rows = np.where(known, X, surrogate.bounds[:, 0])
+        pairs = np.stack([surrogate.predict(rows), surrogate.stderr(rows)], axis=1)
+        pairs = np.where(known, pairs, np.nan)
+        columns.append([Reading.of(*pair) for pair in pairs.tolist()])
+    return [
+        dict(zip(surrogates, row, strict=True)) for row in zip(*columns, strict=True)
+    ]

@@ -1,0 +1,115 @@
+"""Surrogates are fitted again from front and log: to the same bits, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import IDEAL, bowls, logged, make_study, run
+from quick_fronts import fronts_of_few_points
+
+from mergekit_map.results.front import Unfinished
+from mergekit_map.results.log import Evaluation
+from mergekit_map.results.surrogates import fit_again, locate, named
+from mergekit_map.search.finish import found_front
+from mergekit_map.types import Measurement
+
+X = np.random.default_rng(0).uniform(size=(40, 2))
+
+
+def of_two(merge: Mapping[str, float], task: str) -> Measurement:
+    return bowls({name: merge[name] for name in "ab"}, task)
+
+
+def searched(folder: Path, names: str = "ab", **spec: Any) -> Any:
+    """Return study, result, front and log of a search of bowls."""
+    study = make_study(names, list(IDEAL), ("base", "soup"), remeasure=2, **spec)
+    with fronts_of_few_points(30):
+        result = run(study, folder, of_two)
+    log = list({e.key: e for e in logged(folder)}.values())
+    return result, found_front(study, result, log), log
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"evaluations": 16},
+        {"evaluations": 12, "refine": False, "surrogate": "quadratic"},
+        {"evaluations": 8, "strategy": "bayesian", "surrogate": "residual_gp"},
+    ],
+)
+def test_the_fit_of_a_finished_log_is_bit_for_bit_that_of_the_search(
+    tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    result, front, log = searched(tmp_path, **spec)
+
+    found = fit_again(front, log)
+
+    assert found.keys() == result.surrogates.keys()
+    for task, surrogate in found.items():
+        expected = result.surrogates[task]
+        assert surrogate.quality == expected.quality
+        np.testing.assert_array_equal(surrogate.predict(X), expected.predict(X))
+        np.testing.assert_array_equal(surrogate.stderr(X), expected.stderr(X))
+
+
+def test_groups_of_nested_map_are_fitted_on_the_weights_of_groups(
+    tmp_path: Path,
+) -> None:
+    result, front, log = searched(tmp_path, "abc", strategy="nested", evaluations=10)
+
+    found = fit_again(front, log)
+
+    for task, surrogate in found.items():
+        expected = result.surrogates[task].predict(X)
+        np.testing.assert_allclose(surrogate.predict(X), expected, rtol=1e-6)
+    merges = [named(front, row) for row in X]
+    again = locate(merges, front.coefficients, front.groups, front.axis_bounds)
+    np.testing.assert_allclose(again, X, atol=1e-12)
+
+
+def beyond_numbers(log: Sequence[Evaluation]) -> list[Evaluation]:
+    return [replace(e, value=(-1) ** i * 1e50) for i, e in enumerate(log)]
+
+
+def all_alike(log: Sequence[Evaluation]) -> list[Evaluation]:
+    return [replace(e, value=0.0, stderr=0.0) for e in log]
+
+
+def nearly_the_same_place(log: Sequence[Evaluation]) -> list[Evaluation]:
+    places = ({"a": 1e-12 * i, "b": 0.5} for i in range(len(log)))
+    return [replace(e, coefficients=c) for e, c in zip(log, places, strict=True)]
+
+
+@pytest.mark.parametrize("bend", [beyond_numbers, all_alike, nearly_the_same_place])
+def test_a_log_that_nobody_measured_still_predicts_numbers(
+    tmp_path: Path, bend: Any
+) -> None:
+    _, front, log = searched(tmp_path, evaluations=12)
+
+    for surrogate in fit_again(front, bend(log)).values():
+        for numbers in (surrogate.predict(X), surrogate.stderr(X)):
+            assert np.isfinite(numbers).all()
+
+
+def test_what_cannot_be_fitted_has_no_surrogates(tmp_path: Path) -> None:
+    _, front, log = searched(tmp_path, evaluations=12)
+    began = Unfinished(measured=3, most=9, fitted=False, of="")
+    places = ({"a": x, "b": x} for x in np.linspace(0, 1, 1001).tolist())
+
+    assert fit_again(front, log[:2]) == {}
+    assert fit_again(front.model_copy(update={"unfinished": began}), log) == {}
+    assert fit_again(front, [replace(log[0], coefficients=c) for c in places]) == {}
+
+
+def test_what_only_judges_a_search_is_not_fitted(tmp_path: Path) -> None:
+    result, front, log = searched(tmp_path, evaluations=12)
+    rivals = [replace(e, role="opponent", value=9.0, foretold=None) for e in log]
+
+    for task, surrogate in fit_again(front, [*log, *rivals]).items():
+        expected = result.surrogates[task].predict(X)
+        np.testing.assert_array_equal(surrogate.predict(X), expected)
