@@ -40,7 +40,6 @@ from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.adapters import with_adapter_bases
-from mergekit_map.models.facts import Finding
 from mergekit_map.models.files import find_model, former_fingerprint
 from mergekit_map.models.preflight import (
     Family,
@@ -85,7 +84,6 @@ class Draft:
     project: Project | None  # None where there are problems
     family: Family  # the models
     lost: Sequence[str]  # models that were not found, as --model-path names them
-    adapters: Mapping[str, Finding]  # filled-in bases
 
 
 def quiet_options(options: MergeOptions | None) -> MergeOptions:
@@ -116,12 +114,12 @@ def read_draft(
         check_device(options)
     file = with_settings(read_yaml(config), settings)
     problems = [*repeated_keys(file), *check_merge(file.merge)]
-    family, adapters = Family((), None), dict[str, Finding]()
+    family = Family((), None)
     merge, places, names = None, dict[str, str](), dict[str, str]()
     if not _concerns_merge(problems):
         placed, places = with_places(file.merge, model_paths)
         placed = absolute_references(placed, directory)
-        merge, adapters = with_adapter_bases(placed, directory)
+        merge = with_adapter_bases(placed)
         names = written_names(merge, placed, absolute_references(file.merge, directory))
         problems += check_tokenizer_sources(merge)
     spec, tasks, more = _read_map_block(file, config, directory, trust_run=trust_run)
@@ -133,7 +131,7 @@ def read_draft(
         lost = missing_models(merge, (p.message for p in family.problems), places)
         problems += family.problems if download else []
     if merge is None or spec is None or _concerns_merge(problems):
-        return Draft(file, problems, None, family, lost, adapters)
+        return Draft(file, problems, None, family, lost)
     if download:
         options = with_adapter_cache(merge, options)
     if options.random_seed is None:
@@ -145,7 +143,7 @@ def read_draft(
     if space is not None and plan:
         problems += check_plan(space, options)
     if space is None or problems:
-        return Draft(file, problems, None, family, lost, adapters)
+        return Draft(file, problems, None, family, lost)
     project = Project(
         file=file,
         directory=directory,
@@ -153,7 +151,7 @@ def read_draft(
         space=space,
         tasks=tasks,
         options=options,
-        notes=[*map(str, adapters.values()), *family.warnings],
+        notes=family.warnings,
         places=places,
         names=names,
         open_device=is_open,
@@ -162,7 +160,7 @@ def read_draft(
         project = _with_possible_references(project)
     problems += _project_problems(project)
     found = None if problems else project
-    return Draft(file, problems, found, family, lost, adapters)
+    return Draft(file, problems, found, family, lost)
 
 
 def _read_map_block(
@@ -207,7 +205,7 @@ class Project:
     space: MergeSpace
     tasks: Mapping[str, LoadedTask]
     options: MergeOptions
-    notes: Sequence[str] = ()  # for the user: what was filled in
+    notes: Sequence[str] = ()  # for the user
     # Where models lie, by path as it is written, where they do not lie there.
     places: Mapping[str, str] = field(default_factory=dict)
     # How models are written, by reference to where they lie.

@@ -1,18 +1,18 @@
 """LoRA adapters: their tensors, their fit to a base model, and their base models.
 
-mergekit expects ``base+adapter``. An adapter that a configuration names alone gets the
-base model that its own adapter_config.json names.
+mergekit expects ``base+adapter``. An adapter that a configuration names alone is merged
+into the base model, if it was trained on that.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from peft import PeftConfig
@@ -173,10 +173,10 @@ def _shape(adapter: Adapter, name: str) -> tuple[int, ...] | None:
 
 def same_model(one: str, other: str) -> bool:
     """Whether two references name the same folder, or end with the same name."""
-    if Path(one).is_dir() and Path(other).is_dir():
-        return Path(one).resolve() == Path(other).resolve()
-    ours, theirs = (ModelPart.parse(text).names[-1] for text in (one, other))
-    return ours.lower() == theirs.lower()
+    ours, theirs = ModelPart.parse(one), ModelPart.parse(other)
+    if ours.is_folder and theirs.is_folder:
+        return os.path.samefile(ours.path, theirs.path)
+    return ours.names[-1].lower() == theirs.names[-1].lower()
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,54 +206,24 @@ class ModelWeights:
         return rows.to(self.front[name].torch_dtype).float()
 
 
-_REPOSITORY = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+def with_adapter_bases(merge: MergeConfig) -> MergeConfig:
+    """Write ``base+adapter`` for every adapter of the base model that is named alone.
 
-
-def with_adapter_bases(
-    merge: MergeConfig, directory: Path
-) -> tuple[MergeConfig, dict[str, Finding]]:
-    """Write ``base+adapter`` for every adapter that is named alone.
-
-    The base is that of the merge where both have the same name, or else the one that
-    the adapter names: a folder relative to ``directory``, or a repository. An adapter
-    without a base stays as it is; the check of the models reports it.
-
-    Returns:
-        The configuration, and a message for each model that was changed.
+    Adapters of other models stay alone; the check of the models reports them.
     """
-    front = str(merge["base_model"]) if merge.get("base_model") else None
-    bases = {
-        reference: base
-        for reference in referenced_models(merge)
-        if reference != front and (base := _base_of(reference, front, directory))
-    }
-    whole = {adapter: f"{base}+{adapter}" for adapter, base in bases.items()}
-    said = {}
-    for adapter, base in bases.items():
-        cause = (
-            f"{ModelPart.parse(adapter).names[-1]} is a LoRA adapter; it is applied to "
-            f"the base that its adapter_config.json names: {base}"
-        )
-        said[whole[adapter]] = Finding("adapter-filled-in", "note", cause)
-    return map_references(merge, lambda model: whole.get(model, model)), said
+    base = merge.get("base_model")
+    if base is None:
+        return merge
+    adapters = [m for m in referenced_models(merge) if m != base and _adapts(m, base)]
+    whole = {adapter: f"{base}+{adapter}" for adapter in adapters}
+    return map_references(merge, lambda model: whole.get(model, model))
 
 
-def _base_of(reference: str, front: str | None, directory: Path) -> str | None:
+def _adapts(reference: str, base: str) -> bool:
     if Reference.parse(reference).adapter is not None:
-        return None
+        return False
     try:
         files = find_model(reference, weights=False)
     except MergeError:
-        return None
-    named = files.config.get("base_model_name_or_path")
-    if not files.is_adapter or not isinstance(named, str) or not named:
-        return None
-    if front is not None and same_model(named, front):
-        return front
-    if (directory / named).is_dir():
-        folder = str((directory / named).resolve())
-        return None if set("+@") & set(folder) else folder
-    if not _REPOSITORY.fullmatch(named):
-        return None
-    revision = files.config.get("revision")
-    return f"{named}@{revision}" if revision else named
+        return False
+    return files.is_adapter and same_model(files.trained_on, base)

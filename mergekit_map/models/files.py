@@ -182,6 +182,12 @@ class ModelFiles:
     config: Settings  # config.json, or adapter_config.json
     is_adapter: bool
 
+    @property
+    def trained_on(self) -> str:
+        """Return the model that an adapter names as its base; empty without a name."""
+        named = self.config.get("base_model_name_or_path")
+        return named if isinstance(named, str) else ""
+
     @cached_property
     def on_the_hub(self) -> bool:
         """Whether only its headers can be read, as its weights are not here."""

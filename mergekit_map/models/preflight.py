@@ -156,7 +156,8 @@ def _look_at(model: InspectedModel, options: MergeOptions, *, download: bool) ->
         files = find_model(front, weights=download)
         if files.is_adapter:
             cause = f"{front} is a LoRA adapter"
-            advice = "write the model it was trained on in front: 'model: base+adapter'"
+            whole = f"{files.trained_on or 'BASE'}+{front}"
+            advice = f"write the model it was trained on in front: 'model: {whole}'"
             model.findings.append(Finding("adapter-alone", "error", cause, advice))
         else:
             model.facts, found = read_facts(files, model.name, options)

@@ -240,7 +240,6 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
     facts = model.facts
     headers = facts.headers.values() if facts is not None else ()
     figure = figures.models.get(model.reference) if figures is not None else None
-    note = draft.adapters.get(model.reference)
     return Model(
         name=model.name,
         reference=model.reference,
@@ -252,7 +251,7 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
         changed=figure.changed if figure else None,
         read=figure.n_read if figure else 0,
         compared=figure.n_parameters if figure else 0,
-        findings=[*model.findings, *filter(None, [note])],
+        findings=model.findings,
     )
 
 

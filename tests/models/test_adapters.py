@@ -24,48 +24,32 @@ def model(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("settings", "base"),
+    ("named", "is_its_base"),
     [
-        ({"base_model_name_or_path": "org/base"}, "org/base"),
-        ({"base_model_name_or_path": "org/base", "revision": "v2"}, "org/base@v2"),
-        ({"base_model_name_or_path": "gpt2", "revision": None}, "gpt2"),
-        ({"base_model_name_or_path": "local"}, "{folder}/local"),
-        ({"base_model_name_or_path": "./gone"}, None),
-        ({"base_model_name_or_path": "/gone/model"}, None),
-        ({"base_model_name_or_path": ""}, None),
-        ({"base_model_name_or_path": 3}, None),
-        ({}, None),
+        ("org/Llama-3", True),  # as trained on another machine
+        ("{folder}/llama-3", True),
+        ("{folder}/other", False),
+        ("org/other", False),
+        ("", False),
+        (3, False),
+        ("x" * 5000, False),
     ],
 )
-def test_the_base_is_the_one_that_the_adapter_names(
-    settings: dict[str, Any], base: str | None, tmp_path: Path
+def test_an_adapter_of_the_base_model_is_merged_into_it(
+    named: Any, is_its_base: bool, tmp_path: Path
 ) -> None:
-    model(tmp_path / "local")
-    lora = adapter(tmp_path / "lora", **settings)
-    merge = {"merge_method": "linear", "models": [{"model": lora}, {"model": lora}]}
-
-    written, said = with_adapter_bases(merge, tmp_path)
-
-    if base is None:
-        assert written == merge
-        assert said == {}
-    else:
-        whole = f"{base.format(folder=tmp_path)}+{lora}"
-        assert written == {**merge, "models": [{"model": whole}] * 2}
-        assert list(said) == [whole]
-
-
-def test_the_base_of_the_merge_is_taken_where_it_is_called_the_same(
-    tmp_path: Path,
-) -> None:
-    lora = adapter(tmp_path / "lora", base_model_name_or_path="org/Llama-3")
     front = model(tmp_path / "llama-3")
+    model(tmp_path / "other")
+    if isinstance(named, str):
+        named = named.format(folder=tmp_path)
+    lora = adapter(tmp_path / "lora", base_model_name_or_path=named)
     slices = [{"sources": [{"model": lora, "layer_range": [0, 1]}]}]
     merge = {"merge_method": "ties", "base_model": front, "slices": slices}
 
-    written, _ = with_adapter_bases(merge, tmp_path)
+    written = with_adapter_bases(merge)
 
-    assert written["slices"][0]["sources"][0]["model"] == f"{front}+{lora}"
+    found = written["slices"][0]["sources"][0]["model"]
+    assert found == (f"{front}+{lora}" if is_its_base else lora)
     assert slices[0]["sources"][0]["model"] == lora, "what was given is left as it is"
 
 
@@ -75,4 +59,6 @@ def test_models_and_adapters_with_a_base_stay(tmp_path: Path) -> None:
     models = [{"model": whole}, {"model": f"{whole}+{lora}"}]
     merge = {"merge_method": "ties", "base_model": whole, "models": models}
 
-    assert with_adapter_bases(merge, tmp_path) == (merge, {})
+    assert with_adapter_bases(merge) == merge
+    alone = {"merge_method": "linear", "models": [{"model": lora}]}
+    assert with_adapter_bases(alone) == alone

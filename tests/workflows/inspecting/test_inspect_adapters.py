@@ -35,28 +35,23 @@ def test_adapters_are_looked_into(base: Path, tmp_path: Path) -> None:
     assert figures["read"] == figures["compared"] == 35680
 
 
-@pytest.mark.parametrize("how", ["as the merge has it", "by the same name", "alone"])
-def test_an_adapter_alone_is_merged_into_what_it_was_trained_on(
-    how: str, base: Path, tmp_path: Path
+@pytest.mark.parametrize("of_base", [True, False])
+def test_an_adapter_alone_is_merged_into_the_base_model_it_was_trained_on(
+    of_base: bool, base: Path, tmp_path: Path
 ) -> None:
     adapter = make_adapter(base, tmp_path / "adapter", 1)
-    config = configure(base, [str(adapter)])
-    if how == "by the same name":  # as trained on another machine
-        gone = f"/gone/{base.name}"
-        edit_json("adapter_config.json", base_model_name_or_path=gone)(adapter)
-    if how == "alone":  # there is no other base model to tell it by
-        other = tuned(base, tmp_path / "other", 2)
-        config = configure(base, [str(adapter), str(other)], merge_method="linear")
-        del config["base_model"]
+    if not of_base:
+        edit_json("adapter_config.json", base_model_name_or_path="org/other")(adapter)
 
-    content = inspected(config)
+    content = inspected(configure(base, [str(adapter)]))
 
-    names = [model["reference"] for model in content["models"]]
-    assert f"{base}+{adapter}" in names
-    (note,) = content["models"][names.index(f"{base}+{adapter}")]["findings"]
-    assert (note["code"], note["severity"]) == ("adapter-filled-in", "note")
-    assert note["cause"].endswith(f"its adapter_config.json names: {base}")
-    assert content["plan"]["coefficients"][0] == "adapter"
+    if of_base:
+        assert found(content) == {"base": [], "base+adapter": []}
+        assert content["plan"]["coefficients"] == ["adapter"]
+    else:
+        assert found(content)["adapter"] == named("adapter-alone")
+        (finding,) = content["models"][1]["findings"]
+        assert f"'model: org/other+{adapter}'" in finding["advice"]
 
 
 ADAPTERS: dict[str, tuple[Edit, str, str]] = {
