@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,7 +14,6 @@ from mergekit_map.merging.devices import decided
 from mergekit_map.merging.recipe import changes_in_words
 from mergekit_map.results.records import device_of
 from mergekit_map.results.run_folder import Manifest, open_run
-from mergekit_map.tasks.python_function import PythonFunction
 from mergekit_map.utils.files import StrPath
 
 
@@ -49,14 +47,6 @@ def finished_project(
         trust_run=trust_run,
         model_paths=model_paths,
     )
-    if manifest.digests == 1:
-        # As that version defined them.
-        former = {
-            name: replace(task, fingerprint=task.former)
-            for name, task in project.tasks.items()
-            if isinstance(task, PythonFunction)
-        }
-        project = replace(project, tasks={**project.tasks, **former})
     project = project.measured_as(manifest.definitions).as_known(manifest)
     refuse_changes(project, manifest)
     return project
@@ -80,6 +70,11 @@ def refuse_changes(project: Project, manifest: Manifest) -> None:
         advice = "search again, or put back what changed"
         if project.places:
             advice += ", or name the folders of the models that were measured"
+        if manifest.digests == 1:
+            advice += (
+                "; mergekit-map 0.1.0 looked at fewer files of models and tasks: if "
+                "what it searched is as it was, merge its recipe.yml with mergekit-yaml"
+            )
         raise MergeError(
             f"{' and '.join(changed)} changed since the search, so the merge would not "
             f"be the one that was measured; {advice}"

@@ -40,7 +40,7 @@ from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.adapters import with_adapter_bases
-from mergekit_map.models.files import find_model, former_fingerprint
+from mergekit_map.models.files import find_model
 from mergekit_map.models.preflight import (
     Family,
     check_tokenizer_sources,
@@ -244,11 +244,7 @@ class Project:
 
     def as_known(self, manifest: Manifest) -> Project:
         """Return the project with the fingerprint of a search of the same merges."""
-        identity = self.identity
-        if manifest.digests == 1:
-            former = former_fingerprint
-            identity = merge_identity(self.space, self.options, self.names, former)
-        if space_digest(manifest.identity) != space_digest(identity):
+        if space_digest(manifest.identity) != space_digest(self.identity):
             return self
         return replace(self, known_as=(self.space, manifest.merge))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,6 @@ def merge_identity(
     space: MergeSpace,
     options: MergeOptions,
     names: Mapping[str, str] | None = None,
-    of_model: Callable[[str], str] = fingerprint,
 ) -> Identity:
     """Return all settings that decide the result of a merge with coefficients.
 
@@ -138,7 +137,7 @@ def merge_identity(
     template = dict(map_references(space.template, lambda m: names.get(m, m)))
     identity: Identity = {
         "method": template.pop("merge_method"),
-        "models": {names.get(m, m): of_model(m) for m in models},
+        "models": {names.get(m, m): fingerprint(m) for m in models},
         "coefficients": {
             c.name: [list(p) for p in c.places] for c in space.coefficients
         },

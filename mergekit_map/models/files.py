@@ -16,7 +16,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -356,25 +356,11 @@ def fingerprint(reference: str) -> str:
 
     The same model at another path has the same fingerprint.
     """
-    return _fingerprint(reference, _read_by_loaders)
-
-
-def former_fingerprint(reference: str) -> str:
-    """Return a digest of the files that earlier versions fingerprinted."""
-    kinds = {*_WEIGHTS, ".json", ".model"}
-
-    def select(folder: Path) -> Iterator[Path]:
-        return (p for p in folder.iterdir() if p.is_file() and p.suffix in kinds)
-
-    return _fingerprint(reference, select)
-
-
-def _fingerprint(reference: str, select: Callable[[Path], Iterable[Path]]) -> str:
     digests = []
     for part in Reference.parse(reference).parts:
         folder = find_model(str(part)).folder
-        files = {path.relative_to(folder).as_posix(): path for path in select(folder)}
-        lines = [f"{name} {_hash(files[name])}\n" for name in sorted(files)]
+        paths = {p.relative_to(folder).as_posix(): p for p in _read_by_loaders(folder)}
+        lines = [f"{name} {_hash(paths[name])}\n" for name in sorted(paths)]
         digests.append(sha256("".join(lines))[:16])
     return sha256("".join(digests))[:16]
 

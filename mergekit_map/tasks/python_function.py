@@ -50,7 +50,6 @@ class PythonFunction:
     function: Callable[..., Any]
     metric: Metric
     fingerprint: str  # of its file, and of what that imports from its own folder
-    former: str  # the fingerprint of its file alone, which earlier versions used
     partial: bool  # whether it is told which documents to measure
 
 
@@ -80,16 +79,15 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
         ) from None
     lower, upper = spec.range or (None, None)
     metric = Metric(spec.direction == "maximize", lower, upper)
-    return PythonFunction(name, function, metric, *definitions(spec, function), partial)
+    return PythonFunction(name, function, metric, definition(spec, function), partial)
 
 
-def definitions(spec: PythonTask, function: Callable[..., Any]) -> tuple[str, str]:
-    """Return the digest of a task with its present files, and that of its own file."""
+def definition(spec: PythonTask, function: Callable[..., Any]) -> str:
+    """Return the digest of a task with its present files."""
     beside = modules_beside(importlib.import_module(spec.python.partition(":")[0]))
     texts = {name: beside[name].read_bytes() for name in sorted(beside)}
     parts = ("python", 1, spec.python, spec.direction, function)
-    former = fingerprint(*parts)
-    return fingerprint(*parts, texts) if texts else former, former
+    return fingerprint(*parts, texts) if texts else fingerprint(*parts)
 
 
 def prepare_function(

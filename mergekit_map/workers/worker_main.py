@@ -24,7 +24,7 @@ from mergekit_map.config.tasks import PythonTask
 from mergekit_map.errors import ConfigError, EvaluationError, in_words
 from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Project
-from mergekit_map.tasks.python_function import PythonFunction, definitions
+from mergekit_map.tasks.python_function import PythonFunction, definition
 from mergekit_map.utils.files import sha256
 from mergekit_map.utils.progress import notifying
 from mergekit_map.workers.pool import Answer, Opening, Request
@@ -83,7 +83,7 @@ def _open(opening: Opening) -> None:
         if (
             isinstance(task, PythonFunction)
             and isinstance(spec, PythonTask)
-            and task.fingerprint not in definitions(spec, task.function)
+            and task.fingerprint != definition(spec, task.function)
         ):
             raise _changed(f"the code of task {name!r} ({spec.python})")
     worker = Worker(open_merges(project))

@@ -14,9 +14,7 @@ from nested_runs import invoke, lines, read, write
 from plain_runs import write_plain
 from safetensors.torch import load_file, save_file
 
-from mergekit_map.config.tasks import PythonTask
 from mergekit_map.merging.checkpoint import write_recipe
-from mergekit_map.tasks.python_function import load_function
 
 MODULE = """
 def {name}(model, tokenizer):
@@ -127,25 +125,3 @@ def test_what_the_search_has_not_measured_it_has_from_the_checkpoint() -> None:
     added = lines("run/evaluations.jsonl")[-2:]
     assert [line["role"] for line in added] == ["front", "front"]
     assert Path("asked").read_text().split() == list(TASKS)
-
-
-def test_a_task_counts_by_its_file_where_an_earlier_version_searched(
-    place: Path,
-) -> None:
-    manifest = read("run/.state/manifest.json")
-    (place / "helper.py").write_text("K = 1\n")
-    task = place / "mine.py"
-    task.write_text(f"import helper\n{task.read_text()}")
-    for name in TASKS:
-        spec = PythonTask(python=f"mine:{name}", direction="minimize")
-        loaded = load_function(name, spec, place)
-        assert loaded.former != loaded.fingerprint
-        manifest["definitions"][name] = loaded.former[:16]
-    manifest["directory"] = str(place)
-    merge = ["merge", "run", "out", "--trust-run"]
-
-    Path("run/.state/manifest.json").write_text(json.dumps(manifest))
-    result = invoke(*merge, code=2)
-    assert "task 'first' and task 'second' changed since" in result.output
-    Path("run/.state/manifest.json").write_text(json.dumps({**manifest, "digests": 1}))
-    invoke(*merge)
