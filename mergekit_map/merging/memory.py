@@ -42,8 +42,7 @@ from mergekit_map.merging.recipe import nests_checkpoints
 from mergekit_map.merging.replay import Replay, with_tensors
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.adapters import read_adapter
-from mergekit_map.models.facts import ModelFacts, read_facts
-from mergekit_map.models.files import find_model
+from mergekit_map.models.files import TensorHeader, find_model
 from mergekit_map.models.preflight import InspectedModel
 from mergekit_map.models.references import (
     Reference,
@@ -182,33 +181,31 @@ class _Copies:
         return self.held + self.shipped
 
 
-def _copies(space: MergeSpace, facts: ModelFacts) -> _Copies:
-    template = space.template
+def _copies(space: MergeSpace, headers: Mapping[str, TensorHeader]) -> _Copies:
+    """Count the copies of models like the one with these headers."""
+    template, dtype = space.template, space.template.get("dtype")
+    floats = [header for header in headers.values() if header.is_float]
     return _Copies(
         models=len(referenced_models(template)),
-        in_low_rank=_count_in_low_rank(template, facts),
-        n_bytes=_copy_bytes(facts, template.get("dtype")),
-        shipped=_copy_bytes(facts, template.get("out_dtype") or template.get("dtype")),
+        in_low_rank=_count_in_low_rank(template, floats),
+        n_bytes=_copy_bytes(floats, dtype),
+        shipped=_copy_bytes(floats, template.get("out_dtype") or dtype),
     )
 
 
-def _copy_bytes(facts: ModelFacts, name: str | None) -> int:
-    headers = [header for header in facts.headers.values() if header.is_float]
+def _copy_bytes(headers: Sequence[TensorHeader], name: str | None) -> int:
     dtype = dtype_from_name(name)
     if dtype is None:
         return sum(header.n_bytes for header in headers)
     return sum(header.n_elements for header in headers) * int(dtype.itemsize)
 
 
-def _count_in_low_rank(merge: MergeConfig, facts: ModelFacts) -> int:
+def _count_in_low_rank(merge: MergeConfig, headers: Sequence[TensorHeader]) -> int:
     """Count the adapters that need no whole task vector, by headers and settings."""
     if elects_signs(merge["merge_method"]) is None or drops_parts(merge):
         return 0
     dtype = dtype_from_name(merge.get("dtype"))
-    stored = {
-        header.torch_dtype for header in facts.headers.values() if header.is_float
-    }
-    if dtype is not None and stored != {dtype}:
+    if dtype is not None and {header.torch_dtype for header in headers} != {dtype}:
         return 0
     count = 0
     for text in models_with_adapter(merge):
@@ -235,10 +232,10 @@ def room_of(
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None:
         return [], [], None
-    copies = _copies(space, facts)
+    copies = _copies(space, facts.headers)
     recordings = [copies.recorded]
     if beside is not None:
-        recordings.append(_copies(beside, facts).recorded)
+        recordings.append(_copies(beside, facts.headers).recorded)
     files = {
         **_written(space, spec, copies.shipped, recordings),
         **_fetched(options, models),
@@ -282,30 +279,26 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
     check_device(options)
     if torch.device(str(options.device)).type == "cpu":
         return
-    if copies := _copies_by_headers(space, options):
-        room = _memory(spec, options, copies)
-        if room.falls_short:
-            raise MergeError(
-                f"{room.in_words()}; write --device cpu, set 'merge: disk' in the map "
-                "block, which holds one model there, or make room"
-            )
+    room = _memory(spec, options, _copies_by_headers(space))
+    if room.falls_short:
+        raise MergeError(
+            f"{room.in_words()}; write --device cpu, set 'merge: disk' in the map "
+            "block, which holds one model there, or make room"
+        )
 
 
-def recording_bytes(space: MergeSpace, options: MergeOptions) -> int:
-    """Estimate the disk space of a recording; 0 where headers cannot be read.
+def recording_bytes(space: MergeSpace) -> int:
+    """Estimate the disk space of a recording.
 
     Raises:
         MergeError: a model is not there.
     """
-    copies = _copies_by_headers(space, options)
-    return 0 if copies is None else copies.recorded
+    return _copies_by_headers(space).recorded
 
 
-def _copies_by_headers(space: MergeSpace, options: MergeOptions) -> _Copies | None:
-    first = next(iter(referenced_models(space.template)))
-    front = str(Reference.parse(first).model)
-    facts, _ = read_facts(find_model(front), front, options)
-    return None if facts is None else _copies(space, facts)
+def _copies_by_headers(space: MergeSpace) -> _Copies:
+    first = Reference.parse(next(iter(referenced_models(space.template))))
+    return _copies(space, find_model(str(first.model), weights=False).headers())
 
 
 def _written(
@@ -376,12 +369,8 @@ def engine_share(
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
     free, total = torch.cuda.mem_get_info(device)
-    copies = _copies_by_headers(space, options)
-    if copies is None:
-        held, merge = 0, 0
-    else:
-        held = _memory(spec, options, copies).n_bytes
-        merge = copies.shipped
+    copies = _copies_by_headers(space)
+    held, merge = _memory(spec, options, copies).n_bytes, copies.shipped
     here = torch.cuda.memory_reserved(device)
     share = share_beside(total, free, 0 if alone else max(0, held - here))
     if share * total <= merge:

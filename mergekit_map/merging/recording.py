@@ -141,7 +141,7 @@ def _record_anew(folder: Path, space: MergeSpace, options: MergeOptions) -> None
         return  # another process was faster
     if folder.exists():  # damaged
         shutil.rmtree(folder)
-    if reason := lacking_room(recording_bytes(space, options)):
+    if reason := lacking_room(recording_bytes(space)):
         raise NoPlace(reason)
     with whole_folder(folder) as place:
         _record_into(place, space, options)
@@ -156,14 +156,9 @@ def is_whole(folder: Path) -> bool:
 
 
 def _written_files(folder: Path) -> dict[str, str]:
-    """Return what tells files apart: the digest of JSON; of large files the ends."""
+    """Return what tells files apart."""
     paths = (p for p in folder.rglob("*") if p.is_file() and p.name != CONTENTS)
-    return {
-        path.relative_to(folder).as_posix(): (
-            sha256_of_file(path) if path.suffix == ".json" else _ends(path)
-        )
-        for path in paths
-    }
+    return {path.relative_to(folder).as_posix(): _ends(path) for path in paths}
 
 
 def _ends(path: Path) -> str:
