@@ -5,10 +5,9 @@ Options without a device (``None``) leave the choice open; mergekit's own never 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
+import psutil
 import torch
 from mergekit.options import MergeOptions
 
@@ -86,13 +85,7 @@ def free_memory(device: torch.device) -> int | None:
         return int(torch.cuda.mem_get_info(device)[0]) + kept
     if device.type != "cpu":
         return None
-    meminfo = Path("/proc/meminfo")
-    for line in meminfo.read_text().splitlines() if meminfo.exists() else ():
-        if line.startswith("MemAvailable:"):  # with what merely keeps files at hand
-            return int(line.split()[1]) * 1024
-    if "SC_AVPHYS_PAGES" not in os.sysconf_names:
-        return None
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(psutil.virtual_memory().available)
 
 
 def shares(n_bytes: int, free: Sequence[int]) -> dict[int, int] | None:

@@ -105,8 +105,8 @@ def choose_storage(
     if free is None or n_bytes + besides <= (1 - FOR_ACTIVATIONS) * free:
         return Storage("device", f"they fit on {device}")
     why = f"{device} has {bytes_in_words(free)} free"
-    host = free_memory(_HOST)
-    if no_file or host is None or _PINNED * n_bytes <= host:
+    host = free_memory(_HOST) or 0
+    if no_file or _PINNED * n_bytes <= host:
         return Storage("memory", why)
     return Storage("mapped", f"{why}, the host {bytes_in_words(host)}")
 
