@@ -15,7 +15,6 @@ import json
 import math
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -407,10 +406,9 @@ def _hash_of_state(path: Path, _state: tuple[int, ...]) -> str:
     return digest_of_file(path)
 
 
-_LARGE = 1 << 24  # bytes; smaller files are read in no time
-
-# A file may be written again within a tick of its clock: it is remembered later.
-_SETTLED = 2_000_000_000  # nanoseconds
+# Bytes; smaller files are read in no time. To read a larger one takes more than a tick
+# of the clock of a file system, so that whoever writes it again changes its times.
+_LARGE = 1 << 24
 
 
 def digest_of_file(path: Path) -> str:
@@ -423,8 +421,7 @@ def digest_of_file(path: Path) -> str:
     if isinstance(known, dict) and known.get("state") == before:
         return str(known["sha256"])
     found = sha256_of_file(path)
-    settled = time.time_ns() - path.stat().st_ctime_ns > _SETTLED
-    if settled and list(written_state(path)) == before:
+    if list(written_state(path)) == before:
         _remember(place, {"state": before, "sha256": found})
     return found
 

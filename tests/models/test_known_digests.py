@@ -15,10 +15,9 @@ from mergekit_map.models.files import digest_of_file
 
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that were read; every file counts as large and as settled."""
+    """The files that were read; every file counts as large."""
     monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(files, "_LARGE", 1)
-    monkeypatch.setattr(files, "_SETTLED", -1)
     found: list[Path] = []
 
     def hashed(path: Path) -> str:
@@ -56,19 +55,6 @@ def test_what_was_written_is_read_again_though_its_time_is_set_back(
     assert path.stat().st_mtime_ns == before.st_mtime_ns
 
     assert digest_of_file(path) == hashlib.sha256(b"2").hexdigest()
-    assert read == [path, path]
-
-
-def test_what_was_just_written_is_not_remembered(
-    tmp_path: Path, read: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "_SETTLED", 60 * 10**9)
-    path = tmp_path / "one"
-    path.write_bytes(b"1")
-
-    digest_of_file(path)
-    digest_of_file(path)
-
     assert read == [path, path]
 
 
