@@ -17,7 +17,6 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from mergekit import merge_methods
 from mergekit.merge_methods.base import TensorGroup
-from mergekit.merge_methods.generalized_task_arithmetic import get_mask
 from torch import Tensor
 
 from mergekit_map.merging.low_rank import Factors, Row, exact_row, multiplied
@@ -104,13 +103,14 @@ class TaskVectorReplay:
         """Merge a part of the deltas, (n, k) with weights (n, 1), into (k,)."""
         rows = deltas * weights
         if self.elects_signs:
-            return self._merge_elected(rows, weights)
-        merged = _sum(rows)
-        if self.normalize:
-            divisor = weights.sum(dim=0)
-            divisor[divisor.abs() < 1e-8] = 1
-            merged /= divisor
-        return self._scaled(merged)
+            merged = self._merge_elected(rows, weights)
+        else:
+            merged = _sum(rows)
+            if self.normalize:
+                divisor = weights.sum(dim=0)
+                divisor[divisor.abs() < 1e-8] = 1
+                merged /= divisor
+        return merged.mul_(self.scale) if self.scale != 1 else merged
 
     def _merge_elected(self, rows: Tensor, weights: Tensor) -> Tensor:
         """Sum the elements with the sign of the sum; overwrites the rows.
@@ -119,29 +119,16 @@ class TaskVectorReplay:
         symmetric, so this changes no bit. It needs no masks, which are slow on a CPU.
         """
         total = _sum(rows)
-        if not total.sum().isfinite():
-            return self._merge_masked(rows, weights)
         sign = total.new_ones(()).copysign(total)
         merged = _sum(rows.mul_(sign).clamp_(min=0)).mul_(sign)
-        merged += 0  # no zero of negative sign: mergekit adds up from zero
+        # Zero, as mergekit adds up from it and has no negative one; or NaN where there
+        # are infinities of both signs, one of which its mask multiplies by zero.
+        merged += total.clamp_(0, 1).mul_(0)
         if self.normalize:
             divisor = _sum(rows.sign_().mul_(weights))
             divisor += 1 - divisor.sign().abs_()
             merged /= divisor
-        return self._scaled(merged)
-
-    def _merge_masked(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Merge by mergekit's operations, which also define infinities."""
-        mask = get_mask(rows)
-        merged = (rows * mask).sum(dim=0)
-        if self.normalize:
-            divisor = (weights * mask).sum(dim=0)
-            divisor[divisor == 0] = 1
-            merged /= divisor
-        return self._scaled(merged)
-
-    def _scaled(self, merged: Tensor) -> Tensor:
-        return merged.mul_(self.scale) if self.scale != 1 else merged
+        return merged
 
     def _blocks(self) -> Iterator[slice]:
         size, step = self.base.numel(), _BLOCK // len(self.models)
