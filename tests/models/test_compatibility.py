@@ -264,18 +264,6 @@ def test_two_models_of_another_base_point_the_same_way(
     )
 
 
-def test_two_names_of_one_model_are_an_error_of_the_second(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
-    one = edited(family, tmp_path / "one")
-    two = shutil.copytree(one, tmp_path / "two")
-
-    found = inspected(family["base"], one, two)
-
-    assert codes(found) == [[], [], [("same-weights", "error")]]
-    assert "the same content as one" in found.models[2].findings[0].cause
-
-
 # Files.
 
 
