@@ -26,19 +26,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from pymoo.algorithms.moo.moead import MOEAD
-from pymoo.algorithms.moo.nsga2 import NSGA2, RankAndCrowding, binary_tournament
-from pymoo.algorithms.moo.nsga3 import NSGA3, comp_by_cv_then_random
-from pymoo.algorithms.moo.sms import (
-    SMSEMOA,
-    LeastHypervolumeContributionSurvival,
-    cv_and_dom_tournament,
-)
+from pymoo.algorithms.moo.nsga2 import NSGA2
+from pymoo.algorithms.moo.nsga3 import NSGA3
+from pymoo.algorithms.moo.sms import SMSEMOA
 from pymoo.core.problem import Problem
 from pymoo.core.termination import NoTermination
-from pymoo.operators.crossover.sbx import SBX
-from pymoo.operators.mutation.pm import PM
-from pymoo.operators.sampling.rnd import FloatRandomSampling
-from pymoo.operators.selection.tournament import TournamentSelection
 from pymoo.problems.static import StaticProblem
 from pymoo.util.ref_dirs import get_reference_directions
 
@@ -295,53 +287,23 @@ def _moead(evaluations: Budget, rng: np.random.Generator) -> None:
     pymoo adds tasks up as they are; the scaling is the one its authors suggest.
     """
     directions = _directions(evaluations.m, _population_size(evaluations))
-    algorithm = MOEAD(
-        directions,
-        n_neighbors=max(MIN_POPULATION, round(NEIGHBOURHOOD * len(directions))),
-        # Passed explicitly: pymoo's defaults are instances shared by all runs.
-        sampling=FloatRandomSampling(),
-        crossover=SBX(prob=1.0, eta=20),
-        mutation=PM(eta=20),
-    )
+    neighbours = max(MIN_POPULATION, round(NEIGHBOURHOOD * len(directions)))
+    algorithm = MOEAD(directions, n_neighbors=neighbours)
     _run(algorithm, evaluations, rng, scaled=True)
 
 
 def _nsga2(evaluations: Budget, rng: np.random.Generator) -> None:
-    algorithm = NSGA2(
-        pop_size=_population_size(evaluations),
-        sampling=FloatRandomSampling(),
-        selection=TournamentSelection(func_comp=binary_tournament),
-        crossover=SBX(eta=15, prob=0.9),
-        mutation=PM(eta=20),
-        survival=RankAndCrowding(),
-    )
-    _run(algorithm, evaluations, rng)
+    _run(NSGA2(_population_size(evaluations)), evaluations, rng)
 
 
 def _nsga3(evaluations: Budget, rng: np.random.Generator) -> None:
     directions = _directions(evaluations.m, _population_size(evaluations))
-    algorithm = NSGA3(
-        directions,
-        sampling=FloatRandomSampling(),
-        selection=TournamentSelection(func_comp=comp_by_cv_then_random),
-        crossover=SBX(eta=30, prob=1.0),
-        mutation=PM(eta=20),
-    )
-    _run(algorithm, evaluations, rng)
+    _run(NSGA3(directions), evaluations, rng)
 
 
 def _sms_emoa(evaluations: Budget, rng: np.random.Generator) -> None:
     """SMS-EMOA, a child at a time: whoever adds least hypervolume goes."""
-    algorithm = SMSEMOA(
-        pop_size=_population_size(evaluations),
-        n_offsprings=1,
-        sampling=FloatRandomSampling(),
-        selection=TournamentSelection(func_comp=cv_and_dom_tournament),
-        crossover=SBX(),
-        mutation=PM(),
-        survival=LeastHypervolumeContributionSurvival(),
-    )
-    _run(algorithm, evaluations, rng)
+    _run(SMSEMOA(_population_size(evaluations), n_offsprings=1), evaluations, rng)
 
 
 def _run(

@@ -19,11 +19,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-from pymoo.algorithms.moo.nsga3 import NSGA3, comp_by_cv_then_random
+from pymoo.algorithms.moo.nsga3 import NSGA3
 from pymoo.core.problem import Problem
-from pymoo.operators.crossover.sbx import SBX
-from pymoo.operators.mutation.pm import PM
-from pymoo.operators.selection.tournament import TournamentSelection
 from pymoo.problems.static import StaticProblem
 from pymoo.util.ref_dirs import get_reference_directions
 from scipy.stats import qmc
@@ -173,11 +170,7 @@ def _nsga3(
     d, m = starts.shape[1], directions.shape[1]
     algorithm = NSGA3(
         directions,
-        # Passed explicitly: pymoo's defaults are instances shared by all runs.
         sampling=starts,
-        selection=TournamentSelection(func_comp=comp_by_cv_then_random),
-        crossover=SBX(eta=30, prob=1.0),
-        mutation=PM(eta=20),
         output=None,
         seed=seed,
         termination=("n_gen", N_GENERATIONS),
