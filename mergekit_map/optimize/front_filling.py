@@ -52,29 +52,22 @@ _N_STEPS = 2  # from between two points of the front back onto it
 _N_LAST_STEPS = 15
 
 
-def pareto_newton(scores: Scores, points: FloatArray, n_steps: int) -> FloatArray:
+def climb(
+    scores: Scores,
+    points: FloatArray,
+    n_steps: int,
+    preferences: FloatArray | None = None,
+) -> FloatArray:
     """Improve points (n, d) until no task can gain without another losing.
 
     Every step gains in total, and all but nothing is lost on any task, so that points
     stay where they are along the front, convex or not, as a weighted sum would not let
     them. Points where nothing better is found stay.
+
+    With preferences (n, m) each point climbs to a local maximum of its own
+    ``scores @ preference`` instead.
     """
-    return _climb(scores, points, None, n_steps)
-
-
-def maximise(
-    scores: Scores, preferences: FloatArray, starts: FloatArray, n_steps: int = 40
-) -> FloatArray:
-    """Climb from each start (n, d) to a local maximum of its ``scores @ preference``.
-
-    Preferences are (n, m); returns (n, d).
-    """
-    return _climb(scores, starts, preferences, n_steps)
-
-
-def _climb(
-    scores: Scores, points: FloatArray, preferences: FloatArray | None, n_steps: int
-) -> FloatArray:
+    slack = _SLACK if preferences is None else 0.0
     points = points.copy()
     values = scores(points)
     moving = np.arange(len(points))
@@ -82,16 +75,15 @@ def _climb(
         if not len(moving):
             break
         wanted = None if preferences is None else preferences[moving]
-        slopes, curvatures = _local_shape(scores, points[moving])
-        if wanted is None:
-            slopes = slopes + _SLACK * slopes.sum(axis=1, keepdims=True)
-            curvatures = curvatures + _SLACK * curvatures.sum(axis=1, keepdims=True)
+        slopes, curvatures = (
+            shape + slack * shape.sum(axis=1, keepdims=True)
+            for shape in _local_shape(scores, points[moving])
+        )
         steps, weights = _steps(slopes, curvatures, points[moving], wanted)
-        weights = weights if wanted is not None else weights + _SLACK
         tried = np.clip(points[moving] + _LENGTHS[:, None, None] * steps, 0, 1)
         found = scores(tried.reshape(-1, points.shape[1]))
         gains = found.reshape(*tried.shape[:2], -1) - values[moving]
-        total = (gains * weights).sum(axis=2)
+        total = (gains * (weights + slack)).sum(axis=2)
         best, better = total.argmax(axis=0), total.max(axis=0) > _NOTHING
         rows = np.arange(len(moving))
         moving, best, rows = moving[better], best[better], rows[better]
@@ -209,15 +201,15 @@ def fill_front(
     Returns at most n_points mutually non-dominated points, the best of every task among
     the points given first.
     """
-    found = pareto_newton(scores, points, _N_LAST_STEPS)
+    found = climb(scores, points, _N_LAST_STEPS)
     found = _front(scores, np.vstack([points, found]))
     for _ in range(_N_ROUNDS):
         children = _between(scores, found, _N_CHILDREN * n_points, rng)
-        pushed = pareto_newton(scores, children, _N_STEPS)
+        pushed = climb(scores, children, _N_STEPS)
         found = _front(scores, np.vstack([found, pushed]))
         found = found[spread(scores(found), _N_KEPT * n_points)]
     kept = found[_most_volume(scores(found), n_points)]
-    return pareto_newton(scores, kept, _N_LAST_STEPS)
+    return climb(scores, kept, _N_LAST_STEPS)
 
 
 def non_dominated(Y: FloatArray) -> BoolArray:
@@ -255,17 +247,17 @@ def _most_volume(Y: FloatArray, k: int) -> IntArray:
     if n <= k or m > _QUICK_TASKS:
         return spread(Y, k)
     scaled = (Y - Y.min(axis=0)) / ranges(Y)
-    volume = moocore.Hypervolume(ref=np.full(m, _BELOW_NADIR), maximise=True)
     chosen = [int(i) for i in spread(Y, max(k // 3, min(k, m)))]
     rest = sorted(set(range(n)) - set(chosen))
-    covered = volume(scaled[chosen])
-    gains = [(covered - volume(scaled[[*chosen, i]]), i) for i in rest]
-    heapq.heapify(gains)
+    covered = volume(scaled[chosen], _BELOW_NADIR)
+    added = gains(scaled[rest], scaled[chosen])
+    largest = [(-gain, i) for gain, i in zip(added.tolist(), rest, strict=True)]
+    heapq.heapify(largest)
     while len(chosen) < k:
-        index = heapq.heappop(gains)[1]
-        gain = volume(scaled[[*chosen, index]]) - covered
-        if gains and -gain > gains[0][0]:
-            heapq.heappush(gains, (-gain, index))
+        index = heapq.heappop(largest)[1]
+        gain = volume(scaled[[*chosen, index]], _BELOW_NADIR) - covered
+        if largest and -gain > largest[0][0]:
+            heapq.heappush(largest, (-gain, index))
         else:
             chosen.append(index)
             covered += gain
@@ -292,18 +284,9 @@ def gains(Y: FloatArray, known: FloatArray) -> FloatArray:
         Y: (k, m) the candidates.
         known: (n, m) merges that are there.
     """
-    n, m = known.shape
     before = volume(known, _BELOW_NADIR)
-    if not 1 < m <= _MOST_TASKS:
-        both = (volume(np.vstack([known, row]), _BELOW_NADIR) for row in Y)
-        return np.array([after - before for after in both])
-    exact = moocore.Hypervolume(ref=np.full(m, -_BELOW_NADIR))
-    costs, found = np.empty((n + 1, m)), np.empty(len(Y))
-    costs[:n] = -known
-    for index, row in enumerate(-Y):
-        costs[n] = row
-        found[index] = exact(costs)
-    return np.asarray(found - before)
+    both = (volume(np.vstack([known, row]), _BELOW_NADIR) for row in Y)
+    return np.array([after - before for after in both])
 
 
 def gained(Y: FloatArray, known: FloatArray) -> float:

@@ -27,8 +27,8 @@ from scipy.stats import qmc
 
 from mergekit_map.optimize.front_filling import (
     SAME_METRIC,
+    climb,
     fill_front,
-    maximise,
     non_dominated,
     rounded,
 )
@@ -44,7 +44,7 @@ N_DIRECTIONS = 120  # at most; what lies between them is filled in afterwards
 N_POINTS_LINE, N_POINTS_SURFACE = 100, 450
 N_SAMPLES = 4096  # Sobol points that set the scale of every task and the starts
 N_BEST_SAMPLES = 200  # of those that no other sample dominates
-N_STARTS = 4  # local searches per task
+N_STARTS, N_STEPS = 4, 40  # local searches per task, and their steps
 # Points that differ by less than this fraction of the box are the same.
 SAME_POINT = 1e-6
 # The best point of a task counts the other tasks this much, which decides where the
@@ -138,7 +138,7 @@ def _best_per_task(scores: Predict, samples: FloatArray, n_tasks: int) -> FloatA
     values = scores(samples) @ preferences  # symmetric: column = task
     order = np.argsort(-values, axis=0, kind="stable")[:N_STARTS]
     wanted = np.tile(preferences, (len(order), 1))
-    tops = maximise(scores, wanted, samples[order.ravel()])
+    tops = climb(scores, samples[order.ravel()], N_STEPS, wanted)
     heights = (scores(tops) * wanted).sum(axis=1)
     best = heights.reshape(order.shape).argmax(axis=0)
     return np.asarray(tops.reshape(*order.shape, -1)[best, np.arange(n_tasks)])
