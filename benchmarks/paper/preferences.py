@@ -232,7 +232,7 @@ def _table(
         caption=caption,
         columns=[
             Column("method"),
-            *(Column(f"{n} models", digits, better="higher") for n in sums),
+            *(Column(f"{n} models", digits, bold_best=True) for n in sums),
         ],
         rows=[[m, *(of_size.get(m) for of_size in sums.values())] for m in methods],
         beyond=[i for i, m in enumerate(methods) if m in _BEYOND],

@@ -30,7 +30,6 @@ from mergekit_map.compare.contest import (
     ComparisonSpec,
     Contest,
     Rivals,
-    Terms,
     read_utilities,
     run_contest,
 )
@@ -318,10 +317,10 @@ class Compared(Searched):
     def adapted(self) -> Mapping[str, FloatArray]:
         """Measure what AdaMerging finds, unless the log has it; (m,)."""
         folder = RunFolder(self.path)
-        terms = Terms(self.spec, self.preferences, self.scale)
         with open_log(folder.log) as log:
             bench = Bench(folder, log, lambda _: None, total=0)
-            rivals = Rivals(bench, self.project, terms, print)
+            terms = self.spec, self.preferences, self.scale
+            rivals = Rivals(bench, self.project, *terms, print)
             return adapted(rivals, self.out / "adamerging.json")
 
     @cached_property

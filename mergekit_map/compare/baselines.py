@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mergekit_map.compare.contest import ComparisonSpec, Rivals, Terms
+from mergekit_map.compare.contest import ComparisonSpec, Rivals
 from mergekit_map.compare.indicators import best_merges, best_rows, preferred_models
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.evaluation.project import Project
@@ -174,13 +174,13 @@ def measure_baselines(rivals: Rivals) -> dict[str, FloatArray]:
     (P, m), or (m,) where every preference gets the same merge. A baseline that mergekit
     refuses, or that cannot be measured, is NaN and named in a notice.
     """
-    space, terms = rivals.project.space, rivals.terms
+    space = rivals.project.space
     models = fine_tuned_models(space)
     singles = np.vstack([rivals.measure(m, single_model(space, m)) for m in models])
     owners = best_models(singles)
     found = {
         NAMES.singles: singles[owners, np.arange(len(owners))],
-        NAMES.best_single: best_rows(singles, terms.preferences, terms.scale),
+        NAMES.best_single: best_rows(singles, rivals.preferences, rivals.scale),
     }
     for name, merge in fixed_merges(space).items():
         found[name] = rivals.measure(name, merge)
@@ -192,47 +192,46 @@ def measure_baselines(rivals: Rivals) -> dict[str, FloatArray]:
 
 def _task_arithmetic(rivals: Rivals, owners: IntArray) -> dict[str, FloatArray]:
     """Measure task arithmetic, and DARE with the scalar that is best without it."""
-    space, terms = task_arithmetic(rivals.project.space), rivals.terms
-    shares = preferred_models(terms.preferences, owners, len(space.names))
-    grid = [dict.fromkeys(space.names, scalar) for scalar in terms.spec.scalars]
+    space = task_arithmetic(rivals.project.space)
+    shares = preferred_models(rivals.preferences, owners, len(space.names))
+    grid = [dict.fromkeys(space.names, scalar) for scalar in rivals.spec.scalars]
     points = [*grid, *map(space.named, shares)]
     measured = rivals.measure_all(NAMES.arithmetic, space, points)
     scalars, by_preference = np.split(measured, [len(grid)])
     found = {NAMES.by_preference: by_preference}
     if np.isnan(scalars).any(axis=1).all():
         return found
-    (best,) = best_merges(scalars, np.ones((1, len(owners))), terms.scale)
+    best = _best(rivals, scalars)
     found[NAMES.arithmetic] = scalars[best]
-    weight = terms.spec.scalars[best]
+    weight = rivals.spec.scalars[best]
     usual, *others = DROPPED
     dare = partial(dare_arithmetic, rivals.project.space, weight)
     found[NAMES.dare] = rivals.measure(NAMES.dare, dare(usual))
-    tuned = [rivals.measure(NAMES.dare_tuned, dare(density)) for density in others]
-    found[NAMES.dare_tuned] = _best([found[NAMES.dare], *tuned], terms)
+    tried = [found[NAMES.dare]]
+    tried += [rivals.measure(NAMES.dare_tuned, dare(density)) for density in others]
+    found[NAMES.dare_tuned] = tried[_best(rivals, tried)]
     return found
 
 
 def _tuned(rivals: Rivals) -> dict[str, FloatArray]:
     """Scan the scale at the usual density, then the density at the best scale."""
-    found, spec = {}, rivals.terms.spec
+    found, spec = {}, rivals.spec
     for name, (method, (usual, *others)) in TUNED.items():
         elect = partial(elected, rivals.project.space, method)
         scaled = [rivals.measure(name, elect(usual, scale)) for scale in spec.scales]
         if np.isnan(scaled).any(axis=1).all():
             found[name] = scaled[0]
             continue
-        best = spec.scales[_place_of_best(scaled, rivals.terms)]
+        best = spec.scales[_best(rivals, scaled)]
         denser = [rivals.measure(name, elect(density, best)) for density in others]
-        found[name] = _best([*scaled, *denser], rivals.terms)
+        tried = [*scaled, *denser]
+        found[name] = tried[_best(rivals, tried)]
     return found
 
 
-def _place_of_best(rows: Sequence[FloatArray], terms: Terms) -> int:
-    """Find the row (m,) with the best equally weighted sum."""
-    alike = np.ones((1, len(rows[0])))
-    return int(best_merges(np.array(rows), alike, terms.scale)[0])
-
-
-def _best(rows: Sequence[FloatArray], terms: Terms) -> FloatArray:
-    known = [row for row in rows if not np.isnan(row).any()]
-    return known[_place_of_best(known, terms)] if known else rows[0]
+def _best(rivals: Rivals, rows: Sequence[FloatArray] | FloatArray) -> int:
+    """Find the row (m,) with the best equally weighted sum; the first if all failed."""
+    Y = np.array(rows)
+    failed = np.isnan(Y).any(axis=1).all()
+    alike = np.ones((1, Y.shape[1]))
+    return 0 if failed else int(best_merges(Y, alike, rivals.scale)[0])

@@ -292,21 +292,14 @@ class Bench:
 
 
 @dataclass(frozen=True, eq=False)
-class Terms:
-    """The options, preferences and scale by which baselines are tuned."""
-
-    spec: ComparisonSpec
-    preferences: FloatArray  # (P, m), each adds up to 1
-    scale: Scale  # of the metrics that a preference weighs
-
-
-@dataclass(frozen=True, eq=False)
 class Rivals:
     """Measures single merges of the models of a project, for its comparison."""
 
     bench: Bench
     project: Project
-    terms: Terms
+    spec: ComparisonSpec
+    preferences: FloatArray  # (P, m), each adds up to 1
+    scale: Scale  # of the metrics that a preference weighs
     notice: Callable[[str], None]
 
     def measure(self, name: str, space: MergeSpace) -> FloatArray:

@@ -113,7 +113,7 @@ def methods_table(comparison: Comparison) -> Table:
         columns=[
             Column("method"),
             *(
-                Column(heading, 2 if percent else 3, percent, better="higher")
+                Column(heading, 2 if percent else 3, percent, bold_best=True)
                 for heading in _headings(runs)
             ),
         ],

@@ -28,7 +28,6 @@ from mergekit_map.compare.contest import (
     ComparisonSpec,
     Contest,
     Rivals,
-    Terms,
     check_contest,
     check_opponents,
     front_scores,
@@ -62,7 +61,6 @@ from mergekit_map.results.surrogates import fit_again
 from mergekit_map.search.callbacks import Callback, CallbackList
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
-from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.utils.files import StrPath, write_json
 from mergekit_map.workflows.reporting import reporting
 
@@ -197,12 +195,17 @@ def _compare(
             contest = run_contest(study, points, spec, log, measure)
         rng = np.random.default_rng(spec.seed)
         scale = as_they_are(m) if percent else by_ideal_and_nadir(contest.reference)
-        terms = Terms(spec, draw_preferences(m, rng, spec.preferences), scale)
-        methods = measure_baselines(Rivals(bench, project, terms, events.on_notice))
+        preferences = draw_preferences(m, rng, spec.preferences)
+        methods = measure_baselines(
+            Rivals(bench, project, spec, preferences, scale, events.on_notice)
+        )
     for name, rival in contest.rivals.items():
-        methods[name] = best_rows(rival.Y, terms.preferences, terms.scale)
-    methods[OURS_PAID] = best_rows(contest.own.Y, terms.preferences, terms.scale)
-    methods[OURS] = _as_predicted(search, contest, terms)
+        methods[name] = best_rows(rival.Y, preferences, scale)
+    methods[OURS_PAID] = best_rows(contest.own.Y, preferences, scale)
+    # Our front gives each preference the point with the best predicted sum.
+    predicted = search.front.utilities(search.points, "predicted")
+    known = np.where(np.isnan(contest.points), np.nan, predicted)
+    methods[OURS] = contest.points[best_merges(known, preferences, scale)]
     return ComparedRun(
         name=search.name,
         models=len(fine_tuned_models(project.space)),
@@ -215,19 +218,11 @@ def _compare(
         ),
         fronts=front_scores(contest, spec),
         r2=_unseen_r_squared(search, contest),
-        preference_vectors=terms.preferences.tolist(),
+        preference_vectors=preferences.tolist(),
         methods={
-            name: weighted_sums(Y, terms.preferences, terms.scale)
-            for name, Y in methods.items()
+            name: weighted_sums(Y, preferences, scale) for name, Y in methods.items()
         },
     )
-
-
-def _as_predicted(search: _Search, contest: Contest, terms: Terms) -> FloatArray:
-    """Return the measured point with the best predicted sum per preference; (P, m)."""
-    predicted = search.front.utilities(search.points, "predicted")
-    known = np.where(np.isnan(contest.points), np.nan, predicted)
-    return contest.points[best_merges(known, terms.preferences, terms.scale)]
 
 
 def _unseen_r_squared(search: _Search, contest: Contest) -> RSquared:

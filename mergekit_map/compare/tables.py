@@ -35,7 +35,7 @@ class Column:
     name: str
     digits: int = 3  # behind the point
     percent: bool = False
-    better: str = ""  # "higher" or "lower": the best cell stands out
+    bold_best: bool = False  # whether the highest cell stands out
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,8 @@ class Table:
                 for row, cells in enumerate(self.rows)
                 if row not in self.beyond and not math.isnan(_number(cells[index]))
             }
-            if column.better and values:
-                choose = max if column.better == "higher" else min
-                top = choose(values.values())
+            if column.bold_best and values:
+                top = max(values.values())
                 found |= {(row, index) for row, v in values.items() if v == top}
         return found
 
