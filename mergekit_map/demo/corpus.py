@@ -205,7 +205,7 @@ def _source_text(path: Path) -> str | None:
     except UnicodeDecodeError:
         return None
     shortest, longest = _FILE_CHARACTERS
-    if path.name.startswith("_sysconfigdata") or not shortest <= len(text) <= longest:
+    if not shortest <= len(text) <= longest:
         return None
     return "\n".join(line.rstrip() for line in text.splitlines()).strip() + "\n"
 

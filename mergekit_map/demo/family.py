@@ -9,20 +9,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import platform
 import shutil
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import torch
-import transformers
 from safetensors import SafetensorError
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
-from transformers.utils import logging as transformers_logging
 
 from mergekit_map.demo.corpus import (
     CorpusSizes,
@@ -41,7 +35,7 @@ from mergekit_map.demo.training import (
     train_tokenizer,
 )
 from mergekit_map.errors import ArtifactError
-from mergekit_map.utils.files import cache_home, partial_folder, sha256
+from mergekit_map.utils.files import cache_home, partial_folder, sha256, write_json
 from mergekit_map.utils.progress import stage
 
 _RECIPE_VERSION = 2  # raise it when a change of code changes what is trained
@@ -77,7 +71,6 @@ class FamilySizes:
 
 def build_family(folder: Path, sizes: FamilySizes) -> None:
     """Fill an empty folder with a family, its manifest last."""
-    started = time.monotonic()
     with one_thread():
         corpus = read_corpus(_generator("corpus"), sizes.corpus)
         domains = {"english": corpus.english, "code": corpus.code, "math": corpus.math}
@@ -93,7 +86,7 @@ def build_family(folder: Path, sizes: FamilySizes) -> None:
             passages = interleaved_passages(held_out, sizes.held_out_characters)
             write_documents(folder / f"{name}.jsonl", passages)
         _train_models(folder, tokenizer, streams, sizes)
-    _write_manifest(folder, sizes, time.monotonic() - started)
+    write_json(folder / "manifest.json", {"recipe": sizes.recipe})
 
 
 def _train_models(
@@ -111,8 +104,7 @@ def _train_models(
         sources = {domain: (streams[domain], share) for domain, share in drawn.items()}
         with stage(f"training {name}"):
             train_model(_generator(name), model, sources, schedule)
-        with _no_progress_bar():
-            model.save_pretrained(folder / name)
+        model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
 
 
@@ -122,35 +114,9 @@ def _with_replay(name: str, domains: Iterable[str], replay: float) -> dict[str, 
     return {name: 1 - replay, **dict.fromkeys(others, replay / len(others))}
 
 
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    enabled = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        if enabled:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-
-
 def _generator(purpose: str) -> np.random.Generator:
     """Return a generator for one purpose, independent of the others."""
     return np.random.default_rng([_SEED, *purpose.encode()])
-
-
-def _write_manifest(folder: Path, sizes: FamilySizes, seconds: float) -> None:
-    manifest = {
-        "recipe": sizes.recipe,
-        "sizes": dataclasses.asdict(sizes),
-        "seed": _SEED,
-        "seconds": round(seconds, 1),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "numpy": np.__version__,
-    }
-    path = folder / "manifest.json"
-    path.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Readings
@@ -43,7 +44,7 @@ def run_study(
     if study.search.strategy == "nested":
         return run_nested(study, evaluate, log, report)
     rounds: list[list[Candidate]] = []
-    measure_all = _Measuring(study, evaluate, log, report)
+    measure_all = partial(_measure, study, evaluate, log, report)
     while True:
         seen = _visible_after(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
@@ -72,29 +73,22 @@ def run_study(
     return result
 
 
-@dataclass(frozen=True, eq=False)
-class _Measuring:
-    """Measures planned merges, round after round and at the end."""
-
-    study: Study
-    evaluate: Evaluator
-    log: EvaluationLog
-    report: Callable[[Progress], None]
-
-    def __call__(
-        self,
-        planned: Sequence[Candidate],
-        surrogates: Mapping[str, Surrogate],
-    ) -> list[Evaluation]:
-        """Record predictions, measure merges, and return what may be fitted."""
-        study, log = self.study, self.log
-        keys = [merge_key(c) for _, c in planned]
-        foretold: dict[MergeKey, Readings] = {}
-        if surrogates:
-            X = study.vectors(c for _, c in planned)
-            foretold = dict(zip(keys, predict(surrogates, X), strict=True))
-        measure(study, planned, self.evaluate, log, self.report, foretold)
-        return [e for e in own_evaluations(study, log) if e.key[0] in keys]
+def _measure(
+    study: Study,
+    evaluate: Evaluator,
+    log: EvaluationLog,
+    report: Callable[[Progress], None],
+    planned: Sequence[Candidate],
+    surrogates: Mapping[str, Surrogate],
+) -> list[Evaluation]:
+    """Record predictions, measure merges, and return what may be fitted."""
+    keys = [merge_key(c) for _, c in planned]
+    foretold: dict[MergeKey, Readings] = {}
+    if surrogates:
+        X = study.vectors(c for _, c in planned)
+        foretold = dict(zip(keys, predict(surrogates, X), strict=True))
+    measure(study, planned, evaluate, log, report, foretold)
+    return [e for e in own_evaluations(study, log) if e.key[0] in keys]
 
 
 def _visible_after(

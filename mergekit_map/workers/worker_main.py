@@ -24,6 +24,7 @@ from mergekit_map.config.tasks import PythonTask
 from mergekit_map.errors import ConfigError, EvaluationError, in_words
 from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Project
+from mergekit_map.search.callbacks import Callback
 from mergekit_map.tasks.python_function import PythonFunction, definition
 from mergekit_map.utils.files import sha256
 from mergekit_map.utils.progress import notifying
@@ -131,17 +132,11 @@ def _changed(what: str) -> ConfigError:
     )
 
 
-class _Remarks:
-    """Collects notices for the main process."""
+class _Remarks(Callback):
+    """Collects notices for the main process, which reports the rest itself."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-
-    def on_stage(self, text: str, seconds: float | None) -> None:
-        """Ignore stages; the main process reports them."""
-
-    def on_step(self, done: int, total: int) -> None:
-        """Ignore steps; the main process counts them."""
 
     def on_notice(self, text: str) -> None:
         """Keep a notice."""
