@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +34,7 @@ from mergekit_map.demo.training import (
     train_tokenizer,
 )
 from mergekit_map.errors import ArtifactError
-from mergekit_map.utils.files import cache_home, partial_folder, sha256, write_json
+from mergekit_map.utils.files import cache_home, partial_folder, sha256
 from mergekit_map.utils.progress import stage
 
 _RECIPE_VERSION = 2  # raise it when a change of code changes what is trained
@@ -70,7 +69,7 @@ class FamilySizes:
 
 
 def build_family(folder: Path, sizes: FamilySizes) -> None:
-    """Fill an empty folder with a family, its manifest last."""
+    """Fill an empty folder with a family."""
     with one_thread():
         corpus = read_corpus(_generator("corpus"), sizes.corpus)
         domains = {"english": corpus.english, "code": corpus.code, "math": corpus.math}
@@ -86,7 +85,6 @@ def build_family(folder: Path, sizes: FamilySizes) -> None:
             passages = interleaved_passages(held_out, sizes.held_out_characters)
             write_documents(folder / f"{name}.jsonl", passages)
         _train_models(folder, tokenizer, streams, sizes)
-    write_json(folder / "manifest.json", {"recipe": sizes.recipe})
 
 
 def _train_models(
@@ -121,7 +119,7 @@ def _generator(purpose: str) -> np.random.Generator:
 
 @dataclass(frozen=True)
 class Family:
-    """A trained family; its paths are those of a folder with a manifest."""
+    """A trained family."""
 
     folder: Path
 
@@ -140,41 +138,27 @@ def family_folder() -> Path:
 
 
 def train_family(folder: Path, sizes: FamilySizes | None = None) -> Family:
-    """Train a family into ``folder``, or return the complete one that is there.
+    """Train a family into ``folder``, unless it is there; it appears when it is whole.
 
     Raises:
         ArtifactError: ``folder`` cannot be written, or Python came without the source
             of its library.
     """
-    sizes = sizes or FamilySizes()
     folder = folder.expanduser().resolve()
-    if not _is_complete(folder, sizes):
-        try:
-            _build_beside(folder, sizes)
-        except (OSError, SafetensorError) as error:
-            raise ArtifactError(f"{folder} cannot be written: {error}") from None
-    return Family(folder)
-
-
-def _build_beside(folder: Path, sizes: FamilySizes) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with partial_folder(folder) as beside:
-        built = beside / "family"
-        built.mkdir()
-        build_family(built, sizes)
-        # Another process may have finished the same one first, and be using it.
-        if not _is_complete(folder, sizes):
-            if folder.exists():
-                shutil.rmtree(folder)
-            built.rename(folder)
-
-
-def _is_complete(folder: Path, sizes: FamilySizes) -> bool:
+    if folder.is_dir():
+        return Family(folder)
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(manifest, dict) and manifest.get("recipe") == sizes.recipe
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with partial_folder(folder) as beside:
+            built = beside / "family"
+            built.mkdir()
+            build_family(built, sizes or FamilySizes())
+            # Another process may have finished the same one first, and be using it.
+            if not folder.is_dir():
+                built.rename(folder)
+    except (OSError, SafetensorError) as error:
+        raise ArtifactError(f"{folder} cannot be written: {error}") from None
+    return Family(folder)
 
 
 _TEMPLATE = """\

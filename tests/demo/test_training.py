@@ -14,18 +14,17 @@ SIZES = ModelSizes(
 )
 
 
-@pytest.mark.parametrize("shape", [(3, 16, 16), (2, 40, 16), (2, 16, 40)])
+@pytest.mark.parametrize("shape", [(16, 16), (40, 16), (16, 40)])
 def test_orthogonalise_keeps_singular_vectors_and_levels_the_values(
-    shape: tuple[int, int, int],
+    shape: tuple[int, int],
 ) -> None:
-    generator = torch.Generator().manual_seed(0)
-    matrices = torch.randn(shape, generator=generator)
-    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    left, _, right = torch.linalg.svd(matrix, full_matrices=False)
 
-    rotated = left.mT @ orthogonalise(matrices) @ right.mT
+    rotated = left.T @ orthogonalise(matrix) @ right.T
 
-    values = rotated.diagonal(dim1=-2, dim2=-1)
-    torch.testing.assert_close(rotated, torch.diag_embed(values), rtol=0, atol=1e-3)
+    values = rotated.diagonal()
+    torch.testing.assert_close(rotated, torch.diag(values), rtol=0, atol=1e-3)
     assert values.max() < 1.3
     assert values.median() > 0.6
 
