@@ -32,7 +32,7 @@ from mergekit_map.optimize.front_filling import (
     non_dominated,
     rounded,
 )
-from mergekit_map.optimize.scalarization import spread
+from mergekit_map.optimize.scalarization import spread, varying_range
 from mergekit_map.surrogates.arrays import FloatArray, from_unit
 from mergekit_map.utils.shutdown import check_interrupt
 
@@ -117,17 +117,13 @@ def _locate(
 
 
 def _in_units_of_range(predict: Predict, samples: FloatArray) -> Predict:
-    """Scale every task from its worst to its best sample; a constant task is 0."""
+    """Scale every task from its worst to its best sample; a constant task is 0.
+
+    A constant metric is fitted with errors of rounding, which must decide nothing.
+    """
     Y = predict(samples)
-    worst, width = Y.min(axis=0), np.ptp(Y, axis=0)
-    # A constant metric is fitted with errors of rounding, which must decide nothing.
-    constant = width <= 1e-12 * np.abs(Y).max(axis=0)
-    width = np.where(constant, 1.0, width)
-
-    def scores(U: FloatArray) -> FloatArray:
-        return np.where(constant, 0.0, (predict(U) - worst) / width)
-
-    return scores
+    worst, width = Y.min(axis=0), varying_range(Y)
+    return lambda U: np.asarray((predict(U) - worst) / width)
 
 
 def _best_per_task(scores: Predict, samples: FloatArray, n_tasks: int) -> FloatArray:

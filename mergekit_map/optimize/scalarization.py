@@ -17,7 +17,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -95,9 +95,8 @@ def nearest_to_limits(Y: FloatArray, lower: FloatArray) -> int:
         Y: (n, m) finite metrics of at least one point.
         lower: (m,) the limits, -inf where a task has none.
     """
-    width = np.ptp(Y, axis=0)
-    constant = width <= TIE * np.abs(Y).max(axis=0)  # misses alike at every point
-    short = np.maximum(lower - Y, 0) / np.where(constant, np.inf, width)
+    # A constant task misses alike at every point.
+    short = np.maximum(lower - Y, 0) / varying_range(Y)
     return _best(-short.sum(axis=1), _scale(Y), None)
 
 
@@ -146,13 +145,17 @@ def _shares(weights: FloatArray) -> FloatArray:
     return np.asarray(relative / relative.sum())
 
 
+def varying_range(Y: FloatArray) -> FloatArray:
+    """Return the range of each task over Y (n, m); infinite if it is only rounding."""
+    width = np.ptp(Y, axis=0)
+    return np.where(width <= TIE * np.abs(Y).max(axis=0), np.inf, width)
+
+
 def _scale(Y: FloatArray) -> FloatArray:
     """Map each task's nadir to 0 and its ideal to 1; a constant task to 1."""
-    nadir, width = Y.min(axis=0), np.ptp(Y, axis=0)
-    constant = width <= TIE * np.abs(Y).max(axis=0)
-    scaled = (Y - nadir) / np.where(constant, 1.0, width)
+    width = varying_range(Y)
     # At its ideal everywhere a task has no say in any comparison.
-    return np.where(constant, 1.0, scaled)
+    return np.where(np.isinf(width), 1.0, (Y - Y.min(axis=0)) / width)
 
 
 @dataclass(frozen=True)
@@ -233,8 +236,8 @@ def best_merge(
     the best point of the front is as good, up to ``WORTH_A_POINT``.
     """
     Y = predict(X)
-    worst, width = Y.min(axis=0), np.ptp(Y, axis=0)
-    constant = width <= TIE * np.abs(Y).max(axis=0)
+    worst, width = Y.min(axis=0), varying_range(Y)
+    constant = np.isinf(width)
     width = np.where(constant, 1.0, width)
     limits = (wish.lower - worst) / width
 
@@ -333,14 +336,13 @@ class _Problem:
 
         d = len(start)
         costs, enters, gains = extra
-        last: dict[bytes, tuple[FloatArray, FloatArray]] = {}
+
+        @lru_cache(maxsize=1)  # objective and constraints ask in turn
+        def linearised(u: bytes) -> tuple[FloatArray, FloatArray]:
+            return _linearise(self.scaled, np.frombuffer(u))
 
         def at(z: FloatArray) -> tuple[FloatArray, FloatArray]:
-            u = np.clip(z[:d], 0, 1)
-            if u.tobytes() not in last:  # objective and constraints ask in turn
-                last.clear()
-                last[u.tobytes()] = _linearise(self.scaled, u)
-            return last[u.tobytes()]
+            return linearised(np.clip(z[:d], 0, 1).tobytes())
 
         def descent(z: FloatArray) -> tuple[float, FloatArray]:
             values, slopes = at(z)

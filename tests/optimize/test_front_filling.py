@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 from surrogate_data import bowls, random_bowls, unit
 
-from mergekit_map.optimize.front_filling import (
-    climb,
-    gained,
-    gains,
-)
-from mergekit_map.optimize.front_filling import volume as exact
+from mergekit_map.optimize.front_filling import climb, gained, gains
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarization import Wish, best_merge
 from mergekit_map.surrogates.arrays import FloatArray
@@ -116,18 +111,6 @@ def test_with_many_tasks_gains_are_those_of_the_boxes_nearly() -> None:
     assert (found > 0).all()
     assert not gains(known, known).any()
     assert not gains(known - 0.1, known).any()
-
-
-@pytest.mark.parametrize("m", [1, 2, 3, 6])
-def test_gains_are_differences_of_volumes_to_the_last_bit(m: int) -> None:
-    rng = np.random.default_rng(m)
-    known, Y = rng.normal(0.3, 0.3, (7, m)), rng.normal(0.5, 0.3, (9, m))
-
-    there = exact(known, -0.1)
-    apart = [exact(np.vstack([known, row]), -0.1) - there for row in Y]
-
-    assert gains(Y, known).tolist() == apart
-    assert gains(Y, known[:0]).tolist() == [exact(row[None], -0.1) for row in Y]
 
 
 # As a front: the corners of the triangle, and nothing of what is between.
