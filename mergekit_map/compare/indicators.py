@@ -16,20 +16,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-import moocore
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import EvaluationError
-from mergekit_map.optimize.front_filling import non_dominated
+from mergekit_map.optimize.front_filling import non_dominated, volume
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 
 # The hypervolume's reference point, between a front's ideal (0) and its nadir (1).
 REFERENCE_POINT = 1.1
-# Exact hypervolumes take time exponential in m: 1000 points took 0.01 s with 5 tasks,
-# 1.5 s with 6; 200 took 0.9 s with 7, 17 s with 8. Beyond this they are approximated.
-EXACT_MAX_TASKS = 5
+DIRECTIONS = 2**18  # of a hypervolume of more tasks than have an exact one
 DRAWS = 100  # points of each front in a win rate: the paper's K
 REPEATS = 10  # of a win rate; the paper does not say what its ± is over
 
@@ -74,14 +71,11 @@ def hypervolume(front: FloatArray, reference: FloatArray) -> float:
     ideal, width = reference.max(axis=0), np.ptp(reference, axis=0)
     both = np.ptp(np.vstack([front, reference]), axis=0)
     width = np.where(width > 0, width, np.where(both > 0, both, 1.0))
-
-    exact = len(width) <= EXACT_MAX_TASKS
-    indicator = moocore.hypervolume if exact else moocore.hv_approx
-
-    def volume(Y: FloatArray) -> float:  # moocore minimises
-        return float(indicator((ideal - Y) / width, ref=REFERENCE_POINT))
-
-    return volume(front) / volume(reference)
+    part, whole = (
+        volume((Y - ideal) / width, -REFERENCE_POINT, DIRECTIONS)
+        for Y in (front, reference)
+    )
+    return part / whole
 
 
 def r_squared(y: FloatArray, predicted: FloatArray) -> float:
