@@ -104,7 +104,7 @@ def methods_table(comparison: Comparison) -> Table:
             "Single task models: every task by the fine-tuned model that is best at "
             "it, which no one checkpoint is. The best single model is chosen for each "
             "preference. Baselines have the parameters of `mergekit_map.compare."
-            "baseline_merges`; task arithmetic the scalar of 0.1 to 1 with the best "
+            "baselines`; task arithmetic the scalar of 0.1 to 1 with the best "
             "equally weighted sum, as measured, and DARE-TA the same; the tuned ones "
             "have the scale and density with the best such sum. With the "
             "preference as weights, a model has the sum of the shares of the tasks it "

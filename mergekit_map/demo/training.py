@@ -174,7 +174,7 @@ def train_model(
     model.train()
     for done in range(schedule.steps):
         batch = _draw_windows(rng, streams, schedule.batch, length).to(model.device)
-        loss = _next_token_loss(model, batch)
+        loss = model(input_ids=batch, labels=batch, use_cache=False).loss
         model.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -205,10 +205,3 @@ def _draw_windows(
         start = rng.integers(len(tokens[domain]) - length + 1)
         rows.append(tokens[domain][start : start + length])
     return torch.from_numpy(np.stack(rows))
-
-
-def _next_token_loss(model: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
-    logits = model(input_ids=batch, use_cache=False).logits
-    return torch.nn.functional.cross_entropy(
-        logits[:, :-1].flatten(0, 1), batch[:, 1:].flatten()
-    )
