@@ -131,7 +131,7 @@ def read_domains(manpages: Path) -> dict[str, Split]:
         name: _read_pages(_generator(name), manpages / code)
         for name, code in LANGUAGES.items()
     }
-    return {**languages, "code": python.code, "arithmetic": python.math}
+    return {**languages, "code": python["code"], "arithmetic": python["math"]}
 
 
 def _read_pages(rng: np.random.Generator, folder: Path) -> Split:

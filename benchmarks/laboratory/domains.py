@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from manual_pages import draw_pages, take
 
-from mergekit_map.demo.corpus import Corpus, CorpusSizes, Split, read_corpus
+from mergekit_map.demo.corpus import CorpusSizes, Split, read_corpus
 
 LANGUAGES = dict(english="", german="de", french="fr", russian="ru") | dict(
     spanish="es", polish="pl", turkish="tr", italian="it", ukrainian="uk"
@@ -65,7 +65,7 @@ def _language(name: str, sources: Sources) -> Split:
     documents = draw_pages(rng, folders, sources.characters)
     missing = sources.characters - sum(map(len, documents))
     if name == "english":
-        documents += _python_corpus(sources).english.train
+        documents += _python_corpus(sources)["english"].train
     elif missing > 0:
         locales = [folder.parent / "locale" for folder in sources.manpages]
         documents += _messages(rng, locales, code, missing)
@@ -114,7 +114,7 @@ def _catalogue(path: Path) -> dict[str, str]:
 
 
 @cache
-def _python_corpus(sources: Sources) -> Corpus:
+def _python_corpus(sources: Sources) -> dict[str, Split]:
     sizes = CorpusSizes(
         code_characters=sources.characters,
         math_pages=_PAGES,
@@ -198,8 +198,8 @@ def _divided(rng: np.random.Generator, documents: Sequence[str]) -> Split:
 
 _READERS: dict[str, Callable[[Sources], Split]] = {
     **{name: partial(_language, name) for name in LANGUAGES},
-    "python": lambda sources: _python_corpus(sources).code,
-    "arithmetic": lambda sources: _python_corpus(sources).math,
+    "python": lambda sources: _python_corpus(sources)["code"],
+    "arithmetic": lambda sources: _python_corpus(sources)["math"],
     "logic": _logic,
     "c": _c,
 }

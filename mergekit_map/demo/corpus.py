@@ -109,15 +109,6 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """The three domains."""
-
-    english: Split
-    code: Split
-    math: Split
-
-
-@dataclass(frozen=True)
 class CorpusSizes:
     """The amount of text for training."""
 
@@ -127,8 +118,10 @@ class CorpusSizes:
     largest_operand: int = 49
 
 
-def read_corpus(rng: np.random.Generator, sizes: CorpusSizes) -> Corpus:
-    """Collect and divide the documents; the same on every call on one machine.
+def read_corpus(rng: np.random.Generator, sizes: CorpusSizes) -> dict[str, Split]:
+    """Collect and divide the documents of ``english``, ``code`` and ``math``.
+
+    They are the same on every call on one machine.
 
     Raises:
         ArtifactError: Python was installed without the source of its library.
@@ -141,7 +134,7 @@ def read_corpus(rng: np.random.Generator, sizes: CorpusSizes) -> Corpus:
         tuple(write_pages(math_rng, held_out, sizes.held_out_math_pages, _PAGE_LINES)),
     )
     english = [text.strip() + "\n" for _, text in sorted(topics.items())]
-    return Corpus(_divide(english_rng, english), code, math)
+    return {"english": _divide(english_rng, english), "code": code, "math": math}
 
 
 def interleaved_passages(documents: Sequence[str], characters: int) -> list[str]:

@@ -71,8 +71,7 @@ class FamilySizes:
 def build_family(folder: Path, sizes: FamilySizes) -> None:
     """Fill an empty folder with a family."""
     with one_thread():
-        corpus = read_corpus(_generator("corpus"), sizes.corpus)
-        domains = {"english": corpus.english, "code": corpus.code, "math": corpus.math}
+        domains = read_corpus(_generator("corpus"), sizes.corpus)
         first = slice(sizes.tokenizer_documents)
         documents = [text for part in domains.values() for text in part.train[first]]
         tokenizer = train_tokenizer(documents, sizes.model)

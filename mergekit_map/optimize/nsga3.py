@@ -15,8 +15,6 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
 from pymoo.algorithms.moo.nsga3 import NSGA3
@@ -32,11 +30,9 @@ from mergekit_map.optimize.front_filling import (
     non_dominated,
     rounded,
 )
-from mergekit_map.optimize.scalarization import spread, varying_range
+from mergekit_map.optimize.scalarization import Predict, spread, varying_range
 from mergekit_map.surrogates.arrays import FloatArray, from_unit
 from mergekit_map.utils.shutdown import check_interrupt
-
-Predict: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
 N_GENERATIONS = 20
 N_DIRECTIONS = 120  # at most; what lies between them is filled in afterwards

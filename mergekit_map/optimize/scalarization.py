@@ -36,7 +36,7 @@ TIE = 1e-12
 # Share of the sum in the achievement function: enough to leave points that are only
 # weakly better, too little to move the choice along a front.
 _AUGMENTATION = 1e-4
-Predict: TypeAlias = Callable[[FloatArray], FloatArray]
+Predict: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 Kind = Literal["one point", "within noise", "one best", "trade-off"]
 WORTH_A_POINT = 1e-4  # of the range: what a further point must gain
 _N_STARTS = 3  # points of the front
