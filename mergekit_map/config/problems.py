@@ -1,11 +1,8 @@
 """Validation of the ``map:`` block, and the error messages of a configuration.
 
 Everything outside ``map:`` belongs to mergekit and is checked in ``merging``. All
-problems of a file are collected and reported together, each with its line and key.
-
-pydantic's messages are for programmers ("Input should be a valid dictionary or instance
-of"). None of them is shown: each kind of error has a sentence of ours, and unknown
-kinds get a general one.
+problems of a file are collected and reported together, each with its line and key. The
+sentences are pydantic's, but for missing and unknown keys.
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ from mergekit_map.config.tasks import (
     PresetTask,
     TaskSpec,
 )
-from mergekit_map.config.template import map_block
 from mergekit_map.config.yaml_file import (
     KeyPath,
     YamlFile,
@@ -43,44 +39,7 @@ from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.utils.text import listed
 
 _LONGEST = 60  # characters of a value that is shown
-_WANTED = {
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
-    "int_parsing_size": "a smaller whole number",
-    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
-    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
-    **dict.fromkeys(("string_type", "string_sub_type", "string_unicode"), "text"),
-    **dict.fromkeys(("dict_type", "mapping_type"), "a mapping"),
-    **dict.fromkeys(("model_type", "model_attributes_type"), "a mapping"),
-    **dict.fromkeys(("dataclass_type", "dataclass_exact_type"), "a mapping"),
-    **dict.fromkeys(("list_type", "tuple_type", "iterable_type"), "a list"),
-    **dict.fromkeys(("literal_error", "enum"), "{expected}"),
-    "finite_number": "a finite number",
-    "path_type": "a path",
-    "none_required": "null",
-    "greater_than": "a number above {gt}",
-    "greater_than_equal": "a number from {ge}",
-    "less_than": "a number below {lt}",
-    "less_than_equal": "a number up to {le}",
-    "too_short": "{whole} of at least {min_length}",
-    "too_long": "{whole} of at most {max_length}",
-    "string_too_short": "text of at least {min_length} characters",
-    "string_too_long": "text of at most {max_length} characters",
-    "string_pattern_mismatch": "text of the form {pattern}",
-}
-# Keys that earlier versions had, by the last two parts of their place, or in a task.
-_LEFT: Mapping[tuple[str | int, ...], str] = {
-    ("search", "documents"): (
-        "the budget in documents left; give one in 'hours', or limit the 'evaluations'"
-    ),
-    ("engine",): "'engine' of a task left; set 'engine' of the map block",
-    ("search", "gradients"): (
-        "'gradients' left; remove the key, and allow more 'evaluations'"
-    ),
-    ("search", "checkpoint_activations"): (
-        "'checkpoint_activations' left with 'gradients'; remove the key"
-    ),
-    ("select", "margin"): "'margin' left; 'not_worse_than' allows for noise",
-}
+_OWN = "Value error, "  # pydantic puts it before the sentence of a validator
 
 
 def mistakes(
@@ -97,7 +56,7 @@ def mistakes(
     return {
         place: _sentence(found, model)
         for place, found in at.items()
-        if any(detail["type"] not in _WANTED for detail in found)
+        if any(detail["type"] in {"missing", "value_error"} for detail in found)
         or not any(p != place and p[: len(place)] == place for p in at)
     }
 
@@ -119,30 +78,17 @@ def shown(value: Any) -> str:
 
 
 def _sentence(found: list[ErrorDetails], model: type[BaseModel] | None) -> str:
-    if own := [text for detail in found if (text := _own_text(detail))]:
-        return own[0]
     if missing := [d["loc"][-1] for d in found if d["type"] == "missing"]:
         return _missing(missing)
     first = found[0]
     if first["type"] == "extra_forbidden":
         return _unknown(first["loc"], model)
-    expected = [text for text in dict.fromkeys(map(_expectation, found)) if text]
-    if "a number" in expected:
-        expected = [text for text in expected if text != "a whole number"]
-    got = shown(first["input"])
-    if not expected:
-        return f"this value cannot be used here, got {got}"
-    *others, last = expected
-    wanted = f"{', '.join(others)} or {last}" if others else last
-    return f"{wanted} was expected, got {got}{_hint(first['input'])}"
-
-
-def _own_text(detail: ErrorDetails) -> str | None:
-    if detail["type"] in {"value_error", "assertion_error"}:
-        return str(detail["ctx"]["error"]) or "this value cannot be used here"
-    if detail["type"] == "json_invalid":
-        return f"it is no JSON: {detail['ctx']['error']}"
-    return None
+    texts = dict.fromkeys(detail["msg"] for detail in found)
+    if own := [text.removeprefix(_OWN) for text in texts if text.startswith(_OWN)]:
+        return own[0]
+    text = ", or ".join(texts).replace(", or Input should be ", ", or ")
+    text = re.sub(r" or instance of \w+", "", text)  # of a class of ours
+    return f"{text}, got {shown(first['input'])}{_hint(first['input'])}"
 
 
 def _missing(keys: list[str | int]) -> str:
@@ -154,8 +100,6 @@ def _missing(keys: list[str | int]) -> str:
 
 
 def _unknown(loc: tuple[str | int, ...], model: type[BaseModel] | None) -> str:
-    if loc[-2:] in _LEFT:
-        return _LEFT[loc[-2:]]
     known = [] if model is None else [*_fields(model, loc)]
     hint = f"; {nearest(str(loc[-1]), known)}" if known else ""
     return f"unknown key {loc[-1]!r}{hint}"
@@ -169,12 +113,6 @@ def _fields(model: type[BaseModel], loc: tuple[str | int, ...]) -> Iterable[str]
         if issubclass(field.annotation, BaseModel):
             model = field.annotation
     return model.model_fields
-
-
-def _expectation(detail: ErrorDetails) -> str:
-    whole = "a mapping" if isinstance(detail["input"], Mapping) else "a list"
-    context: Mapping[str, Any] = {"whole": whole, **detail.get("ctx", {})}
-    return _WANTED.get(detail["type"], "").format_map(context)
 
 
 def _hint(got: Any) -> str:
@@ -245,20 +183,11 @@ def parse_map_block(
 def _no_block(file: YamlFile, raw: Any) -> str:
     if raw is not None:
         return f"a mapping was expected, with 'tasks:' at least; got {shown(raw)}"
-    entries = file.content.get("models")
-    models = [
-        str(entry["model"])
-        for entry in (entries if isinstance(entries, list) else [])
-        if isinstance(entry, dict) and "model" in entry
-    ]
-    tuned = [m for m in models if m != file.content.get("base_model")]
-    block = "\n".join(map_block(tuned or ["my-text"], {}))
     new = file.path.with_name(f"{file.path.stem}-map.yml")
     command = shlex.join(["mergekit-map", "init", str(file.path), str(new)])
     return (
         "a 'map:' block with at least 'tasks:' is required: it says what to measure. "
-        f"Add these lines, with files of yours, or let this write them:\n\n  {command}"
-        f"\n\n{block}"
+        f"This writes a copy that has one, to fill in:\n\n  {command}"
     )
 
 

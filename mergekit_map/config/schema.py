@@ -30,7 +30,6 @@ from mergekit_map.config.tasks import (
     Strict,
     TaskSpec,
     WrittenTask,
-    left,
     rising,
 )
 from mergekit_map.types import SurrogateKind
@@ -55,15 +54,7 @@ def _searchable(bounds: tuple[float, float]) -> tuple[float, float]:
     return bounds
 
 
-Bounds = Annotated[
-    tuple[Float, Float],
-    left(
-        "auto",
-        "'bounds: auto' left; give two numbers such as [0, 1.4]. A finished search "
-        "says which ends its front lies at, and what a larger box would gain",
-    ),
-    AfterValidator(_searchable),
-]
+Bounds = Annotated[tuple[Float, Float], AfterValidator(_searchable)]
 
 
 def share_of(limit: float | str) -> float | None:
@@ -100,14 +91,7 @@ class SearchSpec(Strict):
     the paper. `nested`: two models at a time."""
     order: list[Any] | None = None
     """The pairs that `nested` merges: lists of two coefficients or lists."""
-    design: Annotated[
-        Literal["sobol", "uniform"],
-        left(
-            ("d_optimal", "grid", "latin_hypercube"),
-            "the designs 'd_optimal', 'grid' and 'latin_hypercube' left; remove the "
-            "key, or write 'uniform' for the paper's",
-        ),
-    ] = "sobol"
+    design: Literal["sobol", "uniform"] = "sobol"
     """Distribution of the first merges."""
     evaluations: Annotated[Int, Field(ge=1, le=100_000)] | None = None
     """Largest number of merges, references included; by default (N+1)(N+2) for N
@@ -144,15 +128,6 @@ class SearchSpec(Strict):
         if isinstance(self.bounds, dict):
             return self.bounds.get(name, (0.0, 1.0))
         return self.bounds
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_what_was_off(cls, given: Any) -> Any:
-        """Take earlier configurations that do without what has left."""
-        if not isinstance(given, dict):
-            return given
-        left = {"gradients", "checkpoint_activations"}
-        return {k: v for k, v in given.items() if k not in left or v is not False}
 
     @model_validator(mode="after")
     def _keys_of_the_strategy(self) -> Self:

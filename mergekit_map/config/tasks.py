@@ -35,38 +35,15 @@ Float = Annotated[float, Field(strict=True)]
 Named = Annotated[str, Field(min_length=1)]
 
 
-def left(values: str | tuple[str, ...], sentence: str) -> BeforeValidator:
-    """Refuse values that earlier versions had, with what to write instead."""
-    names = (values,) if isinstance(values, str) else values
-
-    def refuse(given: Any) -> Any:
-        if given in names:
-            raise ValueError(sentence)
-        return given
-
-    return BeforeValidator(refuse)
-
-
 Documents = Annotated[
     Literal["all"] | Annotated[Int, Field(ge=8, le=10**12)],
-    left(
-        "auto",
-        "'documents: auto' left; give a number such as 64, of documents that are the "
-        "same for every merge, or remove it to measure all",
-    ),
     Field(
         description="Documents per merge: `all`, or a number that is drawn once, the "
         "same documents for every merge; the value on all is estimated from them. "
         "References and measured points of the front use all documents."
     ),
 ]
-EngineName = Annotated[
-    Literal["auto", "hf", "vllm"],
-    left(
-        "generate_batch",
-        "the engine 'generate_batch' left; write 'hf', which answers alike, or 'vllm'",
-    ),
-]
+EngineName = Literal["auto", "hf", "vllm"]
 # Names of the engines that can measure a task.
 CALLED: Mapping[str, str] = {"hf": "generate of transformers", "vllm": "vLLM"}
 # Arguments of vLLM that only this program sets.

@@ -201,9 +201,9 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
             "x,y,near\n0,zero,1\n1,,2\n0,1,nan\n0,1,-1\n0,1\n",
             [
                 r"5 problems in .*some.csv",
-                r":2: y: a number was expected, got 'zero'",
-                r":3: y: a number was expected, got ''",
-                r":4: near: a finite number was expected, got NaN",
+                r":2: y: .* valid number, .* got 'zero'",
+                r":3: y: .* valid number, .* got ''",
+                r":4: near: .* a finite number, got NaN",
                 r":5: near: values of this task lie between 0 and inf, got -1; .*units",
                 r":6: 3 cells are required as in the first line, got 2",
             ],
@@ -211,8 +211,8 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
         (
             "x,y,near,near stderr,near n\n0,0,1,-1,\n0,0,1,,1e30\n0,0,,1,\n",
             [
-                r":2: near stderr: a number from 0.* was expected, got -1",
-                r":3: near n: a smaller whole number was expected, got 1e\+30",
+                r":2: near stderr: .* greater than or equal to 0, got -1",
+                r":3: near n: .* as an integer, exceeded maximum size, got 1e\+30",
                 r":4: near: there is no value that this is the stderr of; add it",
             ],
         ),
