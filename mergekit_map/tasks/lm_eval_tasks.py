@@ -11,6 +11,7 @@ answers, in tokens of the merged model, is a metric of its own.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import math
@@ -20,13 +21,14 @@ from dataclasses import dataclass
 from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import lm_eval
 import numpy as np
 from datasets.exceptions import DatasetNotFoundError
 from lm_eval.api import metrics
 from lm_eval.models.dummy import DummyLM
-from lm_eval.tasks import TaskManager
+from lm_eval.tasks import TaskManager, _yaml_loader
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from mergekit_map.config.tasks import NO_METRIC, PRESETS, LmEvalTask
@@ -228,8 +230,20 @@ def _installing(module: str | None) -> str:
 
 @functools.cache
 def built_in_tasks() -> TaskManager:
-    """Return lm-eval's index of its own tasks; reading it takes seconds, once."""
-    return TaskManager()
+    """Return lm-eval's index of its own tasks; reading it takes seconds, once.
+
+    Its 14,000 files include a few hundred others. Each of these is read once here.
+    """
+
+    @functools.cache
+    def read_once(path: Path) -> dict[str, Any]:
+        found: dict[str, Any] = load_yaml(path, resolve_func=False)
+        return found
+
+    with patch.object(
+        _yaml_loader, "load_yaml", lambda path, **_: copy.deepcopy(read_once(path))
+    ):
+        return TaskManager()
 
 
 def _load_file(path: Path) -> Mapping[str, Any]:
