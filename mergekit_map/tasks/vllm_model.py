@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import importlib.metadata
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -19,7 +17,7 @@ from lm_eval.api.registry import get_model
 from lm_eval.models.utils import normalize_gen_kwargs
 
 from mergekit_map.errors import ConfigError, MergeError
-from mergekit_map.tasks.engines import INSTALL, InstalledVllm, installed_vllm
+from mergekit_map.tasks.engines import INSTALL, installed_vllm, is_for_cpus
 from mergekit_map.tasks.isolation import quiet
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
@@ -41,8 +39,8 @@ _UNLESS_SAID = {
 _AT_ONCE = 1 << 30  # requests that are handed over together
 
 
-def require_vllm() -> InstalledVllm:
-    """Return the installed vLLM.
+def require_vllm() -> str:
+    """Return the version of the installed vLLM.
 
     Raises:
         ConfigError: it is not installed.
@@ -87,36 +85,19 @@ def _opened(folder: Path, args: Mapping[str, Any]) -> Any:
         "use_tqdm_on_load": False,
         **args,
     }
-    if require_vllm().on_cpu:
+    if is_for_cpus(require_vllm()):
         # Compiling takes longer than a CPU makes good.
         given.setdefault("enforce_eager", True)
         if given.get("tensor_parallel_size", 1) == 1:
             given.setdefault("distributed_executor_backend", "uni")
     try:
-        with quiet(), _found_by_its_name():
+        with quiet():
             return get_model("vllm")(pretrained=str(folder), **given)
     except Exception as error:
         raise MergeError(
             f"vLLM cannot open the merge: {type(error).__name__}: {error}; change what "
             "it is opened with ('args' of 'engine'), or write 'engine: hf'"
         ) from error
-
-
-@contextmanager
-def _found_by_its_name() -> Iterator[None]:
-    """Let lm-eval, which requires the version of ``vllm``, find a build for CPUs."""
-    from vllm.platforms import current_platform
-
-    # vLLM looks by what name it is installed itself, and remembers it.
-    assert current_platform.device_type
-    real = importlib.metadata.version
-
-    def version(distribution_name: str) -> str:
-        found = installed_vllm() if distribution_name == "vllm" else None
-        return found.version if found else real(distribution_name)
-
-    with patch("importlib.metadata.version", version):
-        yield
 
 
 @dataclass(frozen=True, eq=False)

