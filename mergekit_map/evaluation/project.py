@@ -40,14 +40,12 @@ from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.adapters import with_adapter_bases
-from mergekit_map.models.files import find_model
 from mergekit_map.models.preflight import (
     Family,
     check_tokenizer_sources,
     inspect_models,
 )
 from mergekit_map.models.references import (
-    Reference,
     absolute_references,
     advice_on_missing,
     map_references,
@@ -69,7 +67,7 @@ from mergekit_map.tasks.engines import (
     choose_engines,
 )
 from mergekit_map.tasks.holdout_split import HeldOut, held_out_of, held_out_problems
-from mergekit_map.tasks.loading import LoadedTask, load_tasks, small_samples
+from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.types import Measure
 from mergekit_map.utils.files import StrPath, digest
 from mergekit_map.utils.text import listed
@@ -267,13 +265,6 @@ class Project:
                 if tried._definition(task) == definitions.get(task):
                     found[task] = name
         return replace(self, used=found) if found else self
-
-    def small_samples(self) -> list[str]:
-        """Return a warning for each task of few documents, or blocks of text."""
-        reference = Reference.parse(next(iter(referenced_models(self.space.template))))
-        folder = find_model(str(reference.model), weights=False).folder
-        trust = self.options.trust_remote_code
-        return [*small_samples(self.tasks, folder, trust_code=trust)]
 
     @property
     def nests_checkpoints(self) -> bool:

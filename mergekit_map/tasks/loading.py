@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import BackendSpec
@@ -27,7 +27,6 @@ from mergekit_map.tasks.lm_eval_tasks import HarnessTask, load_harness
 from mergekit_map.tasks.loglikelihood import BatchSize, keep_freed_memory
 from mergekit_map.tasks.perplexity import (
     PerplexityText,
-    count_blocks,
     load_perplexity,
     prepare_perplexity,
 )
@@ -37,9 +36,10 @@ from mergekit_map.tasks.python_function import (
     prepare_function,
 )
 from mergekit_map.types import Measure, Measurement, Metric
+from mergekit_map.utils.progress import warn
 
 LoadedTask = PerplexityText | HarnessTask | PythonFunction
-_FEW = 8  # documents or blocks: of fewer, a standard error is off by a quarter or more
+_FEW = 8  # documents or blocks: with fewer, a standard error is off by a quarter
 _OUT_OF_MEMORY = "; lower batch_size, or the task's block"
 
 
@@ -66,34 +66,6 @@ def load_tasks(
             key = ("map", "tasks", name, *error.key)
             problems += [Problem(key, text) for text in error.messages]
     return loaded, problems
-
-
-def small_samples(
-    tasks: Mapping[str, LoadedTask], folder: Path, *, trust_code: bool
-) -> Iterator[str]:
-    """Yield a warning for each task of few documents, or blocks of text.
-
-    Blocks are counted with the tokenizer of a folder.
-    """
-    for name, task in tasks.items():
-        if isinstance(task, PythonFunction):
-            continue  # which tells the number when it is called
-        if isinstance(task, PerplexityText):
-            try:
-                config, tokenizer = (
-                    kind.from_pretrained(folder, trust_remote_code=trust_code)
-                    for kind in (AutoConfig, AutoTokenizer)
-                )
-                n, unit = count_blocks(task, config, tokenizer, _FEW), "block"
-            except Exception:  # noqa: BLE001 - of Rust; measuring says more
-                continue
-            more = "take a longer text, more 'max_tokens' or a smaller 'block'"
-        else:
-            n, unit, more = sum(task.sizes.values()), "document", "measure more"
-        if n == 1:
-            yield f"{name} has one {unit}, and so no standard error: {more}"
-        elif n < _FEW:
-            yield f"{name} has {n} {unit}s, and so rough standard errors: {more}"
 
 
 class Generations:
@@ -202,8 +174,14 @@ def prepare_generating(
 def _checked(task: LoadedTask, model: Any, measure: Measure) -> PreparedTask:
     """Name the task and the model in errors, and refuse impossible values.
 
-    The caller judges NaN and infinity.
+    The caller judges NaN and infinity. Few documents are a warning.
     """
+    if measure.size is not None and measure.size < _FEW:
+        unit = "blocks of text" if isinstance(task, PerplexityText) else "documents"
+        warn(
+            f"standard errors of {task.name} are rough or unknown, as it has "
+            f"{measure.size} {unit} and not at least {_FEW}"
+        )
 
     def run(documents: Documents) -> Measurement:
         with _located(task.name, model):

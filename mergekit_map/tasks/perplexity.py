@@ -304,18 +304,7 @@ def prepare_perplexity(
     return PreparedTask(run, len(blocks.inputs))
 
 
-def count_blocks(task: PerplexityText, config: Any, tokenizer: Any, most: int) -> int:
-    """Count the blocks of a text, up to some more than ``most``.
-
-    Raises:
-        EvaluationError: the model cannot read the blocks.
-    """
-    return len(_blocks(task, config, tokenizer, most).inputs)
-
-
-def _blocks(
-    task: PerplexityText, config: Any, tokenizer: Any, most: int | None = None
-) -> Blocks:
+def _blocks(task: PerplexityText, config: Any, tokenizer: Any) -> Blocks:
     longest = getattr(config.get_text_config(), "max_position_embeddings", None)
     if task.block is not None and longest is not None and task.block > longest:
         raise EvaluationError(
@@ -323,8 +312,8 @@ def _blocks(
             "lower it or leave it out"
         )
     length = task.block or min(_DEFAULT_BLOCK, longest or _DEFAULT_BLOCK)
-    tokens = task.max_tokens if most is None else min(task.max_tokens, most * length)
-    return make_blocks(task.documents, tokenizer, length=length, max_tokens=tokens)
+    documents, most = task.documents, task.max_tokens
+    return make_blocks(documents, tokenizer, length=length, max_tokens=most)
 
 
 def _rows(predicted: NextTokens, blocks: Blocks, batch_size: BatchSize) -> int:

@@ -194,7 +194,6 @@ class Inspection:
     plan: Plan | None  # None where the file has problems
     probe: Probe | None = None  # None where none was asked for
     lost: Sequence[str] = ()  # models that were not found, as --model-path names them
-    small_samples: Sequence[str] = ()  # a warning for each task of few documents
 
 
 def inspect_config(
@@ -216,10 +215,9 @@ def inspect_config(
     family, models = draft.family, draft.family.models
     names = {model.reference: model.name for model in models}
     pairs = family.figures.pairs.items() if family.figures else ()
-    project, sound = draft.project, not family.problems
     return Inspection(
         config=str(config),
-        mergeable=sound and not draft.problems,
+        mergeable=not family.problems and not draft.problems,
         problems=[
             Place(draft.file.locate(p.key), shortened(p.message))
             for p in draft.problems
@@ -230,9 +228,8 @@ def inspect_config(
             for (one, other), pair in pairs
         ],
         weights=_weights(family),
-        plan=None if project is None else _plan(project, models),
+        plan=None if draft.project is None else _plan(draft.project, models),
         lost=draft.lost,
-        small_samples=project.small_samples() if project and sound else (),
     )
 
 

@@ -3,6 +3,7 @@ import math
 import random
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from mergekit_map.tasks.isolation import quiet
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import make_blocks, read_documents
 from mergekit_map.types import Measurement
+from mergekit_map.utils.progress import notifying
 
 
 def load(bench: Bench, documents: list[str], **options: Any) -> LoadedTask:
@@ -105,8 +107,12 @@ def test_max_tokens_counts_the_positions_of_the_stream(
 
 
 def test_a_stream_shorter_than_a_block_is_one_short_block(bench: Bench) -> None:
-    result = measure(bench, ["the cat"], block=100)
+    listener = mock.Mock()
+    with notifying(listener):
+        result = measure(bench, ["the cat"], block=100)
 
+    (((warning,), _),) = listener.on_notice.call_args_list
+    assert "rough or unknown, as it has 1 blocks of text and not at least 8" in warning
     n_tokens = len(bench.tokenizer("the cat")["input_ids"])
     assert (result.n, result.samples[0]["tokens"]) == (1, n_tokens)
     assert result.stderr is None

@@ -113,7 +113,7 @@ def _issues(inspection: Inspection) -> list[tuple[str, str]]:
     rooms = () if plan is None else (*plan.memory, *plan.disk)
     short = [room.in_words() for room in rooms if room.falls_short]
     found = [("error", f"{p.place}: {p.message}") for p in inspection.problems]
-    found += [("warning", text) for text in (*inspection.small_samples, *short)]
+    found += [("warning", text) for text in short]
     found += [
         (finding.severity, f"{model.name} ({model.place}): {finding}")
         for model in inspection.models

@@ -144,8 +144,7 @@ def _find_front(
             project = load_project(config, options, **how)
             project = replace(project, arguments=typed_arguments())
             study = project.study()
-            warnings = [f"warning: {text}" for text in project.small_samples()]
-        for note in (*project.notes, *warnings):
+        for note in project.notes:
             reporter.on_notice(note)
         imported = read_imported(import_file, study) if import_file else []
         with deferred():

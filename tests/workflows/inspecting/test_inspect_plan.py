@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -77,21 +76,6 @@ def test_a_plan_that_does_not_fit_is_a_warning(
     assert "task vectors: in memory (428 kB are wanted in" in text
     assert "warning: 285 kB are needed in /" in text
     assert "Errors: 0, warnings: 1; a search can start" in text
-
-
-@pytest.mark.parametrize(
-    ("words", "said"), [(2, "one block, and so no "), (20, r"\d blocks, and so rough ")]
-)
-def test_a_short_text_is_a_warning(
-    base: Path, tmp_path: Path, words: int, said: str
-) -> None:
-    (tmp_path / "text.txt").write_text("one " * words)
-    config = configure(base, [str(tuned(base, tmp_path / "a", 1))])
-    config["map"]["tasks"]["text"]["block"] = 16
-
-    (warning,) = inspected(config)["small_samples"]
-
-    assert re.match(f"text has {said}standard error", warning)
 
 
 def test_problems_of_the_file_and_of_models_are_told_together(
