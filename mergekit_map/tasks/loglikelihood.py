@@ -19,10 +19,11 @@ import ctypes
 import functools
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -40,10 +41,6 @@ logger = logging.getLogger(__name__)
 BatchSize: TypeAlias = int | Literal["auto"]
 # One log-likelihood, and whether each of its tokens is the most likely one.
 Likelihood = tuple[float, bool]
-# ``head``: the head of the model on its last hidden states; ``selected``: the model
-# itself, its head shown some hidden states alone; ``all``: the logits of all places.
-Way: TypeAlias = Literal["head", "selected", "all"]
-_WAYS: tuple[Way, ...] = ("head", "selected")
 # Logits that are held at once, as float32. Processors are slower with more than the
 # allocator keeps, and with much less, as each time the whole head is read.
 MOST_BYTES_CPU = LARGEST * 3 // 4
@@ -74,11 +71,11 @@ def keep_freed_memory() -> None:
 
 @dataclass(frozen=True, eq=False)
 class NextTokens:
-    """The predictions of a model, by the least work that gives its own logits."""
+    """The predictions of a model at some places, in chunks of these."""
 
     model: PreTrainedModel
-    way: Way
-    most: int  # places whose logits are held at once
+    most: int  # places of a chunk
+    bounded: bool  # whether it predicts a chunk alone, however large a batch is
 
     def logits(
         self, inputs: Mapping[str, torch.Tensor], places: torch.Tensor
@@ -87,57 +84,36 @@ class NextTokens:
 
         Chunks are (k, vocabulary), of the model's dtype.
         """
-        head = self._head
-        if self.way == "head":
-            hidden = self._hidden(inputs)
-            for some in torch.split(hidden[places.to(hidden.device)], self.most):
-                yield _predict(head, some)
-            return
-
-        def select(_: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-            hidden = args[0].flatten(0, 1)
-            return (hidden[places.to(hidden.device)][None], *args[1:])
-
-        if self.way == "selected":
-            with head.register_forward_pre_hook(select):
-                found = self.model(**inputs, use_cache=False).logits[0]
-        else:
+        if not self.bounded:
             logits = self.model(**inputs, use_cache=False).logits.flatten(0, 1)
-            found = logits[places.to(logits.device)]
-        yield from torch.split(found, self.most)
+            yield from torch.split(logits[places.to(logits.device)], self.most)
+            return
+        base = self.model.base_model(**inputs, use_cache=False)
+        hidden = base.last_hidden_state.flatten(0, 1)
+        for some in torch.split(hidden[places.to(hidden.device)], self.most):
+            yield self._predict(replace(base, last_hidden_state=some[None]))
 
     def losses(
         self, inputs: Mapping[str, torch.Tensor], targets: torch.Tensor
     ) -> torch.Tensor:
         """Return the cross-entropy of the target at each place, 0 where none is."""
         goals = targets.flatten()
-        if self.way == "head":
-            hidden = torch.split(self._hidden(inputs), self.most)
-            found: Iterable[torch.Tensor] = (_predict(self._head, h) for h in hidden)
-        else:
-            places = torch.arange(len(goals), device=goals.device)
-            found = self.logits(inputs, places)
+        found = self.logits(inputs, torch.arange(len(goals), device=goals.device))
         chunks = zip(found, torch.split(goals, self.most), strict=True)
         return torch.cat([_loss(logits, goal) for logits, goal in chunks])
 
-    def _hidden(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return the last hidden states of all places; (places, width)."""
-        # Not every base model that can leave its cache out takes it as an option.
-        hidden: torch.Tensor = self.model.base_model(**inputs, use_cache=False)[0]
-        return hidden.flatten(0, 1)
+    def _predict(self, hidden: Any) -> torch.Tensor:
+        """Let the model predict from what its base has returned.
 
-    @property
-    def _head(self) -> Any:
-        return self.model.get_output_embeddings()  # type: ignore[no-untyped-call]
-
-    @property
-    def bounded(self) -> bool:
-        """Whether logits are bounded however large a batch is."""
-        return self.way == "head"
+        Its forward pass knows what comes behind the base: a head, and limits of logits.
+        """
+        with patch.object(self.model.base_model, "forward", lambda *_, **__: hidden):
+            logits: torch.Tensor = self.model(use_cache=False).logits[0]
+        return logits
 
 
 def next_tokens(model: PreTrainedModel) -> NextTokens:
-    """Choose the way with the least work, by trying it on a few tokens."""
+    """Try on a few tokens whether a model predicts in chunks what it does at once."""
     embeddings = model.get_input_embeddings().weight
     assert isinstance(embeddings, torch.Tensor)
     vocabulary = len(embeddings)
@@ -145,24 +121,17 @@ def next_tokens(model: PreTrainedModel) -> NextTokens:
     most = max(1, most_bytes // (4 * vocabulary))
     places = torch.arange(8, device=model.device)
     inputs = {"input_ids": places[None] % vocabulary}
+    at_once = NextTokens(model, len(places), bounded=False)
     with torch.inference_mode():
-        (plain,) = NextTokens(model, "all", len(places)).logits(inputs, places)
-        for way in _WAYS:
-            try:
-                (found,) = NextTokens(model, way, len(places)).logits(inputs, places)
-            except Exception:  # noqa: BLE001 - code of any model, called as it may not expect
-                continue
-            if found.shape == plain.shape and torch.allclose(
-                found, plain, rtol=0, atol=0, equal_nan=True
-            ):
-                return NextTokens(model, way, most)
-    logger.debug("%s: logits of all places are computed", type(model).__name__)
-    return NextTokens(model, "all", most)
-
-
-def _predict(head: Any, hidden: torch.Tensor) -> torch.Tensor:
-    logits: torch.Tensor = head(hidden)
-    return logits
+        (plain,) = at_once.logits(inputs, places)
+        try:
+            (found,) = replace(at_once, bounded=True).logits(inputs, places)
+            same = torch.allclose(found, plain, rtol=0, atol=0, equal_nan=True)
+        except Exception:  # noqa: BLE001 - code of any model, called as it may not expect
+            same = False
+    if not same:
+        logger.debug("%s: logits of all places are computed", type(model).__name__)
+    return NextTokens(model, most, bounded=same)
 
 
 def _loss(logits: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:

@@ -39,18 +39,18 @@ SIZES = {
 }
 SOME_HEADS = {"num_key_value_heads": 2, "head_dim": 8}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-# The way to logits, whether trees are read, and what makes the model.
-MODELS: dict[str, tuple[str, bool, dict[str, Any]]] = {
-    "Llama": ("head", True, SOME_HEADS),
-    "Qwen2": ("head", True, {"num_key_value_heads": 2, "tie_word_embeddings": True}),
-    "Gemma2": ("selected", True, {**SOME_HEADS, "final_logit_softcapping": 2.0}),
-    "Granite": ("selected", True, {"logits_scaling": 3.0}),
-    "Cohere": ("selected", True, {"logit_scale": 0.3}),
-    "GPTNeoX": ("head", True, {}),
-    "GPT2": ("head", True, {"bos_token_id": 1, "eos_token_id": 1}),
-    "Qwen3Moe": ("head", True, {**SOME_HEADS, **EXPERTS}),
-    "Bloom": ("head", False, {}),
-    "Mamba": ("head", False, {"state_size": 8}),
+# Whether trees are read, and what makes the model.
+MODELS: dict[str, tuple[bool, dict[str, Any]]] = {
+    "Llama": (True, SOME_HEADS),
+    "Qwen2": (True, {"num_key_value_heads": 2, "tie_word_embeddings": True}),
+    "Gemma2": (True, {**SOME_HEADS, "final_logit_softcapping": 2.0}),
+    "Granite": (True, {"logits_scaling": 3.0}),
+    "Cohere": (True, {"logit_scale": 0.3}),
+    "GPTNeoX": (True, {}),
+    "GPT2": (True, {"bos_token_id": 1, "eos_token_id": 1}),
+    "Qwen3Moe": (True, {**SOME_HEADS, **EXPERTS}),
+    "Bloom": (False, {}),
+    "Mamba": (False, {"state_size": 8}),
 }
 
 
@@ -144,13 +144,13 @@ def test_what_is_shared_is_there_once() -> None:
 def test_models_score_as_they_do_request_by_request(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    way, reads_trees, options = MODELS[kind]
+    reads_trees, options = MODELS[kind]
     model, requests = build(kind, **options), questions()
 
     with caplog.at_level(logging.WARNING, "mergekit_map"):
         scores = checked(likelihoods(model, Budget(256)), requests, "mine")
 
-    assert scores.predicted.way == way
+    assert scores.predicted.bounded
     assert (scores.width is not None) == reads_trees
     assert ("task 'mine': requests are scored one by one" in caplog.text) == (
         not reads_trees
@@ -160,7 +160,7 @@ def test_models_score_as_they_do_request_by_request(
     assert_same(scored(replace(scores, width=None), requests), expected)
 
 
-def test_logits_are_wanted_in_chunks_and_by_any_way_the_same(
+def test_logits_are_the_same_in_chunks_and_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model, requests = build("Llama", **SOME_HEADS), questions()
@@ -169,9 +169,17 @@ def test_logits_are_wanted_in_chunks_and_by_any_way_the_same(
     scores = likelihoods(model, Budget(256))
     assert scores.predicted.most == 5
 
-    for way in ("head", "selected", "all"):
-        by_way = replace(scores, predicted=replace(scores.predicted, way=way))
-        assert_same(scored(by_way, requests), expected)
+    assert_same(scored(scores, requests), expected)
+    handle = model.register_forward_pre_hook(refuse_no_input, with_kwargs=True)
+    scores = likelihoods(model, Budget(256))
+    handle.remove()
+    assert not scores.predicted.bounded
+    assert_same(scored(scores, requests), expected)
+
+
+def refuse_no_input(_model: Any, _args: Any, options: dict[str, Any]) -> None:
+    """Refuse to predict from the states of the base alone, as other code may."""
+    assert "input_ids" in options
 
 
 def test_windows_shorter_than_a_request_are_kept(
@@ -237,7 +245,7 @@ def test_losses_of_chunks_are_those_of_all_at_once() -> None:
     chunked = replace(once, most=7)
     held: list[int] = []
     handle = model.lm_head.register_forward_hook(
-        lambda _m, _i, out: held.append(len(out))
+        lambda _m, _i, out: held.append(out.shape[1])
     )
     with torch.inference_mode():
         found = chunked.losses({"input_ids": tokens}, targets)
