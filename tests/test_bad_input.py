@@ -232,7 +232,7 @@ CASES: dict[str, tuple[Change, str]] = {
     "no map block": (put("map", DELETE), r"init config\.yml config-map\.yml"),
     "limit of 1.0": (
         task(lm_eval="choices.yaml", metric="acc", limit=1.0),
-        r"limit must be a whole number",
+        r"limit: .* valid integer, or less than 1, got 1\.0",
     ),
 }
 

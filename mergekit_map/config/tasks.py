@@ -161,22 +161,10 @@ Range = Annotated[_Pair | None, AfterValidator(rising)]
 NO_METRIC = ""  # until the task is loaded, which lists the metrics
 
 
-def whole_or_share(limit: float | None) -> float | None:
-    """Refuse a limit that is not a number of documents or a share of them."""
-    # lm-eval takes 1.0 for one document and refuses 0 late.
-    if limit is None or (isinstance(limit, int) and limit >= 1):
-        return limit
-    if isinstance(limit, float) and 0 < limit < 1:
-        return limit
-    raise ValueError(
-        f"limit must be a whole number of documents from 1, or a share between "
-        f"0 and 1, got {limit!r}"
-    )
-
-
-DocumentLimit = Annotated[
-    Annotated[Int, Field(le=10**12)] | Float | None, AfterValidator(whole_or_share)
-]
+# A number or a share: lm-eval takes 1.0 for one document and refuses 0 late.
+DocumentLimit = (
+    Annotated[Int, Field(ge=1, le=10**12)] | Annotated[Float, Field(gt=0, lt=1)] | None
+)
 
 
 class LmEvalTask(Strict):
