@@ -182,7 +182,7 @@ def _project_problems(project: Project) -> list[Problem]:
     nests, study = project.nests_checkpoints, project.outline()
     return [
         *(staging_problems(project.space) if nests else ()),
-        *held_out_problems(project.spec.search, project.tasks, nests_checkpoints=nests),
+        *held_out_problems(project.spec.search, nests_checkpoints=nests),
         *search_problems(study),
         *select_problems(study),
     ]

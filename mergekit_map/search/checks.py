@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 
 from mergekit_map.config.problems import Problem
-from mergekit_map.config.schema import MapBlock, SearchSpec, share_of
+from mergekit_map.config.schema import MapBlock, share_of
 from mergekit_map.config.tasks import LmEvalTask, TaskSpec
 from mergekit_map.errors import DesignError, nearest
 from mergekit_map.search.bayesian import bayesian_problems
@@ -52,7 +52,7 @@ def select_problems(study: Study) -> list[Problem]:
 
 
 def part_problems(spec: MapBlock, partial: Mapping[str, bool]) -> list[Problem]:
-    """List the reasons against a subset of the documents, and against a budget.
+    """List the reasons against documents that are left out, and against a budget.
 
     Args:
         spec: The block, with its tasks.
@@ -61,12 +61,17 @@ def part_problems(spec: MapBlock, partial: Mapping[str, bool]) -> list[Problem]:
     """
     problems = []
     for name, task in spec.tasks.items():
-        if task.documents == "all" or name not in partial:
-            continue
-        why = _why_not_in_part(spec.search, task, able=partial[name])
-        if why is not None:
-            text = f"{why}, or measure all with 'documents: all'"
-            problems.append(Problem(("map", "tasks", name, "documents"), text))
+        some = task.documents != "all"
+        key = ("map", "tasks", name, *(["documents"] if some else []))
+        if not partial.get(name, True) and (some or spec.search.holdout is not None):
+            text = f"{_why_not_in_part(task)}, or leave 'documents' and 'holdout' out"
+            problems.append(Problem(key, text))
+        elif some and spec.search.strategy == "nested":
+            text = (
+                "nested measures every merge on all documents; use 'strategy: map', or "
+                "leave 'documents' out"
+            )
+            problems.append(Problem(key, text))
     if spec.search.hours is not None and not spec.search.refines:
         text = (
             "'hours' end a search that chooses one merge after the other, but this one "
@@ -77,22 +82,18 @@ def part_problems(spec: MapBlock, partial: Mapping[str, bool]) -> list[Problem]:
     return problems
 
 
-def _why_not_in_part(search: SearchSpec, task: TaskSpec, *, able: bool) -> str | None:
+def _why_not_in_part(task: TaskSpec) -> str:
     """Return why a task cannot be measured on some documents, and a remedy."""
-    if not able and isinstance(task, LmEvalTask):
+    if isinstance(task, LmEvalTask):
         return (
             f"some documents do not say what {task.metric!r} is on all of them, as it "
             "is no mean of what single documents score; take a metric that is, such as "
             "acc"
         )
-    if not able:
-        return (
-            "the function is not told which documents to measure; give it a third "
-            "parameter 'documents', and let it return a number for each of them"
-        )
-    if search.strategy == "nested":
-        return "nested measures every merge on all documents; use 'strategy: map'"
-    return None
+    return (
+        "the function is not told which documents to measure; give it a third "
+        "parameter 'documents', and let it return a number for each of them"
+    )
 
 
 def _nested_problems(study: Study) -> list[Problem]:

@@ -17,12 +17,10 @@ from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.tasks.base import Documents, PreparedTask
 from mergekit_map.tasks.loading import LoadedTask
-from mergekit_map.tasks.python_function import PythonFunction
 from mergekit_map.types import Measure, Measurement
 from mergekit_map.utils.files import digest
 
 _LEAST = 2  # documents on either side: of one, no standard error is known
-_KEY = ("map", "search", "holdout")
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,31 +130,12 @@ def held_out_of(search: SearchSpec) -> HeldOut | None:
     return None if search.holdout is None else HeldOut(search.holdout, search.seed)
 
 
-def held_out_problems(
-    search: SearchSpec, tasks: Mapping[str, LoadedTask], *, nests_checkpoints: bool
-) -> list[Problem]:
+def held_out_problems(search: SearchSpec, *, nests_checkpoints: bool) -> list[Problem]:
     """List the reasons against holding documents out."""
-    if search.holdout is None:
+    if search.holdout is None or not nests_checkpoints:
         return []
-    problems = []
-    if nests_checkpoints:
-        text = (
-            "where nested search merges checkpoints, each pair is a search of its own, "
-            "and none of them can confirm the whole; remove 'holdout', or use "
-            "'strategy: map'"
-        )
-        problems.append(Problem(_KEY, text))
-    for name, task in tasks.items():
-        if not task.partial:
-            problems.append(Problem(("map", "tasks", name), _cannot(task)))
-    return problems
-
-
-def _cannot(task: LoadedTask) -> str:
-    text = "cannot be measured in part, so that 'holdout' can keep no documents apart; "
-    if isinstance(task, PythonFunction):
-        return (
-            f"{text}give the function a third parameter 'documents' and let it return "
-            "a list, a number for each, or leave 'holdout' out"
-        )
-    return f"{text}choose a metric that is a mean of documents, or leave 'holdout' out"
+    text = (
+        "where nested search merges checkpoints, each pair is a search of its own, and "
+        "none of them can confirm the whole; remove 'holdout', or use 'strategy: map'"
+    )
+    return [Problem(("map", "search", "holdout"), text)]

@@ -206,13 +206,13 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
             {"one": {"python": "mine:one", "direction": "minimize"}},
             {},
             "task_arithmetic",
-            "map.tasks.one: cannot be measured in part.*parameter 'documents'",
+            "map.tasks.one: the function is not told which.*parameter 'documents'",
         ),
         (
             {},
             {"holdout": 1.0},
             "task_arithmetic",
-            "map.search.holdout: a number up to 0.99",
+            "map.search.holdout: .* less than or equal to 0.99",
         ),
         (  # of a linear method it can be had
             {},
