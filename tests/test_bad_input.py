@@ -124,7 +124,7 @@ CASES: dict[str, tuple[Change, str]] = {
     "no layer": (in_layers(1, 1), r"layer_range: the first layer.*, got \[1, 1\]"),
     "dtype": (put("dtype", "float23"), r"dtype: there is no dtype.*'float32'"),
     "density": (parameters(density={}), r"density.*required"),
-    "bounds reversed": (searching(bounds=[1, 0]), r"search\.bounds: must rise"),
+    "bounds reversed": (searching(bounds=[1, 0]), r"search\.bounds: bounds must rise"),
     "bounds of nobody": (
         searching(bounds={"c": [0, 1]}),
         r"bounds\.c: there is no coefficient 'c'; known: a, b",

@@ -30,31 +30,25 @@ from mergekit_map.config.tasks import (
     Strict,
     TaskSpec,
     WrittenTask,
-    rising,
 )
 from mergekit_map.types import SurrogateKind
 
-_FARTHEST = 1000  # of weights: task vectors are long before noise
 _NARROWEST = 1e-6  # of boxes: points nearer to each other are one merge
 
 
-def _searchable(bounds: tuple[float, float]) -> tuple[float, float]:
+def _with_room(bounds: tuple[float, float]) -> tuple[float, float]:
     """Refuse bounds without room for a design."""
-    rising(bounds)
-    if max(map(abs, bounds)) > _FARTHEST:
-        raise ValueError(
-            f"weights from -{_FARTHEST} to {_FARTHEST} can be searched, beyond them a "
-            f"merge is noise; got {list(bounds)}"
-        )
     if bounds[1] - bounds[0] < _NARROWEST:
         raise ValueError(
-            f"bounds must be {_NARROWEST:.0e} apart at least, or all merges are one; "
-            f"give the model this weight instead, got {list(bounds)}"
+            f"bounds must rise, by {_NARROWEST:.0e} at least, or all merges are one; "
+            f"to fix a weight, write it at its model, got {list(bounds)}"
         )
     return bounds
 
 
-Bounds = Annotated[tuple[Float, Float], AfterValidator(_searchable)]
+# Farther away, task vectors are noise.
+_Bound = Annotated[Float, Field(ge=-1000, le=1000)]
+Bounds = Annotated[tuple[_Bound, _Bound], AfterValidator(_with_room)]
 
 
 def share_of(limit: float | str) -> float | None:
@@ -149,15 +143,14 @@ class SearchSpec(Strict):
 
 
 _LIMITS = ("require", "not_worse_than")
-
-
-_LARGEST_WEIGHT = 1e9  # only ratios count, and sums of more are not finite
+# Only ratios of preferences count, and sums of larger ones are not finite.
+_Preference = Annotated[Float, Field(ge=0, le=1e9)]
 
 
 class SelectSpec(Strict):
     """The choice of the point of the front that becomes the recipe."""
 
-    prefer: dict[str, Float] | None = None
+    prefer: dict[str, _Preference] | None = None
     """Weight of each task, such as `{math: 2, code: 1}`; all alike by default."""
     scalarization: Literal["sum", "achievement"] = "sum"
     """The largest weighted sum, or the smallest weighted distance to the best."""
@@ -184,12 +177,8 @@ class SelectSpec(Strict):
             for other in others:
                 if {way, other} <= given:
                     raise ValueError(f"give {other!r} or {way!r}, not both")
-        weights = list((self.prefer or {"": 1.0}).values())
-        if any(not 0 <= w <= _LARGEST_WEIGHT for w in weights) or not any(weights):
-            raise ValueError(
-                f"preferences must be 0 or more, finite, and not all 0, got "
-                f"{self.prefer}"
-            )
+        if self.prefer and not any(self.prefer.values()):
+            raise ValueError(f"preferences must not all be 0, got {self.prefer}")
         return self
 
     @property

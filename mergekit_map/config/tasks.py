@@ -6,7 +6,6 @@ docs/configuration.md.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -144,20 +143,21 @@ class PerplexityTask(Strict):
     documents: Documents = "all"
 
 
-def rising(bounds: _Pair | None) -> _Pair | None:
-    """Refuse bounds that do not rise, or are not finite."""
-    if bounds is None:
-        return bounds
-    if not all(math.isfinite(bound) for bound in bounds if bound is not None):
-        raise ValueError(f"must be finite numbers or null, got {list(bounds)}")
-    if bounds[0] is not None and bounds[1] is not None and bounds[0] >= bounds[1]:
-        raise ValueError(f"must rise from low to high, got {list(bounds)}")
-    return bounds
+_End = Annotated[Float, Field(allow_inf_nan=False)] | None
 
 
-_Pair = tuple[Float | None, Float | None]
+def _rising(
+    ends: tuple[float | None, float | None],
+) -> tuple[float | None, float | None]:
+    """Refuse ends that do not rise."""
+    low, high = ends
+    if low is not None and high is not None and low >= high:
+        raise ValueError(f"must rise from low to high, got {list(ends)}")
+    return ends
+
+
 # Of a metric, None where unbounded.
-Range = Annotated[_Pair | None, AfterValidator(rising)]
+Range = Annotated[tuple[_End, _End], AfterValidator(_rising)] | None
 NO_METRIC = ""  # until the task is loaded, which lists the metrics
 
 
