@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import click.testing
 import pytest
 import torch
@@ -93,9 +94,11 @@ def write(config: dict[str, Any], name: str = "config.yml") -> None:
     Path(name).write_text(yaml.safe_dump(config, sort_keys=False))
 
 
-def invoke(*arguments: str | Path, code: int = 0) -> click.testing.Result:
+def invoke(
+    *arguments: str | Path, code: int = 0, command: click.Command = main
+) -> click.testing.Result:
     """Run a command, which ends with ``code``, in this process."""
-    result = click.testing.CliRunner().invoke(main, [*map(str, arguments)])
+    result = click.testing.CliRunner().invoke(command, [*map(str, arguments)])
     assert result.exit_code == code, result.output
     return result
 
@@ -113,10 +116,18 @@ def files_of(run: Path) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in sorted(run.rglob("*")) if p.is_file()}
 
 
-def assert_same_weights(one: str, other: str) -> None:
-    ours, theirs = (load_file(f"{p}/model.safetensors") for p in (one, other))
+def tensors_of(checkpoint: str | Path) -> dict[str, torch.Tensor]:
+    """Read the tensors of all files of weights."""
+    files = sorted(Path(checkpoint).glob("*.safetensors"))
+    return {name: t for file in files for name, t in load_file(file).items()}
+
+
+def assert_same_weights(one: str | Path, other: str | Path) -> None:
+    ours, theirs = tensors_of(one), tensors_of(other)
+    assert ours
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
+        assert ours[name].dtype == tensor.dtype, name
         assert torch.equal(ours[name], tensor), name
 
 
@@ -133,6 +144,14 @@ def stock(recipe: str, out: str) -> None:
         stages = str(Path(f"{out}.stages").resolve())
         arguments[arguments.index("--intermediate-dir") + 1] = stages
     run_mergekit(program, *arguments)
+
+
+def merged_by_stock(output: str, out: str) -> None:
+    """Run the command that merge said writes the same checkpoint."""
+    said = output.split("mergekit alone writes the same tensors with:\n")[1]
+    program, *words = shlex.split(said.splitlines()[0])
+    assert "OUT" in words
+    run_mergekit(program, *(out if word == "OUT" else word for word in words))
 
 
 def run_mergekit(program: str, *arguments: str) -> None:

@@ -62,11 +62,6 @@ FORMS: dict[str, TypeAdapter[Any]] = {
 }
 
 
-def made_parts(text: str) -> dict[str, str]:
-    """Find what was made as it stands in a page, by name."""
-    return {part["name"]: part["text"] for part in _MADE.finditer(text)}
-
-
 def with_parts(text: str) -> str:
     """Make every part of a page anew."""
 

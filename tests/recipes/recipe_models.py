@@ -6,22 +6,24 @@ model ids and its own settings stay as they are.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import torch
 import yaml
-from mergekit.io.tasks import LoaderCache
-from mergekit.scripts import run_yaml
+from nested_runs import (
+    assert_same_weights,
+    invoke,
+    lines,
+    merged_by_stock,
+    read,
+    write,
+)
 from recipe_files import RECIPES
 from safetensors.torch import load_file
 from task_files import write_choices, write_generation, write_jsonl, write_yaml
-
-from mergekit_map.cli.main import main
 
 Config = dict[str, Any]
 
@@ -41,12 +43,8 @@ def copy_recipe(name: str, **search: Any) -> Config:
         elif "lm_eval" in keys:
             keys["lm_eval"] = _write_task(keys)
     config["map"]["search"].update(search)
-    write_config(name, config)
+    write(config, f"{name}.yml")
     return config
-
-
-def write_config(name: str, config: Config) -> None:
-    Path(f"{name}.yml").write_text(yaml.safe_dump(config, sort_keys=False))
 
 
 def _write_text(task: str) -> str:
@@ -82,53 +80,18 @@ def pickle_weights(model: Path, folder: Path) -> Path:
     return folder
 
 
-def invoke(command: click.Command, *arguments: str) -> click.testing.Result:
-    result = click.testing.CliRunner().invoke(command, list(arguments))
-    assert result.exit_code == 0, result.output
-    return result
+def check_run(name: str, out: str, *options: str) -> Config:
+    """Run the recipe in the working directory; returns what was measured in the end.
 
+    Stock mergekit, by the command that a run ends with, writes ``stock``.
+    """
+    result = invoke("run", f"{name}.yml", out, *options)
 
-def run_recipe(name: str, out: str, *options: str) -> click.testing.Result:
-    """Run the recipe in the working directory."""
-    return invoke(main, "run", f"{name}.yml", out, *options)
-
-
-def stock_merge(result: click.testing.Result, out: str) -> Path:
-    """Carry out the command of mergekit that a run ends with, into another folder."""
-    said = result.output.split("mergekit alone writes the same tensors with:\n")[
-        1
-    ].split("\n")[0]
-    words = [out if word == "OUT" else word for word in said.split()]
-    assert words[0] == "mergekit-yaml"
-    assert out in words
-    LoaderCache().loaders.clear()
-    invoke(run_yaml.main, *words[1:], "--quiet", "--no-write-model-card")
-    LoaderCache().loaders.clear()
-    return Path(out)
-
-
-def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    return {
-        name: tensor
-        for file in sorted(folder.glob("*.safetensors"))
-        for name, tensor in load_file(file).items()
-    }
-
-
-def assert_same_bits(one: Path, other: Path) -> None:
-    ours, theirs = read_tensors(one), read_tensors(other)
-    assert ours.keys() == theirs.keys()
-    assert ours
-    for name, tensor in theirs.items():
-        assert ours[name].dtype == tensor.dtype, name
-        assert torch.equal(ours[name], tensor), name
-
-
-def read_front(run: str) -> Config:
-    front: Config = json.loads(Path(run, "front.json").read_text())
-    return front
-
-
-def read_lines(run: str) -> list[Config]:
-    text = Path(run, "evaluations.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
+    merged_by_stock(result.output, "stock")
+    assert_same_weights(out, "stock")
+    log = lines(f"{out}.run/evaluations.jsonl")
+    assert not any(line.get("error") for line in log)
+    front = read(f"{out}.run/front.json")
+    measured: Config = front["points"][front["selected"]]["measured"]
+    assert all(reading["value"] is not None for reading in measured.values())
+    return measured

@@ -9,8 +9,8 @@ import pytest
 import torch
 import transformers
 from mergekit.options import MergeOptions
+from nested_runs import tensors_of
 from recipe_images import SIZE, state_of
-from recipe_models import read_tensors
 
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import MergeError
@@ -74,7 +74,7 @@ def test_names_that_mergekit_does_not_look_for_are_refused(tmp_path: Path) -> No
     write_checkpoint(space.config({"a": 0.3, "b": 0.7}), tmp_path / "out", OPTIONS)
 
     # What mergekit wrote without a word of warning.
-    assert len(read_tensors(tmp_path / "out")) < len(read_tensors(tmp_path / "a"))
+    assert len(tensors_of(tmp_path / "out")) < len(tensors_of(tmp_path / "a"))
     with pytest.raises(MergeError, match=r"tensors, vit\.\S+ among them.*original_fo"):
         load_checkpoint(tmp_path / "out", OPTIONS)
     with (

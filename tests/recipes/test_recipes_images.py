@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from nested_runs import invoke, read, tensors_of, write
 from recipe_files import RECIPES
 from recipe_images import (
     CLASSES,
@@ -22,17 +23,7 @@ from recipe_images import (
     make_resnet,
     write_images,
 )
-from recipe_models import (
-    assert_same_bits,
-    copy_recipe,
-    invoke,
-    read_front,
-    read_lines,
-    read_tensors,
-    run_recipe,
-    stock_merge,
-    write_config,
-)
+from recipe_models import check_run, copy_recipe
 
 pytestmark = pytest.mark.slow  # models are trained
 
@@ -102,31 +93,24 @@ def clip_vit(
 
 
 def test_clip_encoders_are_measured_as_they_are_shipped(clip_vit: ModuleType) -> None:
-    invoke(clip_vit.main, "prepare", "--items", "30")
+    invoke("prepare", "--items", "30", command=clip_vit.main)
     config = copy_recipe("clip_vit", **QUICK)
     config["models"] = [{"model": f"clip-models/{task}"} for task in FEW]
     config["map"]["tasks"] = {task: config["map"]["tasks"][task] for task in FEW}
-    write_config("clip_vit", config)
+    write(config, "clip_vit.yml")
 
-    result = run_recipe("clip_vit", "out", "--no-copy-tokenizer")
+    chosen = check_run("clip_vit", "out", "--no-copy-tokenizer")
 
-    assert_same_bits(Path("out"), stock_merge(result, "stock"))
     # Under the names that transformers looks for, and none left out.
-    assert (
-        read_tensors(Path("out")).keys()
-        == read_tensors(Path("clip-models/base")).keys()
-    )
-    front = read_front("out.run")
-    chosen = front["points"][front["selected"]]["measured"]
+    assert tensors_of("out").keys() == tensors_of("clip-models/base").keys()
     shipped = transformers.CLIPVisionModel.from_pretrained("stock").eval()
     with torch.no_grad():
         for task, reading in chosen.items():
             value, stderr = clip_vit.accuracy(task, "any", shipped, None)
             assert reading["value"] == value
             assert reading["stderr"] == stderr
-    assert not any(line.get("error") for line in read_lines("out.run"))
     # Each encoder knows its own images better than the base does.
-    anchors = {a["label"]: a["measured"] for a in front["anchors"]}
+    anchors = {a["label"]: a["measured"] for a in read("out.run/front.json")["anchors"]}
     for task in chosen:
         assert anchors[task][task]["value"] > anchors["base"][task]["value"]
 
@@ -147,9 +131,10 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             changes[task] = {"dataset": str(images), "image": "image"}
         replace_sources(script, patch, **changes)
         sizes = ["--train", "60", "--test", "30", "--size", str(SIZE)]
-        invoke(script.main, "prepare", *sizes)
+        invoke("prepare", *sizes, command=script.main)
+        tuning = ("--epochs", "2", "--rate", "0.003")
         for task in script.SOURCES:
-            invoke(script.main, "fine-tune", task, "--epochs", "2", "--rate", "0.003")
+            invoke("fine-tune", task, *tuning, command=script.main)
     return place
 
 
@@ -169,14 +154,12 @@ def test_resnets_are_shipped_as_measured_once_the_head_is_refitted(
 ) -> None:
     copy_recipe("resnet18", **QUICK)
 
-    result = run_recipe("resnet18", "out", "--no-copy-tokenizer")
+    chosen = check_run("resnet18", "out", "--no-copy-tokenizer")
 
-    assert_same_bits(Path("out"), stock_merge(result, "stock"))
-    front = read_front("out.run")
-    chosen = front["points"][front["selected"]]["measured"]
-    assert not any(line.get("error") for line in read_lines("out.run"))
     for task, reading in chosen.items():
-        said = invoke(resnet18.main, "refit", "stock", task, f"out-{task}").output
+        said = invoke(
+            "refit", "stock", task, f"out-{task}", command=resnet18.main
+        ).output
         data = resnet18.load_images(task, "now")
         whole = transformers.AutoModelForImageClassification.from_pretrained(
             f"out-{task}"

@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import peft
 import pytest
 import transformers
+from nested_runs import invoke
 from recipe_files import RECIPES
-from recipe_models import (
-    assert_same_bits,
-    copy_recipe,
-    invoke,
-    pickle_weights,
-    place,
-    read_front,
-    read_lines,
-    run_recipe,
-    stock_merge,
-)
+from recipe_models import check_run, copy_recipe, pickle_weights, place
 
 MakeModel = Callable[..., Path]
 
@@ -28,15 +18,6 @@ MakeModel = Callable[..., Path]
 @pytest.fixture(autouse=True)
 def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def check_run(result: click.testing.Result, out: str) -> None:
-    """Hold a finished run against stock mergekit."""
-    assert_same_bits(Path(out), stock_merge(result, "stock"))
-    front = read_front(f"{out}.run")
-    chosen = front["points"][front["selected"]]
-    assert all(reading["value"] is not None for reading in chosen["measured"].values())
-    assert not any(line.get("error") for line in read_lines(f"{out}.run"))
 
 
 @pytest.mark.slow
@@ -51,12 +32,11 @@ def test_math_and_code_from_pickles_with_another_padding_token(
     ):
         tuned = make_model(Path(model).name, seed, base, extra_tokens=("[PAD]",))
         pickled = pickle_weights(tuned, Path("hub", model))
-        invoke(convert, str(pickled), "--out", model, "--dtype", "float32")
+        options = ("--out", model, "--dtype", "float32")
+        invoke(pickled, *options, command=convert)
     copy_recipe("math_code", evaluations=9)
 
-    result = run_recipe("math_code", "math-code")
-
-    check_run(result, "math-code")
+    check_run("math_code", "math-code")
 
 
 @pytest.mark.slow
@@ -66,11 +46,8 @@ def test_languages_that_two_adapters_know(make_model: MakeModel) -> None:
         make_adapter(base, Path(adapter), seed)
     copy_recipe("lora_math_code", evaluations=9)
 
-    result = run_recipe(
-        "lora_math_code", "lora", "--lora-merge-cache", str(Path("cache").resolve())
-    )
-
-    check_run(result, "lora")
+    cache = str(Path("cache").resolve())
+    check_run("lora_math_code", "lora", "--lora-merge-cache", cache)
 
 
 def make_adapter(base: Path, folder: Path, seed: int) -> None:

@@ -16,9 +16,9 @@ from nested_runs import (
     finished,
     four_models,
     invoke,
+    merged_by_stock,
     nested_config,
     read,
-    run_mergekit,
     stock,
     write,
 )
@@ -99,13 +99,6 @@ ALL = (*PLACES, "--model-path", "gone/b=second")
 
 def fails(*arguments: str) -> str:
     return invoke(*arguments, code=2).output
-
-
-def merged_by_stock(output: str, out: str) -> None:
-    """Run the command that merge said writes the same checkpoint."""
-    said = output.split("mergekit alone writes the same tensors with:\n")[1]
-    program, *words = shlex.split(said.splitlines()[0])
-    run_mergekit(program, *(out if word == "OUT" else word for word in words))
 
 
 @pytest.mark.usefixtures("place")
