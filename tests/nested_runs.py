@@ -112,8 +112,9 @@ def lines(path: str | Path) -> list[dict[str, Any]]:
 
 
 def files_of(run: Path) -> dict[str, bytes]:
-    """Read all files of a folder."""
-    return {str(p): p.read_bytes() for p in sorted(run.rglob("*")) if p.is_file()}
+    """Read all files of a folder, but for locks."""
+    files = (p for p in sorted(run.rglob("[!.]*")) if p.is_file())
+    return {str(path): path.read_bytes() for path in files}
 
 
 def tensors_of(checkpoint: str | Path) -> dict[str, torch.Tensor]:

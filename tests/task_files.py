@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,21 @@ def build_model(vocabulary: int, *, seed: int = 0) -> LlamaForCausalLM:
         eos_token_id=1,
     )
     return LlamaForCausalLM(config).eval().requires_grad_(False)
+
+
+@torch.inference_mode()
+def plain_loss(model: Any, tokenizer: Any, text: str, block: int) -> float:
+    """Return the mean loss of a text over blocks, with nothing but transformers."""
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    tokens = torch.tensor([tokenizer.bos_token_id, *ids])
+    n, losses = len(ids), []
+    for start in range(0, n, block):
+        first = min(start, n - block)  # the last block reaches back for its length
+        logits = model.eval()(tokens[None, first : first + block]).logits[0]
+        scored = tokens[first + 1 : first + block + 1]
+        loss = torch.nn.functional.cross_entropy(logits, scored, reduction="none")
+        losses += loss[start - first :].tolist()
+    return math.fsum(losses) / n
 
 
 @dataclass

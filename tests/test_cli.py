@@ -8,7 +8,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-import torch
 import transformers
 import yaml
 from lm_eval import simple_evaluate
@@ -17,7 +16,7 @@ from nested_runs import assert_same_weights, invoke, read, stock
 from nested_runs import lines as read_lines
 from nested_runs import write as write_config
 from plain_runs import write_plain
-from task_files import write_choices
+from task_files import plain_loss, write_choices
 
 from mergekit_map.results.log import open_log
 from mergekit_map.results.run_folder import RunFolder
@@ -93,7 +92,7 @@ def test_one_yaml_in_checkpoint_out_as_others_merge_and_measure_it(
     measured = chosen["measured"]  # which is what others measure
     model = transformers.AutoModelForCausalLM.from_pretrained("out")
     tokenizer = transformers.AutoTokenizer.from_pretrained("out")
-    loss = plain_loss(model, tokenizer, Path("greeting.txt").read_text(), block=32)
+    loss = plain_loss(model, tokenizer, Path("greeting.txt").read_text(), 32)
     assert measured["greeting"]["value"] == pytest.approx(loss, rel=1e-4)
     theirs = by_lm_eval("out", "questions")
     assert measured["questions"]["value"] == theirs["acc,none"]
@@ -113,23 +112,6 @@ def by_lm_eval(checkpoint: str, task: str) -> dict[str, float]:
         )
     assert found is not None
     return dict(found["results"][task])
-
-
-def plain_loss(model: Any, tokenizer: Any, text: str, block: int) -> float:
-    """Mean loss over blocks with nothing but transformers' own loss."""
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    stream = torch.tensor([tokenizer.bos_token_id, *ids])
-    total, count = 0.0, 0
-    for start in range(0, len(stream) - 1, block):
-        end = min(start + block, len(stream) - 1)
-        first = max(0, end - block)  # the last block is moved back to full length
-        labels = torch.cat([torch.full((1,), -100), stream[first + 1 : end + 1]])
-        labels[1 : 1 + start - first] = -100
-        inputs = stream[first : end + 1][None]
-        scored = end - start
-        loss = model(input_ids=inputs, labels=labels[None]).loss.item()
-        total, count = total + loss * scored, count + scored
-    return total / count
 
 
 @pytest.mark.slow

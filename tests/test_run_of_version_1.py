@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import huggingface_hub
 import pytest
 import yaml
-from hub_server import go_online, serve
 from nested_runs import invoke, read
 from quick_fronts import fronts_of_few_points
 
@@ -20,20 +15,7 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.results.finished import read_finished
 from mergekit_map.utils.files import append_durably
 
-REPO = "me/merged"
-
-
 pytestmark = pytest.mark.usefixtures("moved")
-
-
-def numbers(content: Any) -> Iterator[float]:
-    """Give all numbers in what JSON holds."""
-    if isinstance(content, dict | list):
-        inner = content.values() if isinstance(content, dict) else content
-        for part in inner:
-            yield from numbers(part)
-    elif isinstance(content, float):
-        yield content
 
 
 def log() -> list[bytes]:
@@ -106,17 +88,6 @@ def test_a_failure_replaces_no_value_of_the_same_merge() -> None:
     assert not any(e.failed for e in read_finished(Path("run")).evaluations)
 
 
-def test_the_report_has_all_that_was_measured() -> None:
-    invoke("report", "run")
-
-    page = Path("run/report.html").read_text()
-    data = re.search(r'type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
-    shown = set(numbers(json.loads(data[1])))
-    measured = [json.loads(line)["value"] for line in log()]
-    assert len(measured) == 16
-    assert shown.issuperset(measured)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "measured_anew"),
@@ -170,25 +141,3 @@ def test_a_model_with_files_that_version_1_did_not_look_at_is_told_what_to_do() 
 
     assert "changed since the search" in said
     assert "0.1.0 looked at fewer files" in said
-
-
-def test_a_point_can_be_merged_and_published(
-    moved: Path, at_home: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    invoke("merge", "run", "out", "--index", "3")
-
-    with serve() as hub:
-        go_online(monkeypatch, hub)
-        invoke("push", "out", REPO, "--run", "run", "--license", "mit", "--yes")
-        files = hub.repositories[REPO].files
-
-    assert {"README.md", "model.safetensors", "mergekit-map/front.json"} <= files.keys()
-    front = json.loads(files["mergekit-map/front.json"])
-    assert front["selected"] == 3
-    assert all(m["value"] for m in front["points"][3]["measured"].values())
-    card = huggingface_hub.ModelCard(files["README.md"].decode())
-    parents = ["tiny/base", "tiny/greeting-model", "tiny/code-model"]
-    assert card.data.base_model == parents
-    for path, content in files.items():
-        assert str(moved).encode() not in content, path
-        assert at_home.encode() not in content, path

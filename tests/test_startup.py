@@ -7,8 +7,7 @@ import-linter (pyproject.toml); here is what other packages import in turn.
 from __future__ import annotations
 
 import json
-import os
-import pkgutil
+import shutil
 import subprocess
 import sys
 import warnings
@@ -20,9 +19,6 @@ import click
 import click.testing
 import pytest
 from mergekit.options import MergeOptions, add_merge_options
-from nested_runs import invoke, write
-from plain_runs import write_plain
-from quick_fronts import fronts_of_few_points
 
 import mergekit_map
 from mergekit_map.cli.main import main
@@ -62,49 +58,17 @@ for words in json.loads(sys.argv[1]):
         print(end.code, file=sys.stderr)
 """
 
-# Completes a line, and prints what is loaded then.
-COMPLETED = """
-import atexit, sys
-from mergekit_map.cli.main import main
-atexit.register(lambda: print("loaded", *sys.modules))
-main(prog_name="mergekit-map")
-"""
 
-# Imports one module after the other, and prints what is loaded after each.
-IMPORTED = """
-import importlib, sys
-for name in sys.argv[1:]:
-    importlib.import_module(name)
-    print(*sys.modules)
-"""
-
-# The same, each without those before it; what all need is imported once.
-IMPORTED_APART = """
-import importlib, os, sys
-import torch, transformers
-for name in sys.argv[1:]:
-    if (child := os.fork()) == 0:
-        importlib.import_module(name)
-        print(*sys.modules, flush=True)
-        os._exit(0)
-    os.waitpid(child, 0)
-"""
-
-
-def run_script(
-    script: str, *arguments: str, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "ignore", "-c", script, *arguments]
-    environment = {**os.environ, **variables}
-    return subprocess.run(
-        command, check=False, capture_output=True, text=True, env=environment
-    )
+def run_script(script: str, commands: Sequence[Sequence[str | Path]]) -> Any:
+    """Run commands one after the other in a process of their own."""
+    words = json.dumps([list(map(str, command)) for command in commands])
+    program = [sys.executable, "-W", "ignore", "-c", script, words]
+    return subprocess.run(program, check=False, capture_output=True, text=True)
 
 
 def loaded_by(*commands: Sequence[str | Path]) -> list[set[str]]:
     """List the modules that are loaded after each of some commands, in one process."""
-    words = [list(map(str, command)) for command in commands]
-    found = run_script(LOADED, json.dumps(words))
+    found = run_script(LOADED, commands)
     assert found.returncode == 0, found.stderr
     lines = [x for x in found.stderr.splitlines() if x.startswith("loaded ")]
     return [set(line.split()[1:]) for line in lines]
@@ -112,52 +76,13 @@ def loaded_by(*commands: Sequence[str | Path]) -> list[set[str]]:
 
 def stopped(*commands: Sequence[str | Path]) -> list[list[str]]:
     """List the lines of each command until something heavy is imported, and its end."""
-    words = [list(map(str, command)) for command in commands]
-    found = run_script(STOPPED, json.dumps(words))
+    found = run_script(STOPPED, commands)
     assert (found.returncode, found.stdout) == (0, ""), found.stderr
     return [part.splitlines() for part in found.stderr.split("command\n")[1:]]
 
 
 def packages(modules: set[str]) -> set[str]:
     return {name.split(".")[0] for name in modules}
-
-
-READERS = ("push", "report", "select")
-PACKAGES = ("config", "hub", "optimize", "report", "results", "search", "surrogates")
-LIGHT = (
-    "mergekit_map",
-    "mergekit_map.cli.main",
-    *(f"mergekit_map.cli.commands.{name}" for name in READERS),
-    *(
-        module.name
-        for package in PACKAGES
-        for module in pkgutil.iter_modules(
-            [str(Path(mergekit_map.__file__).parent / package)],
-            f"mergekit_map.{package}.",
-        )
-    ),
-)
-
-
-def imported_by(*modules: str) -> dict[str, set[str]]:
-    """List the packages of models that are there after each import, in one process."""
-    found = run_script(IMPORTED, *modules)
-    assert found.returncode == 0, found.stderr
-    rows = [packages({*line.split()}) for line in found.stdout.splitlines()]
-    return {module: MODELS & row for module, row in zip(modules, rows, strict=True)}
-
-
-@pytest.fixture(scope="module")
-def run(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("startup")
-    with pytest.MonkeyPatch.context() as patch, fronts_of_few_points():
-        patch.chdir(folder)
-        config = write_plain(family)
-        Path("text.txt").write_text("hello world, one plus two\n" * 30)
-        text = {"perplexity": {"file": "text.txt"}, "block": 32}
-        write({**config, "map": {"tasks": {"text": text}}})
-        invoke("search", "config.yml", "run")
-    return folder / "run"
 
 
 def test_help_and_init_import_nothing_heavy(tmp_path: Path) -> None:
@@ -177,17 +102,11 @@ def test_help_and_init_import_nothing_heavy(tmp_path: Path) -> None:
         assert not packages(loaded) & (HEAVY | {"numpy"})
 
 
-def test_tab_loads_nothing_heavy() -> None:
-    line = {"COMP_WORDS": "mergekit-map search --imp", "COMP_CWORD": "2"}
+def test_choosing_needs_numpy_and_a_report_nothing_that_fits(
+    fitted_run: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(fitted_run, tmp_path / "run")
 
-    found = run_script(COMPLETED, _MERGEKIT_MAP_COMPLETE="bash_complete", **line)
-
-    offered, loaded = found.stdout.splitlines()
-    assert offered == "plain,--import"
-    assert not packages({*loaded.split()}) & (HEAVY | {"numpy"})
-
-
-def test_choosing_needs_numpy_and_a_report_nothing_that_fits(run: Path) -> None:
     chosen, reported = loaded_by(["select", run, "--index", "0"], ["report", run])
 
     assert "numpy" in chosen
@@ -300,24 +219,6 @@ def test_deprecations_among_libraries_are_not_shown() -> None:
 
     # An error here, unless the command has silenced it.
     warnings.warn("renamed in a library", FutureWarning, stacklevel=2)
-
-
-@pytest.mark.slow  # a process of its own
-def test_most_modules_import_nothing_heavy() -> None:
-    # The first of those with something beside it is the one to blame.
-    assert imported_by(*LIGHT) == {module: set() for module in LIGHT}
-
-
-@pytest.mark.slow  # imports lm-eval and mergekit anew
-def test_tasks_need_no_mergekit_and_merges_no_lm_eval() -> None:
-    modules = ["mergekit_map.tasks.loading", "mergekit_map.merging.in_memory"]
-    found = run_script(IMPORTED_APART, *modules)
-    assert found.returncode == 0, found.stderr
-
-    tasks, merging = (packages({*x.split()}) for x in found.stdout.splitlines())
-
-    assert {"mergekit", "lm_eval"} & tasks == {"lm_eval"}
-    assert {"mergekit", "lm_eval"} & merging == {"mergekit"}
 
 
 @pytest.mark.parametrize("name", mergekit_map.__all__)

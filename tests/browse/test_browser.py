@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import threading
 from collections.abc import Mapping
@@ -11,12 +10,10 @@ from typing import Any
 
 import pytest
 from fronts import CODE, MATH, NOT_MEASURED, as_json, from_json, make_front
-from rich.console import Console
 from screens import press, run_apart, settled
 from textual.binding import Binding
 
 from mergekit_map.browse.app import Browser
-from mergekit_map.browse.panels import compared_text
 from mergekit_map.browse.state import View
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front, Merge
@@ -204,20 +201,6 @@ def test_other_merges_to_compare_with_are_turned_to() -> None:
         for model in MODELS:
             own, weight = front.chosen.coefficients[model], other.coefficients[model]
             assert re.search(rf"{model} +{own:.3f} +{weight:.3f} ", shown), label
-
-
-@pytest.mark.parametrize("width", [60, 200])
-def test_two_points_fit_any_width(width: int) -> None:
-    front = wide_front()
-    console = Console(width=width, file=io.StringIO(), record=True)
-
-    console.print(compared_text(View.of(front), "point 8", front.points[8]))
-
-    words = console.export_text().split()
-    for index in (CHOSEN, 8):
-        assert set(weights_of(front.points[index])) <= set(words)
-        for reading in front.points[index].measured.values():
-            assert f"{reading.value:.4g}" in words
 
 
 def test_what_is_outside_of_the_screen_is_asked_for() -> None:

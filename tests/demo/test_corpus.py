@@ -94,10 +94,6 @@ def test_all_problems_are_in_exactly_one_part() -> None:
     assert all(problem.result >= 0 for problem in parts)
 
 
-def test_the_same_generator_gives_the_same_corpus(corpus: dict[str, Split]) -> None:
-    assert read_corpus(np.random.default_rng(0), SIZES) == corpus
-
-
 def test_says_that_python_came_without_source(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:

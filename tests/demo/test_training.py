@@ -3,8 +3,6 @@ import torch
 
 from mergekit_map.demo.training import (
     ModelSizes,
-    Muon,
-    new_model,
     orthogonalise,
     train_tokenizer,
 )
@@ -29,16 +27,6 @@ def test_orthogonalise_keeps_singular_vectors_and_levels_the_values(
     assert values.median() > 0.6
 
 
-def test_muon_goes_down_a_quadratic() -> None:
-    matrix = torch.nn.Parameter(torch.eye(4) * 3)
-    muon = Muon([matrix])
-    for step in range(200):
-        matrix.grad = 2 * matrix.detach()
-        muon.step(0.05 * (1 - step / 200))
-
-    assert matrix.detach().square().sum() < 1.0
-
-
 def test_the_tokenizer_gives_back_what_it_read() -> None:
     tokenizer = train_tokenizer(["def f():\n    return 1 + 2\n"] * 5, SIZES)
     text = "def g(é):\n\treturn 12 + 7 = 19\n"
@@ -49,17 +37,3 @@ def test_the_tokenizer_gives_back_what_it_read() -> None:
         1,
         2,
     )
-
-
-def test_a_new_model_leaves_the_global_generator_alone() -> None:
-    tokenizer = train_tokenizer(["some text"], SIZES)
-    torch.manual_seed(7)
-    expected = torch.rand(3)
-    torch.manual_seed(7)
-
-    first = new_model(0, tokenizer, SIZES)
-
-    assert torch.equal(torch.rand(3), expected)
-    second = new_model(0, tokenizer, SIZES)
-    for one, other in zip(first.parameters(), second.parameters(), strict=True):
-        assert torch.equal(one, other)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fronts import MATH, NOT_MEASURED, as_json, from_json, make_front
+from fronts import NOT_MEASURED, as_json, from_json, make_front
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -136,29 +136,6 @@ def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
     shown, details = card.text.split("<details>")[:2]
     assert found.sample.split(":")[0] in shown
     assert "Chosen, as it is best." in details
-
-
-@pytest.mark.parametrize("n_tasks", [2, 4])
-def test_a_card_fits_on_two_screens(tmp_path: Path, n_tasks: int) -> None:
-    tasks = {f"task-{n}": MATH for n in range(n_tasks)}
-    row = [(0.7, 0.01)] * n_tasks
-    anchors = dict.fromkeys(["base", *tasks, "soup"], [(0.5, 0.01)] * n_tasks)
-    config = {
-        "base_model": "x/base",
-        "models": [
-            {"model": f"x/{task}", "parameters": {"weight": 0.5, "density": 0.5}}
-            for task in tasks
-        ],
-    }
-    front = make_front([(row, row)], anchors, tasks=tasks)
-    known = dict.fromkeys(tasks, TASKS["math"])
-
-    card = written(tmp_path, replace(record(config), front=front, tasks=known))
-
-    shown = re.sub(r"<details>.*?</details>", "", card.text, flags=re.S)
-    assert shown.count("\n") <= 80
-    assert card.content.count("\n") <= 150
-    assert card.text.count("@inproceedings") == 1
 
 
 USE = "How to use it"

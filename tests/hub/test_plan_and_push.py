@@ -15,7 +15,7 @@ import torch
 import yaml
 from fronts import make_front
 from hub_server import TOKEN, Hub, Repository, go_online, serve
-from huggingface_hub import HfApi, ModelCard
+from huggingface_hub import HfApi
 from safetensors.torch import save_file
 
 from mergekit_map.errors import ArtifactError, ConfigError, HubError
@@ -203,12 +203,6 @@ def test_a_repository_stays_as_visible_as_it_is(
         planned(folder, api, private=not private)
 
 
-def card_of(plan: Plan) -> ModelCard:
-    content = plan.files[0].content
-    assert isinstance(content, bytes)
-    return ModelCard(content.decode())
-
-
 @pytest.mark.parametrize("two", ["mit", "apache-2.0", "", None])
 def test_the_licence_is_that_of_the_parents_where_they_agree(
     folder: Path, hub: Hub, api: HfApi, two: str | None
@@ -365,21 +359,6 @@ map:
     assert tasks["known"]["lm_eval"] == "gsm8k"
     assert public["map"]["backend"]["args"] == {"download_dir": "cache"}
     assert "jane" not in text
-
-
-def test_measurements_lose_their_paths_and_nothing_else(
-    folder: Path, run: Path, merged: Path
-) -> None:
-    error = f"task 'x' on model '{merged.parent}/models/one': /home/jane/b.txt"
-    failed = {"value": None, "error": error}
-    lines = [json.dumps({"value": 0.1 + 0.2}), json.dumps(failed)]
-    put(run, "evaluations.jsonl", "\n".join(lines) + "\n")
-
-    public = texts(planned(folder, run=run))["mergekit-map/evaluations.jsonl"]
-
-    first, second = public.splitlines()
-    assert first == lines[0]
-    assert json.loads(second)["error"] == "task 'x' on model 'one': b.txt"
 
 
 def test_the_search_of_another_merge_is_refused(

@@ -190,14 +190,10 @@ def test_half_the_deviation_of_the_bootstrapped_mean_is_added() -> None:
 
 
 def test_probabilities_are_a_softmax_in_units_of_the_largest_score() -> None:
-    probabilities = bin_probabilities(np.array([0.0, 1.0, 2.0]))
-
-    # exp(-2), exp(-1) and 1.
-    assert probabilities == pytest.approx(
-        np.array([0.1353352832, 0.3678794412, 1.0]) / 1.5032147244
-    )
-    scaled = bin_probabilities(np.array([0.0, 1e-9, 2e-9]))
-    assert scaled == pytest.approx(probabilities)
+    expected = np.exp([-2, -1, 0]) / np.exp([-2, -1, 0]).sum()
+    for unit in (1.0, 1e-9):
+        found = bin_probabilities(unit * np.array([0.0, 1.0, 2.0]))
+        assert found == pytest.approx(expected)
     # Nothing known scores zero, and is drawn alike.
     scores = bin_scores(np.array([-1]), np.array([np.nan]), 4, np.random.default_rng(0))
     assert scores.tolist() == [0, 0, 0, 0]

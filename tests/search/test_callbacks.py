@@ -87,23 +87,6 @@ def test_a_callback_hears_that_a_search_stops() -> None:
     assert not other.on_finish.called
 
 
-class Sink:
-    """A run of somebody's, which keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-        self.summary: dict[str, Any] = {}
-
-    def log(self, values: dict[str, Any], step: int) -> None:
-        self.rows.append((values, step))
-
-    def log_metric(self, name: str, value: float, step: int | None = None) -> None:
-        self.rows.append((name, value, step))
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *values, **named: self.rows.append((name, *values, named))
-
-
 def example(name: str) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "recipes" / "callbacks")
@@ -114,7 +97,7 @@ def test_the_examples_log_every_measurement_and_what_was_chosen(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert not {"wandb", "mlflow"} & {*sys.modules}
-    wandb, mlflow = Sink(), Sink()
+    wandb, mlflow = Mock(summary={}), Mock()
 
     front = search(
         example("to_wandb").ToWandb(run=wandb),
@@ -123,13 +106,14 @@ def test_the_examples_log_every_measurement_and_what_was_chosen(
 
     assert not [r for r in caplog.records if "callbacks" in r.name]
     log = logged(Path("run"))
-    pairs = zip(wandb.rows, log, strict=False)
-    assert [row[0][f"task/{e.task}"] for row, e in pairs] == [e.value for e in log]
+    rows = zip(heard(wandb, "log"), log, strict=True)
+    assert [row[f"task/{e.task}"] for row, e in rows] == [e.value for e in log]
     for name, value in front.chosen.coefficients.items():
         assert wandb.summary[f"chosen/weight/{name}"] == value
-    assert wandb.rows[-1] == ("finish", {})
-    ones = [row[1] for row in mlflow.rows if row[0] == "one"]
+    wandb.finish.assert_called_once_with()
+    metrics = [call.args for call in mlflow.log_metric.call_args_list]
+    ones = [value for name, value in metrics if name == "one"]
     assert ones == [e.value for e in log if e.task == "one"]
-    artifacts = [Path(row[1]) for row in mlflow.rows if row[0] == "log_artifact"]
+    artifacts = [Path(name) for name in heard(mlflow, "log_artifact")]
     assert artifacts
     assert all(path.exists() for path in artifacts)

@@ -49,14 +49,6 @@ def study_of(names: str = NAMES, **search: Any) -> Study:
     return make_study(names, names, **search)
 
 
-def test_where_tasks_do_not_interact_the_nested_optimum_is_the_flat_one(
-    tmp_path: Path,
-) -> None:
-    result = run(study_of(), tmp_path, measuring())
-
-    assert result.front[result.selected] == pytest.approx(OPTIMUM, abs=1e-3)
-
-
 def test_by_symmetry_a_trade_off_of_all_tasks_is_shared_equally(tmp_path: Path) -> None:
     result = run(study_of(), tmp_path, measuring(own_corner))
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,11 +16,9 @@ from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.log import by_merge, merge_key, open_log
 from mergekit_map.results.surrogates import predict
 from mergekit_map.search.budget import forecast
-from mergekit_map.search.callbacks import CallbackList, Started
 from mergekit_map.search.fitting import fit_surrogates
-from mergekit_map.search.loop import run_study
 from mergekit_map.search.planning import design
-from mergekit_map.search.study import Progress, Study
+from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement
 
 CENTRES = {"one": (0.8, 0.3, 0.6), "two": (0.2, 0.7, 0.5), "three": (0.5, 0.1, 0.9)}
@@ -290,25 +286,3 @@ def test_a_failure_in_any_round_stops_nothing(
     run(study, tmp_path, again)
     assert (asked.calls[call - 1] in again.calls) == (outcome is broken)
     assert failed.error == ("out of memory" if outcome is broken else None)
-
-
-@pytest.mark.parametrize(
-    "search", [{}, {"strategy": "bayesian", "evaluations": 16}], ids=["map", "bayesian"]
-)
-def test_progress_never_goes_back_and_ends_within_its_total(
-    search: dict[str, Any], tmp_path: Path
-) -> None:
-    study, reporter = study_of(**search), Mock()
-    most = forecast(study, checkpoints=False).measurements
-    events = CallbackList([reporter])
-    events.start(Started(tmp_path, {}, study.bounds, study.tasks, most, []), study)
-    with open_log(tmp_path / "evaluations.jsonl") as log:
-        log.listener = events.on_measured
-        run_study(study, rippled, log, events.on_progress)
-
-    heard: list[Progress] = [call.args[0] for call in reporter.on_progress.mock_calls]
-    done = [p.done for p in heard]
-    assert done[0] == 0
-    assert all(b > a for a, b in itertools.pairwise(done))
-    assert all(p.done < p.total for p in heard)
-    assert {p.total for p in heard} == {most}

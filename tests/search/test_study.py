@@ -68,20 +68,6 @@ def test_finds_the_front_between_two_bowls(study: Study, tmp_path: Path) -> None
     assert (start + end) / 2 == pytest.approx(chosen, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    "change", [{"merge": "other"}, {"definitions": {"near_a": "x", "near_b": "x"}}]
-)
-def test_measurements_of_something_else_are_never_mixed_in(
-    study: Study, tmp_path: Path, change: dict[str, object]
-) -> None:
-    run(study, tmp_path, Recorder(bowls))
-    evaluate = Recorder(bowls)
-
-    run(replace(study, **change), tmp_path, evaluate)  # type: ignore[arg-type]
-
-    assert len(evaluate.calls) >= 2 * (10 + 1)
-
-
 def test_stops_when_the_first_merge_cannot_be_measured(
     study: Study, tmp_path: Path
 ) -> None:
@@ -289,23 +275,6 @@ def test_a_constant_task_has_no_say(tmp_path: Path) -> None:
 
     assert front == pytest.approx(np.array([[0.3, 0.6]]), abs=0.02)
     assert result.surrogates["flat"].predict(front) == pytest.approx(0.25, abs=1e-6)
-
-
-def test_ten_models_do_with_fewer_evaluations_than_terms(tmp_path: Path) -> None:
-    centres = np.full((2, 10), 0.4) + 0.3 * np.eye(2, 10)
-    tasks = {f"task{i}": (LOSS, bowl(*c)) for i, c in enumerate(centres)}
-
-    result, front = search_of(
-        tmp_path, 10, tasks, evaluations=60, surrogate="regularized", remeasure=0
-    )
-
-    unseen = np.random.default_rng(0).uniform(size=(50, 10))
-    for task, surrogate in result.surrogates.items():
-        truth = np.array([tasks[task][1](c) for c in unseen])
-        miss = surrogate.predict(unseen) - truth
-        assert (miss**2).mean() < 0.05 * truth.var()
-    # The front is the line between the centres.
-    assert front[:, 3:] == pytest.approx(0.4, abs=0.12)
 
 
 def test_failures_in_the_first_design_are_made_up_for(tmp_path: Path) -> None:

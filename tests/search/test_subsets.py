@@ -25,7 +25,6 @@ from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker
 from mergekit_map.results.log import Evaluation, EvaluationLog, merge_key
 from mergekit_map.search import measure
 from mergekit_map.search.budget import can_go_on
-from mergekit_map.search.loop import _last_requested
 from mergekit_map.search.study import Study
 from mergekit_map.types import Answers, Measure, Measurement, Metric
 
@@ -51,7 +50,6 @@ class Models:
 
     size: int = SIZE
     exponential: bool = False
-    constant: bool = False
     said: Callable[[Mapping[str, float], str, np.ndarray], Any] | None = None
     asked: list[tuple[tuple[float, ...], str, int]] = field(default_factory=list)
 
@@ -79,10 +77,7 @@ class _Measured:
         models, place = self.models, tuple(self.coefficients.values())
         ids = range(models.size) if documents is None else documents
         models.asked.append((place, self.task, len(ids)))
-        values = np.ones(models.size)
-        if not models.constant:
-            values = scores(place, self.task, models.size)
-        values = values[list(ids)]
+        values = scores(place, self.task, models.size)[list(ids)]
         if models.said is not None:
             values = models.said(self.coefficients, self.task, values)
         if values is None:
@@ -339,12 +334,6 @@ def test_a_task_without_scores_is_refused_with_its_first_merge(search: Search) -
     assert len(models.asked) == 2
 
 
-def test_a_constant_task_is_searched(search: Search, tmp_path: Path) -> None:
-    search(study_of(12), Models(constant=True))
-
-    assert {e.value for e in logged(tmp_path)} == {1.0}
-
-
 @pytest.mark.parametrize("size", [2, 12])
 def test_few_documents_are_all_measured(
     size: int, search: Search, tmp_path: Path
@@ -354,16 +343,6 @@ def test_few_documents_are_all_measured(
     search(study, Models(size=size))
 
     assert all(e.whole and e.n == size for e in logged(tmp_path))
-
-
-def test_a_merge_that_the_front_measured_ends_what_rounds_ask_of_it() -> None:
-    places = [("refinement", 0.2), ("refinement", 0.7), ("front", 0.2)]
-    lines = [line_of({"x": x}, "loss", role=role) for role, x in places]
-    asked = {merge_key({"x": 0.2}), merge_key({"x": 0.7})}
-
-    assert _last_requested(lines, asked) == 1
-    # A merge that the front measured first is one that a later round need not.
-    assert _last_requested(lines[1:], asked) == 1
 
 
 OLD = {"of": 96, "documents": list(range(12)), "stderr_of_all": 0.1}

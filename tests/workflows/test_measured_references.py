@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,15 @@ import peft
 import pytest
 import torch
 import transformers
+from fakes import front_of
 from nested_runs import invoke, stock, write
 from plain_runs import write_plain
 from safetensors.torch import load_file
+from task_files import plain_loss
 
-from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.front import Merge
 from mergekit_map.results.gains import gains
 from mergekit_map.results.limits import Request
-from mergekit_map.results.records import read_record
 from mergekit_map.types import BASE, SOUP
 
 BLOCK = 16  # tokens
@@ -63,10 +63,6 @@ def write_search(parents: Mapping[str, Path], method: str, **search: Any) -> Non
     write(config)
 
 
-def read_front(run: str) -> Front:
-    return read_record(Path(run, "front.json"), Front, "front")
-
-
 def on_disk(parents: Mapping[str, Path]) -> dict[str, dict[str, float]]:
     """Measure the models themselves with transformers alone."""
 
@@ -85,26 +81,10 @@ def on_disk(parents: Mapping[str, Path]) -> dict[str, dict[str, float]]:
     tuned = [models["a"].state_dict(), models["de"].state_dict()]
     soup.load_state_dict({k: (tuned[0][k] + tuned[1][k]) / 2 for k in tuned[0]})
     tokenizer = transformers.AutoTokenizer.from_pretrained(parents["base"])
-    found = {}
-    for label, model in {**models, SOUP: soup}.items():
-        found[label] = {}
-        for task, text in TEXTS.items():
-            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-            found[label][task] = loss_of(model, [tokenizer.bos_token_id, *ids])
-    return found
-
-
-@torch.inference_mode()
-def loss_of(model: transformers.PreTrainedModel, tokens: list[int]) -> float:
-    """Return the mean loss of all tokens but the first, over blocks."""
-    n, losses = len(tokens) - 1, []
-    for start in range(0, n, BLOCK):
-        first = min(start, n - BLOCK)  # the last block reaches back for its length
-        logits = model.eval()(torch.tensor([tokens[first : first + BLOCK]])).logits[0]
-        scored = torch.tensor(tokens[first + 1 : first + BLOCK + 1])
-        loss = torch.nn.functional.cross_entropy(logits, scored, reduction="none")
-        losses += loss[start - first :].tolist()
-    return math.fsum(losses) / n
+    return {
+        label: {t: plain_loss(model, tokenizer, TEXTS[t], BLOCK) for t in TEXTS}
+        for label, model in {**models, SOUP: soup}.items()
+    }
 
 
 def values(anchor: Merge) -> dict[str, float | None]:
@@ -118,7 +98,7 @@ def test_references_are_the_models_on_disk_for_every_method(
     for method in METHODS:
         write_search(parents, method)
         invoke("search", "config.yml", method)
-        front = read_front(method)
+        front = front_of(Path(method))
 
         assert [anchor.label for anchor in front.anchors] == [BASE, "a", "de", SOUP]
         for anchor in front.anchors:
@@ -151,7 +131,7 @@ def test_a_share_is_of_the_gain_of_the_model_on_disk(
 
     invoke("search", "config.yml", "run")
 
-    front = read_front("run")
+    front = front_of(Path("run"))
     (limit,) = Request.of(front).limits().values()
     assert limit.value == pytest.approx(base + 0.4 * (parent - base), rel=1e-6)
     assert gains(front).kept[task] is None  # the function returns no standard error
@@ -170,7 +150,7 @@ def test_held_out_documents_and_the_recipe_of_the_soup(
 
     invoke("search", "config.yml", "run")
 
-    holdout = read_front("run").holdout
+    holdout = front_of(Path("run")).holdout
     assert holdout is not None
     assert {BASE, SOUP} < {merge.label for merge in holdout.merges}
     assert SOUP in {gain.other for gain in holdout.gains}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import yaml
@@ -23,7 +22,6 @@ from nested_runs import (
     lines,
     nested_config,
     read,
-    run_mergekit,
     stock,
     write,
     write_tasks,
@@ -75,41 +73,6 @@ def test_a_linear_merge_of_merges_is_one_recipe(
     assert all(m["value"] is not None for m in chosen["measured"].values())
     stock("out.run/recipe.yml", "stock")
     assert_same_weights("out", "stock")
-
-
-def test_merging_the_pairs_one_after_the_other_gives_the_flat_merge(
-    linear_run: Path, task_arithmetic: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(linear_run)
-    front = read("out.run/front.json")
-
-    # By hand, with stock mergekit: each pair's checkpoint, then the two of them.
-    for name in ("pair-1", "pair-2"):
-        weights = front["groups"][name].values()
-        sources = [m["model"] for m in task_arithmetic["models"]]
-        merge_by_hand(task_arithmetic, dict(zip(sources, weights, strict=True)), name)
-    chosen = front["points"][front["selected"]]["coefficients"]
-    groups = np.array([list(v.values()) for v in front["groups"].values()])
-    weights = np.array(list(chosen.values())) @ np.linalg.pinv(groups)
-    sources = [str(Path(name).resolve()) for name in front["groups"]]
-    merge_by_hand(task_arithmetic, dict(zip(sources, weights, strict=True)), "both")
-
-    ours, theirs = (load_file(f"{p}/model.safetensors") for p in ("out", "both"))
-    for name, tensor in theirs.items():
-        torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-6)
-
-
-def merge_by_hand(
-    config: dict[str, Any], weights: Mapping[str, float], out: str
-) -> None:
-    models = [
-        {"model": model, "parameters": {"weight": float(weight)}}
-        for model, weight in weights.items()
-        if weight
-    ]
-    merge = {k: v for k, v in config.items() if k != "map"}
-    Path("hand.yml").write_text(yaml.safe_dump({**merge, "models": models}))
-    run_mergekit("mergekit-yaml", "hand.yml", out)
 
 
 # A method that elects signs: its merges of merges are stages, and a checkpoint is

@@ -7,14 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+from fakes import front_of
+from nested_runs import files_of
 from run_v1 import DATA
 
 from mergekit_map import select_point
 from mergekit_map.errors import ArtifactError, DesignError
 from mergekit_map.results.finished import read_evaluations
-from mergekit_map.results.front import Front
 from mergekit_map.results.recipe_rendering import recipe_of
-from mergekit_map.results.records import read_record, write_record
+from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import fit_all, is_fitted, locate, predict
 
@@ -23,7 +24,7 @@ from mergekit_map.results.surrogates import fit_all, is_fitted, locate, predict
 def run(tmp_path: Path) -> Path:
     """Copy a run of version 1, as if its front were predicted as today."""
     run = shutil.copytree(DATA / "run", tmp_path / "run")
-    front = read_front(run)
+    front = front_of(run)
     known = [e for e in read_evaluations(RunFolder(run), front) if is_fitted(e)]
     bounds, names = front.axis_bounds, front.coefficients
     X = locate((e.coefficients for e in known), names, {}, bounds)
@@ -40,20 +41,12 @@ def run(tmp_path: Path) -> Path:
     return run
 
 
-def read_front(run: Path) -> Front:
-    return read_record(run / "front.json", Front, "front")
-
-
-def contents(run: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in run.rglob("[!.]*") if path.is_file()}
-
-
 def test_a_further_point_is_last_and_has_all_that_points_have(run: Path) -> None:
-    before = read_front(run)
+    before = front_of(run)
 
     selection = select_point(run, require={"greeting": 0.6})
 
-    after = read_front(run)
+    after = front_of(run)
     assert after.points[:-1] == before.points
     assert selection.index == after.selected == len(before.points)
     # Exactly at the limit, as that of the front's points which keep it is not.
@@ -71,7 +64,7 @@ def test_a_further_point_is_last_and_has_all_that_points_have(run: Path) -> None
 def test_a_further_point_that_was_interrupted_leaves_nothing(
     run: Path, monkeypatch: pytest.MonkeyPatch, files: int
 ) -> None:
-    before = contents(run)
+    before = files_of(run)
     replace, left = os.replace, iter(range(files))
 
     def replace_some(*paths: Path) -> None:
@@ -84,29 +77,29 @@ def test_a_further_point_that_was_interrupted_leaves_nothing(
         with pytest.raises(KeyboardInterrupt, match="killed"):
             select_point(run, require={"greeting": 0.6})
 
-    select_point(run, index=read_front(run).selected)
+    select_point(run, index=front_of(run).selected)
 
-    assert contents(run).keys() == before.keys()
+    assert files_of(run).keys() == before.keys()
 
 
 def test_the_same_choice_again_adds_no_point(run: Path) -> None:
     first = select_point(run, prefer={"greeting": 1, "code": 0.8})
-    count = len(read_front(run).points)
+    count = len(front_of(run).points)
 
     again = select_point(run, prefer={"greeting": 1, "code": 0.8})
 
     assert count == 11
     assert again.index == first.index
-    assert len(read_front(run).points) == count
+    assert len(front_of(run).points) == count
 
 
 def test_a_limit_that_no_merge_keeps_is_refused_and_changes_nothing(run: Path) -> None:
-    before = contents(run)
+    before = files_of(run)
 
     with pytest.raises(DesignError, match=r"keep all limits.* short\).*relax a limit"):
         select_point(run, require={"greeting": 0.3, "code": 0.2})
 
-    assert contents(run) == before
+    assert files_of(run) == before
 
 
 @pytest.mark.parametrize("index", [0, 4])
@@ -120,7 +113,7 @@ def test_a_recipe_is_what_the_search_wrote_for_such_a_point(
     if index:  # only the first is read
         path.write_text(written.replace("density: 0.7", "density: 0.1"))
 
-    text = recipe_of(RunFolder(Path("run")), read_front(run), index)
+    text = recipe_of(RunFolder(Path("run")), front_of(run), index)
 
     # Above is the version that wrote it.
     assert text.splitlines()[1:] == written.splitlines()[1:]
@@ -134,10 +127,10 @@ def test_a_recipe_that_was_edited_is_no_pattern(
     text = first.read_text()
     assert edit[0] in text
     first.write_text(text.replace(*edit))
-    before = contents(run)
+    before = files_of(run)
 
     for choice in ({"require": {"greeting": 0.6}}, {"index": 3}):
         with pytest.raises(ArtifactError, match="its settings are others"):
             select_point(run, **choice)
 
-    assert contents(run) == before
+    assert files_of(run) == before
