@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ pytest.importorskip(
     "vllm", reason="vLLM is not installed; see tests/engines/run_vllm.sh"
 )
 
-from mergekit_map.evaluation.project import load_project
+from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.evaluation.vllm import (
     VllmFromDisk,
     VllmInPlace,
@@ -27,6 +28,7 @@ from mergekit_map.evaluation.vllm import (
     merges_in_vllm,
 )
 from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.types import Measurement
 
 Write = Callable[..., Path]
 pytestmark = [
@@ -39,6 +41,15 @@ pytestmark = [
 def opened(config: Path) -> type[Any]:
     with merges_in_vllm(load_project(config).by_engine()[1]) as merges:
         return type(merges)
+
+
+def fresh(project: Project, merge: dict[str, float]) -> Measurement:
+    """Measure with a fresh engine on mergekit's checkpoint."""
+    with TemporaryDirectory() as name:
+        folder = Path(name, "stock")
+        write_checkpoint(project.space.config(merge), folder, project.options)
+        with checkpoint_in_vllm(project, folder) as merges:
+            return merges({})["ask"]()
 
 
 @pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
@@ -59,11 +70,8 @@ def test_logged_values_are_those_of_a_fresh_engine_on_mergekits_checkpoint(
     assert {line["engine"] for line in logged.values()} == {"vllm"}
     assert len({line["value"] for line in logged.values()}) > 2
     project = load_project(config).by_engine()[1]
-    for number, (merge, line) in enumerate(list(logged.items())[-2:]):
-        folder = Path(f"stock-{number}")
-        write_checkpoint(project.space.config(dict(merge)), folder, project.options)
-        with checkpoint_in_vllm(project, folder) as merges:
-            found = merges({})["ask"]()
+    for merge, line in list(logged.items())[-2:]:
+        found = fresh(project, dict(merge))
         assert (found.value, found.stderr) == (line["value"], line["stderr"])
 
 
@@ -112,10 +120,7 @@ def test_experts_are_measured_as_a_fresh_engine_measures_mergekits_checkpoint(
     with merges_in_vllm(project) as merges:
         found = merges(merge)["ask"]()
 
-    folder = Path("stock")
-    write_checkpoint(project.space.config(merge), folder, project.options)
-    with checkpoint_in_vllm(project, folder) as merges:
-        assert merges({})["ask"]() == found
+    assert fresh(project, merge) == found
 
 
 def test_merges_are_written_into_both_halves_of_a_model_that_is_split(
@@ -130,7 +135,4 @@ def test_merges_are_written_into_both_halves_of_a_model_that_is_split(
         assert isinstance(merges, VllmInPlace)
         found = merges(merge)["ask"]()
 
-    folder = Path("stock")
-    write_checkpoint(project.space.config(merge), folder, project.options)
-    with checkpoint_in_vllm(project, folder) as merges:
-        assert merges({})["ask"]() == found
+    assert fresh(project, merge) == found

@@ -200,42 +200,33 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "search", "method", "said"),
+    ("old", "new", "said"),
     [
         (
-            {"one": {"python": "mine:one", "direction": "minimize"}},
-            {},
-            "task_arithmetic",
-            "map.tasks.one: the function is not told which.*parameter 'documents'",
+            "mine:misses",
+            "mine:one",
+            "map.tasks.own: the function is not told which.*parameter 'documents'",
         ),
         (
-            {},
-            {"holdout": 1.0},
-            "task_arithmetic",
+            f"holdout: {SHARE}",
+            "holdout: 1.0",
             "map.search.holdout: .* less than or equal to 0.99",
         ),
-        (  # of a linear method it can be had
-            {},
-            {"strategy": "nested"},
+        # Of a linear method it can be had.
+        (
+            "task_arithmetic",
             "ties",
             "map.search.holdout: where nested search merges checkpoints",
         ),
     ],
 )
 def test_what_stands_against_it_is_a_located_problem(
-    family: dict[str, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    task: dict[str, Any],
-    search: dict[str, Any],
-    method: str,
-    said: str,
+    family: dict[str, Path], old: str, new: str, said: str
 ) -> None:
-    monkeypatch.setitem(globals(), "TASKS", {**TASKS, **task})
-    configure(family, **{"holdout": SHARE, **search})
-    if method != "task_arithmetic":
-        invoke("inspect", "config.yml")
+    configure(family, holdout=SHARE, strategy="nested")
+    invoke("inspect", "config.yml")
     text = Path("config.yml").read_text()
-    Path("config.yml").write_text(text.replace("task_arithmetic", method))
+    Path("config.yml").write_text(text.replace(old, new))
 
     result = invoke("search", "config.yml", "run", code=2)
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from nested_runs import files_of
 
 import mergekit_map
 from mergekit_map.errors import ArtifactError, ConfigError
@@ -46,16 +47,13 @@ def test_a_run_is_read_by_text_by_path_and_by_itself(run: str) -> None:
 
 
 def test_reading_a_run_changes_nothing_in_it(run: str) -> None:
-    def content() -> dict[Path, bytes]:
-        return {p: p.read_bytes() for p in Path(run).rglob("*") if p.is_file()}
-
-    before = content()
+    before = files_of(Path(run))
     shown = mergekit_map.read_run(run)
     shown.plot()
     shown.to_pandas()
     assert shown._repr_html_()
 
-    assert content() == before
+    assert files_of(Path(run)) == before
 
 
 def test_a_folder_that_is_no_finished_search_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import click.testing
 import pytest
 import yaml
 from fronts import NOT_MEASURED, as_json, make_front, write_folder
-from nested_runs import invoke
+from nested_runs import files_of, invoke
 
 from mergekit_map import select_point
 from mergekit_map.errors import ConfigError, DesignError
@@ -121,9 +121,9 @@ def test_a_preference_keeps_the_limits_unless_they_are_dropped(run: Path) -> Non
 def test_bad_choices_are_explained_and_change_nothing(
     run: Path, options: str, message: str
 ) -> None:
-    before = {path: path.read_bytes() for path in run.rglob("[!.]*") if path.is_file()}
+    before = files_of(run)
 
     result = select(run, *options.split(), code=2)
 
     assert message in " ".join(result.stderr.split())
-    assert {p: p.read_bytes() for p in run.rglob("[!.]*") if p.is_file()} == before
+    assert files_of(run) == before
