@@ -95,10 +95,14 @@ def write(config: dict[str, Any], name: str = "config.yml") -> None:
 
 
 def invoke(
-    *arguments: str | Path, code: int = 0, command: click.Command = main
+    *arguments: str | Path,
+    code: int = 0,
+    command: click.Command = main,
+    typed: str | None = None,
 ) -> click.testing.Result:
     """Run a command, which ends with ``code``, in this process."""
-    result = click.testing.CliRunner().invoke(command, [*map(str, arguments)])
+    words = [*map(str, arguments)]
+    result = click.testing.CliRunner().invoke(command, words, typed)
     assert result.exit_code == code, result.output
     return result
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -176,31 +175,6 @@ def test_from_disk_and_by_another_backend_the_same_is_measured(
     )
     assert memory == disk
     assert [line["value"] for line in theirs] == [line["value"] for line in disk]
-
-
-def test_a_model_or_task_that_changed_is_named_by_merge(
-    config: dict[str, Any], family: dict[str, Path]
-) -> None:
-    copy = shutil.copytree(family["a"], Path("moving"))
-    config["models"][0]["model"] = str(copy)
-    keep(config, "greeting", "spread")
-    write(config)
-    invoke("search", "config.yml", "out.run")
-    greeting, weights = Path("greeting.txt"), copy / "model.safetensors"
-    other = (family["c"] / weights.name).read_bytes()
-    changes = [
-        ("task 'greeting'", greeting, b"something else\n" * 30),
-        ("models (moving)", weights, other),
-    ]
-    for changed, path, content in changes:
-        before = path.read_bytes()
-        path.write_bytes(content)
-
-        result = invoke("merge", "out.run", "out", "--trust-run", code=2)
-
-        assert f"{changed} changed since the search" in " ".join(result.stderr.split())
-        assert not Path("out").exists()
-        path.write_bytes(before)
 
 
 def test_a_misspelt_command_is_refused() -> None:

@@ -52,16 +52,6 @@ def outside_of(run: Path, stack: ExitStack) -> _Outside:
     )
 
 
-def test_looking_writes_nothing(run: Path) -> None:
-    before = files_of(run)
-    view = view_of(run)
-
-    keys = ("1", "down", "c", "right", "escape", "v", "q", "question_mark", "q")
-    press(view, *keys, run=run)
-
-    assert files_of(run) == before
-
-
 def test_a_wish_goes_where_select_does_and_saving_writes_what_it_writes(
     run: Path, tmp_path: Path
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -94,23 +92,28 @@ def record_a_failure(run: Path, family: dict[str, Path]) -> None:
 
 @dataclass(frozen=True)
 class Pushed:
-    """A server that the merge and its search were pushed to, in a terminal."""
+    """A server that the merge and its search were pushed to, as if in a terminal."""
 
     hub: Hub
-    unlicensed: str  # what the terminal showed where no licence was named
-    refused: str  # what the terminal showed where the answer was no
+    unlicensed: str  # what was shown where no licence was named
+    refused: str  # what was shown where the answer was no
     sent: set[str]  # by then
     accepted: str
 
 
 @pytest.fixture(scope="module")
 def pushed(merged: Merged) -> Iterator[Pushed]:
+    push = ("push", "out", REPO, "--run", "run")
+    licence = ("--license", "mit")
     with serve() as hub:
-        unlicensed = on_a_terminal(hub, merged)
-        licence = "--license", "mit"
-        refused = on_a_terminal(hub, merged, *licence, answer=("Upload?", "n\n"))
-        sent = {path for method, path in hub.requests if method != "GET"}
-        accepted = on_a_terminal(hub, merged, *licence, answer=("Upload?", "y\n"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(merged.folder)
+            patch.setattr(os, "isatty", lambda _: True)
+            go_online(patch, hub)
+            unlicensed = invoke(*push, typed="y\n", code=2).output
+            refused = invoke(*push, *licence, typed="n\n", code=1).output
+            sent = {path for method, path in hub.requests if method != "GET"}
+            accepted = invoke(*push, *licence, typed="y\n").output
         yield Pushed(hub, unlicensed, refused, sent, accepted)
 
 
@@ -245,31 +248,3 @@ def test_on_a_terminal_nothing_is_uploaded_before_the_answer_is_yes(
     assert repository.private
     assert repository.card()["license"] == "mit"
     assert TOKEN not in pushed.refused + pushed.accepted
-
-
-def on_a_terminal(
-    hub: Hub, merged: Merged, *more: str, answer: tuple[str, str] = ("Upload?", "n\n")
-) -> str:
-    """Answer the question when it comes; gives what the terminal showed."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-W", "ignore", "-m", "mergekit_map"]
-    process = subprocess.Popen(
-        [*command, "push", "out", REPO, "--run", "run", *more],
-        cwd=merged.folder,
-        env=environment(hub, merged.folder),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    shown, waiting = b"", [answer]
-    while select.select([ours], [], [], 120)[0]:
-        try:
-            shown += os.read(ours, 4096)
-        except OSError:  # the other end is closed
-            break
-        if waiting and waiting[0][0].encode() in shown:
-            os.write(ours, waiting.pop(0)[1].encode())
-    os.close(ours)
-    process.wait(60)
-    return shown.decode()

@@ -236,16 +236,6 @@ def test_of_a_search_three_files_are_uploaded_with_the_merged_point_chosen(
     assert "recipes/" not in files["mergekit-map/front.json"]
 
 
-def test_without_a_login_all_is_planned_but_the_licence(folder: Path, hub: Hub) -> None:
-    plan = planned(folder, licence=None, parents={"one": "me/one"})
-
-    assert not hub.requests
-    assert plan.licence is None
-    assert plan.licences == {"me/one": Licence("mit"), "x/two": None}
-    assert not plan.target.asked
-    assert "model: me/one" in plan.card
-
-
 def put(folder: Path, path: str, text: str) -> None:
     (folder / path).parent.mkdir(parents=True, exist_ok=True)
     (folder / path).write_text(text)

@@ -3,46 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fakes import LOSS, logged, make_study, run
+from fakes import LOSS, make_study
 
 from mergekit_map.errors import DesignError
 from mergekit_map.search.nested_groups import (
     best_models,
-    closest_pair,
     group_loss,
     scaled_losses,
 )
 from mergekit_map.search.planning import design
 from mergekit_map.search.study import Study
-from mergekit_map.types import Measurement
 
-IDEAL = {"a": np.array([0.8, 0.3]), "b": np.array([0.2, 0.7])}
 NAN, INF = math.nan, math.inf
 
 
 def study_of(**search: Any) -> Study:
     return make_study("xy", "ab", ("base",), LOSS, **{"remeasure": 0, **search})
-
-
-def bowl(coefficients: Mapping[str, float], task: str) -> Measurement:
-    """Measure a bowl per task."""
-    away = np.array(list(coefficients.values())) - IDEAL[task]
-    return Measurement(float(1 + (away**2).sum()), None, 1)
-
-
-def test_refinement_stops_when_the_front_is_as_predicted(tmp_path: Path) -> None:
-    run(study_of(evaluations=40), tmp_path, bowl)
-
-    roles = [e.role for e in logged(tmp_path)]
-    # A few rounds show that the quadratic is exact.
-    assert 2 * 2 <= roles.count("refinement") <= 2 * 6
-    assert len(roles) < 2 * 20
 
 
 def test_says_what_is_missing() -> None:
@@ -95,10 +75,3 @@ def test_the_loss_of_a_group_is_weighted_by_preference() -> None:
 
     assert group_loss(losses, np.array([0.2, 0.4])) == pytest.approx(0.5)
     assert group_loss(losses, np.array([0.0, 0.0])) == pytest.approx(0.4)
-
-
-def test_the_pair_of_closest_losses_is_merged_first() -> None:
-    assert closest_pair(np.array([0.9, 0.1, 0.5, 0.85])) == (0, 3)
-    assert closest_pair(np.array([0.0, 1.0])) == (0, 1)
-    # Of ties the first.
-    assert closest_pair(np.array([0.0, 0.5, 0.0, 0.5])) == (0, 2)

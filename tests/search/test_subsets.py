@@ -185,17 +185,6 @@ def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
         assert models.counts.count(12) == sum("sampling" in one for one in lines)
 
 
-def test_a_finished_search_measures_nothing_again(
-    search: Search, tmp_path: Path
-) -> None:
-    study = study_of({"right": 12, "loss": "all"}, evaluations=6)
-    search(study)
-    before = (tmp_path / "front.json").read_text()
-
-    assert search(study).asked == []
-    assert (tmp_path / "front.json").read_text() == before
-
-
 @pytest.mark.parametrize("exponential", [False, True])
 def test_anchors_and_the_front_are_measured_on_all_and_others_on_the_same_subset(
     exponential: bool, search: Search, tmp_path: Path

@@ -129,19 +129,6 @@ def test_a_crowd_in_one_corner_says_little_of_the_rest_of_the_box() -> None:
     assert np.mean(held) >= 0.75  # 0.67 where all merges left out count alike
 
 
-@pytest.mark.parametrize("kind", ["quadratic", "regularized"])
-def test_a_quadratic_errs_by_what_the_process_expects_it_to_miss(kind: Kind) -> None:
-    rng = np.random.default_rng(0)
-    X, Z = rng.uniform(size=(20, 2)), rng.uniform(size=(50, 2))
-
-    found = fit(X, step(2, rng)(X), IDENTITY, kind)
-
-    mean, deviation = found.process.predict(Z - 0.5)
-    squares = deviation**2 + (mean - found.predict(Z)) ** 2
-    expected = np.sqrt(found.process.weights @ squares)
-    np.testing.assert_allclose(found.stderr(Z), expected, rtol=1e-9)
-
-
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED, HALF])
 def test_auto_takes_the_process_where_the_shape_is_wrong(link: Link) -> None:
     rng = np.random.default_rng(1)
@@ -264,19 +251,6 @@ def test_standard_errors_hold_the_scatter_of_repeated_studies(
     # The scatter of 50 studies is itself known to 10 %, three of which are allowed.
     assert (claimed > 0.7 * scatter).all()
     assert (claimed < most * scatter).all()
-
-
-def test_a_standard_error_of_zero_does_not_dominate() -> None:
-    X, y = noisy_data(BOUNDED, n=20)
-    noise = np.full(20, 0.1)
-    noise[0] = 0.0
-    y[0] = 1.0  # all items right, far from what its neighbours say
-
-    fitted = fit(X, y, BOUNDED, stderr=noise)
-
-    equal = fit(X, y, BOUNDED)
-    np.testing.assert_array_equal(fitted.predict(X), equal.predict(X))
-    assert abs(fitted.predict(X[:1])[0] - 1.0) > 0.05
 
 
 def test_noisy_points_count_less() -> None:

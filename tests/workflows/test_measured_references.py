@@ -18,8 +18,6 @@ from safetensors.torch import load_file
 from task_files import plain_loss
 
 from mergekit_map.results.front import Merge
-from mergekit_map.results.gains import gains
-from mergekit_map.results.limits import Request
 from mergekit_map.types import BASE, SOUP
 
 BLOCK = 16  # tokens
@@ -112,35 +110,6 @@ def test_references_are_the_models_on_disk_for_every_method(
         assert values(corners[alone]) != pytest.approx(truth["a"], rel=1e-4)
         known = front.differences["fr"].merges
         assert known == tuple(range(len(front.known)))
-
-
-def test_a_share_is_of_the_gain_of_the_model_on_disk(
-    family: Mapping[str, Path],
-) -> None:
-    rows = [load_file(family[n] / "model.safetensors") for n in ("base", "a", "b")]
-    base, *tuned = (100 * row["lm_head.weight"][3].mean().item() for row in rows)
-    # The tasks are each other's opposite: a gain of a model on one of them.
-    task, parent = ("one", min(tuned)) if min(tuned) < base else ("two", -max(tuned))
-    base = base if task == "one" else -base
-    config = write_plain(family, refine=False)
-    config["merge_method"] = "ties"
-    for entry in config["models"]:
-        entry["parameters"] = {"density": 0.5}
-    config["map"]["select"] = {"require": {task: "40%"}}
-    write(config)
-
-    invoke("search", "config.yml", "run")
-
-    front = front_of(Path("run"))
-    (limit,) = Request.of(front).limits().values()
-    assert limit.value == pytest.approx(base + 0.4 * (parent - base), rel=1e-6)
-    assert gains(front).kept[task] is None  # the function returns no standard error
-    # Nothing is measured again.
-    log = Path("run/evaluations.jsonl").read_bytes()
-    found = Path("run/front.json").read_bytes()
-    invoke("search", "config.yml", "run")
-    assert Path("run/evaluations.jsonl").read_bytes() == log
-    assert Path("run/front.json").read_bytes() == found
 
 
 def test_held_out_documents_and_the_recipe_of_the_soup(

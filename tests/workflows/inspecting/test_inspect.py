@@ -61,17 +61,6 @@ def test_one_run_names_the_cause_of_every_incompatibility(
     assert content["problems"] == []
 
 
-@pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
-def test_a_good_pair_is_silent(base: Path, tmp_path: Path, method: str) -> None:
-    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
-
-    content = inspected(configure(base, models, merge_method=method))
-
-    assert content["mergeable"]
-    assert found(content) == {"base": [], "a": [], "b": []}
-    assert content["problems"] == []
-
-
 def test_what_older_versions_wrote_is_no_difference(base: Path, tmp_path: Path) -> None:
     folder = tuned(base, tmp_path / "old", 1)
 
