@@ -1,7 +1,7 @@
 """A server on this machine that speaks the endpoints of the Hub.
 
-It keeps repositories in memory, wants a token, takes large files by LFS (not by xet)
-and can be told to fail. What was asked for is kept, to be looked at.
+It keeps repositories in memory, wants a token, takes all files in the commit itself
+(which the Hub does of small ones) and can be told to fail. What was asked for is kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import yaml
 TOKEN = "hf_ThisIsTheTokenOfTheTestServer00"
 OWNER = "me"
 LICENCES = {"apache-2.0", "mit", "llama3.1", "other"}
-FILE_SIZE = 5_000_000  # of files that go into the commit itself
 
 
 @dataclass
@@ -34,7 +33,6 @@ class Repository:
 
     private: bool
     files: dict[str, bytes] = field(default_factory=dict)
-    large: set[str] = field(default_factory=set)
     commits: list[str] = field(default_factory=list)  # messages
     sha: str = "0" * 40
 
@@ -50,7 +48,6 @@ class Hub:
 
     url: str = ""
     repositories: dict[str, Repository] = field(default_factory=dict)
-    large_files: dict[str, bytes] = field(default_factory=dict)  # by sha256
     requests: list[tuple[str, str]] = field(default_factory=list)  # method and path
     # Method and pattern of a path to the status that is answered.
     failures: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -84,13 +81,9 @@ def serve() -> Iterator[Hub]:
 
 
 def go_online(patch: pytest.MonkeyPatch, hub: Hub) -> None:
-    """Let huggingface_hub in this process use a server, by LFS."""
-    for name, value in {
-        "HF_HUB_OFFLINE": False,
-        "HF_HUB_DISABLE_XET": True,
-        "ENDPOINT": hub.url,
-    }.items():
-        patch.setattr(huggingface_hub.constants, name, value)
+    """Let huggingface_hub in this process use a server."""
+    patch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    patch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
     patch.setenv("HF_TOKEN", TOKEN)
 
 
@@ -134,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
-    do_GET = do_HEAD = do_POST = do_PUT = _handle
+    do_GET = do_HEAD = do_POST = _handle
 
     def _fail_if_told(self, path: str) -> None:
         for (method, pattern), status in self.state.failures.items():
@@ -224,37 +217,12 @@ class _Handler(BaseHTTPRequestHandler):
         repository = self._repository(repo_id)
         files = []
         for asked in json.loads(body)["files"]:
-            path = asked["path"]
-            binary = b"\0" in base64.b64decode(asked["sample"])
-            large = binary or asked["size"] > FILE_SIZE
-            known = repository.files.get(path)
-            mode = "lfs" if large else "regular"
-            answer = {"path": path, "uploadMode": mode, "shouldIgnore": False}
+            answer = {"path": asked["path"], "uploadMode": "regular"}
+            known = repository.files.get(asked["path"])
             if known is not None:
-                is_large = path in repository.large
-                answer["oid"] = _sha256(known) if is_large else _git_sha(known)
-            files.append(answer)
+                answer["oid"] = _git_sha(known)
+            files.append({**answer, "shouldIgnore": False})
         self._json({"files": files})
-
-    def _batch(self, body: bytes, repo_id: str) -> None:
-        self._must_be_logged_in()
-        self._repository(repo_id)
-        objects = []
-        for asked in json.loads(body)["objects"]:
-            known = asked["oid"] in self.state.large_files
-            upload = {"href": f"{self.state.url}/large/{asked['oid']}"}
-            actions = {} if known else {"actions": {"upload": upload}}
-            objects.append({**asked, **actions})
-        self._json({"transfer": "basic", "objects": objects})
-
-    def _put_large(self, body: bytes, sha256: str) -> None:
-        if _sha256(body) != sha256:
-            raise _Refused(400, "the content is not what was announced")
-        self.state.large_files[sha256] = body
-        self._answer(b"")
-
-    def _get_large(self, _: bytes, sha256: str) -> None:
-        self._answer(self.state.large_files[sha256])
 
     def _validate(self, body: bytes) -> None:
         text = json.loads(body)["content"]
@@ -275,47 +243,28 @@ class _Handler(BaseHTTPRequestHandler):
         self._must_be_logged_in()
         repository = self._repository(repo_id)
         lines = [json.loads(line) for line in body.splitlines()]
-        files, large = dict(repository.files), set(repository.large)
+        files = dict(repository.files)
         for line in lines:
             value = line["value"]
             if line["key"] == "header":
                 repository.commits.append(value["summary"])
             elif line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
-                large.discard(value["path"])
-            elif line["key"] == "lfsFile":
-                if value["oid"] not in self.state.large_files:
-                    raise _Refused(400, "a large file was not uploaded")
-                files[value["path"]] = self.state.large_files[value["oid"]]
-                large.add(value["path"])
             elif line["key"] == "deletedFile":
                 del files[value["path"]]
-        repository.files, repository.large = files, large
+        repository.files = files
         repository.sha = hashlib.sha1(body + repository.sha.encode()).hexdigest()
         url = f"{self.state.url}/{repo_id}/commit/{repository.sha}"
         self._json({"success": True, "commitOid": repository.sha, "commitUrl": url})
 
     def _resolve(self, _: bytes, repo_id: str, path: str) -> None:
         repository = self._repository(repo_id)
-        headers = {"X-Repo-Commit": repository.sha}
         if path not in repository.files:
             raise _Refused(404, "Entry not found", "EntryNotFound")
         content = repository.files[path]
-        if path not in repository.large:
-            headers["ETag"] = f'"{_git_sha(content)}"'
-            self._answer(content, headers=headers)
-            return
-        sha256 = _sha256(content)
-        # Another host, as it is on the Hub.
-        host = self.state.url.replace("127.0.0.1", "localhost")
-        headers["Location"] = f"{host}/large/{sha256}"
-        headers["X-Linked-Etag"] = f'"{sha256}"'
-        headers["X-Linked-Size"] = str(len(content))
-        self._answer(b"", 302, headers)
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+        etag = f'"{_git_sha(content)}"'
+        headers = {"X-Repo-Commit": repository.sha, "ETag": etag}
+        self._answer(content, headers=headers)
 
 
 def _git_sha(content: bytes) -> str:
@@ -331,8 +280,5 @@ _ROUTES: dict[tuple[str, str], Callable[..., None]] = {
     ("GET", f"/api/models/{_ID}/tree/[^/]+(?:/(.*))?"): _Handler._tree,
     ("POST", f"/api/models/{_ID}/preupload/main"): _Handler._preupload,
     ("POST", f"/api/models/{_ID}/commit/main"): _Handler._commit,
-    ("POST", rf"/{_ID}\.git/info/lfs/objects/batch"): _Handler._batch,
-    ("PUT", "/large/([0-9a-f]+)"): _Handler._put_large,
-    ("GET HEAD", "/large/([0-9a-f]+)"): _Handler._get_large,
     ("GET HEAD", f"/{_ID}/resolve/[^/]+/(.+)"): _Handler._resolve,
 }

@@ -232,7 +232,7 @@ def _link(place: str, target: str, here: Path, outside: Path) -> None:
 def _uploaded(hub: Hub) -> bytes:
     """Join all that went to the Hub."""
     files = [f for known in hub.repositories.values() for f in known.files.values()]
-    return b"".join([*files, *hub.large_files.values()])
+    return b"".join(files)
 
 
 def _escaped(

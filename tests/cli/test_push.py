@@ -123,7 +123,6 @@ def environment(hub: Hub, folder: Path) -> dict[str, str]:
         "HF_ENDPOINT": hub.url,
         "HF_TOKEN": TOKEN,
         "HF_HOME": str(folder / "hf"),
-        "HF_HUB_DISABLE_XET": "1",
         "HF_HUB_OFFLINE": "0",
         "TRANSFORMERS_OFFLINE": "0",
         "COLUMNS": "100",
