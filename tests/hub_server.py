@@ -228,16 +228,13 @@ class _Handler(BaseHTTPRequestHandler):
         text = json.loads(body)["content"]
         match = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
         data = yaml.safe_load(match[1]) if match else {}
-        errors, warnings = [], []
-        if "license" not in data:
-            warnings.append({"message": "license is missing"})
-        elif data["license"] not in LICENCES:
+        errors = []
+        if data.get("license", "mit") not in LICENCES:
             errors.append({"message": f'"license" must be one of {sorted(LICENCES)}'})
         for parent in data.get("base_model") or ():
             if not re.fullmatch(r"[\w.-]+/[\w.-]+", parent):
                 errors.append({"message": f'"base_model" {parent!r} is not valid'})
-        answer = {"errors": errors, "warnings": warnings}
-        self._json(answer, 400 if errors else 200)
+        self._json({"errors": errors, "warnings": []}, 400 if errors else 200)
 
     def _commit(self, body: bytes, repo_id: str) -> None:
         self._must_be_logged_in()

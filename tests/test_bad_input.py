@@ -14,12 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
-import yaml
+from nested_runs import invoke, lines, write
 from task_files import write_choices
-
-from mergekit_map.cli.main import main
 
 Change = Callable[[dict[str, Any], Path], None]
 
@@ -256,19 +253,16 @@ def good(
     }
 
 
-def invoke(*arguments: str) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(main, list(arguments))
-
-
-def search(config: dict[str, Any]) -> click.testing.Result:
-    Path("config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
-    return invoke("search", "config.yml", "run")
+def search(config: dict[str, Any], code: int = 2) -> str:
+    """Search; returns what is said from the error on, in one line."""
+    write(config)
+    result = invoke("search", "config.yml", "run", code=code)
+    assert "Traceback" not in result.output
+    return " ".join(result.stderr.partition("error: ")[2].split())
 
 
 def test_the_good_configuration_is_good(good: dict[str, Any]) -> None:
-    result = search(good)
-
-    assert result.exit_code == 0, result.output
+    assert search(good, code=0) == ""
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -278,14 +272,10 @@ def test_bad_input_is_explained(
     change, expected = CASES[name]
     change(good, tmp_path)
 
-    result = search(good)
+    message = search(good)
 
-    assert result.exit_code == 2, result.output
-    # Before it stands what is being done.
-    message = " ".join(result.stderr[result.stderr.index("error:") :].split())
-    assert message.startswith("error: 1 problem in config.yml: config.yml:"), message
+    assert message.startswith("1 problem in config.yml: config.yml:"), message
     assert re.search(expected, message), message
-    assert "Traceback" not in result.output
     assert not Path("run").exists()
 
 
@@ -295,12 +285,10 @@ def test_all_problems_are_reported_together(good: dict[str, Any]) -> None:
     task(perplexity={"file": "no.txt"})(good, Path())
     put("models", 1, "parameters", {"densty": 1})(good, Path())
 
-    result = search(good)
+    message = search(good)
 
-    # Before it stands what is being done.
-    lines = result.stderr[result.stderr.index("error:") :].splitlines()
-    assert lines[0] == "error: 4 problems in config.yml:"
-    numbers = [int(line.split(":")[1]) for line in lines[1:]]
+    assert message.startswith("4 problems in config.yml: ")
+    numbers = [int(found) for found in re.findall(r" config\.yml:(\d+):", message)]
     assert numbers == sorted(numbers)
     assert len(numbers) == 4
 
@@ -332,46 +320,46 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 def test_files_that_are_no_configuration(content: str, expected: str) -> None:
     Path("config.yml").write_text(content)
 
-    result = invoke("search", "config.yml", "run")
+    result = invoke("search", "config.yml", "run", code=2)
 
-    assert result.exit_code == 2
     assert expected in " ".join(result.stderr.split())
 
 
 def test_folders_that_are_in_the_way(good: dict[str, Any]) -> None:
     Path("run").mkdir()
     Path("run/holiday.jpg").touch()
-    assert "holds files that are not of a search" in search(good).stderr
+    assert "holds files that are not of a search" in search(good)
     shutil.rmtree("run")
     Path("run").mkdir()
     Path("run/config.yml").write_text("my: precious")
-    assert "holds files that are not of a search" in search(good).stderr
+    assert "holds files that are not of a search" in search(good)
     assert Path("run/config.yml").read_text() == "my: precious"
     shutil.rmtree("run")
     Path("run").touch()
-    assert "Directory 'run' is a file" in search(good).stderr
+    assert (
+        "Directory 'run' is a file"
+        in invoke("search", "config.yml", "run", code=2).stderr
+    )
 
 
 def test_existing_output_is_left_as_it_is(good: dict[str, Any]) -> None:
-    Path("config.yml").write_text(yaml.safe_dump(good))
+    write(good)
     Path("run").mkdir()
     Path("out").mkdir()
 
     for command in (["run", "config.yml", "out"], ["merge", "run", "out"]):
-        result = invoke(*command)
-        assert result.exit_code == 2
-        assert "out exists already and is left as it is" in result.stderr
+        said = invoke(*command, code=2).stderr
+        assert "out exists already and is left as it is" in said
     assert list(Path("out").iterdir()) == []
 
 
 def test_output_that_cannot_be_written(good: dict[str, Any]) -> None:
-    Path("config.yml").write_text(yaml.safe_dump(good))
+    write(good)
 
-    result = invoke("search", "config.yml", "/proc/run")
+    said = invoke("search", "config.yml", "/proc/run", code=2).stderr
 
-    assert result.exit_code == 2
-    assert "/proc/run" in result.stderr
-    assert "cannot be written" in result.stderr
+    assert "/proc/run" in said
+    assert "cannot be written" in said
 
 
 @pytest.mark.usefixtures("good")
@@ -379,13 +367,8 @@ def test_a_metric_that_is_nan_everywhere(good: dict[str, Any], tmp_path: Path) -
     (tmp_path / "mine.py").write_text(
         "def f(model, tokenizer):\n    return float('nan')\n"
     )
-    put("map", "tasks", "nan", {"python": "mine:f", "direction": "maximize"})(
-        good, tmp_path
-    )
+    good["map"]["tasks"]["nan"] = {"python": "mine:f", "direction": "maximize"}
 
-    result = search(good)
-
-    assert result.exit_code == 2
-    assert "task 'nan' gave no finite number on 3 merges" in result.stderr
-    lines = Path("run/evaluations.jsonl").read_text().splitlines()
-    assert sum('"value": null' in line for line in lines) == 3
+    assert "task 'nan' gave no finite number on 3 merges" in search(good)
+    values = [line["value"] for line in lines("run/evaluations.jsonl")]
+    assert values.count(None) == 3

@@ -139,23 +139,11 @@ def test_a_soup_that_no_merge_beats_is_what_comes_next(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["se"], {"search": "plain", "select": "plain"}),
         (["search", "--imp"], {"--import": "plain"}),
-        (
-            ["search", "--evaluations", "3", "--h"],
-            {
-                "--hours": "plain",
-                "--holdout": "plain",
-                "--help-mergekit": "plain",
-                "--help": "plain",
-            },
-        ),
         (["select", "r", "--scalarization", "a"], {"achievement": "plain"}),
         (["inspect", "me"], {"me": "file"}),
         (["select", "my"], {"my": "dir"}),
-        (["report", "my"], {"my": "dir"}),
         (["compare", "one", "my"], {"my": "dir"}),
-        (["merge", "run", "my"], {"my": "dir"}),
     ],
 )
 def test_tab_offers_what_may_stand_there(

@@ -41,14 +41,6 @@ def test_every_file_that_is_named_exists_and_has_what_is_named_in_it(page: str) 
             assert inside in {getattr(node, "name", "") for node in tree.body}, name
 
 
-def test_packages_that_the_rule_names_are_those_there_are() -> None:
-    (rule,) = blocks("docs/architecture.md", "layers")
-    named = re.findall(r"\w+", rule)
-    ground = {p.stem for p in PACKAGE.glob("*.py")} - {"__init__"}
-
-    assert Counter(named) == Counter(packages() | ground)
-
-
 def test_the_rule_is_the_one_that_is_checked() -> None:
     tomllib = pytest.importorskip("tomllib")
     content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import jsonschema
 import pytest
-import torch
+from fakes import make_study
 from huggingface_hub.utils import validate_repo_id
 from recipe_files import PARTS, PATHS, RECIPES, read_header
 
@@ -28,7 +29,6 @@ from mergekit_map.search.checks import search_problems
 from mergekit_map.search.study import Study
 from mergekit_map.tasks.lm_eval_tasks import built_in_tasks
 from mergekit_map.tasks.python_function import load_function
-from mergekit_map.types import Metric
 from mergekit_map.workflows.init import config_schema
 
 ALL = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -49,17 +49,9 @@ def load(path: Path) -> tuple[dict[str, Any], MapBlock, MergeSpace]:
 
 
 def study_of(spec: MapBlock, space: MergeSpace) -> Study:
-    loss = Metric(higher_is_better=False, lower=0.0, upper=None)
-    bounds = zip(space.names, map(tuple, space.bounds.tolist()), strict=True)
-    return Study(
-        bounds=dict(bounds),
-        anchors=space.anchors(),
-        tasks=dict.fromkeys(spec.tasks, loss),
-        definitions=dict.fromkeys(spec.tasks, "d"),
-        merge="m",
-        search=spec.search,
-        select=spec.select,
-    )
+    bounds = dict(zip(space.names, map(tuple, space.bounds.tolist()), strict=True))
+    plain = make_study(space.names, spec.tasks, select=spec.select)
+    return replace(plain, bounds=bounds, anchors=space.anchors(), search=spec.search)
 
 
 def test_all_recipes_are_looked_at_and_listed() -> None:
@@ -206,16 +198,3 @@ def test_the_header_states_the_planned_evaluations(path: Path) -> None:
         f"{merges} merges x {tasks} tasks = {merges * tasks} measurements, "
         f"then up to {study.search.remeasure + 1} merges of the front"
     )
-
-
-@ALL
-def test_the_header_states_the_memory(path: Path) -> None:
-    merge, spec, space = load(path)
-    first = read_header(path).cost("memory").splitlines()[0]
-
-    stated = re.match(r"(\d+) cop\w+ x [\d.e]+ parameters x (\d) bytes", first)
-    assert stated is not None
-    in_memory = spec.merge == "memory"
-    assert int(stated[1]) == (len(space.coefficients) + 2 if in_memory else 1)
-    dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[merge["dtype"]]
-    assert int(stated[2]) == dtype.itemsize

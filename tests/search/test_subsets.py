@@ -25,6 +25,7 @@ from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker
 from mergekit_map.results.log import Evaluation, EvaluationLog, merge_key
 from mergekit_map.search import measure
 from mergekit_map.search.budget import can_go_on
+from mergekit_map.search.loop import _last_requested
 from mergekit_map.search.study import Study
 from mergekit_map.types import Answers, Measure, Measurement, Metric
 
@@ -332,6 +333,16 @@ def test_few_documents_are_all_measured(
     search(study, Models(size=size))
 
     assert all(e.whole and e.n == size for e in logged(tmp_path))
+
+
+def test_a_merge_that_the_front_measured_ends_what_rounds_ask_of_it() -> None:
+    places = [("refinement", 0.2), ("refinement", 0.7), ("front", 0.2)]
+    lines = [line_of({"x": x}, "loss", role=role) for role, x in places]
+    asked = {merge_key({"x": 0.2}), merge_key({"x": 0.7})}
+
+    assert _last_requested(lines, asked) == 1
+    # A merge that the front measured first is one that a later round need not.
+    assert _last_requested(lines[1:], asked) == 1
 
 
 OLD = {"of": 96, "documents": list(range(12)), "stderr_of_all": 0.1}

@@ -158,32 +158,30 @@ def messages(content: dict[str, Any], key: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("search", "function", "why"),
+    ("search", "task", "why"),
     [
-        ({"strategy": "nested"}, None, "nested measures every merge on all documents"),
-        ({}, "def f(model, tokenizer):\n    return [1.0]\n", "is not told which"),
+        (
+            {"strategy": "nested"},
+            {"perplexity": "text.txt"},
+            "nested measures every merge on all documents",
+        ),
+        ({}, {"python": "whole:f", "direction": "maximize"}, "is not told which"),
     ],
 )
 def test_what_cannot_be_measured_on_a_subset_is_refused_at_its_key(
-    base: Path, tmp_path: Path, search: dict[str, Any], function: str | None, why: str
+    base: Path, tmp_path: Path, search: dict[str, Any], task: dict[str, Any], why: str
 ) -> None:
     models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abc")]
+    Path("whole.py").write_text("def f(model, tokenizer):\n    return [1.0]\n")
     config = configure(base, models)
     config["map"]["search"] |= search
-    name = f"part_{len(why)}"
-    if function is not None:
-        (tmp_path / f"{name}.py").write_text(function)
-        task = {"python": f"{name}:f", "direction": "maximize"}
-        config["map"]["tasks"]["own"] = task
-    config["map"]["tasks"]["own" if function else "text"]["documents"] = 8
+    config["map"]["tasks"]["own"] = {**task, "documents": 8}
 
-    content = inspected(config)
+    said = messages(inspected(config), "tasks.own.documents")
 
-    said = messages(content, f"tasks.{'own' if function else 'text'}.documents")
     assert why in said
     assert said.endswith("out")
-    # On all documents nothing stands against it.
-    config["map"]["tasks"]["own" if function else "text"]["documents"] = "all"
+    config["map"]["tasks"]["own"]["documents"] = "all"
     assert inspected(config)["problems"] == []
 
 
