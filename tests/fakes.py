@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pytest
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import Evaluation, open_log, read_log
+from mergekit_map.results.log import Evaluation, EvaluationLog, open_log, read_log
 from mergekit_map.results.records import read_record, write_record
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
@@ -104,3 +107,25 @@ def logged(folder: Path) -> list[Evaluation]:
 def front_of(folder: Path) -> Front:
     """Read the front that a search wrote."""
     return read_record(folder / "front.json", Front, "front")
+
+
+def without_times(folder: Path) -> list[Evaluation]:
+    """Read the log of a search but for its seconds."""
+    return [replace(e, seconds=0.0) for e in logged(folder)]
+
+
+@contextmanager
+def killed_at(line: int, *, written: bool = False) -> Iterator[None]:
+    """End a search at a line of the log, before or after it is written."""
+    append = EvaluationLog.append
+
+    def stopping(self: EvaluationLog, evaluation: Evaluation) -> None:
+        reached = len(list(self)) == line
+        if not reached or written:
+            append(self, evaluation)
+        if reached:
+            raise KeyboardInterrupt("killed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EvaluationLog, "append", stopping)
+        yield

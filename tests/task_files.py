@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -194,6 +194,21 @@ def write_generation(
         ],
     }
     return write_yaml(folder / f"{name}.yaml", config)
+
+
+def write_ask(texts: Iterable[str], *, tokens: int = 8) -> None:
+    """Write ``ask.yaml`` and its documents: go on with texts until an ``e``."""
+    config = {
+        **_on_rows(Path.cwd(), "ask", [{"text": text} for text in texts]),
+        "output_type": "generate_until",
+        "doc_to_text": "{{text}}",
+        "doc_to_target": "a",
+        "generation_kwargs": {"until": ["e"], "max_gen_toks": tokens},
+        "metric_list": [
+            {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}
+        ],
+    }
+    write_yaml(Path("ask.yaml"), config)
 
 
 def write_yaml(path: Path, content: dict[str, Any]) -> Path:

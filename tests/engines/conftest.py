@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 import yaml
-from ask_task import write_ask
+from task_files import write_ask
 
 SIZE = {
     "hidden_size": 64,

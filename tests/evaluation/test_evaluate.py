@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ask_task import write_ask
 from lm_eval.models.huggingface import HFLM
 from nested_runs import write
 from plain_runs import write_plain
+from task_files import write_ask
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluation.evaluator import Worker, merges_in_memory

@@ -97,13 +97,6 @@ def test_paths_in_texts_become_names(
     assert names.text(text) == public
 
 
-def test_keys_and_values_of_any_depth_are_named(names: PublicNames) -> None:
-    content = {"models": {"/data/m/base": "f1"}, "list": [["/data/m/base"], 1, None]}
-
-    public = {"models": {"base": "f1"}, "list": [["base"], 1, None]}
-    assert names.content(content) == public
-
-
 TOKEN = "api_org_secretsecret"
 MODEL, HOME = "/home/jane/models/it's <mine> & so/bäse", "/home/jane"
 PRIVATE = PublicNames({MODEL: "bäse"}, home=HOME)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from fakes import front_of, logged, make_study, run
+from fakes import front_of, killed_at, logged, make_study, run, without_times
 from fakes import line as line_of
 
 from mergekit_map.errors import ArtifactError, EvaluationError
 from mergekit_map.evaluation import evaluator
 from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker
-from mergekit_map.results.log import Evaluation, EvaluationLog, merge_key
+from mergekit_map.results.log import merge_key
 from mergekit_map.search import measure
 from mergekit_map.search.budget import can_go_on
 from mergekit_map.search.loop import _last_requested
@@ -136,34 +136,6 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     return searched
 
 
-class Killed(Exception):
-    """What ends a search before, or after, a line."""
-
-
-@contextmanager
-def killed_at(line: int, *, written: bool) -> Iterator[None]:
-    """End a search at a line of the log."""
-    append = EvaluationLog.append
-
-    def stopping(self: EvaluationLog, evaluation: Evaluation) -> None:
-        reached = len(list(self)) == line
-        if not reached or written:
-            append(self, evaluation)
-        if reached:
-            raise Killed("here")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EvaluationLog, "append", stopping)
-        yield
-
-
-def without_seconds(folder: Path) -> list[dict[str, Any]]:
-    """Read the log but for seconds."""
-    text = (folder / "evaluations.jsonl").read_text()
-    lines = [json.loads(line) for line in text.splitlines()]
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("written", [False, True])
 def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
@@ -171,19 +143,22 @@ def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
 ) -> None:
     study = study_of(12, evaluations=6, remeasure=1)
     search(study, Models(), tmp_path / "whole")
-    lines = without_seconds(tmp_path / "whole")
+    lines = without_times(tmp_path / "whole")
 
     # Some lines are stopped at with their records, and others without.
     for line in range(6 + written, len(lines), 4):
         folder, models = tmp_path / f"{line}", Models()
-        with killed_at(line, written=written), pytest.raises(Killed, match="here"):
+        with (
+            killed_at(line, written=written),
+            pytest.raises(KeyboardInterrupt, match="killed"),
+        ):
             search(study, models, folder)
         search(study, models, folder)
 
-        assert without_seconds(folder) == lines
+        assert without_times(folder) == lines
         assert front_of(folder) == front_of(tmp_path / "whole")
         # What was measured on a subset before the line was written is on record.
-        assert models.counts.count(12) == sum("sampling" in one for one in lines)
+        assert models.counts.count(12) == sum(not one.whole for one in lines)
 
 
 @pytest.mark.parametrize("exponential", [False, True])
@@ -271,13 +246,13 @@ def test_scores_that_nobody_wrote_are_no_reference(
         content = json.loads(path.read_text())
         content["answers"]["ids"][-1] = 10**15
         path.write_text(json.dumps(content))
-    before = without_seconds(tmp_path)
+    before = without_times(tmp_path)
 
     models = search(study_of(12, evaluations=8))
 
     assert {n for _, task, n in models.asked if task == "right"} == {SIZE}
     assert {n for _, task, n in models.asked if task == "loss"} == {12, SIZE}
-    assert without_seconds(tmp_path)[: len(before)] == before
+    assert without_times(tmp_path)[: len(before)] == before
 
 
 def broken(kind: str) -> Callable[..., Any]:

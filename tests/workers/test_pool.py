@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ask_task import write_ask
+from task_files import write_ask
 from worker_runs import assert_same, lines
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import killed_at, without_times
 from nested_runs import invoke, lines, read, write
 from plain_runs import write_plain
 
-from mergekit_map.results.log import EvaluationLog
 from mergekit_map.utils.files import digest
 
 # Values of 20 documents each, with noise, so that merges are compared item by item.
@@ -130,25 +130,9 @@ def test_what_is_taken_over_is_what_would_have_been_measured(family: Models) -> 
     assert {key: taken[key] for key in both} == {key: measured[key] for key in both}
 
 
-def stop_after(count: int) -> Callable[..., None]:
-    left = iter(range(count))
-    append = EvaluationLog.append
-
-    def stopping(log: EvaluationLog, evaluation: Any) -> None:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        append(log, evaluation)
-
-    return stopping
-
-
-def without_times(run: str) -> list[dict[str, Any]]:
-    return [{k: v for k, v in e.items() if k != "seconds"} for e in known(run)]
-
-
 @pytest.mark.usefixtures("place")
 def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
-    family: Models, monkeypatch: pytest.MonkeyPatch
+    family: Models,
 ) -> None:
     shutil.copytree("run", "whole")
     search(family, "abc", "whole")
@@ -156,12 +140,11 @@ def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
     n_before = len(known())
 
     for count in (1, n_before - 1, 3):
-        with monkeypatch.context() as patch:
-            patch.setattr(EvaluationLog, "append", stop_after(count))
+        with killed_at(len(known()) + count):
             search(family, "abc", code=130)
     search(family, "abc")
 
-    assert without_times("run") == without_times("whole")
+    assert without_times(Path("run")) == without_times(Path("whole"))
     for name in ("front.json", "recipe.yml"):
         ours, theirs = (Path(run, name).read_text() for run in ("run", "whole"))
         assert ours.replace("run/", "") == theirs.replace("whole/", "")
