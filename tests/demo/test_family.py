@@ -5,7 +5,6 @@ import pytest
 import torch
 import yaml
 from tiny_demo import TINY
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mergekit_map.demo.family import Family, demo_config, train_family
 from mergekit_map.search.callbacks import Callback
@@ -41,29 +40,6 @@ def test_elsewhere_it_trains_to_the_same_bytes(family: Family, tmp_path: Path) -
     assert len(contents(family.folder)) >= 2 + 3 * 4
     assert contents(second.folder) == contents(family.folder)
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
-
-
-@pytest.mark.parametrize("name", ["base", "code", "math"])
-def test_every_model_loads_from_its_folder(family: Family, name: str) -> None:
-    folder = family.model(name)
-    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-
-    assert model.dtype == torch.float32
-    ids = tokenizer("12 + 7 =", return_tensors="pt")["input_ids"]
-    logits = model(ids).logits
-    assert logits.shape == (1, ids.shape[1], len(tokenizer))
-    assert bool(torch.isfinite(logits).all())
-
-
-def test_the_fine_tunes_differ_from_the_base_and_from_each_other(
-    family: Family,
-) -> None:
-    weights = {
-        name: (family.model(name) / "model.safetensors").read_bytes()
-        for name in ("base", "code", "math")
-    }
-    assert len(set(weights.values())) == 3
 
 
 def test_a_complete_family_is_used_again(family: Family) -> None:

@@ -3,6 +3,7 @@ import torch
 
 from mergekit_map.demo.training import (
     ModelSizes,
+    Muon,
     orthogonalise,
     train_tokenizer,
 )
@@ -25,6 +26,16 @@ def test_orthogonalise_keeps_singular_vectors_and_levels_the_values(
     torch.testing.assert_close(rotated, torch.diag(values), rtol=0, atol=1e-3)
     assert values.max() < 1.3
     assert values.median() > 0.6
+
+
+def test_muon_goes_down_a_quadratic() -> None:
+    matrix = torch.nn.Parameter(torch.eye(4) * 3)
+    muon = Muon([matrix])
+    for step in range(200):
+        matrix.grad = 2 * matrix.detach()
+        muon.step(0.05 * (1 - step / 200))
+
+    assert matrix.detach().square().sum() < 1.0
 
 
 def test_the_tokenizer_gives_back_what_it_read() -> None:

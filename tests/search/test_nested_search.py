@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from fakes import Recorder, make_study, run
 from quick_fronts import fronts_of_few_points
@@ -86,18 +85,6 @@ def test_limits_that_a_merge_keeps_are_kept(
     chosen = result.front[result.selected]
     for task, limit in select["require"].items():
         assert function(chosen, task) <= limit + 1e-9
-
-
-def test_a_merge_of_merges_is_the_product_of_its_weights(tmp_path: Path) -> None:
-    result = run(study_of(), tmp_path, measuring(own_corner))
-
-    (one, other), vectors = result.groups, list(result.groups.values())
-    assert {one, other} == {"pair-1", "pair-2"}
-    for point in result.front:
-        rows = np.array([list(v.values()) for v in vectors])
-        flat = np.array(list(point.values()))
-        weights = flat @ np.linalg.pinv(rows)
-        np.testing.assert_allclose(weights @ rows, flat, atol=1e-12)
 
 
 def test_measures_what_the_paper_counts(tmp_path: Path) -> None:

@@ -178,19 +178,6 @@ def test_a_constant_metric_is_certain(kind: Kind, link: Link, value: float) -> N
 
 @pytest.mark.parametrize("kind", ["regularized", "residual_gp", "auto"])
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED])
-def test_merges_measured_twice_tell_the_noise(kind: Kind, link: Link) -> None:
-    rng = np.random.default_rng(0)
-    X = np.repeat(rng.uniform(size=(8, 2)), 2, axis=0)
-    true = 0.4 + 0.2 * X[:, 0]
-
-    found = fit(X, rng.normal(true, 0.03), link, kind)
-
-    assert np.abs(found.predict(X) - true).max() < 0.04
-    assert 0.003 < np.median(found.stderr(X)) < 0.04
-
-
-@pytest.mark.parametrize("kind", ["regularized", "residual_gp", "auto"])
-@pytest.mark.parametrize("link", [IDENTITY, BOUNDED])
 def test_three_merges_say_little_and_claim_little(kind: Kind, link: Link) -> None:
     X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     y = np.array([0.3, 0.6, 0.5])

@@ -13,7 +13,6 @@ from mergekit_map.surrogates.observations import (
     make_observations,
 )
 from mergekit_map.surrogates.quadratic import (
-    Quadratic,
     quadratic_features,
     quadratic_from_terms,
 )
@@ -27,16 +26,6 @@ def test_unknown_errors_are_the_median_and_none_is_zero() -> None:
     found = known_errors(np.array([0.3, np.nan, 0.0, 0.2, 0.5]))
 
     np.testing.assert_array_equal(found, [0.3, 0.25, 0.2, 0.2, 0.5])
-
-
-def test_predict_is_the_formula() -> None:
-    A = np.array([[2.0, -1.0], [-1.0, 4.0]])
-    b = np.array([0.5, 3.0])
-    x = np.array([0.3, -2.0])
-
-    value = Quadratic(1.5, b, A).predict(x[None])
-
-    np.testing.assert_allclose(value, [1.5 + b @ x + x @ A @ x / 2])
 
 
 @pytest.mark.parametrize("d", [1, 2, 5])

@@ -59,6 +59,7 @@ def select(run: Path, *options: str, code: int = 0) -> click.testing.Result:
         ("--prefer code=1 --scalarization achievement", 3),
         ("--knee", 2),
         ("--require code=2.5 --prefer math=1", 1),
+        ("--no-limits", 2),
         ("--require math=83%", 1),
         ("--not-worse-than base,baseline --require math=0.6", 2),
     ],
@@ -90,18 +91,6 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
         select_point(run, prefer={"math": 1}, knee=True)
     with pytest.raises(DesignError, match=r"not keep math at least 1 .*; relax a lim"):
         select_point(run, require={"math": 1})
-
-
-def test_a_preference_keeps_the_limits_unless_they_are_dropped(run: Path) -> None:
-    def number(*options: str) -> int:
-        select(run, *options)
-        return int(json.loads((run / "front.json").read_text())["selected"])
-
-    assert number("--require", "math=0.65") == 1
-    assert number("--prefer", "code=1") == 1
-    assert number("--prefer", "code=1", "--no-limits") == 3
-    assert number("--require", "math=0.65") == 1
-    assert number("--no-limits") == 2
 
 
 @pytest.mark.parametrize(

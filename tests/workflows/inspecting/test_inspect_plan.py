@@ -10,7 +10,6 @@ import pytest
 from inspect_seeds import (
     configure,
     cut_short,
-    edit_config,
     found,
     inspect,
     inspected,
@@ -91,23 +90,6 @@ def test_problems_of_the_file_and_of_models_are_told_together(
     assert found(content)["a"] == [("weights", "error")]
     assert "unknown key 'sed'" in str(content["problems"])
     assert content["plan"] is None
-
-
-def test_the_table_fits_the_terminal(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abc")]
-    edit_config(rms_norm_eps=1e-3)(Path(models[0]))
-    cut_short(Path(models[1]))
-
-    result = inspect(configure(base, models))
-
-    assert result.exit_code == 2
-    assert max(map(len, result.stdout.splitlines())) <= 80
-    text = " ".join(result.stdout.split())
-    assert "differs in what may matter: rms_norm_eps" in text
-    assert "Errors: 1, warnings: 1; no search can start" in text
 
 
 @pytest.mark.slow
