@@ -23,12 +23,6 @@ class Header:
     def commands(self) -> list[str]:
         return self.parts["Command"]
 
-    def cost(self, name: str) -> str:
-        """Give an entry of the cost, its lines joined."""
-        entries = re.split(r"\n(?=\w+: )", "\n".join(self.parts["Cost"]))
-        named = dict(entry.split(": ", 1) for entry in entries)
-        return named[name]
-
 
 def read_header(path: Path) -> Header:
     lines = []

@@ -24,7 +24,6 @@ from mergekit_map.config.yaml_file import read_yaml
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.references import referenced_models
-from mergekit_map.search.budget import forecast
 from mergekit_map.search.checks import search_problems
 from mergekit_map.search.study import Study
 from mergekit_map.tasks.lm_eval_tasks import built_in_tasks
@@ -179,22 +178,3 @@ def parse(words: list[str]) -> str:
         rest[0] = "."
     found.make_context(str(name), rest, parent=context)
     return f"{words[0]} {name}"
-
-
-@ALL
-def test_the_header_states_the_planned_evaluations(path: Path) -> None:
-    _, spec, space = load(path)
-    study, stated = study_of(spec, space), read_header(path).cost("evaluations")
-    tasks = len(study.tasks)
-
-    if study.search.strategy == "nested":
-        assert stated.startswith(
-            f"{len(study.anchors)} reference points x {tasks} tasks, then "
-            f"{len(study.bounds) - 1} pairs of {study.search.evaluations} merges "
-        )
-        return
-    merges = forecast(study, checkpoints=False).searched
-    assert stated == (
-        f"{merges} merges x {tasks} tasks = {merges * tasks} measurements, "
-        f"then up to {study.search.remeasure + 1} merges of the front"
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from mergekit_map.search.refinement import (
     find_border,
     hypervolume_gain,
     n_quiet_rounds,
+    n_spent,
     refinement_round,
 )
 from mergekit_map.search.study import Candidate
@@ -214,6 +215,26 @@ def test_the_order_in_which_a_log_names_coefficients_says_nothing() -> None:
     )
 
     assert again == first
+
+
+def test_what_was_searched_is_counted_once_and_the_front_is_not() -> None:
+    def of(*candidates: Candidate) -> list[Evaluation]:
+        return [e for candidate in candidates for e in measured(candidate)]
+
+    design = [merge(0.1, 0.2, "design"), merge(0.3, 0.4, "design")]
+    front, outside = merge(0.5, 0.5, "front"), merge(2.0, 0.0, "imported")
+    imported = merge(0.9, 0.1, "imported")
+
+    def spent(known: Sequence[Evaluation], *rounds: Sequence[Candidate]) -> int:
+        return n_spent(STUDY, rounds, known)
+
+    assert spent([], design) == 2
+    assert spent(of(*design), design) == 2
+    assert spent(of(*design, front), design) == 2
+    assert spent(of(*design, front), design, [("refinement", front[1])]) == 3
+    assert spent(of(*design, imported), design) == 3
+    assert spent(of(*design, outside), design) == 2
+    assert spent(of(*design, outside), [*design, ("anchor", outside[1])]) == 3
 
 
 def volume(error: float) -> float:

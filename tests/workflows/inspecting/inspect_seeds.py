@@ -47,7 +47,7 @@ def edit_tokenizer(change: Callable[[dict[str, Any]], None]) -> Edit:
     return edit
 
 
-def edit_tensors(change: Callable[[dict[str, torch.Tensor]], None]) -> Edit:
+def edit_tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Edit:
     def edit(model: Path) -> None:
         tensors = load_file(model / "model.safetensors")
         change(tensors)
@@ -68,10 +68,6 @@ def remove(*names: str) -> Edit:
 def swap_tokens(content: dict[str, Any]) -> None:
     ids = content["model"]["vocab"]
     ids["A"], ids["B"] = ids["B"], ids["A"]
-
-
-def rename_token(content: dict[str, Any]) -> None:
-    content["added_tokens"][-1]["content"] = "<|im_start|>"
 
 
 def write(name: str, text: str) -> Edit:
@@ -108,18 +104,6 @@ def start_anew(*parts: str) -> Callable[[dict[str, torch.Tensor]], None]:
                 tensors[name] = torch.randn(shape, generator=generator) * tensor.std()
 
     return change
-
-
-def fewer_columns(tensors: dict[str, torch.Tensor]) -> None:
-    tensors[UP] = tensors[UP][:, :16]
-
-
-def drop_a_tensor(tensors: dict[str, torch.Tensor]) -> None:
-    del tensors["model.norm.weight"]
-
-
-def add_a_reward_head(tensors: dict[str, torch.Tensor]) -> None:
-    tensors["score.weight"] = torch.ones(1, 32)
 
 
 def add_biases(model: Path) -> None:
@@ -165,7 +149,7 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
     "configuration damaged": (write("config.json", "{"), "model", "config.json is not"),
     "token ids": (edit_tokenizer(swap_tokens), "vocabulary", "tokens or ids"),
     "token name": (
-        edit_tokenizer(rename_token),
+        edit_tokenizer(lambda t: t["added_tokens"][-1].update(content="<|im_start|>")),
         "special-tokens-renamed",
         "'<|im_start|>' for 'three'",
     ),
@@ -182,16 +166,22 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
     "tokenizer damaged": (write("tokenizer.json", "{"), "tokenizer", "be loaded"),
     "tokenizer gone": (remove("tokenizer.json"), "tokenizer-missing", "no tokenizer"),
     "tensor gone": (
-        edit_tensors(drop_a_tensor),
+        edit_tensors(lambda tensors: tensors.pop("model.norm.weight")),
         "tensors-missing",
         "model.norm.weight",
     ),
     "tensor too many": (
-        edit_tensors(add_a_reward_head),
+        edit_tensors(
+            lambda tensors: tensors.update({"score.weight": torch.ones(1, 32)})
+        ),
         "tensors-left-out",
         "'score.weight'",
     ),
-    "shape": (edit_tensors(fewer_columns), "tensor-shapes", "and [64, 32] in"),
+    "shape": (
+        edit_tensors(lambda tensors: tensors.update({UP: tensors[UP][:, :16]})),
+        "tensor-shapes",
+        "and [64, 32] in",
+    ),
     "cut short": (cut_short, "weights", "its download may have been cut"),
     "pickled": (pickle, "weights", "has pickled weights"),
     "not a number": (edit_tensors(make_nan), "weights-not-finite", f"('{UP}')"),
