@@ -8,7 +8,6 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Kernel, Matern
 
-from mergekit_map.surrogates import gaussian_process
 from mergekit_map.surrogates.gaussian_process import (
     Posterior,
     Process,
@@ -158,18 +157,6 @@ def test_draws_are_probable_and_the_same_each_time() -> None:
     assert 1 / (first.weights**2).sum() > 5  # as many draws as count
     np.testing.assert_array_equal(first.draws, again.draws)
     assert first.draws.std(axis=0).min() > 0.01
-
-
-def test_draws_scatter_as_the_curvature_says() -> None:
-    process, _ = fitted()
-    posterior = gaussian_process._hyperposterior(process.rows, process.z, known=True)
-    curvature = posterior._curvature(process.theta)
-
-    away = averaged(process, known_noise=True).draws - process.theta
-
-    # Of 32 draws of 7 numbers of variance 1, along the axes of the curvature.
-    squares = np.einsum("ki,ij,kj->k", away, curvature, away)
-    assert squares.mean() == pytest.approx(7, rel=0.05)
 
 
 def test_what_scatters_not_as_its_standard_errors_say_is_rough_itself() -> None:
