@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 30_821, "tests": 25_133, "benchmarks": 9_923}
+MOST_LINES = {"mergekit_map": 30_822, "tests": 25_133, "benchmarks": 9_923}
 MOST_MODULES = 146
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from statistics import NormalDist
 
 import numpy as np
+from scipy.special import ndtri
 
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.kernel import (
@@ -49,16 +49,10 @@ _HEAVIEST = 4.0  # a draw weighs at most as much as so many
 # How much standard errors are widened for few merges, and how many merges it takes
 # until what leaving out shows counts as much as theory; by how much at most.
 _FEW, _ENOUGH, _AT_LEAST, _AT_MOST = 3.0, 30.0, 0.2, 2.0
+# Equally likely places of a normal distribution of variance 1.
+_NODES = ndtri((np.arange(16) + 0.5) / 16)
+_NODES = _NODES / np.sqrt((_NODES**2).mean())
 _AT_ONCE = 1 << 13  # places, each of which is thousands of numbers
-
-
-def _nodes(count: int) -> FloatArray:
-    """Return equally likely places of a normal distribution of variance 1; (count,)."""
-    nodes = np.array([NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)])
-    return np.asarray(nodes / np.sqrt((nodes**2).mean()))
-
-
-_NODES = _nodes(16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,9 +279,16 @@ class _Hyperposterior:
 
 @cache
 def _normal_steps(size: int) -> FloatArray:
-    """Draw normal numbers of variance 1 as a Latin hypercube; (N_DRAWS, size)."""
-    columns = np.tile(_nodes(N_DRAWS), (size, 1))
-    return np.random.default_rng(0).permuted(columns, axis=1).T
+    """Spread normal numbers of variance 1 evenly; (N_DRAWS, size).
+
+    Multiples of powers of the root of x^(size + 1) = x + 1, modulo 1 (Roberts, "The
+    unreasonable effectiveness of quasirandom sequences", 2018).
+    """
+    root = 2.0
+    for _ in range(64):
+        root = (1 + root) ** (1 / (size + 1))
+    steps = np.outer(np.arange(1, N_DRAWS + 1), root ** -np.arange(1.0, size + 1))
+    return np.asarray(ndtri((0.5 + steps) % 1))
 
 
 def _ends(size: int) -> list[tuple[float, float]]:
