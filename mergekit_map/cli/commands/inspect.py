@@ -100,7 +100,7 @@ def _show(inspection: Inspection) -> None:
         text = f"cosine {cosine}, sign conflicts {conflicts}"
         _print(f"Task vectors of {listed(pair.models)}: {text}")
     for severity, text in _issues(inspection):
-        _print(f"{severity}: {text}.", _STYLES[severity])
+        _print(f"{severity}: {text}", _STYLES[severity])
     if plan is not None:
         _print("Plan:", "bold")
         for fact in _planned(plan):
