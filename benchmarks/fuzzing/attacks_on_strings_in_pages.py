@@ -54,7 +54,7 @@ _TASKS = ("first task", "second task", "first coefficient", "second coefficient"
 PAGES = {
     "report": (
         *(*_NAMES, "unit", "kind of fit", "label", "label of the soup", "reason"),
-        *("kind of surrogate", "name of a package", "version of a package", "verdict"),
+        *("name of a package", "version of a package", "verdict"),
         *("version of this program", "version of Python", "error of a task"),
         *("comment of a recipe", "name of the folder"),
     ),
@@ -72,7 +72,6 @@ PAGES = {
 UNSEEN = {
     "report": {
         *("fingerprint of the merge", "fingerprint of a task", "verdict"),
-        "kind of surrogate",
     },
     "fronts": {"second coefficient"},
     "notebook": {"second coefficient"},
@@ -247,7 +246,6 @@ def _change_front(front: Any, text: Text, named: Mapping[str, str]) -> None:
     about = next(iter(front["tasks"].values()))
     about["unit"] = text("unit")
     about["fit"]["kind"] = text("kind of fit")
-    front["surrogate"] = text("kind of surrogate")
     front["reason"] = text("reason")
     front["verdicts"] = [text("verdict")]
     for anchor in front["anchors"]:
