@@ -59,7 +59,7 @@ class TerminalReporter(Callback):
             redirect_stderr=False,
             disable=not self._console.is_terminal or self._output.quiet,
         )
-        self._progress.add_task("", total=None)
+        self._progress.add_task("", total=None, visible=False)
         (self._task,) = self._progress.tasks  # measurements, of the most there will be
         self._last_line = -float("inf")
         self._run: Path | None = None  # the folder of a search that has started
@@ -135,7 +135,10 @@ class TerminalReporter(Callback):
         task, now = self._task, time.monotonic()
         values = "  ".join(f"{name} {value}" for name, value in self._values.items())
         text = printable(f"{self._what}{steps}\n{values}".rstrip())
-        self._progress.update(task.id, completed=done, total=total, description=text)
+        counted = total is not None or task.total is not None
+        self._progress.update(
+            task.id, completed=done, total=total, description=text, visible=counted
+        )
         if not self._progress.disable or now - self._last_line < _SECONDS_BETWEEN_LINES:
             return
         self._last_line, counts = now, ""
