@@ -169,7 +169,7 @@ NEW_MERGE_OPTIONS = {
         "--density",
         type=click.FloatRange(0, 1, min_open=True),
         help="Share of each task vector to keep, for methods such as "
-        "ties  [default: 0.5 there]",
+        "ties  [default: 0.5 for these]",
     ),
     "dtype": click.option(
         "--dtype", help="Dtype of the merge  [default: that of the base, or bfloat16]"

@@ -19,12 +19,12 @@ from mergekit_map.utils.text import printable
 
 # Command, its module in commands/, and what it does.
 _COMMANDS = {
-    "run": ("search", "Search, choose and merge: one YAML in, checkpoint out."),
+    "run": ("search", "Search, choose and merge, from options or one YAML."),
     "init": ("init", "Write a configuration to begin with."),
     "inspect": ("inspect", "Check models and plan before a search."),
     "search": (
         "search",
-        "Evaluate merges and find the front; continues a stopped run.",
+        "Evaluate merges and find the front; continues a stopped search.",
     ),
     "select": ("select", "Choose a point of the front and write its recipe."),
     "browse": (
@@ -34,10 +34,13 @@ _COMMANDS = {
     "merge": ("select", "Write the checkpoint of a selection."),
     "push": ("push", "Upload a merge to the Hub, private unless told otherwise."),
     "report": ("report", "Write one HTML page and pictures of a search."),
-    "compare": ("report", "Compare searches with baselines: the paper's tables."),
+    "compare": (
+        "report",
+        "Compare with other search methods: tables of the MAP paper.",
+    ),
     "schema": ("init", "Print the JSON Schema of a configuration, for editors."),
     "cache": ("init", "List and remove what is kept between searches."),
-    "demo": ("search", "Do all of it on models trained here, offline."),
+    "demo": ("search", "Do all of it on tiny models that are trained on this machine."),
 }
 
 
@@ -112,6 +115,7 @@ def typed_command() -> str:
 def main() -> None:
     """Find the trade-offs of a model merge.
 
-    CONFIG is a mergekit configuration with a map: block, which says what to measure.
+    Most commands take CONFIG, a mergekit configuration with a map: block, which says
+    what to measure.
     Start with: mergekit-map demo
     """

@@ -122,7 +122,8 @@ SELECTION_OPTIONS = key_options(
     prefer={
         "metavar": "TASK=WEIGHT,...",
         "type": values_by_task,
-        "help": "Weight of each task, such as math=2,code=1; all alike by default.",
+        "help": "Weight of each task, such as math=2,code=1; a task that is left out "
+        "counts 0. By default all count alike.",
     },
     scalarization={"type": click.Choice(["sum", "achievement"])},
     knee={"is_flag": True},
@@ -154,7 +155,7 @@ workers_option = click.option(
     "--workers",
     metavar="N|ray",
     type=_workers,
-    help="Let N processes measure, which share GPUs, or the threads of the CPU; or "
-    "a Ray cluster, a worker for each GPU (ray:4 for four). What is found stays "
-    "the same.",
+    help="Measure with N processes, which share the GPUs or the threads of the CPU; or "
+    "with a Ray cluster, a worker for each GPU (ray:4 for four). The result is the "
+    "same for any number.",
 )

@@ -88,15 +88,17 @@ class SearchSpec(Strict):
     design: Literal["sobol", "uniform"] = "sobol"
     """Distribution of the first merges."""
     evaluations: Annotated[Int, Field(ge=1, le=100_000)] | None = None
-    """Largest number of merges, references included; by default (N+1)(N+2) for N
-    coefficients. Points of the front come on top."""
+    """Largest number of merges that surrogates are fitted to; by default (N+1)(N+2)
+    for N weights. Points of the front are measured besides, and models as they are on
+    disk where the method does not make them."""
     hours: Annotated[Float, Field(gt=0, le=10**6)] | None = None
-    """Largest sum of measured hours, by the seconds in the log."""
+    """Hours of measuring, summed over workers, after which no merge is added but
+    points of the front."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
     """Bounds of all coefficients, or a pair for each coefficient."""
     seed: Annotated[Int, Field(ge=0, le=2**32 - 1)] = 0
-    """Seed of the design, and of mergekit's random methods unless `--random-seed` sets
-    theirs."""
+    """Seed by which merges are chosen, and of mergekit's random methods unless
+    `--random-seed` sets theirs."""
     remeasure: Annotated[Int, Field(ge=0, le=10_000)] = 5
     """Number of predicted points of the front that are measured at the end."""
     surrogate: SurrogateKind = "auto"
@@ -151,15 +153,16 @@ class SelectSpec(Strict):
     """The choice of the point of the front that becomes the recipe."""
 
     prefer: dict[str, _Preference] | None = None
-    """Weight of each task, such as `{math: 2, code: 1}`; all alike by default."""
+    """Weight of each task, such as `{math: 2, code: 1}`; a task that is left out counts
+    0. By default all count alike."""
     scalarization: Literal["sum", "achievement"] = "sum"
     """The largest weighted sum, or the smallest weighted distance to the best."""
     knee: Annotated[bool, Field(strict=True)] = False
     """The knee point: any other point loses more than it gains, by the ranges of the
     tasks on the front."""
     require: Annotated[dict[str, Limit], Field(min_length=1)] | None = None
-    """Limits per task: the least value, the most where lower is better; or a share of
-    the best parent's gain over the base, such as `95%`."""
+    """A limit for a task: the smallest value, or the largest where lower is better; or
+    a share of the best parent's gain over the base, such as `95%`."""
     not_worse_than: Named | Annotated[list[Named], Field(min_length=1)] | None = None
     """No task may be significantly worse than with `base`, `soup`, a parent by its
     name, or a list of these."""

@@ -160,7 +160,7 @@ def _figure(value: float | None, form: str = ".1%") -> str:
 def _planned(plan: Plan) -> Iterator[str]:
     yield f"strategy: {plan.strategy}"
     if plan.references:
-        yield f"reference points (base, parents, soup): {plan.references}"
+        yield f"models as they are on disk, and their soup: {plan.references}"
     yield f"merges to fit the surrogates: up to {plan.searched}"
     yield f"merges of the predicted front: up to {plan.front}"
     if in_part := {task: n for task, n in plan.documents.items() if n != "all"}:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     "import_file",
     type=FILE,
     metavar="FILE.csv",
-    help="Use evaluations that were measured elsewhere: a row per merge, a column per "
-    "coefficient, a column named as each task, and 'TASK stderr' where it is known.",
+    help="Use evaluations that were measured elsewhere: a row for each merge; a column "
+    "for each coefficient and each task, of the same name; 'TASK stderr' if known.",
 )
 @workers_option
 @model_options
@@ -38,9 +38,9 @@ def search(make_options: MakeOptions, config: Path, run: Path, **how: Any) -> No
     """Evaluate merges as CONFIG says, into the folder RUN, and find the front.
 
     A search that was stopped goes on where it was; one that is finished measures only
-    what CONFIG asks for anew (more evaluations, another task).
+    what was added to CONFIG (more evaluations, another task).
 
-    Without CONFIG, --base to --dtype say what it would; it is written to RUN.yml.
+    Options may stand for CONFIG (--base to --dtype): it is then written to RUN.yml.
 
     Example: mergekit-map search merge.yml my-search
     """
@@ -68,8 +68,8 @@ def run(
 ) -> None:
     """Search, choose a merge, and write it to OUT.
 
-    CONFIG is a mergekit configuration with a map: block. Without it, --base to --dtype
-    say what it would; it is written to OUT.yml:
+    CONFIG is a mergekit configuration with a map: block. Options may stand for it
+    (--base to --dtype): it is then written to OUT.yml:
     mergekit-map run --base A --model B --model C --text fr.txt --task gsm8k OUT
 
     Example: mergekit-map run merge.yml my-model
