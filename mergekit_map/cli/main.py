@@ -36,7 +36,7 @@ _COMMANDS = {
     "report": ("report", "Write one HTML page and pictures of a search."),
     "compare": (
         "report",
-        "Compare with other search methods: tables of the MAP paper.",
+        "Compare with other search methods: tables of the paper.",
     ),
     "schema": ("init", "Print the JSON Schema of a configuration, for editors."),
     "cache": ("init", "List and remove what is kept between searches."),

@@ -152,7 +152,7 @@ def resident_merge(
         files = recorded.checkpoint.glob("*.safetensors")
         size = sum(file.stat().st_size for file in files)
         to = to_device_in_words(str(options.device))
-        with stage(f"loading the merge ({bytes_in_words(size)}){to}"):
+        with stage(f"loading a model for the merges ({bytes_in_words(size)}){to}"):
             model, tokenizer = load_checkpoint(recorded.checkpoint, options)
     missing = [name for name in recorded.replays if name not in model.state_dict()]
     if missing:

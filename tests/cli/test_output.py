@@ -80,7 +80,7 @@ def test_more_says_stages_and_each_measurement_with_its_value_and_seconds(
     assert all(datetime.fromisoformat(time).tzinfo for time in times)
     assert re.search(r"recording a merge of base, a, b \([\d.]+ [kM]B\)", result.stderr)
     stages = ["checking models and tasks of config.yml ...", "recording a merge of"]
-    stages += ["loading the merge (", "preparing one, two ..."]
+    stages += ["loading a model for the merges (", "preparing one, two ..."]
     places = [result.stderr.index(text) for text in stages]
     assert places == sorted(places)
 

@@ -55,7 +55,7 @@ def test_a_callback_hears_start_every_measurement_and_the_end() -> None:
     assert heard(callback, "on_finish") == [front]
     assert not callback.on_stop.called
     stages = heard(callback, "on_stage")
-    assert any(text.startswith("loading the merge (") for text in stages)
+    assert any(text.startswith("loading a model for the merges (") for text in stages)
 
 
 def test_a_callback_that_fails_is_left_out_and_the_search_goes_on(
