@@ -48,7 +48,7 @@ _CLEARLY = 0.7
 _BLAS = "blas"
 # A noisy point of a bounded metric is taken off its bound by so many standard errors;
 # where the link is flatter than this share of its steepest slope, it tells nothing; and
-# it is moved behind the link by so many standard deviations at most.
+# it is moved on the latent scale by so many standard deviations at most.
 _OFF_BOUND, _FLATTEST, _FARTHEST = 0.5, 0.02, 3.0
 
 

@@ -1,35 +1,41 @@
 """A metric as a quadratic plus a Gaussian process, for predictions and their errors.
 
-Beyond the paper. Behind the link a metric is a quadratic, whose terms have normal
-priors, plus a Matérn-5/2 process, plus noise; ``kernel`` has the covariance. The
-hyperparameters, theta, are the sizes of these parts. A few merges determine them only
-roughly. The most probable theta is the maximum a posteriori of type II under vague
-priors; others are drawn around it by Laplace's approximation with importance weights.
-The mean is that of the most probable theta; standard errors are averaged over the draws
-(Rasmussen and Williams 2006, chapters 2, 3.4 and 5).
+Beyond the paper. The *latent* metric is what the link maps to the metric: a quadratic,
+whose terms have normal priors, plus a Gaussian process with a Matérn-5/2 kernel, plus
+noise; ``kernel`` has the covariance. The hyperparameters, theta, are the sizes of these
+parts. A few merges determine them only roughly. The most probable theta is the maximum
+a posteriori of type II under vague priors; others are drawn around it by Laplace's
+approximation with importance weights. The mean is that of the most probable theta;
+standard errors are averaged over the draws (Rasmussen and Williams 2006, chapters 2,
+3.4 and 5).
+
+Notation: ``n`` merges, ``d`` coefficients, ``U`` (., d) coefficients scaled to [-1/2,
+1/2], ``z`` (n,) standardised latent values, ``s`` draws of theta.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import numpy as np
 from scipy.special import ndtri
 
+from mergekit_map.errors import DesignError
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.kernel import (
-    HEIGHT,
-    LENGTHS,
+    AMPLITUDE,
+    LENGTH_SCALES,
     NOISE,
     Covariance,
     Rows,
+    cholesky,
+    cholesky_solve,
     covariance_to,
     distances,
-    lower_root,
+    forward_solve,
     matern,
-    solve_by_root,
-    solve_root,
     term_widths,
     variance,
 )
@@ -57,28 +63,31 @@ _AT_ONCE = 1 << 13  # places, each of which is thousands of numbers
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """The posterior of a metric given the rows; the same data give the same process."""
+    """The posterior of the latent metric, averaged over draws of theta.
 
-    rows: Rows
-    z: FloatArray  # (n,) the values from ``offset``, in units of ``scale``
+    The same data give the same process.
+    """
+
+    rows: Rows  # the training data
+    z: FloatArray  # (n,) latent values: minus ``offset``, divided by ``scale``
     offset: float
     scale: float
     theta: FloatArray  # (5 + d,) the most probable, as ordered in ``kernel``
-    draws: FloatArray  # (k, 5 + d) probable ones
-    weights: FloatArray  # (k,) of sum 1
-    widening: float  # of all standard deviations
-    rough: FloatArray  # (k,) how far the metric is off what is smooth, anywhere
+    draws: FloatArray  # (s, 5 + d)
+    weights: FloatArray  # (s,) importance weights, of sum 1
+    inflation: float  # factor on all standard deviations
+    discrepancy: FloatArray  # (s,) standard deviation of the metric from this model
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return mean and standard deviation at U (k, d), a row per draw.
+        """Return latent mean and standard deviation at U (m, d): (s, m) each.
 
-        Behind the link, without the noise of a new measurement.
+        They are without the noise of a new measurement.
         """
         features = quadratic_features(U)
-        found = [posterior.at(U, features) for posterior in self._posteriors]
+        found = [posterior.predict(U, features) for posterior in self._posteriors]
         mean, deviation = (np.array(part) for part in zip(*found, strict=True))
-        deviation = self.scale * np.hypot(deviation, self.rough[:, None])
-        return self.offset + self.scale * mean, self.widening * deviation
+        deviation = self.scale * np.hypot(deviation, self.discrepancy[:, None])
+        return self.offset + self.scale * mean, self.inflation * deviation
 
     @cached_property
     def _posteriors(self) -> list[Posterior]:
@@ -97,9 +106,9 @@ class Process:
         return Posterior(self.rows, self.z, self.theta)
 
     def mean(self, U: FloatArray) -> FloatArray:
-        """Return the most probable mean at U (k, d), behind the link; (k,)."""
-        lengths = np.exp(self.theta[LENGTHS:])
-        height = np.exp(2 * self.theta[HEIGHT])
+        """Return the latent mean at U (m, d) for the most probable theta; (m,)."""
+        lengths = np.exp(self.theta[LENGTH_SCALES:])
+        height = np.exp(2 * self.theta[AMPLITUDE])
         near = matern(distances(U / lengths, self.rows.U / lengths))
         bumps = near @ (self.scale * height * self._best.alpha)
         return np.asarray(quadratic_features(U) @ self.terms + bumps)
@@ -113,14 +122,14 @@ class Process:
 class Posterior:
     """The posterior for one theta (Rasmussen and Williams, algorithm 2.1).
 
-    Notation: ``K`` the covariance of the rows, ``L`` its Cholesky factor, ``k`` the
-    covariance of the rows and a place, alpha = K^-1 z.
+    Notation: ``K`` (n, n) covariance of the training data, ``L`` its Cholesky factor,
+    ``k`` (m, n) covariance of new merges with the training data, alpha = K^-1 z.
     """
 
     def __init__(self, rows: Rows, z: FloatArray, theta: FloatArray):
         self._rows, self._z, self._theta = rows, z, theta
-        self._L = _cholesky(Covariance(rows, theta).whole)
-        self.alpha: FloatArray = solve_by_root(self._L, z)
+        self._L = _cholesky_with_jitter(Covariance(rows, theta).whole)
+        self.alpha: FloatArray = cholesky_solve(self._L, z)
 
     @property
     def negative_log_likelihood(self) -> float:
@@ -128,13 +137,16 @@ class Posterior:
         half_log_det = np.log(self._L.diagonal()).sum()
         return float(self._z @ self.alpha / 2 + half_log_det)
 
-    def at(
+    def predict(
         self, U: FloatArray, features: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Return mean k' alpha and standard deviation at U (n, d), features (n, t)."""
+        """Return mean k alpha and standard deviation at U (m, d); (m,) each.
+
+        ``features`` (m, t) are those of the quadratic, if they are known.
+        """
         features = quadratic_features(U) if features is None else features
         k = covariance_to(self._rows, self._theta, U, features)
-        explained = (solve_root(self._L, k.T) ** 2).sum(axis=0)  # k' K^-1 k
+        explained = (forward_solve(self._L, k.T) ** 2).sum(axis=0)  # k' K^-1 k
         unexplained = variance(self._theta, features) - explained
         return k @ self.alpha, np.sqrt(np.maximum(unexplained, 0))
 
@@ -143,19 +155,19 @@ class Posterior:
 
         Of merge i they are z_i - alpha_i / K^-1_ii and 1 / K^-1_ii (equation 5.12).
         """
-        K_inverse = solve_by_root(self._L, np.eye(len(self._z)))
+        K_inverse = cholesky_solve(self._L, np.eye(len(self._z)))
         variances = 1 / K_inverse.diagonal()
         return self._z - self.alpha * variances, variances
 
 
-def _cholesky(matrix: FloatArray) -> FloatArray:
-    """Return the Cholesky factor of a covariance, with jitter where it needs some."""
-    lift = 0.0
-    while True:
-        try:
-            return lower_root(matrix + lift * np.eye(len(matrix)))
-        except np.linalg.LinAlgError:
-            lift = max(10 * lift, 1e-12 * float(np.abs(matrix).max()))
+def _cholesky_with_jitter(K: FloatArray) -> FloatArray:
+    """Return the Cholesky factor of a covariance, with as little jitter as it needs."""
+    jitter, size = 0.0, float(np.abs(K).max())
+    while jitter <= size < np.inf:
+        with suppress(np.linalg.LinAlgError):
+            return cholesky(K + jitter * np.eye(len(K)))
+        jitter = max(10 * jitter, 1e-12 * size)
+    raise DesignError("the measurements are too large or too small to be fitted")
 
 
 def fit_process(
@@ -170,7 +182,7 @@ def fit_process(
 
     Args:
         rows: What was measured where, with noise in units of the values.
-        z: (n,) values behind the link, at least one.
+        z: (n,) latent values, at least one.
         known_noise: Whether the noise of the rows was measured, or is a mere unit.
         start: Theta of a like process.
         quadratic: Whether to do without the kernel: a quadratic with normal priors.
@@ -180,12 +192,14 @@ def fit_process(
     z = (z - offset) / scale
     square = scale**2
     rows = replace(rows, noise=rows.noise / square, sampling=rows.sampling / square)
-    ends = _ends(LENGTHS + rows.U.shape[1])
+    ends = _ends(LENGTH_SCALES + rows.U.shape[1])
     if quadratic:
-        ends[HEIGHT] = (_LEAST, _LEAST)
+        ends[AMPLITUDE] = (_LEAST, _LEAST)
     theta = _hyperposterior(rows, z, known=known_noise).maximise(start, ends)
-    weights, rough = np.ones(1), np.zeros(1)
-    return Process(rows, z, offset, scale, theta, theta[None], weights, 1.0, rough)
+    weights, discrepancy = np.ones(1), np.zeros(1)
+    return Process(
+        rows, z, offset, scale, theta, theta[None], weights, 1.0, discrepancy
+    )
 
 
 def averaged(process: Process, *, known_noise: bool) -> Process:
@@ -197,8 +211,8 @@ def averaged(process: Process, *, known_noise: bool) -> Process:
         process,
         draws=draws,
         weights=weights,
-        widening=_widening(posteriors, weights, z),
-        rough=_rough(rows, draws, known=known_noise),
+        inflation=_inflation(posteriors, weights, z),
+        discrepancy=_discrepancy(rows, draws, known=known_noise),
     )
 
 
@@ -224,13 +238,13 @@ class _Hyperposterior:
         """Return the negative log posterior, up to a constant, and its gradient."""
         covariance = Covariance(self.rows, theta)
         try:
-            root = lower_root(covariance.whole)
+            L = cholesky(covariance.whole)
         except np.linalg.LinAlgError:
             return 1e12, np.zeros_like(theta)
-        alpha = solve_by_root(root, self.z)
+        alpha = cholesky_solve(L, self.z)
         away = (theta - self.prior_mean) / self.prior_stddev
-        value = self.z @ alpha / 2 + np.log(root.diagonal()).sum() + away @ away / 2
-        outer = solve_by_root(root, np.eye(len(alpha))) - np.outer(alpha, alpha)
+        value = self.z @ alpha / 2 + np.log(L.diagonal()).sum() + away @ away / 2
+        outer = cholesky_solve(L, np.eye(len(alpha))) - np.outer(alpha, alpha)
         gradient = covariance.gradient(outer) / 2 + away / self.prior_stddev
         return float(value), gradient
 
@@ -244,7 +258,7 @@ class _Hyperposterior:
         from scipy.optimize import minimize  # not to predict
 
         quiet = self.prior_mean.copy()
-        quiet[[NOISE, HEIGHT]] += 0.75 * self.prior_stddev[NOISE], -1.5
+        quiet[[NOISE, AMPLITUDE]] += 0.75 * self.prior_stddev[NOISE], -1.5
         starts = [self.prior_mean, quiet] if start is None else [start]
         found = [
             minimize(self._loss, start, jac=True, method="L-BFGS-B", bounds=ends)
@@ -292,11 +306,13 @@ def _normal_steps(size: int) -> FloatArray:
 
 
 def _ends(size: int) -> list[tuple[float, float]]:
-    lengths = [(_SHORTEST, _LONGEST)] * (size - LENGTHS)
-    return [(_LEAST, _MOST)] * LENGTHS + lengths
+    lengths = [(_SHORTEST, _LONGEST)] * (size - LENGTH_SCALES)
+    return [(_LEAST, _MOST)] * LENGTH_SCALES + lengths
 
 
-def _widening(posteriors: list[Posterior], weights: FloatArray, z: FloatArray) -> float:
+def _inflation(
+    posteriors: list[Posterior], weights: FloatArray, z: FloatArray
+) -> float:
     """Return the factor that widens the errors, for few merges and large LOO errors.
 
     Merges close to others inform little about the box and have small expected errors;
@@ -312,7 +328,7 @@ def _widening(posteriors: list[Posterior], weights: FloatArray, z: FloatArray) -
     return float(np.sqrt((1 + _FEW / n) * learnt))
 
 
-def _rough(rows: Rows, draws: FloatArray, *, known: bool) -> FloatArray:
+def _discrepancy(rows: Rows, draws: FloatArray, *, known: bool) -> FloatArray:
     """Estimate the part of the noise that is signal, a standard deviation per draw.
 
     Merges measured on the same items scatter by less than their standard errors: the
@@ -334,7 +350,7 @@ def prediction_stderr(
     """Return the standard error of predictions at U (k, d), in metric units; (k,).
 
     It is the root mean square error, over the draws of the process, of the predictions
-    ``s`` (k,) behind the link, which may be those of a quadratic.
+    latent ``s`` (k,), which may be those of a quadratic.
     """
     parts = []
     for start in range(0, max(len(U), 1), _AT_ONCE):

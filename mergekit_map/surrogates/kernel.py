@@ -22,7 +22,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.surrogates.quadratic import quadratic_features
 
-NOISE, HEIGHT, LENGTHS = 3, 4, 5  # places in theta, after the three widths
+NOISE, AMPLITUDE, LENGTH_SCALES = 3, 4, 5  # places in theta, after the three widths
 _INTERCEPT = 10.0  # its standard deviation: as good as free
 _JITTER = 1e-10
 _ROOT5 = math.sqrt(5)
@@ -33,7 +33,7 @@ _ALIKE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The measured merges and their noise."""
+    """The training data: the measured merges, a row each, and their noise."""
 
     U: FloatArray  # (n, d)
     noise: FloatArray  # (n,) variances, in units of that in theta
@@ -87,17 +87,17 @@ def covariance_to(
     """
     widths = term_widths(U.shape[1], theta)
     found: FloatArray = (features * widths**2) @ rows.features.T
-    lengths = np.exp(theta[LENGTHS:])
+    lengths = np.exp(theta[LENGTH_SCALES:])
     near = matern(distances(U / lengths, rows.U / lengths))
-    found += math.exp(2 * theta[HEIGHT]) * near
+    found += math.exp(2 * theta[AMPLITUDE]) * near
     return found
 
 
 def variance(theta: FloatArray, features: FloatArray) -> FloatArray:
     """Return the prior variance of the metric at merges with features (k, t); (k,)."""
-    d = len(theta) - LENGTHS
+    d = len(theta) - LENGTH_SCALES
     terms = (features * term_widths(d, theta)) ** 2
-    return np.asarray(terms.sum(axis=1) + math.exp(2 * theta[HEIGHT]))
+    return np.asarray(terms.sum(axis=1) + math.exp(2 * theta[AMPLITUDE]))
 
 
 class Covariance:
@@ -105,8 +105,8 @@ class Covariance:
 
     def __init__(self, rows: Rows, theta: FloatArray):
         self._rows, self._theta = rows, theta
-        self._squares = (rows.apart / np.exp(theta[LENGTHS:])) ** 2
-        self._height = math.exp(2 * theta[HEIGHT])
+        self._squares = (rows.apart / np.exp(theta[LENGTH_SCALES:])) ** 2
+        self._height = math.exp(2 * theta[AMPLITUDE])
         # As ``matern`` has it, whose parts the gradient uses again.
         far = _ROOT5 * np.sqrt(self._squares.sum(axis=2))
         self._near, self._fall = 1 + far, np.exp(-far)
@@ -154,23 +154,23 @@ def matern(distance: FloatArray) -> FloatArray:
     return found
 
 
-def lower_root(matrix: FloatArray) -> FloatArray:
+def cholesky(matrix: FloatArray) -> FloatArray:
     """Return the lower Cholesky factor of a symmetric matrix.
 
     Raises:
         LinAlgError: the matrix is not positive definite, or not finite.
     """
-    root, info = dpotrf(matrix, lower=1, clean=1)
+    L, info = dpotrf(matrix, lower=1, clean=1)
     if info:
         raise np.linalg.LinAlgError("the matrix is not positive definite")
-    return np.asarray(root)
+    return np.asarray(L)
 
 
-def solve_by_root(root: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve a linear system whose matrix has the lower factor ``root``."""
-    return np.asarray(dpotrs(root, right, lower=1)[0])
+def cholesky_solve(L: FloatArray, B: FloatArray) -> FloatArray:
+    """Solve (L L') X = B."""
+    return np.asarray(dpotrs(L, B, lower=1)[0])
 
 
-def solve_root(root: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve a linear system whose matrix is the lower factor ``root``."""
-    return np.asarray(dtrtrs(root, right, lower=1)[0])
+def forward_solve(L: FloatArray, B: FloatArray) -> FloatArray:
+    """Solve L X = B."""
+    return np.asarray(dtrtrs(L, B, lower=1)[0])

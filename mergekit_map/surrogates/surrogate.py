@@ -42,12 +42,12 @@ class Surrogate:
     link: Link
     bounds: FloatArray  # (d, 2), the box that the process is scaled by
     quality: FitQuality
-    process: Process  # what is believed of the metric behind the link
+    process: Process  # what is believed of the latent metric
     quadratic: Quadratic | None = None  # which predicts; the mean of the process if not
 
     def predict(self, X: FloatArray) -> FloatArray:
         """Predict the metric, in its own units, at every row of X (k, d)."""
-        return self.link.apply(self._behind_link(X))
+        return self.link.apply(self._latent(X))
 
     def stderr(self, X: FloatArray) -> FloatArray:
         """Return the standard error of the prediction at every row of X (k, d).
@@ -56,9 +56,9 @@ class Surrogate:
         the noise of a new measurement: 95 % of the truth is within 1.96 of them.
         """
         U = scaled(X, self.bounds)
-        return prediction_stderr(self.process, self.link, U, self._behind_link(X))
+        return prediction_stderr(self.process, self.link, U, self._latent(X))
 
-    def _behind_link(self, X: FloatArray) -> FloatArray:
+    def _latent(self, X: FloatArray) -> FloatArray:
         if self.quadratic is not None:
             return self.quadratic.predict(X)
         return self.process.mean(scaled(X, self.bounds))

@@ -70,8 +70,8 @@ def test_mean_deviation_and_probability_are_those_of_scikit_learn() -> None:
 
     found = Posterior(rows, z, THETA)
 
-    np.testing.assert_allclose(found.at(U)[0], mean, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(found.at(U)[1], deviation, rtol=1e-6)
+    np.testing.assert_allclose(found.predict(U)[0], mean, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(found.predict(U)[1], deviation, rtol=1e-6)
     constant = len(z) / 2 * np.log(2 * np.pi)
     probability = other.log_marginal_likelihood_value_
     likelihood = -found.negative_log_likelihood - constant
@@ -85,7 +85,7 @@ def test_left_out_merges_are_those_of_explicit_refits() -> None:
     for merge in range(9):
         kept = np.arange(9) != merge
         rest = Rows(rows.U[kept], rows.noise[kept])
-        one, deviation = Posterior(rest, z[kept], THETA).at(rows.U[[merge]])
+        one, deviation = Posterior(rest, z[kept], THETA).predict(rows.U[[merge]])
         noise = np.exp(2 * THETA[3]) * rows.noise[merge]
         assert mean[merge] == pytest.approx(one[0], rel=1e-7)
         assert spread[merge] == pytest.approx(deviation[0] ** 2 + noise, rel=1e-7)
@@ -185,7 +185,7 @@ def test_sampling_of_one_merge_is_noise_that_theta_does_not_scale() -> None:
     noisier = replace(rows, noise=rows.noise + sampling / np.exp(2 * THETA[3]))
     U = np.random.default_rng(1).uniform(-0.7, 0.7, size=(8, 2))
 
-    found, other = (Posterior(r, z, THETA).at(U) for r in (sampled, noisier))
+    found, other = (Posterior(r, z, THETA).predict(U) for r in (sampled, noisier))
 
     np.testing.assert_allclose(found, other, rtol=1e-9)
 
