@@ -16,24 +16,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
-from mergekit_map.config.problems import Problem
+from mergekit_map.config.problems import Problem, shown
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.config.yaml_file import KeyPath
-from mergekit_map.errors import nearest
 from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import merge_key
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
+from mergekit_map.utils.text import listed
 
-ORDER_KEY: KeyPath = ("map", "search", "order")
+_ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 
 
 @dataclass(frozen=True)
@@ -183,35 +184,17 @@ def _limits_within(
     return [near, {task: limits[task] for task in near}, {}] if near else [{}]
 
 
-def order_problems(order: Any, names: Sequence[str]) -> list[Problem]:
-    """List the mistakes of an order of merges: it is a binary tree of all names."""
-    problems = list(_bad_parts(order, ORDER_KEY, names, set()))
-    missing = sorted(set(names).difference(members(order))) if not problems else ()
-    if missing:
-        text = f"{missing[0]!r} is missing; every coefficient stands once in the order"
-        problems.append(Problem(ORDER_KEY, text))
-    return problems
-
-
-def _bad_parts(
-    order: Any, key: KeyPath, names: Sequence[str], seen: set[str]
-) -> Iterator[Problem]:
-    if isinstance(order, list):
-        if len(order) != 2:
-            text = (
-                "two are merged at a time, so this is a list of two coefficients or "
-                f"lists, such as [[a, b], [c, d]]; got {len(order)}"
-            )
-            yield Problem(key, text)
-        for index, part in enumerate(order):
-            yield from _bad_parts(part, (*key, index), names, seen)
-    elif order not in names:
-        text = f"there is no coefficient {order!r}; {nearest(str(order), names)}"
-        yield Problem(key, text)
-    elif order in seen:
-        yield Problem(key, f"{order!r} stands twice in the order; remove one")
-    else:
-        seen.add(order)
+def order_problems(order: list[Any], names: Sequence[str]) -> list[Problem]:
+    """Refuse an order of merges that is no binary tree with each name once."""
+    with suppress(ValidationError):
+        if sorted(members(_ORDER.validate_python(order))) == sorted(names):
+            return []
+    text = (
+        "two are merged at a time, so this is a list of two coefficients or lists, "
+        f"such as [[a, b], [c, d]], with each of {listed(names)} once; got "
+        f"{shown(order)}"
+    )
+    return [Problem(("map", "search", "order"), text)]
 
 
 def _row(study: Study, measured: Mapping[str, float]) -> FloatArray:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mergekit_map.config.problems import raise_problems
+from mergekit_map.config.problems import parse_map_block, raise_problems
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml, yaml_text
 from mergekit_map.evaluation.project import Project
@@ -185,17 +185,14 @@ def _pair_project(
     content = {**merge, "map": {**block, **changes}}
     order = " and ".join(str(group.order) for group in pair)
     text = yaml_text([content], [f"A pair of a nested search: {order}"])
-    path = into.path.with_suffix(".yml")
-    write_atomically(path, text)
-    typed = {
-        "tasks": {task: project.spec.tasks[task] for task in small.tasks},
-        "search": small.search.model_copy(update={"bounds": bounds}),
-        "select": small.select,
-    }
+    file = YamlFile(into.path.with_suffix(".yml"), text, content, {}, ())
+    write_atomically(file.path, text)
+    spec = parse_map_block(file)[0]
+    assert spec is not None
     return replace(
         project,
-        file=YamlFile(path, text, content, {}, ()),
-        spec=project.spec.model_copy(update=typed),
+        file=file,
+        spec=spec,
         space=space,
         tasks={task: project.tasks[task] for task in small.tasks},
         has_references=False,

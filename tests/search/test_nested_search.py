@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -153,23 +152,21 @@ def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("order", "key", "message"),
+    "order",
     [
-        ([["a", "b"], "c"], (), "'d' is missing"),
-        ([["a", "b"], ["c", "e"]], (1, 1), "no coefficient 'e'; known: a, b, c, d"),
-        ([["a", "b"], ["c", "a"]], (1, 1), "'a' stands twice"),
-        (["a", "b", "c", "d"], (), "two are merged at a time.*got 4"),
-        ([["a", "b"], ["c", ["d"]]], (1, 1), "got 1"),
-        ([["a", "b"], ["c", {"d": 1}]], (1, 1), "no coefficient {'d': 1}"),
+        [["a", "b"], "c"],
+        [["a", "b"], ["c", "e"]],
+        [["a", "b"], ["c", "a"]],
+        ["a", "b", "c", "d"],
+        [["a", "b"], ["c", ["d"]]],
+        [["a", "b"], ["c", {"d": 1}]],
     ],
 )
-def test_orders_that_are_no_binary_tree_of_all_models(
-    order: list[Any], key: tuple[int, ...], message: str
-) -> None:
-    problems = search_problems(study_of(order=order))
+def test_orders_that_are_no_binary_tree_of_all_models(order: list[Any]) -> None:
+    (problem,) = search_problems(study_of(order=order))
 
-    assert [p.key for p in problems] == [("map", "search", "order", *key)]
-    assert re.search(message, problems[0].message)
+    assert problem.key == ("map", "search", "order")
+    assert "with each of a, b, c and d once; got [" in problem.message
     (alone,) = search_problems(study_of("a"))
     assert alone.key == ("map", "search", "strategy")
     assert "only 'a' is searched; use map" in alone.message
