@@ -85,9 +85,9 @@ class Recipes:
         weights = front.points[index].coefficients
         return self.text(weights, comments, folder.recipe(index))
 
-    def texts(self, front: Front, folder: RunFolder) -> list[str]:
+    def texts(self, front: Front, folder: RunFolder) -> dict[int, str]:
         """Return the recipes of the points of a front, as its run folder has them."""
-        return [self.of_point(front, i, folder) for i in range(len(front.points))]
+        return {i: self.of_point(front, i, folder) for i in range(len(front.points))}
 
     def command(self, recipe: Path, out: str) -> str:
         """Return the stock command that writes a recipe's checkpoint, bit for bit.

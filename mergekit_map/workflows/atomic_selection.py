@@ -7,7 +7,7 @@ the files again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,22 +53,16 @@ def look_at(run: StrPath) -> Path:
     return folder.path
 
 
-def write_recipes(front: Front, folder: RunFolder, texts: Sequence[str]) -> None:
-    """Write the recipe of each point of a front, and that of the chosen one."""
-    for index, text in enumerate(texts):
-        write_atomically(folder.recipe(index), text)
-    write_atomically(folder.chosen_recipe, f"# {front.reason}\n{texts[front.selected]}")
-    folder.remove_recipes(len(front.points))
-
-
-def save_choice(front: Front, folder: RunFolder, recipe: str) -> str:
-    """Write a front, the recipe of its chosen point, and the files that follow.
+def save_choice(front: Front, folder: RunFolder, texts: Mapping[int, str]) -> str:
+    """Write a front, recipes of points, the chosen one with them, and what follows.
 
     Returns the chosen recipe, with the reason of the choice.
     """
     write_atomically(folder.choosing, "")
-    write_atomically(folder.recipe(front.selected), recipe)
-    chosen = f"# {front.reason}\n{recipe}"
+    for index, text in texts.items():
+        write_atomically(folder.recipe(index), text)
+    folder.remove_recipes(len(front.points))
+    chosen = f"# {front.reason}\n{texts[front.selected]}"
     save_front(front, folder)
     write_atomically(folder.chosen_recipe, chosen)
     folder.choosing.unlink()
@@ -78,6 +72,6 @@ def save_choice(front: Front, folder: RunFolder, recipe: str) -> str:
 def _mend(folder: RunFolder) -> None:
     if folder.choosing.exists() and folder.manifest.exists():
         front = folder.read_front()
-        folder.remove_recipes(len(front.points))
-        save_choice(front, folder, folder.read_recipe(front.selected))
+        chosen = front.selected
+        save_choice(front, folder, {chosen: folder.read_recipe(chosen)})
     folder.choosing.unlink(missing_ok=True)  # else a search writes all of it

@@ -37,7 +37,6 @@ from mergekit_map.workflows.atomic_selection import (
     look_at,
     save_choice,
     selection_lock,
-    write_recipes,
 )
 from mergekit_map.workflows.differences import with_differences
 from mergekit_map.workflows.holdout import Confirming, samples_of, with_confirmation
@@ -106,10 +105,7 @@ def _merge(
             events.on_notice(difference)
         with selection_lock(chosen):
             front = _with_measured(project, selection, searched, chosen, place)
-            if recipe != selection.recipe:
-                write_recipes(front, chosen, recipes.texts(front, chosen))
-            text = recipes.of_point(front, front.selected, chosen)
-            save_choice(front, chosen, text)
+            save_choice(front, chosen, recipes.texts(front, chosen))
         shown = front.with_point(selection.index, written)
         command = recipes.command(Path("mergekit_config.yml"), "OUT")
         name, tasks = out.resolve().name, project.spec.tasks

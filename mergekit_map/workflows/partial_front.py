@@ -16,7 +16,6 @@ import numpy as np
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ArtifactError, ConfigError, DesignError
 from mergekit_map.optimize.front_filling import non_dominated
-from mergekit_map.report.plots import save_front
 from mergekit_map.results.front import Front, Unfinished
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request
@@ -36,8 +35,8 @@ from mergekit_map.search.measure import (
     reference_values,
 )
 from mergekit_map.search.study import Study, StudyResult
-from mergekit_map.utils.files import digest, write_atomically
-from mergekit_map.workflows.atomic_selection import write_recipes
+from mergekit_map.utils.files import digest
+from mergekit_map.workflows.atomic_selection import save_choice
 from mergekit_map.workflows.differences import with_differences
 
 
@@ -65,14 +64,11 @@ def write_partial_front(folder: RunFolder) -> None:
         if earlier.select.index is None:  # else the number of another point now
             wishes.insert(0, earlier.select)
     front = _find(folder, plan, wishes, of)
-    write_atomically(folder.choosing, "")
-    texts = [
-        recipe_like(plan.recipe, plan.manifest.identity, front, index, folder)
+    texts = {
+        index: recipe_like(plan.recipe, plan.manifest.identity, front, index, folder)
         for index in range(len(front.points))
-    ]
-    write_recipes(front, folder, texts)
-    save_front(front, folder)
-    folder.choosing.unlink()
+    }
+    save_choice(front, folder, texts)
 
 
 def _find(

@@ -20,7 +20,6 @@ from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.merging.recipe import Recipes, changes_in_words
 from mergekit_map.merging.reference_points import linear_space, soup_weights
-from mergekit_map.report.plots import save_front
 from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.records import write_record
@@ -41,7 +40,7 @@ from mergekit_map.utils.text import printable
 from mergekit_map.workers.pool import WorkerPool, process_pool
 from mergekit_map.workers.ray import ray_pool
 from mergekit_map.workers.worker_main import packed
-from mergekit_map.workflows.atomic_selection import selection_lock, write_recipes
+from mergekit_map.workflows.atomic_selection import save_choice, selection_lock
 from mergekit_map.workflows.differences import with_differences
 from mergekit_map.workflows.holdout import Confirming, samples_of
 from mergekit_map.workflows.nested_checkpoints import search_pairs
@@ -108,9 +107,8 @@ def _search(
             front = with_differences(front, samples_of(project, folder), folder)
             front = choose_measured(front)
         with selection_lock(folder):  # of who looks at the partial front
-            write_recipes(front, folder, recipes.texts(front, folder))
+            save_choice(front, folder, recipes.texts(front, folder))
             _write_soup(project, folder)
-            save_front(front, folder)
             write_record(folder.manifest, _manifest(project, project.study()))
             folder.plan.unlink()
     return front

@@ -84,7 +84,7 @@ def select_point(
         else:
             front = judged(before)
         recipe = recipe_of(folder, front, front.selected)
-        return Selection(front, save_choice(front, folder, recipe))
+        return Selection(front, save_choice(front, folder, {front.selected: recipe}))
 
 
 def fitted_surrogates(folder: RunFolder, front: Front) -> Mapping[str, Surrogate]:
