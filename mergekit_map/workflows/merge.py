@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
@@ -23,14 +23,14 @@ from mergekit_map.merging.devices import check_device
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.models.files import refuse_replaced
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.log import Evaluation, merge_key, open_log, read_log
+from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import judged
 from mergekit_map.search.callbacks import Callback, CallbackList
 from mergekit_map.search.finish import measured_at
-from mergekit_map.search.measure import matching, measure
+from mergekit_map.search.measure import measure, missing_of
 from mergekit_map.search.nested import of_tasks
-from mergekit_map.search.study import Study
+from mergekit_map.search.study import Candidate
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage
 from mergekit_map.workflows.atomic_selection import (
@@ -147,13 +147,13 @@ def _measure_checkpoint(
     worker = Worker(merges_of_checkpoint(project, folder))
     with open_log(run.log, run.lock) as log, closing(worker):
         log.listener = events.on_measured
-        known = _searched_tasks(study, merge, log)
-        new = [task for task in study.tasks if task not in known]
+        shown: list[Candidate] = [("front", merge)]
+        new = {task for *_, task in missing_of(study, shown, log)}
+        known = [task for task in study.tasks if task not in new]
         # A single item of a search is of the merge that the search made.
-        searching = MergeEvaluator(worker, run.samples(study.merge), study.definitions)
-        again = MergeEvaluator(worker, None)
-        lacking, both = of_tasks(study, new), of_tasks(study, known)
-        measure(lacking, [("front", merge)], searching, log, events.on_progress)
+        recording = MergeEvaluator(worker, run.samples(study.merge), study.definitions)
+        again, both = MergeEvaluator(worker, None), of_tasks(study, known)
+        measure(study, shown, recording, log, events.on_progress)
         measure(both, [("checkpoint", merge)], again, log, events.on_progress)
         if project.held_out is not None:
             confirming = Confirming(project, run, log, again, events.on_progress)
@@ -165,20 +165,6 @@ def _measure_checkpoint(
         point.model_copy(update={"measured": searched}),
         point.model_copy(update={"measured": readings}),
     )
-
-
-def _searched_tasks(
-    study: Study, merge: Mapping[str, float], log: Iterable[Evaluation]
-) -> list[str]:
-    here = {
-        e.task
-        for e in matching(study, log)
-        if e.key[0] == merge_key(merge)
-        and e.error is None
-        and e.whole
-        and e.role != "imported"
-    }
-    return [task for task in study.tasks if task in here]
 
 
 def _difference(searched: Merge, written: Merge) -> str:
