@@ -25,7 +25,6 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     ValidationInfo,
-    model_validator,
 )
 from pydantic.dataclasses import dataclass
 
@@ -152,17 +151,6 @@ class Evaluation:
     engine: Line | None = None
     """Engine that generated the answers: `vllm`; left out for transformers' `generate`
     and for tasks without generated answers."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drawn_merge_by_merge(cls, line: Any) -> Any:
-        """Refuse the lines of documents that 'documents: auto' drew."""
-        if isinstance(line, dict) and line.get("of") is not None:
-            raise ValueError(
-                "'documents' drew other documents for each merge when this was "
-                "measured, which is no longer there"
-            )
-        return line
 
     @classmethod
     def of(cls, measured: Measurement, **about: Any) -> Evaluation:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import Recorder, ignore, logged, make_study, without_times
+from fakes import Recorder, ignore, logged, make_study
 from nested_runs import invoke, read
 from plain_runs import write_plain
 
@@ -104,24 +104,6 @@ def test_the_same_file_twice_adds_nothing_and_nor_does_going_on_without(
     assert notice.startswith("0 measurements of 0 merges imported")
     assert "10 measurements were known" in notice
     assert silence == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("share", [0.2, 0.8], ids=["importing", "measuring"])
-def test_killed_at_any_byte_a_search_that_imports_ends_the_same(
-    share: float, tmp_path: Path
-) -> None:
-    file = write_csv(tmp_path / "some.csv", random_rows(5))
-    whole, _ = run(study_of(), tmp_path / "whole", bowl, file)
-    text = (tmp_path / "whole/evaluations.jsonl").read_bytes()
-    (tmp_path / "killed").mkdir()
-    cut = text[: int(share * len(text))]
-    (tmp_path / "killed/evaluations.jsonl").write_bytes(cut)
-
-    again, _ = run(study_of(), tmp_path / "killed", bowl, file)
-
-    assert again.front == whole.front
-    assert without_times(tmp_path / "killed") == without_times(tmp_path / "whole")
 
 
 def test_what_was_measured_here_is_kept(tmp_path: Path) -> None:

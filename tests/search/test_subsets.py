@@ -320,27 +320,14 @@ def test_a_merge_that_the_front_measured_ends_what_rounds_ask_of_it() -> None:
     assert _last_requested(lines[1:], asked) == 1
 
 
-OLD = {"of": 96, "documents": list(range(12)), "stderr_of_all": 0.1}
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        (OLD, r"jsonl:1: .*'documents' drew other documents for each merge"),
-        ({"sampling": -1.0}, r"jsonl:1: .*sampling"),
-        ({"sampling": "0.1"}, r"jsonl:1: .*sampling"),
-    ],
-)
-def test_lines_of_the_documents_that_left_or_that_nobody_wrote_are_refused(
-    change: dict[str, Any], match: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("sampling", [-1.0, "0.1"])
+def test_lines_that_nobody_wrote_are_refused(sampling: Any, tmp_path: Path) -> None:
     line = line_of({"x": 0.5}, "loss", stderr=0.1, n=12, sampling=0.05)
-    content = json.loads(json.dumps(vars(line) | change))
-    (tmp_path / "evaluations.jsonl").write_text(json.dumps(content) + "\n")
+    content = json.dumps({**vars(line), "sampling": sampling})
+    (tmp_path / "evaluations.jsonl").write_text(content + "\n")
 
-    with pytest.raises(ArtifactError, match=match) as caught:
+    with pytest.raises(ArtifactError, match=r"jsonl:1: .*sampling"):
         logged(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 # Anchors and a first design of five, all measured on all documents.
