@@ -16,6 +16,7 @@ from mergekit_map.search.budget import can_go_on
 from mergekit_map.search.finish import end_search
 from mergekit_map.search.fitting import fit_surrogates
 from mergekit_map.search.measure import (
+    is_own,
     matching,
     measure,
     on_disk_evaluations,
@@ -49,28 +50,34 @@ def run_study(
         seen = _visible_after(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
         paid = [*on_disk_evaluations(study, log), *seen]
+        out_of_time = bool(rounds) and not can_go_on(study, paid)
         surrogates: Mapping[str, Surrogate] = {}
-        spent = bool(rounds) and not can_go_on(study, paid)
-        if spent:
-            break
-        if rounds and study.search.refines:
+        if rounds and study.search.refines and not out_of_time:
             with suppress(DesignError):  # too many failed
                 surrogates = fit_surrogates(study, known)
-        planned = next_round(study, rounds, known, surrogates)
+        # Out of time, the end fits what there is.
+        planned = [] if out_of_time else next_round(study, rounds, known, surrogates)
         if not planned:
             break
         measure_all(planned, surrogates)
         rounds.append(planned)
         if len(rounds) == 1:
-            # Limits that cannot be told from the anchors are no surprise for the end.
-            anchors = reference_values(study, matching(study, log), log)
-            Request(study.select, study.tasks, anchors).limits()
+            _refuse_unknown_limits(study, log)
     anchors = reference_values(study, known, log)
     result = end_search(study, rounds, known, anchors, measure_all, surrogates)
-    if spent and result.ending is not None:
+    if out_of_time and result.ending is not None:
         ending = result.ending.model_copy(update={"spent": True, "trusted": False})
         result = replace(result, ending=ending)
     return result
+
+
+def _refuse_unknown_limits(study: Study, log: EvaluationLog) -> None:
+    """Raise ConfigError for limits that the reference points do not tell.
+
+    That is known once these are measured, and would be a surprise at the end.
+    """
+    anchors = reference_values(study, matching(study, log), log)
+    Request(study.select, study.tasks, anchors).limits()
 
 
 def _measure(
@@ -101,8 +108,7 @@ def _visible_after(
     round requests them: the search is compared with them.
     """
     asked = {merge_key(c) for candidates in rounds for _, c in candidates}
-    own = {id(e) for e in own_evaluations(study, log)}
-    usable = [e for e in matching(study, log) if id(e) in own or e.key[0] in asked]
+    usable = [e for e in matching(study, log) if is_own(e) or e.key[0] in asked]
     if not rounds:
         return [e for e in usable if e.role != "front"]
     return usable[: _last_requested(usable, asked) + 1]

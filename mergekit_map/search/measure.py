@@ -221,9 +221,12 @@ def matching(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
 
 def own_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
     """List the measurements of the search itself, in the order of the log."""
-    return [
-        e for e in matching(study, log) if e.role == "front" or e.role not in ASSESSING
-    ]
+    return [e for e in matching(study, log) if is_own(e)]
+
+
+def is_own(e: Evaluation) -> bool:
+    """Whether a search measured it to find its front, and not to be judged by it."""
+    return e.role == "front" or e.role not in ASSESSING
 
 
 def on_disk_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
