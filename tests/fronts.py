@@ -20,8 +20,7 @@ Row = Sequence[Pair]  # one per task
 NOT_MEASURED: Row = [(None, None), (None, None)]
 MATH = {"direction": "maximize", "range": [0, 1], "unit": ""}
 CODE = {"direction": "minimize", "range": [0, None], "unit": "nats/token"}
-FIT = {"n": 8, "n_terms": 6, "r2": 0.99, "loo_r2": 0.95}
-FIT |= {"condition": 3.0, "residual_stderr": None}
+FIT = {"n": 8, "r2": 0.99, "loo_r2": 0.95}
 
 
 def make_front(
@@ -55,7 +54,6 @@ def make_front(
                 "coefficients": {"a": index / 100, "b": 0.5},
                 "predicted": read(predicted),
                 "measured": read(measured),
-                "recipe": f"recipes/{index:03d}.yml",
             }
             for index, (predicted, measured) in enumerate(points)
         ],

@@ -127,15 +127,6 @@ def test_names_that_were_used_on_the_way_are_not_written_to(
     assert Path("victim.txt").read_text() == "as it was"
 
 
-@pytest.mark.parametrize("name", ["../../secret.txt", "/etc/hostname"])
-@pytest.mark.parametrize("command", [SELECT, BETWEEN, REPORT])
-@pytest.mark.usefixtures("run")
-def test_a_front_names_no_file(command: list[str], name: str) -> None:
-    change("front.json", lambda front: put(front, name, "points", 6, "recipe"))
-
-    refused(command, "points.6: its recipe is recipes/006.yml")
-
-
 @pytest.mark.parametrize(
     "task",
     [

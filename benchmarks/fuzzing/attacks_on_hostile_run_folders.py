@@ -53,8 +53,8 @@ TEXTS = {
 }
 TEXT_KEYS = {
     "front.json": (
-        "reason verdicts.0 tasks.greeting.unit anchors.0.label points.0.recipe "
-        "surrogate ending.task holdout.gains.0.other"
+        "reason verdicts.0 tasks.greeting.unit anchors.0.label surrogate "
+        "tasks.greeting.fit.kind holdout.merges.0.label"
     ),
     ".state/manifest.json": (
         "directory merge mergekit_map definitions.greeting identity.device "

@@ -253,13 +253,9 @@ def _change_front(front: Any, text: Text, named: Mapping[str, str]) -> None:
             anchor["label"] = text("label")
         if anchor["label"] == "soup":
             anchor["label"] = text("label of the soup")
-    front["ending"] = {
-        **dict.fromkeys(("error", "hope"), 0.1),
-        **dict.fromkeys(("evaluations", "allowed", "quiet"), 7),
-        "trusted": True,
-        "task": text("first task"),
-    }
-    numbers = {"end": 1.0, "points": 1, "beyond": 1.2, "gain": 0.2}
+    counts = {"evaluations": 7, "allowed": 7, "hope": 0.1}
+    front["ending"] = {**counts, "trusted": True}
+    numbers = {"end": 1.0, "beyond": 1.2, "gain": 0.2}
     front["border"] = [{"coefficient": text("first coefficient"), **numbers}]
 
 

@@ -18,7 +18,7 @@ from mergekit_map.browse.state import View, best_reading
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.findings import difference
 from mergekit_map.results.front import Front, Merge, Reading
-from mergekit_map.results.gains import errors_of_differences, gains, with_gains
+from mergekit_map.results.gains import errors_of_differences, gains
 from mergekit_map.results.paired import PairedMerges
 
 _NARROWEST = 8  # of a column; a list of more tasks than fit is scrolled
@@ -99,7 +99,7 @@ def gains_text(view: View) -> RenderableType:
 
 def answer_text(view: View) -> RenderableType:
     """Return what the numbers mean, as if the current point were the chosen one."""
-    found, name = answer(with_gains(view.here)), f"point {view.at}"
+    found, name = answer(view.here), f"point {view.at}"
     text = Text(f"Point {view.at}: {view.point.weights}\n\n")
     text.append(f"{found.headline}\n\n", "bold").append(f"{found.sample}\n")
     for sentence in (*found.findings, *found.details):

@@ -29,7 +29,7 @@ def show_front(run: Path, front: Front, result: Path) -> Answer:
 
     found = show_answer(front, verbose=output_options().verbose)
     limits = limits_in_words(front)
-    merge = front.chosen.model_dump(mode="json", exclude={"recipe"})
+    merge = front.chosen.model_dump(mode="json")
     answer(
         result,
         run=str(run),

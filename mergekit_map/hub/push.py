@@ -280,8 +280,6 @@ def _run_files(
     if front.selected != merged[0]:
         reason = f"Point {merged[0]} of {len(front.points)} is the uploaded one."
         content |= {"selected": merged[0], "select": {}, "reason": reason}
-    for point in content["points"]:
-        point.pop("recipe", None)  # its weights are the recipe
     public = {run.front.name: _json(names.content(content))}
     try:
         public[run.config.name] = _public_config(run.config, names)

@@ -15,8 +15,15 @@ from mergekit_map.results.findings import (
     findings_in_words,
     merge_name,
 )
-from mergekit_map.results.front import Front, Reading, Verdict
-from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, gains
+from mergekit_map.results.front import Front, Reading
+from mergekit_map.results.gains import (
+    BEST_PARENT,
+    Gains,
+    Improvement,
+    Verdict,
+    gains,
+    held_out_gains,
+)
 from mergekit_map.results.limits import MISSED, limits_in_words
 from mergekit_map.results.selection import MERGE, advice
 from mergekit_map.types import BASE, NATS, SOUP, perplexity
@@ -214,7 +221,10 @@ def sample(front: Front, found: Gains) -> str:
         return f"{searched}; merging it measures the held-out ones."
     counts = {task: holdout.documents.get(task, 0) for task in tasks}
     text = f"Measured on held-out documents ({_counted(front, counts)})"
-    text += ". The gains agree with those of the search." if holdout.confirms else "."
+    compared = held_out_gains(front)
+    better = any(gain.held_out.verdict == "better" for gain in compared)
+    agree = better and all(gain.confirmed for gain in compared)
+    text += ". The gains agree with those of the search." if agree else "."
     if rest := [task for task in sources if task not in tasks]:
         text += f" Values of {listed(rest)} are from the documents of the search."
     if holdout.choices > 1:

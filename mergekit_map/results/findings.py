@@ -18,7 +18,8 @@ from mergekit_map.optimize.scalarization import (
     detect_tradeoff,
     select_by_preference,
 )
-from mergekit_map.results.front import Ending, Front, Gain, Merge, n_safe
+from mergekit_map.results.front import Ending, Front, Merge, n_safe
+from mergekit_map.results.gains import HeldOutGain, held_out_gains
 from mergekit_map.results.limits import keep_limits
 from mergekit_map.results.paired import PairedMerges
 from mergekit_map.surrogates.arrays import FloatArray
@@ -127,9 +128,9 @@ def find(front: Front) -> Iterator[tuple[str, bool]]:
     """Yield the findings, most important first, and whether they may decide."""
     if (better := dominating_merge(front)) is not None:
         yield _dominance(front, better), True
-    gains = () if front.holdout is None else front.holdout.gains
-    if broken := [gain for gain in gains if gain.kept is False]:
-        yield _broken(front, broken), True
+    broken = [g for g in held_out_gains(front) if g.confirmed is False]
+    if broken:
+        yield _broken(broken), True
     if (search := front.unfinished) is not None:
         few = "" if search.fitted else ", too few to predict others"
         text = (
@@ -216,13 +217,12 @@ def _dominance(front: Front, found: Dominance) -> str:
     return f"{name} is better on {listed(texts)}{rest}{how}."
 
 
-def _broken(front: Front, gains: Sequence[Gain]) -> str:
+def _broken(gains: Sequence[HeldOutGain]) -> str:
     texts = []
     for gain in gains:
-        sign, was = front.tasks[gain.task].metric.sign, gain.measured or gain.held_out
-        now = difference(sign * gain.held_out.value, gain.held_out.stderr)
-        before = difference(sign * was.value, was.stderr)
-        over = f"on {gain.task} over {called(gain.other)}"
+        new, old = gain.held_out, gain.searched or gain.held_out
+        now, before = (difference(one.amount, one.stderr) for one in (new, old))
+        over = f"on {gain.task} over {called(new.other)}"
         texts.append(f"{now} {over} (in the search {before})")
     return f"Not confirmed on held-out documents: {listed(texts)}."
 

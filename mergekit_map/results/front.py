@@ -11,8 +11,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import (
     Field,
-    SerializerFunctionWrapHandler,
-    field_serializer,
     field_validator,
     model_validator,
 )
@@ -41,26 +39,16 @@ class Fit(Frozen):
 
     n: int
     """Number of fitted merges."""
-    n_terms: int | None = None
-    """Number of parameters of the quadratic."""
     r2: float | None
     """R² on the fitted merges."""
     loo_r2: float | None
     """Leave-one-out R²: each merge is predicted by the fit without it."""
-    condition: float | None = None
-    """Condition number of the design: largest over smallest singular value."""
-    residual_stderr: float | None = None
-    """Standard error of the residuals."""
     kind: Line = "quadratic"
     """The kind of surrogate: `quadratic`, `regularized` or `residual_gp`."""
-    error: float | None = None
-    """Leave-one-out standard error of predictions, as a share of the range."""
     front_error: float | None = None
     """Standard error of predictions on the front, as a share of the range there."""
     expected_r2: float | None = None
     """Expected share of the variance within the bounds that predictions explain."""
-    other_error: float | None = None
-    """Leave-one-out error of the kind of surrogate that the search did not choose."""
 
     @classmethod
     def of(cls, quality: Mapping[str, float | str]) -> Fit:
@@ -112,8 +100,6 @@ class Border(Frozen):
     """The coefficient with this bound."""
     end: float
     """The bound: its largest or smallest value."""
-    points: int = Field(ge=1)
-    """Number of points at the bound."""
     beyond: float
     """A value beyond the bound, for which the surrogates were evaluated."""
     gain: float = Field(ge=0)
@@ -121,7 +107,7 @@ class Border(Frozen):
 
 
 class Ending(Frozen):
-    """Why a search stopped measuring, and how well its front was known then."""
+    """Why a search stopped measuring, and what more would have brought."""
 
     evaluations: int = Field(ge=0)
     """Number of merges that it chose, those of the front apart."""
@@ -129,17 +115,8 @@ class Ending(Frozen):
     """The largest number of such merges."""
     trusted: bool
     """Whether it stopped before all of them were used."""
-    quiet: int = Field(0, ge=0)
-    """Number of the last rounds in a row that came out as predicted."""
-    error: float = Field(ge=0)
-    """The largest standard error on the front, as a share of a task's range there."""
-    task: Line
-    """The task with this error."""
     hope: float = Field(ge=0)
     """Share that a front one standard error better would add to the hypervolume."""
-    spent: bool = False
-    """Whether a budget of hours ended it; left out if not."""
-    left_out = frozenset({"spent"})
 
 
 class Unfinished(Frozen):
@@ -239,7 +216,7 @@ class Merge(Frozen):
     """Name of a reference point: base, soup, or a model; or of a merge that has only
     one weight, or equal ones."""
     coefficients: Coefficients
-    """Coefficients of the front; null for a reference point that has none."""
+    """Coefficients of the front; none for a reference point that has none there."""
     linear: LinearMerge | None = None
     """How a reference point was measured that has no coefficients."""
     predicted: Readings | None = None
@@ -248,10 +225,7 @@ class Merge(Frozen):
     """Measured values by task; of points and reference points on all documents."""
     foretold: Readings | None = None
     """Values that were predicted before it was measured, by task."""
-    recipe: Line | None = None
-    """File name of a point's mergekit configuration."""
-
-    left_out = frozenset({"label", "linear", "predicted", "foretold", "recipe"})
+    left_out = frozenset({"label", "linear", "predicted", "foretold"})
 
     @field_validator("coefficients", mode="before")
     @classmethod
@@ -278,41 +252,9 @@ class Merge(Frozen):
         return ", ".join(f"{n}={v:.4g}" for n, v in self.coefficients.items())
 
 
-class Amount(Frozen):
-    """A value in the task's own units, and its standard error."""
-
-    value: Finite
-    stderr: Stderr | None = None
-    """Null where it is unknown."""
-
-
-Verdict: TypeAlias = Literal["better", "worse", "noise", "unknown"]
-
-
-class Gain(Frozen):
-    """The chosen merge minus another one, on one task."""
-
-    task: Line
-    """The task; amounts are in its units: of a loss, below 0 where it is better."""
-    other: Line
-    """Name of a reference point: base, soup, or best single model of the task."""
-    held_out: Amount
-    """The difference on held-out documents, item by item."""
-    measured: Amount | None = None
-    """The difference as the search measured both, on its own documents."""
-    verdict: Verdict
-    """Whether the chosen merge is better or worse on these documents, or noise; unknown
-    where the standard error is."""
-    kept: bool | None = None
-    """Whether it confirms the search: the gain differs by no more than noise, and is
-    significant if it was so there; null where unknown."""
-
-
 class HoldoutEvaluation(Frozen):
     """Merges measured on held-out documents."""
 
-    share: float = Field(gt=0, lt=1)
-    """Held-out share of all documents."""
     documents: dict[Line, int]
     """Number of held-out documents, by task."""
     choices: int = Field(ge=0)
@@ -321,8 +263,6 @@ class HoldoutEvaluation(Frozen):
     """All merges measured on them, each with the tasks that were measured."""
     differences: dict[Line, Differences] = Field(default_factory=dict)
     """Standard errors of differences between these merges, by task."""
-    gains: tuple[Gain, ...] = ()
-    """Gains of the present chosen merge."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -332,16 +272,10 @@ class HoldoutEvaluation(Frozen):
         return self
 
     @property
-    def confirms(self) -> bool:
-        """Whether there are gains, and these documents confirm all of them."""
-        better = any(gain.verdict == "better" for gain in self.gains)
-        return better and all(gain.kept for gain in self.gains)
-
-    @property
     def tasks(self) -> set[str]:
         """Return the names of all tasks with held-out results."""
-        named = [*self.documents, *self.differences, *(g.task for g in self.gains)]
-        return {*named, *(task for merge in self.merges for task in merge.measured)}
+        measured = (task for merge in self.merges for task in merge.measured)
+        return {*self.documents, *self.differences, *measured}
 
     def place(self, coefficients: Coefficients, label: str | None = None) -> int | None:
         """Return the place of a merge, by its label first; None if not measured."""
@@ -406,8 +340,6 @@ class Front(Record):
             if lacking and self.unfinished is None:
                 place = f"points.{index}.predicted.{lacking[0]}"
                 raise ValueError(f"{place}: a value is wanted, got null")
-            if point.recipe not in {None, recipe_name(index)}:
-                raise ValueError(f"points.{index}: its recipe is {recipe_name(index)}")
         for index, anchor in enumerate(self.anchors):
             self._check(f"anchors.{index}", anchor, KINDS)
         for index, merge in enumerate(self.merges):
@@ -434,16 +366,6 @@ class Front(Record):
             _check_names(where, merge.coefficients, self.coefficients)
         for kind in kinds:
             _check_names(f"{place}.{kind}", merge.readings(kind), self.tasks)
-
-    @field_serializer("anchors", mode="wrap")
-    def _with_null(
-        self, anchors: tuple[Merge, ...], handler: SerializerFunctionWrapHandler
-    ) -> list[dict[str, Any]]:
-        nowhere = dict.fromkeys(self.coefficients)
-        return [
-            {**anchor, "coefficients": anchor["coefficients"] or nowhere}
-            for anchor in handler(anchors)
-        ]
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         yield "points", len(self.points)

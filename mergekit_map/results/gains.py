@@ -19,14 +19,11 @@ from pydantic import JsonValue, TypeAdapter
 
 from mergekit_map.results.front import (
     UNKNOWN,
-    Amount,
     Front,
-    Gain,
     Kind,
     Merge,
     Reading,
     Readings,
-    Verdict,
 )
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.paired import ALPHA, Differences, PairedMerges
@@ -34,6 +31,7 @@ from mergekit_map.surrogates.arrays import FloatArray, finite
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, SOUP, Metric
 
 Source: TypeAlias = Literal["held-out", "measured", "predicted"]
+Verdict: TypeAlias = Literal["better", "worse", "noise", "unknown"]
 _Cell: TypeAlias = tuple[int, int]  # row and column of a comparison
 BEST_PARENT = "best parent"
 _RIVALS = (BASE, SOUP, BEST_PARENT)
@@ -220,36 +218,37 @@ def on_held_out(front: Front) -> tuple[set[str], Front]:
     )
 
 
-def with_gains(front: Front) -> Front:
-    """Record the gains on held-out documents, beside those of the search."""
-    if (holdout := front.holdout) is None:
-        return front
+@dataclass(frozen=True)
+class HeldOutGain:
+    """A gain on held-out documents, beside that on the documents of the search."""
+
+    task: str
+    held_out: Improvement
+    searched: Improvement | None  # None where the search measured no such gain
+    # Whether they differ by no more than noise, and a significant one is significant
+    # on both; None where the noise is unknown.
+    confirmed: bool | None
+
+
+def held_out_gains(front: Front) -> list[HeldOutGain]:
+    """Compare the gains on held-out documents with those of the search."""
+    if front.holdout is None:
+        return []
     found, before = gains(front), gains(front, in_search=True)
     # Bonferroni's bound for all of these differences between search and held-out.
     most = NormalDist().inv_cdf(1 - ALPHA / 2 / (len(_RIVALS) * len(front.tasks)))
     compared = []
     for label, task in itertools.product((BASE, BEST_PARENT, SOUP), front.tasks):
-        one, old = found.over(label).get(task), before.over(label).get(task)
-        if one is None or found.sources[task] != "held-out" or one.stderr == 0:
+        new, old = found.over(label).get(task), before.over(label).get(task)
+        if new is None or found.sources[task] != "held-out" or new.stderr == 0:
             continue  # the chosen merge is the rival itself, where there is no error
-        sign, kept = front.tasks[task].metric.sign, None
-        old = old if before.sources[task] == "measured" else None
-        if old and one.stderr is not None and old.stderr is not None:
-            noise = most * math.hypot(one.stderr, old.stderr)
-            lost = old.verdict == "better" and one.verdict != "better"
-            kept = abs(one.amount - old.amount) <= noise and not lost
-        was = Amount(value=sign * old.amount, stderr=old.stderr) if old else None
-        gain = Gain(
-            task=task,
-            other=one.other,
-            held_out=Amount(value=sign * one.amount, stderr=one.stderr),
-            measured=was,
-            verdict=one.verdict,
-            kept=kept,
-        )
-        compared.append(gain)
-    updated = holdout.model_copy(update={"gains": tuple(compared)})
-    return front.model_copy(update={"holdout": updated})
+        old, confirmed = old if before.sources[task] == "measured" else None, None
+        if old and new.stderr is not None and old.stderr is not None:
+            noise = most * math.hypot(new.stderr, old.stderr)
+            lost = old.verdict == "better" and new.verdict != "better"
+            confirmed = abs(new.amount - old.amount) <= noise and not lost
+        compared.append(HeldOutGain(task, new, old, confirmed))
+    return compared
 
 
 def best_single(front: Front, task: str) -> Merge | None:

@@ -30,8 +30,8 @@ from mergekit_map.optimize.scalarization import (
     select_by_preference,
 )
 from mergekit_map.results.findings import findings_in_words
-from mergekit_map.results.front import UNKNOWN, Front, Merge, recipe_name
-from mergekit_map.results.gains import on_held_out, with_gains
+from mergekit_map.results.front import UNKNOWN, Front, Merge
+from mergekit_map.results.gains import on_held_out
 from mergekit_map.results.limits import (
     Request,
     excess,
@@ -224,7 +224,6 @@ def _best_of_box(
         coefficients=named(front, better),
         predicted=predict(surrogates, better[None])[0],
         measured=dict.fromkeys(front.tasks, UNKNOWN),
-        recipe=recipe_name(len(front.points)),
     )
 
 
@@ -244,7 +243,6 @@ def chosen_as(front: Front, index: int, select: SelectSpec) -> Front:
 
 def judged(front: Front) -> Front:
     """Renew the diagnostics of a front, as far as the numbers are known."""
-    front = with_gains(front)
     decisive, details = findings_in_words(front)
     return front.model_copy(update={"verdicts": (*decisive, *details)})
 

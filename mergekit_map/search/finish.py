@@ -25,7 +25,6 @@ from mergekit_map.results.front import (
     Merge,
     Readings,
     Task,
-    recipe_name,
 )
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request
@@ -44,7 +43,6 @@ from mergekit_map.search.planning import wanted_evaluations
 from mergekit_map.search.refinement import (
     ending_of,
     find_border,
-    n_quiet_rounds,
     n_spent,
 )
 from mergekit_map.search.study import Candidate, Study, StudyResult
@@ -83,9 +81,8 @@ def end_search(
     merges = [study.named(row) for row in rows]
     ending = None
     if study.search.refines:
-        quiet = n_quiet_rounds(rounds, end.known)
         spent, allowed = n_spent(study, rounds, end.known), wanted_evaluations(study)
-        ending = ending_of(study, end.surrogates, spent, allowed, quiet)
+        ending = ending_of(study, end.surrogates, spent, allowed)
     return StudyResult(end.surrogates, merges, selected, ending=ending)
 
 
@@ -224,10 +221,7 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         selected=result.selected,
         recommended=_recommended(study, points, whole),
         ending=result.ending,
-        points=tuple(
-            point.model_copy(update={"recipe": recipe_name(index)})
-            for index, point in enumerate(points)
-        ),
+        points=tuple(points),
         anchors=(*anchors, *anchors_on_disk(study, log)),
         merges=tuple(
             Merge(

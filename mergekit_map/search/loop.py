@@ -66,7 +66,7 @@ def run_study(
     anchors = reference_values(study, known, log)
     result = end_search(study, rounds, known, anchors, measure_all, surrogates)
     if out_of_time and result.ending is not None:
-        ending = result.ending.model_copy(update={"spent": True, "trusted": False})
+        ending = result.ending.model_copy(update={"trusted": False})
         result = replace(result, ending=ending)
     return result
 

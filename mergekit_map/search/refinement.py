@@ -121,19 +121,14 @@ def ending_of(
     surrogates: Mapping[str, Surrogate],
     spent: int,
     allowed: int,
-    quiet: int,
 ) -> Ending:
-    """Return how well the front is known when the last round is over."""
+    """Return what a better known front would bring when the last round is over."""
     front = _sketched(study, surrogates)
-    errors = front.errors.max(axis=0)
     scaled = (front.Y - front.Y.min(axis=0)) / front.width
     return Ending(
         evaluations=spent,
         allowed=allowed,
         trusted=spent < allowed,
-        quiet=quiet,
-        error=float(errors.max()),
-        task=list(surrogates)[int(errors.argmax())],
         hope=gained(scaled + front.errors, scaled),
     )
 
@@ -250,7 +245,6 @@ def find_border(
                     yield Border(
                         coefficient=names[axis],
                         end=end,
-                        points=int(there.sum()),
                         beyond=float(f"{end + _BEYOND * outward:.12g}"),
                         gain=float(f"{gain:.3g}"),
                     )

@@ -90,7 +90,6 @@ def with_confirmation(
     chosen = merge_key(front.chosen.coefficients)
     choices = {*by_merge(found[study.merge])} - labels.keys()
     confirmation = HoldoutEvaluation(
-        share=project.held_out.share,
         documents={e.task: e.n for e in found[study.merge]},
         choices=len(choices) + (chosen in labels),
         merges=tuple(merges),

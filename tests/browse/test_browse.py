@@ -106,8 +106,8 @@ def test_what_one_talks_with_is_the_merge_of_the_recipe(
     with open_chat(run, MergeOptions(quiet=True), trust_run=True) as merges:
         spoken = [tensors(merges(point.coefficients).model) for point in points]
 
-    for index, (point, found) in enumerate(zip(points, spoken, strict=True)):
-        recipe = yaml.safe_load((run / (point.recipe or "")).read_text())
+    for index, found in zip((0, len(front.points) - 1), spoken, strict=True):
+        recipe = yaml.safe_load(RunFolder(run).recipe(index).read_text())
         write_checkpoint(recipe, tmp_path / f"{index}", MergeOptions(quiet=True))
         stock = AutoModelForCausalLM.from_pretrained(tmp_path / f"{index}").state_dict()
         assert stock.keys() == found.keys()
@@ -143,7 +143,7 @@ def test_merging_writes_the_recipe_s_checkpoint_and_comes_back_measured(
 
     assert after.at == after.front.selected == at
     assert after.point.is_measured("greeting", "code")
-    recipe = yaml.safe_load((run / (view.point.recipe or "")).read_text())
+    recipe = yaml.safe_load(RunFolder(run).recipe(at).read_text())
     write_checkpoint(recipe, tmp_path / "stock", MergeOptions(quiet=True))
     ours = (tmp_path / "out" / "model.safetensors").read_bytes()
     assert ours == (tmp_path / "stock" / "model.safetensors").read_bytes()

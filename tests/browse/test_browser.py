@@ -99,8 +99,6 @@ def test_it_opens_on_the_chosen_merge_at_its_place_along_the_front() -> None:
     content = as_json(wide_front())
     # A merge between two points is the last one, and chosen.
     content["points"].append(content["points"].pop(CHOSEN))
-    for i, point in enumerate(content["points"]):
-        point["recipe"] = f"recipes/{i:03d}.yml"
     front = from_json({**content, "selected": 11, "recommended": []})
 
     below = press(front, "down", size=(120, 40))

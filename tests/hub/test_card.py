@@ -105,7 +105,7 @@ def test_index_and_table_have_the_values_of_the_held_out_documents(
     held = {"math": {"value": 0.68, "stderr": 0.01}}
     point = as_json(record().front)["points"][0]["coefficients"]
     merges = [{"coefficients": point, "measured": held}]
-    holdout = {"share": 0.3, "documents": {"math": 9}, "choices": 1, "merges": merges}
+    holdout = {"documents": {"math": 9}, "choices": 1, "merges": merges}
     card = written(tmp_path, record(holdout=holdout))
 
     assert [r.metric_value for r in card.data.eval_results] == [0.68, 2.81]

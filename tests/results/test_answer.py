@@ -182,7 +182,7 @@ def test_a_point_that_noise_alone_makes_the_best_is_not_called_so() -> None:
 
 def test_at_most_three_findings_are_shown_and_none_is_lost() -> None:
     rows: list[Row] = [CHOSEN, [(0.99, 0.001), (0.5, 0.001)]]
-    border = {"coefficient": "a", "end": 1.0, "points": 1, "beyond": 1.2, "gain": 0.02}
+    border = {"coefficient": "a", "end": 1.0, "beyond": 1.2, "gain": 0.02}
     fit = {"n": 3, "r2": 0.9, "loo_r2": 0.5, "front_error": 0.3}
     about = {"direction": "maximize", "range": [None, None], "unit": "", "fit": fit}
     found = answer(

@@ -12,8 +12,8 @@ from scipy import stats
 
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
-from mergekit_map.results.gains import BEST_PARENT, gains
-from mergekit_map.results.selection import MERGE, advice, judged
+from mergekit_map.results.gains import BEST_PARENT, gains, held_out_gains
+from mergekit_map.results.selection import MERGE, advice
 
 
 def test_gains_are_amounts_with_errors_of_the_same_documents_where_there_are() -> None:
@@ -126,7 +126,6 @@ def held_out_front(anchors: dict[str, Row] = HELD_OUT_ANCHORS, **changes: Any) -
     ]
     math_, code = [[0.02], [0.01, 0.02]], [[0.02], [0.03, 0.02], [0.04, 0.03, 0.02]]
     holdout = {
-        "share": 0.3,
         "documents": {"math": ITEMS, "code": ITEMS},
         "choices": 1,
         "merges": merges,
@@ -140,16 +139,15 @@ def held_out_front(anchors: dict[str, Row] = HELD_OUT_ANCHORS, **changes: Any) -
         known["items"] = ITEMS
     # Merges are counted through points and anchors.
     apart = {"items": 200, "merges": [0, 2], "stderr": [[0.01]]}
-    made = make_front(POINTS, anchors, holdout=holdout, differences={"code": apart})
-    return judged(made)
+    return make_front(POINTS, anchors, holdout=holdout, differences={"code": apart})
 
 
-def recorded(found: Front) -> dict[tuple[str, str], Any]:
-    return {(gain.task, gain.other): gain for gain in found.holdout.gains}
+def compared(found: Front) -> dict[tuple[str, str], Any]:
+    return {(one.task, one.held_out.other): one for one in held_out_gains(found)}
 
 
 def test_differences_are_those_of_the_same_documents() -> None:
-    found = recorded(held_out_front())
+    found = compared(held_out_front())
 
     assert set(found) == {
         ("math", "base"),
@@ -159,21 +157,21 @@ def test_differences_are_those_of_the_same_documents() -> None:
         ("code", "soup"),
     }
     base = found["code", "base"]
-    assert base.held_out.value == pytest.approx(2.1 - 2.5)
+    assert base.held_out.amount == pytest.approx(2.5 - 2.1)
     assert base.held_out.stderr == 0.02
-    assert base.measured.value == pytest.approx(2.0 - 2.5)
-    assert base.measured.stderr == 0.01  # item by item
-    soup = found["code", "soup"].measured
+    assert base.searched.amount == pytest.approx(2.5 - 2.0)
+    assert base.searched.stderr == 0.01  # item by item
+    soup = found["code", "soup"].searched
     assert soup.stderr == pytest.approx(math.hypot(0.05, 0.05))
 
 
 def test_a_promise_is_broken_where_it_is_off_by_more_than_chance() -> None:
-    found = recorded(held_out_front())
+    found = compared(held_out_front())
 
     # 0.4 is kept of 0.5 +- 0.01, and is itself known to 0.02.
-    broken = [key for key, gain in found.items() if gain.kept is False]
+    broken = [key for key, gain in found.items() if gain.confirmed is False]
     assert broken == [("code", "base")]
-    assert found["math", "base"].kept is True
+    assert found["math", "base"].confirmed is True
 
 
 def test_a_gain_that_held_out_documents_do_not_show_is_named() -> None:
@@ -183,12 +181,13 @@ def test_a_gain_that_held_out_documents_do_not_show_is_named() -> None:
         anchors = {**HELD_OUT_ANCHORS, "soup": [(0.7, 0.04), (2.3, 0.05)]}
         return held_out_front(anchors, merges=merges)
 
-    lost, kept = (recorded(said(soup))["code", "soup"] for soup in (2.15, 2.25))
+    lost, kept = (compared(said(soup))["code", "soup"] for soup in (2.15, 2.25))
 
-    assert (lost.verdict, lost.kept) == ("noise", False)  # 0.05 of 0.03, was 0.3
-    assert (kept.verdict, kept.kept) == ("better", True)
-    assert "Not confirmed on held-out documents: " in said(2.15).verdicts[0]
-    assert "+0.050 ± 0.030 on code over the soup (in the" in said(2.15).verdicts[0]
+    assert (lost.held_out.verdict, lost.confirmed) == ("noise", False)  # 0.05 of 0.03
+    assert (kept.held_out.verdict, kept.confirmed) == ("better", True)
+    finding = answer(said(2.15)).findings[0]
+    assert finding.startswith("Not confirmed on held-out documents: ")
+    assert "+0.050 ± 0.030 on code over the soup (in the" in finding
 
 
 def test_a_gain_on_held_out_documents_alone_is_no_reason_for_the_soup() -> None:

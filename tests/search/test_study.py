@@ -142,7 +142,6 @@ def test_limits_that_only_a_merge_between_the_points_keeps_are_kept(
     chosen = front.chosen
     assert list(chosen.coefficients.values()) == pytest.approx([1 / 4] * 4, abs=0.02)
     assert chosen.is_measured(*"abcd")
-    assert chosen.recipe == f"recipes/{front.selected:03d}.yml"
     assert unmet_limits(front) == ""
 
 

@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes import front_of
 from nested_runs import invoke, lines, read, write
 from plain_runs import write_plain
+
+from mergekit_map.results.gains import held_out_gains
 
 # Of each document the square of how far the output layer is from one of its own.
 OWN = """
@@ -111,23 +114,22 @@ def test_the_search_and_what_confirms_it_share_no_document(
 
 
 def test_the_paired_difference_is_that_of_the_documents(run: Path) -> None:
-    holdout = read(f"{run}/front.json")["holdout"]
     kept = records(run, "own", held_out=True)
     of = {json.dumps(r["coefficients"]): r["answers"]["values"] for r in kept.values()}
     chosen = read(f"{run}/front.json")
     point = chosen["points"][chosen["selected"]]["coefficients"]
     anchors = {a["label"]: a["coefficients"] for a in chosen["anchors"]}
 
-    gains = [gain for gain in holdout["gains"] if gain["task"] == "own"]
+    gains = [g.held_out for g in held_out_gains(front_of(run)) if g.task == "own"]
 
-    # The chosen merge is the base here: no gain over itself is recorded.
-    assert {"a", "soup"} == {gain["other"] for gain in gains}
+    # The chosen merge is the base here: there is no gain over itself.
+    assert {"a", "soup"} == {gain.other for gain in gains}
     for gain in gains:
-        pair = [of[json.dumps(c)] for c in (point, anchors[gain["other"]])]
-        apart = np.array(pair[0]) - np.array(pair[1])
-        assert gain["held_out"]["value"] == pytest.approx(apart.mean())
-        error = apart.std(ddof=1) / np.sqrt(len(apart))
-        assert gain["held_out"]["stderr"] == pytest.approx(error, rel=1e-4)
+        pair = [of[json.dumps(c)] for c in (point, anchors[gain.other])]
+        ahead = np.array(pair[1]) - np.array(pair[0])
+        assert gain.amount == pytest.approx(ahead.mean())
+        error = ahead.std(ddof=1) / np.sqrt(len(ahead))
+        assert gain.stderr == pytest.approx(error, rel=1e-4)
 
 
 def test_a_second_search_measures_nothing_again(run: Path) -> None:
@@ -177,7 +179,7 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
     selected = invoke("select", "run", f"--index={other}")
 
     assert "parents were measured on the documents of the search" in selected.output
-    assert read(f"{run}/front.json")["holdout"]["gains"] == []
+    assert held_out_gains(front_of(run)) == []
 
     merged = invoke("merge", "run", "out", "--trust-run")
 
@@ -185,8 +187,7 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
     assert "Measured on held-out documents" in said
     card = Path("out/README.md").read_text()
     assert "Measured on held-out documents" in card.partition("<details>")[0]
-    holdout = read(f"{run}/front.json")["holdout"]
-    assert len(holdout["gains"]) == 6
+    assert len(held_out_gains(front_of(run))) == 6
     count = len(lines(f"{run}/evaluations.jsonl"))
     shutil.rmtree("out")
     invoke("merge", "run", "out", "--trust-run")
@@ -195,8 +196,6 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
 
     back = invoke("select", "run", f"--index={front['selected']}")
     assert "Measured on held-out documents" in " ".join(back.output.split())
-    gains = read(f"{run}/front.json")["holdout"]["gains"]
-    assert gains == front["holdout"]["gains"]
 
 
 @pytest.mark.parametrize(

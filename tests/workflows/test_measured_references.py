@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from task_files import plain_loss
 
 from mergekit_map.results.front import Merge
+from mergekit_map.results.gains import held_out_gains
 from mergekit_map.types import BASE, SOUP
 
 BLOCK = 16  # tokens
@@ -119,10 +120,10 @@ def test_held_out_documents_and_the_recipe_of_the_soup(
 
     invoke("search", "config.yml", "run")
 
-    holdout = front_of(Path("run")).holdout
-    assert holdout is not None
-    assert {BASE, SOUP} < {merge.label for merge in holdout.merges}
-    assert SOUP in {gain.other for gain in holdout.gains}
+    front = front_of(Path("run"))
+    assert front.holdout is not None
+    assert {BASE, SOUP} < {merge.label for merge in front.holdout.merges}
+    assert SOUP in {gain.held_out.other for gain in held_out_gains(front)}
     stock("run/recipes/soup.yml", "soup")
     found = load_file("soup/model.safetensors")
     base, one = (
