@@ -30,14 +30,9 @@ from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
 from mergekit_map.results.gains import gains
 from mergekit_map.results.limits import Request
-from mergekit_map.results.log import (
-    Key,
-    by_merge,
-    evaluation_key,
-    merge_key,
-)
+from mergekit_map.results.log import by_merge, merge_key
 from mergekit_map.results.run_folder import unfinished_in_words
-from mergekit_map.results.samples import answers_of, are_of, read_sample_file, won_items
+from mergekit_map.results.samples import SampleStore, are_of, won_items
 from mergekit_map.results.surrogates import is_fitted, predict
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import NO_SINGLE_MODEL, Answers
@@ -108,10 +103,21 @@ def _gains(front: Front, index: int) -> dict[str, object]:
 
 def _items(run: FinishedSearch) -> Iterator[dict[str, object]]:
     """Yield the points with records, and their items won against each anchor."""
-    front, read = run.front, ItemReader(run)
+    front, manifest = run.front, run.manifest
+    logs = {manifest.merge, *(a.linear.merge for a in front.anchors if a.linear)}
+    stores = {m: SampleStore(run.folder.samples(m), manifest.definitions) for m in logs}
+
+    def answers(merge: Merge, task: str) -> Answers | None:
+        log = manifest.merge if merge.linear is None else merge.linear.merge
+        found = stores[log].answers(merge.logged, task)
+        return found if are_of(found, merge.measured[task]) else None
+
     for index, point in enumerate(front.points):
         against = [
-            [read.compare(point, anchor, task) for task in front.tasks]
+            [
+                won_items(answers(point, task), answers(anchor, task), metric)
+                for task, metric in front.metrics.items()
+            ]
             for anchor in front.anchors
         ]
         if any(found is not None for row in against for found in row):
@@ -327,33 +333,3 @@ def _slices(point: FloatArray, nodes: FloatArray) -> FloatArray:
 def _rounded(grid: FloatArray) -> FloatArray:
     digits = [float(f"{v:.{_DIGITS}g}") for v in grid.ravel()]
     return np.array(digits).reshape(grid.shape)
-
-
-class ItemReader:
-    """Reads the records of a finished search, each file once."""
-
-    def __init__(self, run: FinishedSearch) -> None:
-        self._run = run
-        self._known: dict[tuple[str, Key], Answers | None] = {}
-
-    def compare(self, one: Merge, other: Merge, task: str) -> list[object] | None:
-        """Count items won, lost and tied, and list those that differ most."""
-        metric = self._run.front.metrics[task]
-        found = won_items(self.read(one, task), self.read(other, task), metric)
-        return None if found is None else [*vars(found).values()]
-
-    def read(self, merge: Merge, task: str) -> Answers | None:
-        """Read the scores of a merge, or of a reference point as it is on disk."""
-        reading, manifest = merge.measured[task], self._run.manifest
-        if reading.value is None or not merge.logged:
-            return None
-        log = manifest.merge if merge.linear is None else merge.linear.merge
-        key = (log, evaluation_key(merge.logged, task))
-        if key not in self._known:
-            folder = self._run.folder.samples(log) / task
-            content = read_sample_file(folder, merge.logged)
-            found = answers_of(content)
-            known = manifest.definitions.get(task)
-            same = content.get("definition", known) == known and are_of(found, reading)
-            self._known[key] = found if same else None
-        return self._known[key]

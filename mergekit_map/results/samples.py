@@ -5,74 +5,90 @@ won and the other lost; results are counts and the numbers of items, never their
 The scores of single documents lie beside the records. A resumed search estimates the
 value on all documents from them, and held-out measurements are paired by them.
 
-A record also has the measurement itself, as a line of the log. A log has its lines in
-the order of a search with one process: what workers finish sooner, and what a kill kept
-out of the log, is taken from its record when that order reaches it.
+A record also has the measurement itself. A log has its lines in the order of a search
+with one process: what workers finish sooner, and what a kill kept out of the log, is
+taken from its record when that order reaches it.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Annotated, Any, TypeAlias, TypeGuard
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from mergekit_map.results.front import Reading
-from mergekit_map.results.log import (
-    EVALUATION,
-    Evaluation,
-    Key,
-    encode,
-    evaluation_key,
+from mergekit_map.results.log import Key, evaluation_key
+from mergekit_map.results.records import (
+    LARGEST,
+    MOST_BYTES,
+    Coefficients,
+    Finite,
+    Frozen,
+    Line,
+    Stderr,
 )
-from mergekit_map.results.records import LARGEST
 from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
-from mergekit_map.utils.files import digest, json_line, write_atomically
+from mergekit_map.utils.files import digest, json_line, read_whole, write_atomically
+
+_ROUNDING = 1e-9  # between sums of the same numbers
+_NAMED = 3  # items won, and items lost
 
 
-def write_samples(
-    folder: Path,
-    coefficients: Mapping[str, float],
-    measurement: Measurement,
-    definition: str = "",
-    documents: tuple[int, ...] | None = None,
-) -> None:
-    """Keep a measurement of a task on a merge, with its records, in place of earlier.
-
-    The ``definition`` is the fingerprint of the task, and ``documents`` the requested
-    ones; None for all.
-    """
-    line = Evaluation.of(
-        measurement,
-        coefficients=coefficients,
-        task=folder.name,
-        merge=folder.parent.name,
-        definition=definition,
-    )
-    content: dict[str, Any] = {
-        "coefficients": coefficients,
-        "definition": definition,
-        "documents": documents,
-        "measured": json.loads(encode(line)),
-        "samples": list(measurement.samples),
-    }
-    if (answers := measurement.answers) is not None:
-        content["answers"] = vars(answers)
-    write_atomically(_path(folder, coefficients), json_line(content) + "\n")
+def _possible(answers: Answers) -> Answers:
+    """Raise ValueError for scores that nobody measured."""
+    rising = all(a < b for a, b in pairwise((-1, *answers.ids)))
+    paired = len(answers.ids) == len(answers.values) == len(answers.weights)
+    # Such that no square of a sum overflows.
+    sized = all(abs(value) <= LARGEST for value in answers.values)
+    weighted = all(1 / LARGEST <= weight <= LARGEST for weight in answers.weights)
+    if not (rising and paired and sized and weighted):
+        raise ValueError("ids rise, and each has a value and a positive weight")
+    return answers
 
 
-def read_sample_file(folder: Path, coefficients: Mapping[str, float]) -> dict[str, Any]:
-    """Read the file of a task on a merge; empty if missing or unreadable."""
+_Answers: TypeAlias = Annotated[Answers, AfterValidator(_possible)]
+
+
+class _Measured(Frozen):
+    """A measurement without its scores."""
+
+    value: Finite | None
+    stderr: Stderr | None
+    n: int = Field(ge=0)
+    details: Mapping[str, int | Finite]
+    seconds: Stderr
+
+
+class SampleFile(Frozen):
+    """The measurement of a task on a merge, with its records."""
+
+    coefficients: Coefficients | None = None
+    definition: Line | None = None  # fingerprint of the task
+    documents: tuple[int, ...] | None = None  # the requested ones; None for all
+    measured: _Measured | None = None  # not kept by earlier versions
+    samples: tuple[dict[str, Any], ...] = ()
+    answers: _Answers | None = None
+
+    def measurement(self) -> Measurement | None:
+        """Return the measurement; None where there is none of the documents."""
+        found, some = self.measured, self.documents is not None
+        ids = None if self.answers is None else self.answers.ids
+        if found is None or found.value is None or (some and ids != self.documents):
+            return None
+        return Measurement(**vars(found), answers=self.answers)
+
+
+def read_samples(folder: Path, coefficients: Mapping[str, float]) -> SampleFile:
+    """Read the file of a task on a merge; an empty one if missing or damaged."""
     try:
-        content = json.loads(_path(folder, coefficients).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}  # whoever wants them can do without
-    return content if isinstance(content, dict) else {}
+        content = read_whole(_path(folder, coefficients), MOST_BYTES)
+        return SampleFile.model_validate_json(content)
+    except (OSError, ValidationError):
+        return SampleFile()  # whoever wants them can do without
 
 
 def copy_samples(
@@ -82,18 +98,16 @@ def copy_samples(
     names: Mapping[str, float],
 ) -> None:
     """Copy the records of a merge to the coefficients it has elsewhere."""
-    if content := read_sample_file(folder, coefficients):
-        text = json.dumps({**content, "coefficients": names}) + "\n"
-        write_atomically(_path(target, names), text)
+    found = read_samples(folder, coefficients)
+    if found.coefficients is not None:
+        moved = found.model_copy(update={"coefficients": dict(names)})
+        write_atomically(
+            _path(target, names), moved.model_dump_json(exclude_unset=True) + "\n"
+        )
 
 
 def _path(folder: Path, coefficients: Mapping[str, float]) -> Path:
     return folder / f"{digest(coefficients)}.json"
-
-
-_SCORES = TypeAdapter(Answers)
-_ROUNDING = 1e-9  # between sums of the same numbers
-_NAMED = 3  # items won, and items lost
 
 
 class SampleStore:
@@ -102,7 +116,7 @@ class SampleStore:
     def __init__(self, folder: Path, definitions: Mapping[str, str]):
         self._folder = folder
         self._definitions = definitions  # fingerprint of each task
-        self._known: dict[Key, _Record] = {}
+        self._known: dict[Key, SampleFile] = {}
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
         """Read scores; None without any, or with another definition of the task."""
@@ -111,54 +125,37 @@ class SampleStore:
     def find(self, request: MeasurementRequest) -> Measurement | None:
         """Read a finite value on the same documents, by the same definition."""
         record = self._read(request.coefficients, request.task)
-        found = record.measurement
-        usable = found is not None and math.isfinite(found.value)
-        return found if usable and record.documents == request.documents else None
+        same = record.documents == request.documents
+        return record.measurement() if same else None
 
-    def write(self, request: MeasurementRequest, measurement: Measurement) -> None:
-        """Write a measurement, in place of earlier ones."""
+    def write(self, request: MeasurementRequest, measured: Measurement) -> None:
+        """Write a measurement with its records, in place of an earlier one."""
         coefficients, task = request.coefficients, request.task
-        write_samples(
-            self._folder / task,
-            coefficients,
-            measurement,
-            self._definitions.get(task, ""),
-            request.documents,
-        )
+        details = {k: v for k, v in measured.details.items() if math.isfinite(v)}
+        numbers = {name: getattr(measured, name) for name in ("value", "stderr", "n")}
+        seconds = measured.seconds or 0.0
+        content: dict[str, Any] = {
+            "coefficients": coefficients,
+            "definition": self._definitions.get(task, ""),
+            "documents": request.documents,
+            "measured": {**numbers, "details": details, "seconds": seconds},
+            "samples": measured.samples,
+        }
+        if measured.answers is not None:
+            content["answers"] = vars(measured.answers)
+        path = _path(self._folder / task, coefficients)
+        write_atomically(path, json_line(content) + "\n")
         # The next one reads what a search that goes on would read.
         self._known.pop(evaluation_key(coefficients, task), None)
 
-    def _read(self, coefficients: Mapping[str, float], task: str) -> _Record:
+    def _read(self, coefficients: Mapping[str, float], task: str) -> SampleFile:
         key = evaluation_key(coefficients, task)
         if key not in self._known:
-            content = read_sample_file(self._folder / task, coefficients)
-            same = content.get("definition") == self._definitions.get(task, "")
-            self._known[key] = _record_of(content, key) if same else _Record()
+            found = read_samples(self._folder / task, coefficients)
+            same = found.definition == self._definitions.get(task, "")
+            without = found.model_copy(update={"samples": ()})
+            self._known[key] = without if same else SampleFile()
         return self._known[key]
-
-
-@dataclass(frozen=True)
-class _Record:
-    """The usable content of a file."""
-
-    answers: Answers | None = None
-    measurement: Measurement | None = None
-    documents: tuple[int, ...] | None = None
-
-
-def _record_of(content: Mapping[str, Any], key: Key) -> _Record:
-    answers, documents = answers_of(content), content.get("documents")
-    try:
-        line = EVALUATION.validate_json(json.dumps(content.get("measured")))
-    except (ValidationError, ValueError):
-        return _Record(answers)
-    some = documents is not None
-    if line.key != key or (some and (answers is None or [*answers.ids] != documents)):
-        return _Record(answers)
-    kept = ("value", "stderr", "n", "details", "seconds")
-    found = Measurement(**{name: getattr(line, name) for name in kept})
-    ids = answers.ids if some and answers is not None else None
-    return _Record(answers, replace(found, answers=answers), ids)
 
 
 def mean_of(answers: Answers) -> float:
@@ -170,20 +167,6 @@ def mean_of(answers: Answers) -> float:
         return math.exp(mean) if answers.exponential else mean
     except OverflowError:
         return math.inf
-
-
-def answers_of(content: Mapping[str, Any]) -> Answers | None:
-    """Return the scores in a file; None where it holds none, or no possible ones."""
-    try:
-        found = _SCORES.validate_json(json.dumps(content.get("answers")), strict=True)
-    except (ValidationError, ValueError):
-        return None
-    rising = all(a < b for a, b in pairwise((-1, *found.ids)))
-    paired = len(found.ids) == len(found.values) == len(found.weights)
-    # Such that no square of a sum overflows.
-    sized = all(abs(value) <= LARGEST for value in found.values)
-    weighted = all(1 / LARGEST <= weight <= LARGEST for weight in found.weights)
-    return found if rising and paired and sized and weighted else None
 
 
 def are_of(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
@@ -200,31 +183,20 @@ def are_of(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
     )
 
 
-@dataclass(frozen=True)
-class WonItems:
-    """How one merge compares with another on the items that both were measured on."""
-
-    won: int
-    lost: int
-    level: int
-    most: tuple[tuple[str, float], ...]  # what differs most; larger is better
-
-
 def won_items(
     ours: Answers | None, theirs: Answers | None, metric: Metric
-) -> WonItems | None:
-    """Count the items that one merge won and lost; None where they share no item."""
+) -> tuple[int, int, int, list[tuple[str, float]]] | None:
+    """Count the items that one merge won, lost and tied; None where they share none.
+
+    Last come those that differ most, with their differences; larger is better.
+    """
     if ours is None or theirs is None:
         return None
     one, other = (dict(zip(a.ids, a.values, strict=True)) for a in (ours, theirs))
     ahead = {i: metric.sign * (one[i] - other[i]) for i in one if i in other}
     won = sorted((i for i in ahead if ahead[i] > _ROUNDING), key=lambda i: -ahead[i])
     lost = sorted((i for i in ahead if ahead[i] < -_ROUNDING), key=lambda i: ahead[i])
+    level = len(ahead) - len(won) - len(lost)
     named = [*won[:_NAMED], *lost[:_NAMED]]
-    found = WonItems(
-        won=len(won),
-        lost=len(lost),
-        level=len(ahead) - len(won) - len(lost),
-        most=tuple((str(i), float(f"{ahead[i]:.3g}")) for i in named),
-    )
-    return found if ahead else None
+    most = [(str(i), float(f"{ahead[i]:.3g}")) for i in named]
+    return (len(won), len(lost), level, most) if ahead else None

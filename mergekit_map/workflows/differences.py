@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import Evaluation, Role, merge_key
 from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import answers_of, are_of, mean_of, read_sample_file
+from mergekit_map.results.samples import are_of, mean_of, read_samples
 from mergekit_map.results.selection import judged
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import Answers
@@ -46,11 +45,10 @@ def with_differences(
         if merge_key(merge.coefficients) in rivals:
             return None
         folder = run.samples(merge.linear.merge) if merge.linear else samples
-        content = read_sample_file(folder / task, merge.logged)
-        answers = answers_of(content)
-        if not are_of(answers, merge.measured[task]):
+        found = read_samples(folder / task, merge.logged)
+        if not are_of(found.answers, merge.measured[task]):
             return None
-        return itemise(answers, _parts(content))
+        return itemise(found.answers, [str(s.get("task", "")) for s in found.samples])
 
     known = {task: [read(m, task) for m in front.known] for task in front.tasks}
     found = differences_of(known)
@@ -63,14 +61,6 @@ def differences_of(
     """Compare merges on each task where two or more have the same items."""
     compared = {task: compare_items(items) for task, items in known.items()}
     return {task: one for task, one in compared.items() if one is not None}
-
-
-def _parts(content: Mapping[str, Any]) -> list[str]:
-    """Return the part of a group that each record is of; empty for other files."""
-    samples = content.get("samples")
-    if not isinstance(samples, list) or not all(isinstance(s, dict) for s in samples):
-        return []
-    return [str(sample.get("task", "")) for sample in samples]
 
 
 def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | None:

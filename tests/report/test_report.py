@@ -25,8 +25,8 @@ from mergekit_map.report.page import report_page, write_report
 from mergekit_map.results.answer import answer
 from mergekit_map.results.finished import FinishedSearch, read_finished
 from mergekit_map.results.front import Merge
-from mergekit_map.results.samples import write_samples
-from mergekit_map.types import Answers, Measurement
+from mergekit_map.results.samples import SampleStore
+from mergekit_map.types import Answers, Measurement, MeasurementRequest
 
 Make = Callable[[str], Path]
 
@@ -268,9 +268,10 @@ def test_items_are_counted_against_every_anchor_and_say_no_text(
     copied = Path(shutil.copytree(run.folder.path, tmp_path / "run"))
     again = read_finished(copied)
     task, metric = next(iter(run.front.metrics.items()))
-    folder = again.folder.samples(again.manifest.merge) / task
+    folder = again.folder.samples(again.manifest.merge)
+    store = SampleStore(folder, again.manifest.definitions)
     for merge in (point, *run.front.anchors):
-        write_records(folder, merge, task, again.manifest.definitions[task])
+        write_records(store, merge, task)
 
     content = content_of(again)
 
@@ -286,11 +287,11 @@ def test_items_are_counted_against_every_anchor_and_say_no_text(
     assert "a secret" not in json.dumps(content)
 
 
-def write_records(folder: Path, merge: Merge, task: str, definition: str) -> None:
+def write_records(store: SampleStore, merge: Merge, task: str) -> None:
     """Write records of four documents that all say the same."""
     value = merge.measured[task].value
     answers = Answers((0, 1, 2, 3), (value,) * 4, (1.0,) * 4)
     measured = Measurement(
         value, 0.0, 4, samples=({"text": "a secret"},), answers=answers
     )
-    write_samples(folder, merge.coefficients, measured, definition)
+    store.write(MeasurementRequest(tuple(merge.coefficients.items()), task), measured)

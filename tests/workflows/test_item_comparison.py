@@ -14,8 +14,8 @@ from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.log import Role
 from mergekit_map.results.paired import stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import read_sample_file, write_samples
-from mergekit_map.types import Answers, Measurement
+from mergekit_map.results.samples import SampleStore, read_samples
+from mergekit_map.types import Answers, Measurement, MeasurementRequest
 from mergekit_map.workflows.differences import itemise, with_differences
 
 N = 30
@@ -33,7 +33,8 @@ def keep(folder: Path, place: dict[str, float], samples: list[Any]) -> None:
     measured = Measurement(
         0.0, None, 1, samples=tuple(samples), answers=answers_of(samples)
     )
-    write_samples(folder, place, measured)
+    request = MeasurementRequest(tuple(place.items()), folder.name)
+    SampleStore(folder.parent, {}).write(request, measured)
 
 
 def losses(shift: float) -> list[dict[str, float]]:
@@ -89,7 +90,7 @@ def test_only_records_of_the_value_that_was_measured_count(tmp_path: Path) -> No
 def test_only_merges_with_the_same_items_are_compared(tmp_path: Path) -> None:
     front, _ = searched(tmp_path, [0.0, 0.2, 0.5])
     place = {"a": 0.01, "b": 0.5}
-    samples = read_sample_file(tmp_path / "code", place)["samples"]
+    samples = read_samples(tmp_path / "code", place).samples
     others = [{**s, "block": s["block"] + 1} for s in samples]
     keep(tmp_path / "code", place, others)
 
@@ -136,8 +137,7 @@ def test_anchors_of_other_models_have_records_of_their_own(tmp_path: Path) -> No
     linear = LinearMerge(merge="singles", weights=single)
     nowhere = anchor.model_copy(update={"coefficients": {}, "linear": linear})
     front = front.model_copy(update={"anchors": (nowhere,)})
-    kept_there = read_sample_file(tmp_path / "all" / "code", anchor.coefficients)
-    samples = kept_there["samples"]
+    samples = read_samples(tmp_path / "all" / "code", anchor.coefficients).samples
     keep(RunFolder(tmp_path).samples("singles") / "code", single, samples)
 
     found = with_differences(front, tmp_path / "all", RunFolder(tmp_path))
