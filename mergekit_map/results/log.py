@@ -41,11 +41,7 @@ from mergekit_map.results.records import (
 )
 from mergekit_map.surrogates.arrays import finite
 from mergekit_map.types import Measurement
-from mergekit_map.utils.files import (
-    append_durably,
-    read_whole,
-    unwritable,
-)
+from mergekit_map.utils.files import append_durably, read_whole, unwritable
 
 _MOST_BYTES = 1 << 30  # of a log: hundreds of thousands of lines
 
@@ -251,8 +247,7 @@ def read_log(path: Path) -> Iterator[Evaluation]:
             yield evaluation
 
 
-def encode(evaluation: Evaluation) -> str:
-    """Write a line of a log, without its end."""
+def _line(evaluation: Evaluation) -> str:
     record = EVALUATION.dump_python(evaluation, mode="json")
     for one in dataclasses.fields(Evaluation):
         if one.default is None and record[one.name] is None:
@@ -279,10 +274,7 @@ class EvaluationLog:
 
     def append(self, evaluation: Evaluation) -> None:
         """Append a measurement; it is on the disk when this returns."""
-        # Somebody may remove it meanwhile: then what was measured is written again.
-        lost = [] if self.path.exists() else self._evaluations
-        for one in (*lost, evaluation):
-            append_durably(self.path, (encode(one) + "\n").encode())
+        append_durably(self.path, (_line(evaluation) + "\n").encode())
         self._evaluations.append(evaluation)
         if self.listener is not None:
             self.listener(evaluation)

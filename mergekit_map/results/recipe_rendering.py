@@ -8,7 +8,6 @@ the first.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -18,7 +17,7 @@ from mergekit_map._version import __version__
 from mergekit_map.config.yaml_file import filled, yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.models.references import map_references
-from mergekit_map.results.front import Front
+from mergekit_map.results.front import Front, recipe_name
 from mergekit_map.results.run_folder import RunFolder
 
 Document: TypeAlias = dict[str, Any]
@@ -66,50 +65,31 @@ def recipe_like(
     Raises:
         ArtifactError: the text is damaged, or no recipe of a merge of the identity.
     """
-    weights = front.points[index].coefficients
     try:
         *stages, config = documents(text)
-        config = _filled(config, identity, weights)
         kept = {k: identity[k] for k in ("dtype", "out_dtype") if identity[k]}
         searched: Any = identity["configuration"]
         searched = {**searched, "merge_method": identity["method"], **kept}
-        if _without_models(config) != _without_models(
-            _filled(searched, identity, weights)
-        ):
+        places, rest = identity["coefficients"], identity.get("remainder", ())
+        weights = front.points[index].coefficients
+        config, known = (
+            filled(one, places, rest, weights) for one in (config, searched)
+        )
+        if map_references(config, _no_model) != map_references(known, _no_model):
             raise ValueError("its settings are others")
     except DAMAGES as error:
         raise ArtifactError(
             f"{folder.recipe(0)} is no recipe of this search ({error}), so point "
             f"{index} cannot be written like it; restore the file, or search again"
         ) from None
-    command = re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE)
     lines = recipe_comments(front, index)
-    if command:
-        lines.append(_naming_its_place(command[1], folder, index))
+    if command := re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE):
+        lines.append(command[1].replace(recipe_name(0), recipe_name(index)))
     return yaml_text([*stages, config], lines)
 
 
-def _filled(
-    config: Document, identity: Mapping[str, Any], coefficients: Mapping[str, float]
-) -> Document:
-    rest = identity.get("remainder", ())
-    return filled(config, identity["coefficients"], rest, coefficients)
-
-
-def _without_models(config: Document) -> Document:
-    return dict(map_references(config, lambda _: ""))
-
-
-def _naming_its_place(command: str, folder: RunFolder, index: int) -> str:
-    """Put the present paths of a run folder into the command of a recipe."""
-    for before, path in (
-        (r"mergekit-\w+ ", folder.recipe(index)),
-        (r".* --intermediate-dir ", folder.merged),
-    ):
-        words = rf"^(Merge it with: {before})(?:'[^']*'|\S)+"
-        named = shlex.quote(str(path)).replace("\\", r"\\")
-        command = re.sub(words, rf"\g<1>{named}", command)
-    return command
+def _no_model(_: str) -> str:
+    return ""
 
 
 def recipe_comments(front: Front, index: int) -> list[str]:

@@ -216,8 +216,7 @@ def open_run(path: Path) -> RunFolder:
     """Return the folder of a search, if nothing in it leads out of it.
 
     Raises:
-        ArtifactError: it holds a link, something that is neither file nor folder, or
-            the log of a shard.
+        ArtifactError: it holds a link, or something that is neither file nor folder.
     """
     for folder, folders, files in os.walk(path, onerror=_refuse_unreadable):
         for found in (Path(folder, name) for name in sorted([*folders, *files])):
@@ -228,12 +227,6 @@ def open_run(path: Path) -> RunFolder:
                     f"{found} is {kind}, and a run folder holds files and folders "
                     "alone; put the file itself there, or remove it"
                 )
-    if logs := [*path.glob("evaluations.*-of-*.jsonl")]:
-        raise ArtifactError(
-            f"{logs[0]} is the log of a shard, and shards (--shard I/N) are no longer "
-            "supported: search into a new folder, on many machines with --workers ray; "
-            "or remove the logs of shards"
-        )
     return RunFolder(path)
 
 

@@ -85,12 +85,3 @@ def test_a_line_of_another_version_is_refused(path: Path) -> None:
 
     with pytest.raises(ArtifactError, match="version 9, which is not read"):
         list(read_log(path))
-
-
-def test_a_log_that_was_removed_is_written_again(path: Path) -> None:
-    with open_log(path) as log:
-        log.append(evaluation(0.1))
-        path.unlink()
-        log.append(evaluation(0.2))
-
-    assert list(read_log(path)) == [evaluation(0.1), evaluation(0.2)]
