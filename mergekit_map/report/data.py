@@ -287,13 +287,14 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
     Raises:
         ArtifactError: a surrogate predicts no finite numbers.
     """
-    d = len(run.bounds)
     kind: Kind
     if not run.surrogates:
         nothing = np.zeros((0,))
         return Surfaces("none", run.front.axes, nothing, nothing, nothing, nothing)
+    bounds = run.front.axis_bounds
+    d = len(bounds)
     kind = "curve" if d == 1 else "contour" if d == 2 else "slices"
-    lower, upper = run.bounds.T
+    lower, upper = bounds.T
     nodes = np.linspace(lower, upper, _NODES[kind], axis=1)
     points = run.locate(point.coefficients for point in run.front.points)
     grid = (

@@ -118,17 +118,16 @@ def headline(front: Front, found: Gains, advised: str) -> str:
     if advised != MERGE:
         verb = "keep" if advised == BASE else "use"
         return f"{_not_beaten(front, advised)}: {verb} it."
-    kept = _kept(found)
-    worse = found.where(BASE, "worse")
-    is_worse = "is predicted to be" if "predicted" in found.sources.values() else "is"
-    than_base = f"{is_worse} worse than the base on {_tasks(worse)}" if worse else ""
-    based = [than_base, kept] if kept else [_against(found, BASE)]
-    based.append(_against(found, SOUP))
-    if BASE not in found.rivals:
-        based = [_against(found, SOUP), _against(found, BEST_PARENT)]
     limits = limits_in_words(front)
-    based.insert(0 if limits.startswith(MISSED) else len(based), limits)
-    first, *others = [*filter(None, based)] or [
+    missed = limits.startswith(MISSED)
+    clauses = [
+        limits if missed else "",
+        _kept(found) or _against(found, BASE),
+        _against(found, SOUP),
+        "" if BASE in found.rivals else _against(found, BEST_PARENT),
+        "" if missed else limits,
+    ]
+    first, *others = [*filter(None, clauses)] or [
         "was chosen; no reference point was measured"
     ]
     text = "; ".join([first, *(f"it {clause}" for clause in others)])
@@ -156,57 +155,49 @@ def _kept(found: Gains) -> str:
     shares = {t: k for t, k in found.kept.items() if k is not None and t not in worse}
     if not shares:
         return ""
-    exceeds = round(100 * max(shares.values())) > 100
-    keep, keeps = ("reach", "reaches") if exceeds else ("keep", "keeps")
-    unsure = found.where(BASE, "noise")
+    is_, keeps, unsure = "is", "keeps", found.where(BASE, "noise")
     if "predicted" in found.sources.values():
-        keeps, unsure = f"is predicted to {keep}", []
-    if len(shares) > _NAMED:
-        low, high = (end(shares, key=shares.__getitem__) for end in (min, max))
-        ends = (f"{share_in_words(shares[task])} ({task})" for task in (low, high))
-        return f"{keeps} {' to '.join(ends)} of the best parents' gains"
+        is_, keeps, unsure = "is predicted to be", "is predicted to keep", []
     texts: list[str] = []
     for task, share in shares.items():
         parent = best[task].other
         gain = "the gain" if parent == task else f"{parent}'s gain"
-        amount = "none" if round(100 * share) <= 0 else share_in_words(share)
-        if amount != "none" and task in unsure:
-            amount = "no significant part"
-        texts.append(f"{amount} of {gain} on {task}")
-    return f"{keeps} {listed(texts)}"
+        part = "no significant part" if task in unsure else share_in_words(share)
+        texts.append(f"{part} of {gain} on {task}")
+    kept = f"{keeps} {listed(texts)}"
+    if len(shares) > _NAMED:
+        low, high = (end(shares, key=shares.__getitem__) for end in (min, max))
+        ends = (f"{share_in_words(shares[task])} ({task})" for task in (low, high))
+        kept = f"{keeps} {' to '.join(ends)} of the best parents' gains"
+    return f"{is_} worse than the base on {_tasks(worse)}; it {kept}" if worse else kept
 
 
 def _against(found: Gains, label: str) -> str:
-    tasks = {word: found.where(label, verdict) for verdict, word in VERDICTS.items()}
     if all(one.stderr == 0 for one in found.over(label).values()):
         return ""  # it was not measured, or is the chosen merge itself
-    better, worse, same, unknown = (
-        f"{word} on {_tasks(there)}" if there else "" for word, there in tasks.items()
-    )
+    tasks = {verdict: found.where(label, verdict) for verdict in VERDICTS}
+    on = {verdict: _tasks(there) for verdict, there in tasks.items() if there}
+    sure = [f"{v} than the {label} on {on[v]}" for v in ("better", "worse") if v in on]
+    rest = [f"{VERDICTS[v]} on {on[v]}" for v in ("noise", "unknown") if v in on]
     predicted = "predicted" in found.sources.values()
-    if not (better or worse or unknown):
-        if predicted:
-            return f"must be measured to tell whether it is better than the {label}"
+    if sure:
+        text = f"is {'predicted to be ' if predicted else ''}{' and '.join(sure)}"
+    elif predicted:
+        return f"must be measured to tell whether it is better than the {label}"
+    elif "unknown" not in on:
         return f"shows {VERDICTS['noise']} from the {label}"
-    sure, rest = (
-        " and ".join(filter(None, texts))
-        for texts in ((better, worse), (same, unknown))
-    )
-    text = f"is {'predicted to be ' if predicted else ''}{sure}"
-    text = text.replace(" on ", f" than the {label} on ", 1)
-    text = text if sure else f"differs from the {label}"
-    return f"{text}, with {rest}" if rest else text
+    else:
+        text = f"differs from the {label}"
+    return f"{text}, with {' and '.join(rest)}" if rest else text
 
 
 def sample(front: Front, found: Gains) -> str:
     """Return on which documents the gains were measured."""
     sources, holdout = found.sources, front.holdout
     if "predicted" in sources.values():
-        text = (
+        return (
             "The values of this merge are predicted; `mergekit-map merge` measures it."
         )
-        others = " Base, soup and parents were measured on the documents of the search."
-        return text if holdout is None else text + others
     searched = "Measured on the documents of the search"
     if holdout is None:
         if front.differences:

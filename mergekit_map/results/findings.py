@@ -7,9 +7,10 @@ were made before measuring are compared with the measurements.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,24 +31,16 @@ _STDERRS = 1.96  # 95 % of errors lie within so many standard errors
 _WORTH_MORE = 0.005  # share of the hypervolume that is worth another search
 _SAME_DIGITS = 1e-4  # relative difference that four digits do not show
 _NAMED = 4  # coefficients that are named one by one
+Difference: TypeAlias = tuple[float, float]  # larger is better; its standard error
 
 
-@dataclass(frozen=True, eq=False)
-class Dominance:
-    """A merge that is better than the chosen one on some tasks and worse on none."""
-
-    merge: Merge
-    tasks: Sequence[str]  # where it is significantly better
-    amounts: Sequence[float]  # by how much there; larger is better
-    stderrs: Sequence[float]  # of the amounts
-
-
-def dominating_merge(front: Front) -> Dominance | None:
+def dominating_merge(front: Front) -> tuple[Merge, dict[str, Difference]] | None:
     """Return the best merge that dominates the chosen one, if one does.
 
-    All measured merges that keep the limits, reference points apart, are compared with
-    it and tested together: if none is better, one is found with a probability of at
-    most 5 %. Of several, the one with the largest sum is returned.
+    With it come its differences where it is significantly better. All measured merges
+    that keep the limits, reference points apart, are compared with the chosen one and
+    tested together: if none is better, one is found with a probability of at most 5 %.
+    Of several, the one with the largest sum is returned.
     """
     others = np.append(front.anchor_places, front.selected)
     rivals = np.setdiff1d(front.complete, others)
@@ -61,14 +54,10 @@ def dominating_merge(front: Front) -> Dominance | None:
     if not len(ahead):
         return None
     best = ahead[select_by_preference(paired.Y[ahead], np.ones(len(front.tasks)))]
-    columns = np.flatnonzero(better[best])
-    tasks = list(front.tasks)
-    return Dominance(
-        front.known[rivals[best]],
-        [tasks[column] for column in columns],
-        paired.ahead[best, columns].tolist(),
-        paired.stderr[best, columns].tolist(),
-    )
+    cells = zip(paired.ahead[best].tolist(), paired.stderr[best].tolist(), strict=True)
+    ahead_on = dict(zip(front.tasks, cells, strict=True))
+    tasks = itertools.compress(front.tasks, better[best])
+    return front.known[rivals[best]], {task: ahead_on[task] for task in tasks}
 
 
 def prior_predictions(front: Front) -> Iterator[float]:
@@ -127,7 +116,7 @@ def findings_in_words(front: Front) -> tuple[list[str], list[str]]:
 def find(front: Front) -> Iterator[tuple[str, bool]]:
     """Yield the findings, most important first, and whether they may decide."""
     if (better := dominating_merge(front)) is not None:
-        yield _dominance(front, better), True
+        yield _dominance(front, *better), True
     broken = [g for g in held_out_gains(front) if g.confirmed is False]
     if broken:
         yield _broken(broken), True
@@ -192,27 +181,23 @@ def prediction_quality(front: Front) -> tuple[str, bool] | None:
     poor, shapeless = poor_tasks(front), poor_tasks(front, _SHAPELESS_R2)
     if error is None and not poor:
         return None
-    known = f"{percent(error or 0.0)} of its range ({worst})"
-    near = error is not None and error <= _GOOD_SHARE
-    if near and not shapeless:
-        rest = f" Elsewhere they are poorer ({listed(poor)})." if poor else ""
-        return f"Predictions on the front are good to ± {known}.{rest}", False
-    tasks = shapeless or (poor if error is None else ())
-    how = f"of {listed(tasks)} are not reliable" if tasks else ""
-    text = (
-        f"Predictions {how or f'on the front are good only to ± {known}'}: trust "
-        "measured merges, or allow more evaluations."
-    )
-    return text, True
+    if error is None or shapeless:
+        text = f"Predictions of {listed(shapeless or poor)} are not reliable"
+    else:
+        known = f"{percent(error)} of its range ({worst})"
+        text = f"Predictions on the front are good to ± {known}"
+        if error <= _GOOD_SHARE:
+            rest = f" Elsewhere they are poorer ({listed(poor)})." if poor else ""
+            return f"{text}.{rest}", False
+    return f"{text}: trust measured merges, or allow more evaluations.", True
 
 
-def _dominance(front: Front, found: Dominance) -> str:
-    amounts = zip(found.tasks, found.amounts, found.stderrs, strict=True)
-    texts = [f"{task} ({difference(by, stderr)})" for task, by, stderr in amounts]
-    name = merge_name(front, found.merge, start=True)
-    others = len(front.tasks) > len(found.tasks)
+def _dominance(front: Front, merge: Merge, better: Mapping[str, Difference]) -> str:
+    texts = [f"{task} ({difference(*amount)})" for task, amount in better.items()]
+    name = merge_name(front, merge, start=True)
+    others = len(front.tasks) > len(better)
     rest = ", with no significant difference elsewhere" if others else ""
-    point = next((i for i, p in enumerate(front.points) if p is found.merge), None)
+    point = next((i for i, p in enumerate(front.points) if p is merge), None)
     how = "" if point is None else f": choose it with `--index {point}`"
     return f"{name} is better on {listed(texts)}{rest}{how}."
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, Key, measured_of, read_log
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
@@ -26,17 +24,10 @@ class FinishedSearch:
     surrogates: Mapping[str, Surrogate]  # by task; none where they cannot be fitted
     evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
 
-    @property
-    def bounds(self) -> FloatArray:
-        """Return the bounds of the axes that surrogates were fitted in; (d, 2)."""
-        if not self.surrogates:
-            return np.array(list(self.front.coefficients.values()), np.float64)
-        return self.front.axis_bounds
-
     def locate(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
         """Return the coordinates of merges on the axes; (k, d), NaN if not fitted."""
-        groups = self.front.groups if self.surrogates else {}
-        return locate(merges, self.front.coefficients, groups, self.bounds)
+        front = self.front
+        return locate(merges, front.coefficients, front.groups, front.axis_bounds)
 
 
 def read_finished(run: Path) -> FinishedSearch:

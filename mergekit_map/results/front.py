@@ -30,7 +30,7 @@ from mergekit_map.results.records import (
     Record,
     Stderr,
 )
-from mergekit_map.surrogates.arrays import FloatArray, IntArray, finite
+from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.types import NATS, Metric, SurrogateKind
 
 
@@ -49,12 +49,6 @@ class Fit(Frozen):
     """Standard error of predictions on the front, as a share of the range there."""
     expected_r2: float | None = None
     """Expected share of the variance within the bounds that predictions explain."""
-
-    @classmethod
-    def of(cls, quality: Mapping[str, float | str]) -> Fit:
-        """Build from numbers; NaN stands for unknown."""
-        known = {k: v if isinstance(v, str) else finite(v) for k, v in quality.items()}
-        return cls.model_validate(known)
 
 
 def n_safe(d: int) -> int:

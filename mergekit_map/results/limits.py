@@ -290,15 +290,12 @@ def limits_in_words(front: Front) -> str:
     lower, values = request.least(limits), front.utilities([chosen], "measured")
     short = lower - values[0] > TIE * abs(values[0])
     where = "" if front.holdout is None else " on the documents of the search"
-    shown = {
-        task: (f"{chosen.measured[task].value:.4g}", f"{limits[task].value:.4g}")
-        for task in itertools.compress(metrics, short)
-    }
     missed = [
-        f"{task}={required[task]} ({value}, limit {limit}{where})"
-        for task, (value, limit) in shown.items()
-        if value != limit
+        f"{task}={required[task]} ({chosen.measured[task].value:.4g}, limit "
+        f"{limits[task].value:.4g}{where})"
+        for task in itertools.compress(metrics, short)
     ]
-    met = f"meets its limit{'s' if len(required) > 1 else ''} on {listed(required)}"
-    met += where
-    return f"misses {listed(missed)} by no more than noise" if missed else met
+    if missed:
+        return f"misses {listed(missed)} by no more than noise"
+    word = "limits" if len(required) > 1 else "limit"
+    return f"meets its {word} on {listed(required)}{where}"

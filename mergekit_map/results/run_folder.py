@@ -12,9 +12,7 @@ written atomically.
 
 from __future__ import annotations
 
-import os
 import shlex
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -218,21 +216,15 @@ def open_run(path: Path) -> RunFolder:
     Raises:
         ArtifactError: it holds a link, or something that is neither file nor folder.
     """
-    for folder, folders, files in os.walk(path, onerror=_refuse_unreadable):
-        for found in (Path(folder, name) for name in sorted([*folders, *files])):
-            mode = found.lstat().st_mode
-            if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-                kind = "a symbolic link" if found.is_symlink() else "no ordinary file"
-                raise ArtifactError(
-                    f"{found} is {kind}, and a run folder holds files and folders "
-                    "alone; put the file itself there, or remove it"
-                )
+    for found in sorted(path.rglob("*")):
+        ordinary = found.is_file() or found.is_dir() or not found.exists()
+        if found.is_symlink() or not ordinary:
+            kind = "a symbolic link" if found.is_symlink() else "no ordinary file"
+            raise ArtifactError(
+                f"{found} is {kind}, and a run folder holds files and folders alone; "
+                "put the file itself there, or remove it"
+            )
     return RunFolder(path)
-
-
-def _refuse_unreadable(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise ArtifactError(f"{error.filename} cannot be read: {error}") from None
 
 
 def refuse_code(

@@ -48,6 +48,7 @@ from mergekit_map.search.refinement import (
 from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, ranges
 from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.utils.files import plain
 
 # Predictions that differ by less than this share of a task's range are the same.
 _SAME = 1e-6
@@ -308,7 +309,8 @@ def _task(study: Study, result: StudyResult, task: str, n_merges: int) -> Task:
     fit = Fit(n=n_merges, r2=None, loo_r2=None, kind="none")
     if result.surrogates:
         quality = asdict(result.surrogates[task].quality)
-        fit = Fit.of({**quality, **_expected(study, result, task)})
+        known = {**quality, **_expected(study, result, task)}
+        fit = Fit.model_validate(plain(known))
     return Task(
         direction="maximize" if metric.higher_is_better else "minimize",
         range=(metric.lower, metric.upper),

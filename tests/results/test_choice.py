@@ -260,8 +260,7 @@ def test_dominance_is_judged_by_paired_standard_errors() -> None:
     found = dominating_merge(paired([0.5, 0.6], [[0.02]]))
 
     assert found is not None
-    assert (found.tasks, found.amounts) == (["math"], pytest.approx([0.1]))
-    assert found.stderrs == [0.02]
+    assert found[1] == {"math": (pytest.approx(0.1), 0.02)}
     assert dominating_merge(paired([0.5, 0.6], [[0.06]])) is None
     unknown = [([(value, None)],) * 2 for value in (0.5, 0.6)]
     assert dominating_merge(make_front(unknown, tasks={"math": MATH})) is None

@@ -178,7 +178,7 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
 
     selected = invoke("select", "run", f"--index={other}")
 
-    assert "parents were measured on the documents of the search" in selected.output
+    assert "The values of this merge are predicted" in selected.output
     assert held_out_gains(front_of(run)) == []
 
     merged = invoke("merge", "run", "out", "--trust-run")
