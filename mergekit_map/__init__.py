@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mergekit_map.evaluation.project import load_project as load_project
     from mergekit_map.report.overlay import write_fronts_report as write_fronts_report
     from mergekit_map.report.page import write_report as write_report
+    from mergekit_map.results.answer import answer as answer
     from mergekit_map.results.gains import gains as gains
     from mergekit_map.search.callbacks import Callback as Callback
     from mergekit_map.search.import_csv import read_imported as read_imported
@@ -50,6 +51,7 @@ _HOMES = {
     "Project": "evaluation.project",
     "Run": "workflows.results",
     "Selection": "workflows.results",
+    "answer": "results.answer",
     "compare_runs": "compare.runner",
     "config_schema": "workflows.init",
     "gains": "results.gains",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -104,6 +103,11 @@ def logged(folder: Path) -> list[Evaluation]:
     return list(read_log(folder / "evaluations.jsonl"))
 
 
+def changed(evaluation: Evaluation, **keys: Any) -> Evaluation:
+    """Copy a measurement with other values of some keys."""
+    return evaluation.model_copy(update=keys)
+
+
 def front_of(folder: Path) -> Front:
     """Read the front that a search wrote."""
     return read_record(folder / "front.json", Front, "front")
@@ -111,7 +115,7 @@ def front_of(folder: Path) -> Front:
 
 def without_times(folder: Path) -> list[Evaluation]:
     """Read the log of a search but for its seconds."""
-    return [replace(e, seconds=0.0) for e in logged(folder)]
+    return [changed(e, seconds=0.0) for e in logged(folder)]
 
 
 @contextmanager

@@ -53,7 +53,7 @@ TEXTS = {
 }
 TEXT_KEYS = {
     "front.json": (
-        "reason verdicts.0 tasks.greeting.unit anchors.0.label surrogate "
+        "reason tasks.greeting.unit anchors.0.label surrogate "
         "tasks.greeting.fit.kind holdout.merges.0.label"
     ),
     ".state/manifest.json": (

@@ -247,7 +247,6 @@ def _change_front(front: Any, text: Text, named: Mapping[str, str]) -> None:
     about["unit"] = text("unit")
     about["fit"]["kind"] = text("kind of fit")
     front["reason"] = text("reason")
-    front["verdicts"] = [text("verdict")]
     for anchor in front["anchors"]:
         if anchor["label"] == named["code-model"]:
             anchor["label"] = text("label")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ _CACHE = "--lora-merge-cache"  # that mergekit needs for adapters
 
 def show_front(run: Path, front: Front, result: Path) -> Answer:
     """Print the answer of a front, and keep it for programs with the path made."""
+    from mergekit_map.results.findings import findings_in_words
     from mergekit_map.results.gains import gains
     from mergekit_map.results.limits import MISSED, limits_in_words
 
@@ -46,7 +48,7 @@ def show_front(run: Path, front: Front, result: Path) -> Answer:
         gained=[found.headline],
         missed=[limits] if limits.startswith(MISSED) else [],
         confirmed=[] if front.holdout is None else [found.sample],
-        verdicts=list(front.verdicts),
+        verdicts=list(itertools.chain(*findings_in_words(front))),
     )
     return found
 

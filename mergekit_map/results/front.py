@@ -318,8 +318,6 @@ class Front(Record):
     """Settings by which the point was chosen."""
     reason: Line
     """How the point was chosen, in a sentence."""
-    verdicts: tuple[Line, ...] = ()
-    """Diagnostics of the front, as sentences."""
 
     left_out = frozenset({"differences", "holdout", "border", "unfinished"})
 

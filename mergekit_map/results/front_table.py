@@ -14,8 +14,6 @@ from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge
 if TYPE_CHECKING:
     import pandas
 
-ENGINE = " engine"  # after the name of a task: what generated its answers
-
 
 def front_table(front: Front) -> str:
     """Write the points of a front as CSV, one row a point."""
@@ -28,7 +26,7 @@ def front_table(front: Front) -> str:
 
 def _rows(front: Front) -> Iterator[dict[str, Any]]:
     """Yield the cells of each point, by their headings."""
-    engines = {f"{n}{ENGINE}": t.engine for n, t in front.tasks.items() if t.engine}
+    engines = {f"{n} engine": t.engine for n, t in front.tasks.items() if t.engine}
     for index, point in enumerate(front.points):
         row: dict[str, Any] = {"point": index, "selected": int(index == front.selected)}
         row |= {name: point.coefficients[name] for name in front.coefficients}
@@ -56,7 +54,7 @@ def front_frame(front: Front) -> pandas.DataFrame:
             "'mergekit-map[notebook]'"
         ) from None
     frame = pandas.DataFrame([*_rows(front)])
-    named = {f"{task}{ENGINE}" for task in front.tasks}
+    named = {f"{task} engine" for task in front.tasks}
     kinds: dict[str, type] = {name: float for name in frame if name not in named}
     kinds |= {"point": int, "selected": bool, "recommended": bool}
     return frame.astype(kinds).set_index("point")

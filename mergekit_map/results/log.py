@@ -6,7 +6,6 @@ has a log open.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -19,22 +18,19 @@ from filelock import FileLock, Timeout
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
-    TypeAdapter,
     ValidationError,
     ValidationInfo,
 )
-from pydantic.dataclasses import dataclass
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Reading
 from mergekit_map.results.records import (
     LARGEST,
     Finite,
-    FormatVersion,
     Line,
+    Record,
     Stderr,
     in_one_sentence,
     unreadable,
@@ -97,20 +93,16 @@ def _measured_value(value: Any, info: ValidationInfo) -> Any:
 
 Count: TypeAlias = Annotated[int, Field(ge=0, le=1 << 62)]
 _Value: TypeAlias = Annotated[
-    float, BeforeValidator(_measured_value), PlainSerializer(finite)
+    float,
+    Field(allow_inf_nan=True),
+    BeforeValidator(_measured_value),
+    PlainSerializer(finite),
 ]
 
 
-@dataclass(
-    frozen=True,
-    kw_only=True,
-    config=ConfigDict(strict=True, use_attribute_docstrings=True),
-)
-class Evaluation:
+class Evaluation(Record):
     """The measurement of one merge on one task: a line of ``evaluations.jsonl``."""
 
-    version: FormatVersion = 1
-    """Version of the format of this line."""
     coefficients: Mapping[Line, Finite]
     """Exact coefficients of the merge."""
     task: Line
@@ -126,7 +118,7 @@ class Evaluation:
     """Number of measured documents, blocks or items."""
     seconds: Annotated[Stderr, AfterValidator(lambda seconds: round(seconds, 4))]
     """Duration of the measurement."""
-    details: Mapping[str, int | Finite] = dataclasses.field(default_factory=dict)
+    details: Mapping[str, int | Finite] = Field(default_factory=dict)
     """Other values of the task."""
     merge: str
     """Fingerprint of models, method, dtype and seed, common to a search."""
@@ -147,6 +139,7 @@ class Evaluation:
     engine: Line | None = None
     """Engine that generated the answers: `vllm`; left out for transformers' `generate`
     and for tasks without generated answers."""
+    left_out = frozenset({"recipe", "error", "foretold", "sampling", "taken", "engine"})
 
     @classmethod
     def of(cls, measured: Measurement, **about: Any) -> Evaluation:
@@ -236,7 +229,7 @@ def read_log(path: Path) -> Iterator[Evaluation]:
     known: set[bytes] = set()
     for number, line in enumerate(whole_lines(path), start=1):
         try:
-            evaluation = EVALUATION.validate_json(line)
+            evaluation = Evaluation.model_validate_json(line)
         except ValidationError as error:
             raise ArtifactError(
                 f"{path}:{number}: not an evaluation: {in_one_sentence(error)}; "
@@ -245,17 +238,6 @@ def read_log(path: Path) -> Iterator[Evaluation]:
         if line not in known or evaluation.failed:
             known.add(line)
             yield evaluation
-
-
-def _line(evaluation: Evaluation) -> str:
-    record = EVALUATION.dump_python(evaluation, mode="json")
-    for one in dataclasses.fields(Evaluation):
-        if one.default is None and record[one.name] is None:
-            del record[one.name]
-    return json.dumps(record)
-
-
-EVALUATION: TypeAdapter[Evaluation] = TypeAdapter(Evaluation)  # a line
 
 
 class EvaluationLog:
@@ -274,7 +256,8 @@ class EvaluationLog:
 
     def append(self, evaluation: Evaluation) -> None:
         """Append a measurement; it is on the disk when this returns."""
-        append_durably(self.path, (_line(evaluation) + "\n").encode())
+        line = json.dumps(evaluation.model_dump(mode="json"))
+        append_durably(self.path, f"{line}\n".encode())
         self._evaluations.append(evaluation)
         if self.listener is not None:
             self.listener(evaluation)

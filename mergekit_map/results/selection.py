@@ -29,7 +29,6 @@ from mergekit_map.optimize.scalarization import (
     select_by_achievement,
     select_by_preference,
 )
-from mergekit_map.results.findings import findings_in_words
 from mergekit_map.results.front import UNKNOWN, Front, Merge
 from mergekit_map.results.gains import on_held_out
 from mergekit_map.results.limits import (
@@ -236,15 +235,9 @@ def _with_point(front: Front, point: Merge) -> Front:
 
 
 def chosen_as(front: Front, index: int, select: SelectSpec) -> Front:
-    """Make a point the chosen one, with the reason, and renew the diagnostics."""
+    """Make a point the chosen one, with the reason."""
     chosen = front.model_copy(update={"selected": index, "select": select})
-    return judged(chosen.model_copy(update={"reason": reason(chosen)}))
-
-
-def judged(front: Front) -> Front:
-    """Renew the diagnostics of a front, as far as the numbers are known."""
-    decisive, details = findings_in_words(front)
-    return front.model_copy(update={"verdicts": (*decisive, *details)})
+    return chosen.model_copy(update={"reason": reason(chosen)})
 
 
 def choose(

@@ -237,7 +237,6 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         border=_border(study, result),
         select=study.select,
         reason="",
-        verdicts=(),
     )
     return chosen_as(front, result.selected, study.select)
 

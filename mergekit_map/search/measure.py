@@ -77,7 +77,8 @@ def measure(
         if role == "anchor" and not evaluation.failed:
             _check_scores(study, evaluate, evaluation)
         predicted = foretold.get(merge_key(coefficients), {}).get(task)
-        log.append(replace(evaluation, role=role, foretold=predicted))
+        known = {"role": role, "foretold": predicted}
+        log.append(evaluation.model_copy(update=known))
         values[task].append(evaluation.value)
         if not any(map(math.isfinite, values[task])):
             _refuse_hopeless(task, evaluation, len(values[task]))

@@ -192,4 +192,6 @@ def _measure_pair(plane: _Plane, measure_on: MeasureOn) -> list[Evaluation]:
         # Where all of a group has the weight 0, merges of the pair coincide.
         merges.setdefault(merge_key(flat), merge)
     known = {e.key: e for e in measure_on(plane.study.tasks, candidates)}
-    return [replace(e, coefficients=merges[e.key[0]]) for e in known.values()]
+    return [
+        e.model_copy(update={"coefficients": merges[e.key[0]]}) for e in known.values()
+    ]

@@ -9,7 +9,6 @@ in the search.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import Any
 
 from mergekit_map.results.log import Evaluation, EvaluationLog, Key, Role, merge_key
@@ -80,14 +79,14 @@ def _translated(study: Study, e: Evaluation) -> Evaluation | None:
         if len(merge) == len(study.bounds) and study.recipe(merge) == e.recipe:
             anchors = map(merge_key, study.fixed.values())
             former = e.role == "anchor" and merge_key(merge) not in anchors
-            return replace(
-                e,
-                coefficients=merge,
-                role="design" if former else e.role,
-                merge=study.merge,
-                foretold=None,  # by other surrogates
-                taken=e.merge,
-            )
+            changes = {
+                "coefficients": merge,
+                "role": "design" if former else e.role,
+                "merge": study.merge,
+                "foretold": None,  # by other surrogates
+                "taken": e.merge,
+            }
+            return e.model_copy(update=changes)
     return None
 
 

@@ -14,7 +14,6 @@ from mergekit_map.results.log import Evaluation, Role, merge_key
 from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import are_of, mean_of, read_samples
-from mergekit_map.results.selection import judged
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import Answers
 
@@ -33,7 +32,7 @@ class Itemised:
 def with_differences(
     front: Front, samples: Path, run: RunFolder, log: Iterable[Evaluation] = ()
 ) -> Front:
-    """Compare merges item by item where possible, and assess the front with that.
+    """Compare the merges of a front item by item where possible.
 
     ``samples`` has the records of its merges, the run folder those of linear ones.
     """
@@ -52,7 +51,7 @@ def with_differences(
 
     known = {task: [read(m, task) for m in front.known] for task in front.tasks}
     found = differences_of(known)
-    return judged(front.model_copy(update={"differences": found}))
+    return front.model_copy(update={"differences": found})
 
 
 def differences_of(

@@ -13,7 +13,6 @@ from mergekit_map.results.gains import best_single
 from mergekit_map.results.log import Evaluation, EvaluationLog, by_merge, merge_key
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import SampleStore, are_of
-from mergekit_map.results.selection import judged
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Candidate, Progress, Study
@@ -62,7 +61,7 @@ class Confirming:
 def with_confirmation(
     project: Project, front: Front, run: RunFolder, log: Iterable[Evaluation]
 ) -> Front:
-    """Add the measurements on held-out documents to a front, with diagnostics."""
+    """Add the measurements on held-out documents to a front."""
     if project.held_out is None:
         return front
     study, log = project.held_out_study(), list(log)
@@ -95,7 +94,7 @@ def with_confirmation(
         merges=tuple(merges),
         differences=differences_of(items),
     )
-    return judged(front.model_copy(update={"holdout": confirmation}))
+    return front.model_copy(update={"holdout": confirmation})
 
 
 def samples_of(project: Project, run: RunFolder) -> Path:

@@ -25,7 +25,6 @@ from mergekit_map.models.files import refuse_replaced
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.selection import judged
 from mergekit_map.search.callbacks import Callback, CallbackList
 from mergekit_map.search.finish import measured_at
 from mergekit_map.search.measure import measure, missing_of
@@ -133,7 +132,7 @@ def _with_measured(
     if front.unfinished is not None:  # it stays the partial front, and so the choice
         of = {"of": measured_so_far(chosen)}
         update["unfinished"] = front.unfinished.model_copy(update=of)
-    return judged(front.model_copy(update=update))
+    return front.model_copy(update=update)
 
 
 def _measure_checkpoint(

@@ -10,7 +10,7 @@ from mergekit_map.config.problems import parse_select
 from mergekit_map.results.front import Front
 from mergekit_map.results.recipe_rendering import recipe_of
 from mergekit_map.results.run_folder import RunFolder, open_run
-from mergekit_map.results.selection import choose_point, judged
+from mergekit_map.results.selection import choose_point
 from mergekit_map.utils.files import StrPath
 from mergekit_map.workflows.atomic_selection import look_at, save_choice, selection_lock
 from mergekit_map.workflows.results import Selection
@@ -73,7 +73,7 @@ def select_point(
     folder = open_run(look_at(Path(run)))
     folder.read_manifest()
     with selection_lock(folder):
-        before = folder.read_front()
+        before = front = folder.read_front()
         if limits:
             select = before.select.limits_in(select)
         elif not select.model_fields_set:
@@ -81,8 +81,6 @@ def select_point(
         if select.model_fields_set:
             known = fitted_surrogates(folder, before) if select.index is None else {}
             front = choose_point(before, select, known)
-        else:
-            front = judged(before)
         recipe = recipe_of(folder, front, front.selected)
         return Selection(front, save_choice(front, folder, {front.selected: recipe}))
 

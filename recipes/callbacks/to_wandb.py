@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from mergekit_map import Callback, ProgressLine, search_front
+from mergekit_map import Callback, ProgressLine, answer, search_front
 
 
 class ToWandb(Callback):
@@ -44,7 +44,8 @@ class ToWandb(Callback):
             self.run.summary[f"chosen/{task}"] = reading.value
         for name, value in front.chosen.coefficients.items():
             self.run.summary[f"chosen/weight/{name}"] = value
-        self.run.summary["verdicts"] = "\n".join(front.verdicts)
+        found = answer(front)
+        self.run.summary["answer"] = "\n".join([found.headline, *found.findings])
         self.run.finish()
 
     def on_stop(self, error: BaseException) -> None:  # noqa: ARG002

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import IDEAL, Recorder, bowls, ignore, logged, make_study
+from fakes import IDEAL, Recorder, bowls, changed, ignore, logged, make_study
 
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.contest import (
@@ -234,7 +234,7 @@ def test_opponents_measure_as_many_documents_as_the_search_did(
         assert own_documents(study, log) == own
     # The same search, on a fifth of the documents where it need not be all.
     parts = [
-        e if e.role == "anchor" else replace(e, n=2, sampling=0.001) for e in lines
+        e if e.role == "anchor" else changed(e, n=2, sampling=0.001) for e in lines
     ]
     assert own_documents(study, parts) == 2 * (10 + 2 * (own // 20 - 1))
     assert opponent_merges(study, followed, parts) == (10 + 2 * (own // 20 - 1)) // 10
@@ -245,8 +245,8 @@ def test_what_some_documents_say_is_no_measurement_of_a_contest(
 ) -> None:
     with open_log(tmp_path / "evaluations.jsonl") as log:
         measure(study, [("design", {"a": 0.3, "b": 0.1})], bowls, log, ignore)
-        part = replace(next(iter(log)), n=5, sampling=0.0005)
-        log.append(replace(part, coefficients={"a": 0.5, "b": 0.5}))
+        part = changed(next(iter(log)), n=5, sampling=0.0005)
+        log.append(changed(part, coefficients={"a": 0.5, "b": 0.5}))
         merges = [{"a": 0.3, "b": 0.1}, {"a": 0.5, "b": 0.5}]
 
         Y = read_utilities(study, log, merges)

@@ -24,7 +24,7 @@ from mergekit_map.config.tasks import (
     TextSource,
 )
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import EVALUATION
+from mergekit_map.results.log import Evaluation
 
 _MADE = re.compile(
     r"(<!-- made: (?P<name>[\w-]+) -->)(?P<text>.*?)(<!-- end -->)", re.S
@@ -58,7 +58,7 @@ COMMON = [
 ]
 FORMS: dict[str, TypeAdapter[Any]] = {
     "front.json": TypeAdapter(Front),
-    "evaluations.jsonl": EVALUATION,
+    "evaluations.jsonl": TypeAdapter(Evaluation),
 }
 
 

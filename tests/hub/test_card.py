@@ -53,7 +53,6 @@ ANCHORS = {
 def record(
     *recipe: Mapping[str, Any], name: str = "merged", **front: Any
 ) -> MergeRecord:
-    front = {"verdicts": ["No measured merge dominates base."], **front}
     made = from_json({**as_json(make_front(POINTS, ANCHORS)), **front})
     text = yaml.safe_dump_all(recipe or [HUB_RECIPE], sort_keys=False)
     command = "mergekit-yaml mergekit_config.yml OUT --random-seed 3"
@@ -267,9 +266,7 @@ def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
     config = {"base_model": f"/models/{evil}", "models": [{"model": "x/one"}]}
     line = " ".join(evil.split())  # no front has another
     anchors = as_json(make_front(POINTS, {line: ANCHORS["one"]}))["anchors"]
-    made = record(
-        config, name=evil, anchors=anchors, reason=line, verdicts=[line, line]
-    )
+    made = record(config, name=evil, anchors=anchors, reason=line)
 
     card = written(tmp_path, made)
 

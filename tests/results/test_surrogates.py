@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fakes import IDEAL, bowls, logged, make_study, run
+from fakes import IDEAL, bowls, changed, logged, make_study, run
 from quick_fronts import fronts_of_few_points
 
 from mergekit_map.results.front import Unfinished
@@ -73,16 +72,16 @@ def test_groups_of_nested_map_are_fitted_on_the_weights_of_groups(
 
 
 def beyond_numbers(log: Sequence[Evaluation]) -> list[Evaluation]:
-    return [replace(e, value=(-1) ** i * 1e50) for i, e in enumerate(log)]
+    return [changed(e, value=(-1) ** i * 1e50) for i, e in enumerate(log)]
 
 
 def all_alike(log: Sequence[Evaluation]) -> list[Evaluation]:
-    return [replace(e, value=0.0, stderr=0.0) for e in log]
+    return [changed(e, value=0.0, stderr=0.0) for e in log]
 
 
 def nearly_the_same_place(log: Sequence[Evaluation]) -> list[Evaluation]:
     places = ({"a": 1e-12 * i, "b": 0.5} for i in range(len(log)))
-    return [replace(e, coefficients=c) for e, c in zip(log, places, strict=True)]
+    return [changed(e, coefficients=c) for e, c in zip(log, places, strict=True)]
 
 
 @pytest.mark.parametrize("bend", [beyond_numbers, all_alike, nearly_the_same_place])
@@ -103,12 +102,12 @@ def test_what_cannot_be_fitted_has_no_surrogates(tmp_path: Path) -> None:
 
     assert fit_again(front, log[:2]) == {}
     assert fit_again(front.model_copy(update={"unfinished": began}), log) == {}
-    assert fit_again(front, [replace(log[0], coefficients=c) for c in places]) == {}
+    assert fit_again(front, [changed(log[0], coefficients=c) for c in places]) == {}
 
 
 def test_what_only_judges_a_search_is_not_fitted(tmp_path: Path) -> None:
     result, front, log = searched(tmp_path, evaluations=12)
-    rivals = [replace(e, role="opponent", value=9.0, foretold=None) for e in log]
+    rivals = [changed(e, role="opponent", value=9.0, foretold=None) for e in log]
 
     for task, surrogate in fit_again(front, [*log, *rivals]).items():
         expected = result.surrogates[task].predict(X)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from fakes import IDEAL, LOSS, bowls, line, make_study
+from fakes import IDEAL, LOSS, bowls, changed, line, make_study
 from surrogate_data import fit
 
 from mergekit_map.results.front import Border, Reading
@@ -129,9 +128,9 @@ def test_a_prediction_comes_true_within_its_error_or_a_small_share(
 def test_what_was_foretold_of_one_task_alone_must_come_true_of_all() -> None:
     rounds, known = searched(1)
     assert n_quiet_rounds(rounds, known) == 1
-    wrong = [*known[:-1], replace(known[-1], value=known[-1].value + 1)]
-    untold = [*known[:-1], replace(known[-1], foretold=None)]
-    failed = [*known[:-2], *(replace(e, value=np.nan) for e in known[-2:])]
+    wrong = [*known[:-1], changed(known[-1], value=known[-1].value + 1)]
+    untold = [*known[:-1], changed(known[-1], foretold=None)]
+    failed = [*known[:-2], *(changed(e, value=np.nan) for e in known[-2:])]
 
     for log in (wrong, untold, failed):
         assert n_quiet_rounds(rounds, log) == 0
@@ -194,7 +193,7 @@ def test_nothing_is_measured_next_to_what_was_measured(
     inwards = np.where(STUDY.vector(best) < 0.5, apart, -apart)
     beside = merge(*(STUDY.vector(best) + inwards), role="design")
     if logged:
-        known = [*(replace(e, value=np.nan) for e in measured(beside)), *known]
+        known = [*(changed(e, value=np.nan) for e in measured(beside)), *known]
     else:
         rounds = [[*rounds[0], beside], *rounds[1:]]
 
@@ -207,7 +206,7 @@ def test_the_order_in_which_a_log_names_coefficients_says_nothing() -> None:
     rounds, known = searched(1)
     surrogates = known_within(0.02)
     turned = [
-        replace(e, coefficients=dict(reversed(e.coefficients.items()))) for e in known
+        changed(e, coefficients=dict(reversed(e.coefficients.items()))) for e in known
     ]
 
     first, again = (

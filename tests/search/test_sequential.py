@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fakes import Recorder, front_of, logged, make_study, run
+from fakes import Recorder, changed, front_of, logged, make_study, run
 
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.log import by_merge, merge_key, open_log
@@ -234,7 +233,7 @@ def test_all_that_was_measured_is_fitted_in_the_end_and_rivals_never(
     assert fits == [n_measured, n_measured]
 
     rivals = [
-        replace(e, role=role, value=e.value - 5, coefficients={"a": x, "b": 0.41})
+        changed(e, role=role, value=e.value - 5, coefficients={"a": x, "b": 0.41})
         for role, x in (("opponent", 0.31), ("baseline", 0.62), ("checkpoint", 0.93))
         for e in logged(whole)[:2]
     ]

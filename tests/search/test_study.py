@@ -15,6 +15,7 @@ from fakes import (
     LOSS,
     Recorder,
     bowls,
+    changed,
     front_of,
     ignore,
     line,
@@ -200,7 +201,7 @@ def test_a_partial_front_of_a_whole_log_is_that_of_the_end_whatever_rivals_measu
         result, log = run(study, tmp_path, bowls), logged(tmp_path)
         better = {"a": 0.55, "b": 0.45}
         others = [
-            replace(e, coefficients=better, role="opponent", value=0.0) for e in log[:2]
+            changed(e, coefficients=better, role="opponent", value=0.0) for e in log[:2]
         ]
 
         front, fitted = find_partial_front(study, [*log, *others], [study.select])

@@ -9,14 +9,14 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from fakes import front_of, killed_at, logged, make_study, run, without_times
+from fakes import changed, front_of, killed_at, logged, make_study, run, without_times
 from fakes import line as line_of
 
 from mergekit_map.errors import ArtifactError, EvaluationError
@@ -372,4 +372,4 @@ def test_a_budget_does_not_count_what_was_taken_over(
     many = [e for e in lines for _ in range(12)]
 
     assert not can_go_on(study, many)
-    assert can_go_on(study, [replace(e, taken="0" * 16) for e in many])
+    assert can_go_on(study, [changed(e, taken="0" * 16) for e in many])
