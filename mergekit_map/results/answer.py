@@ -66,7 +66,7 @@ def answer(front: Front) -> Answer:
         details=(
             *decisive[_SHOWN:],
             front.reason,
-            *_in_search(front, found),
+            *_in_search(front),
             *perplexities(front, found),
             *details,
         ),
@@ -78,14 +78,14 @@ def gain_table(front: Front, found: Gains) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for task, about in front.tasks.items():
         rivals = [tasks[task] for tasks in found.rivals.values() if task in tasks]
-        readings = [found.readings[task], *(rival.reading for rival in rivals)]
-        own, *others = values_in_words(readings)
+        own = value_in_words(found.readings[task])
         if found.sources[task] == "predicted":
             own = f"predicted {own}"
         name = f"{task} ({', '.join(about.facts)})"
         kept = share_in_words(found.kept[task])
         rows.append((name, "chosen merge", own, kept, ""))
-        for rival, value in zip(rivals, others, strict=True):
+        for rival in rivals:
+            value = value_in_words(rival.reading)
             kept = share_in_words(found.share(task, rival.reading.value))
             rows.append(("", rival.other, value, kept, comparison(rival)))
     return rows
@@ -101,16 +101,15 @@ def comparison(rival: Improvement) -> str:
     return text + doubts.get(rival.verdict, "")
 
 
-def _in_search(front: Front, found: Gains) -> Iterator[str]:
+def _in_search(front: Front) -> Iterator[str]:
     """Write the gains on the documents of the search, where others were held out."""
-    if "held-out" not in found.sources.values():
-        return
-    for label, tasks in gains(front, in_search=True).rivals.items():
-        texts = [
-            f"{difference(one.amount, one.stderr)} on {task}"
-            for task, one in tasks.items()
-        ]
-        yield f"In the search, the gain over the {label} was {listed(texts)}."
+    texts = [
+        f"{difference(one.amount, one.stderr)} on {gain.task} over {called(one.other)}"
+        for gain in held_out_gains(front)
+        if (one := gain.searched) is not None
+    ]
+    if texts:
+        yield f"In the search, the gain was {listed(texts)}."
 
 
 def headline(front: Front, found: Gains, advised: str) -> str:
@@ -240,18 +239,15 @@ def share_in_words(share: float | None) -> str:
     return "-" if share is None else f"{round(100 * share) + 0} %"
 
 
-def values_in_words(readings: Sequence[Reading]) -> Iterator[str]:
-    """Write values of a task with as many decimals, without their standard errors.
+def value_in_words(reading: Reading) -> str:
+    """Write a value with four digits, without its standard error.
 
     Differences have others, as merges answer the same documents.
     """
-    short = ["-" if r.value is None else f"{r.value:.4g}" for r in readings]
-    decimals = max(len(text.partition(".")[2]) for text in short)
-    for text, reading in zip(short, readings, strict=True):
-        if reading.value is not None and not any("e" in other for other in short):
-            text = f"{reading.value:.{decimals}f}"
-        some = reading.documents
-        yield text if some is None else f"{text} ({some} documents)"
+    if reading.value is None:
+        return "-"
+    some = "" if reading.documents is None else f" ({reading.documents} documents)"
+    return f"{reading.value:#.4g}".rstrip(".") + some
 
 
 def perplexities(front: Front, found: Gains) -> Iterator[str]:

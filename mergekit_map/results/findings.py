@@ -19,7 +19,7 @@ from mergekit_map.optimize.scalarization import (
     detect_tradeoff,
     select_by_preference,
 )
-from mergekit_map.results.front import Ending, Front, Merge, n_safe
+from mergekit_map.results.front import Ending, Front, Merge
 from mergekit_map.results.gains import HeldOutGain, held_out_gains
 from mergekit_map.results.limits import keep_limits
 from mergekit_map.results.paired import PairedMerges
@@ -30,6 +30,7 @@ from mergekit_map.utils.text import listed, percent
 _STDERRS = 1.96  # 95 % of errors lie within so many standard errors
 _WORTH_MORE = 0.005  # share of the hypervolume that is worth another search
 _SAME_DIGITS = 1e-4  # relative difference that four digits do not show
+_LEAST_MERGES = 2  # for each parameter of a plane
 _NAMED = 4  # coefficients that are named one by one
 Difference: TypeAlias = tuple[float, float]  # larger is better; its standard error
 
@@ -128,7 +129,7 @@ def find(front: Front) -> Iterator[tuple[str, bool]]:
         )
         yield text, True
     fitted = min(task.fit.n for task in front.tasks.values())
-    if fitted < n_safe(len(front.axes)):
+    if fitted < _LEAST_MERGES * (len(front.axes) + 1):
         text = (
             f"Only {fitted} merges were measured for {len(front.axes)} coefficients: "
             "predictions are a guess. Allow more evaluations."

@@ -51,11 +51,6 @@ class Fit(Frozen):
     """Expected share of the variance within the bounds that predictions explain."""
 
 
-def n_safe(d: int) -> int:
-    """Return the fewest measured merges of d coefficients that a front needs."""
-    return 2 * (d + 1)
-
-
 # With nested MAP: the name of a coefficient, or the two that are merged.
 Order = TypeAliasType("Order", "Line | tuple[Order, Order]")
 

@@ -48,23 +48,14 @@ def documents(text: str) -> list[Document]:
 
 
 def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
-    """Write the recipe of a point from that of the first; raises as ``recipe_like``."""
-    identity = folder.of_points(front).read_manifest().identity
-    return recipe_like(folder.read_recipe(0), identity, front, index, folder)
-
-
-def recipe_like(
-    text: str,
-    identity: Mapping[str, Any],
-    front: Front,
-    index: int,
-    folder: RunFolder,
-) -> str:
     """Write the recipe of a point from that of the first; its models may have moved.
 
     Raises:
-        ArtifactError: the text is damaged, or no recipe of a merge of the identity.
+        ArtifactError: that of the first is damaged, or none of a merge of the manifest.
     """
+    identity: Mapping[str, Any] = folder.of_points(front).read_manifest().identity
+    planned = folder.read_plan().recipe if folder.unfinished else None
+    text = planned or folder.read_recipe(0)
     try:
         *stages, config = documents(text)
         kept = {k: identity[k] for k in ("dtype", "out_dtype") if identity[k]}

@@ -286,8 +286,6 @@ class SearchPlan(Record):
     @property
     def command(self) -> str:
         """Return the command that goes on with the search."""
-        if not self.arguments:
-            return "the command that started it"
         return shlex.join(["mergekit-map", *self.arguments])
 
     @model_validator(mode="after")
@@ -307,10 +305,7 @@ class SearchPlan(Record):
 
 def unfinished_in_words(folder: RunFolder, front: Front) -> list[str]:
     """Describe the progress of an unfinished search and how to resume it."""
-    if front.unfinished is None:
+    if front.unfinished is None or not folder.unfinished:
         return []
     words = f"{front.unfinished.measured} of at most {front.unfinished.most} merges"
-    if not folder.unfinished:
-        return [f"{words} were measured when this was found; the search has gone on."]
-    command = folder.read_plan().command
-    return [f"{words} measured; the search goes on with: {command}"]
+    return [f"{words} measured; the search goes on with: {folder.read_plan().command}"]

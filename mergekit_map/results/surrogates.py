@@ -9,7 +9,6 @@ weights of the groups of nested MAP; ``n`` measurements, ``k`` merges.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -54,6 +53,8 @@ def fit_all(
     for task, metric in tasks.items():
         rows = [i for i, e in enumerate(evaluations) if i in fitted and e.task == task]
         usable = [evaluations[i] for i in rows]
+        sampling = np.array([e.sampling or 0.0 for e in usable])
+        stderr = np.array([e.stderr for e in usable], np.float64)  # NaN if unknown
         if not usable:
             raise DesignError(
                 f"task {task!r} has no measurement to fit a surrogate to; see the "
@@ -63,11 +64,11 @@ def fit_all(
             surrogates[task] = fit_surrogate(
                 X[rows],
                 np.array([e.value for e in usable]),
-                stderr=np.array([*map(_standard_error, usable)]),
+                stderr=np.sqrt(np.maximum(stderr**2 - sampling**2, 0.0)),
                 link=Link(*metric.bounds),
                 bounds=bounds,
                 kind=kind,
-                sampling=_sampling_errors(usable),
+                sampling=None if all(e.whole for e in usable) else sampling,
             )
         except DesignError as error:
             raise DesignError(f"task {task!r}: {error}") from None
@@ -112,20 +113,6 @@ def is_fitted(evaluation: Evaluation) -> bool:
     """Whether the search fits it; version 0.1.0 did not fit its front."""
     assessed = evaluation.role in ASSESSING and evaluation.foretold is None
     return not assessed and not evaluation.failed
-
-
-def _standard_error(e: Evaluation) -> float:
-    """Return the standard error without that of sampling documents; NaN if unknown."""
-    if e.stderr is None:
-        return math.nan
-    return math.sqrt(max(e.stderr**2 - (e.sampling or 0.0) ** 2, 0.0))
-
-
-def _sampling_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
-    """List the standard errors of sampling documents; None where none were sampled."""
-    if all(e.whole for e in evaluations):
-        return None
-    return np.array([e.sampling or 0.0 for e in evaluations])
 
 
 def named(front: Front, place: FloatArray) -> dict[str, float]:

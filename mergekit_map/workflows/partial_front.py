@@ -20,7 +20,7 @@ from mergekit_map.results.front import Front, Unfinished
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, by_merge, read_log, whole_lines
-from mergekit_map.results.recipe_rendering import recipe_like
+from mergekit_map.results.recipe_rendering import recipe_of
 from mergekit_map.results.run_folder import RunFolder, SearchPlan
 from mergekit_map.results.selection import choose
 from mergekit_map.results.surrogates import is_fitted
@@ -64,11 +64,8 @@ def write_partial_front(folder: RunFolder) -> None:
         if earlier.select.index is None:  # else the number of another point now
             wishes.insert(0, earlier.select)
     front = _find(folder, plan, wishes, of)
-    texts = {
-        index: recipe_like(plan.recipe, plan.manifest.identity, front, index, folder)
-        for index in range(len(front.points))
-    }
-    save_choice(front, folder, texts)
+    indices = range(len(front.points))
+    save_choice(front, folder, {i: recipe_of(folder, front, i) for i in indices})
 
 
 def _find(

@@ -108,14 +108,14 @@ def test_index_and_table_have_the_values_of_the_held_out_documents(
     card = written(tmp_path, record(holdout=holdout))
 
     assert [r.metric_value for r in card.data.eval_results] == [0.68, 2.81]
-    assert " | chosen merge | 0.68 |" in card.text
+    assert " | chosen merge | 0.6800 |" in card.text
 
 
 def test_what_was_not_measured_is_in_no_index(tmp_path: Path) -> None:
     card = written(tmp_path, record(selected=1))
 
     assert card.data.eval_results is None
-    assert "| predicted 0.65 |" in card.text
+    assert "| predicted 0.6500 |" in card.text
 
 
 def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
     assert headline == f"**{found.headline}**"
     lines = first.splitlines()
     assert lines[0].endswith("| value | gain kept | chosen merge vs the row's |")
-    assert lines[2].startswith("| math (higher is better) | chosen merge | 0.71 |")
+    assert lines[2].startswith("| math (higher is better) | chosen merge | 0.7100 |")
     assert len(lines) == 2 + len(found.table)
     shown, details = card.text.split("<details>")[:2]
     assert found.sample.split(":")[0] in shown

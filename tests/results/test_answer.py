@@ -51,10 +51,10 @@ def test_the_table_compares_by_paired_differences_and_one_word() -> None:
     table = answer(front()).table
 
     assert [row[1:] for row in table[4:]] == [
-        ("chosen merge", "2.0", "83 %", ""),
-        ("base", "2.5", "0 %", "merge better by 0.500 ± 0.010"),
-        ("soup", "2.2", "50 %", "merge better by 0.200 ± 0.040"),
-        ("other", "1.9", "100 %", "merge worse by 0.100 ± 0.030"),
+        ("chosen merge", "2.000", "83 %", ""),
+        ("base", "2.500", "0 %", "merge better by 0.500 ± 0.010"),
+        ("soup", "2.200", "50 %", "merge better by 0.200 ± 0.040"),
+        ("other", "1.900", "100 %", "merge worse by 0.100 ± 0.030"),
     ]
     assert {len(row) for row in table} == {len(HEADINGS)}
     sample = answer(front()).sample
@@ -84,7 +84,7 @@ def test_a_prediction_is_named_as_one() -> None:
     alike = {**ANCHORS, "soup": [(0.69, 0.04), (2.0, 0.05)]}
     other = answer(make_front([(CHOSEN, NOT_MEASURED)], alike))
     assert "it must be measured to tell whether it is better" in other.headline
-    assert found.table[0][2] == "predicted 0.71"
+    assert found.table[0][2] == "predicted 0.7100"
     assert found.sample.startswith("The values of this merge are predicted")
 
 
