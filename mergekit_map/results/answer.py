@@ -24,7 +24,7 @@ from mergekit_map.results.gains import (
     gains,
     held_out_gains,
 )
-from mergekit_map.results.limits import MISSED, limits_in_words
+from mergekit_map.results.limits import MISSED, Request, limits_in_words
 from mergekit_map.results.selection import MERGE, advice
 from mergekit_map.types import BASE, NATS, SOUP, perplexity
 from mergekit_map.utils.text import listed
@@ -87,7 +87,10 @@ def gain_table(front: Front, found: Gains) -> list[tuple[str, ...]]:
         for rival in rivals:
             value = value_in_words(rival.reading)
             kept = share_in_words(found.share(task, rival.reading.value))
-            rows.append(("", rival.other, value, kept, comparison(rival)))
+            compared = comparison(rival)
+            if found.sources[task] == "predicted":
+                compared = compared.replace("merge ", "predicted ", 1)
+            rows.append(("", rival.other, value, kept, compared))
     return rows
 
 
@@ -115,8 +118,9 @@ def _in_search(front: Front) -> Iterator[str]:
 def headline(front: Front, found: Gains, advised: str) -> str:
     """Return the sentence that decides: use this merge, or another model instead."""
     if advised != MERGE:
+        name = called(advised) if advised in {BASE, SOUP} else f"the model {advised}"
         verb = "keep" if advised == BASE else "use"
-        return f"{_not_beaten(front, advised)}: {verb} it."
+        return f"{_not_beaten(front, advised, name)}: {verb} {name}."
     limits = limits_in_words(front)
     missed = limits.startswith(MISSED)
     clauses = [
@@ -133,13 +137,18 @@ def headline(front: Front, found: Gains, advised: str) -> str:
     return f"{merge_name(front, front.chosen, start=True)} {text}."
 
 
-def _not_beaten(front: Front, advice: str) -> str:
-    if front.select.index is None:
-        return f"No merge beats {called(advice)} here"
-    if merge_name(front, front.chosen) == called(advice):
-        return f"The chosen merge is {called(advice)} itself"
-    name = merge_name(front, front.chosen, start=True)
-    return f"{name} is not better than {called(advice)}"
+def _not_beaten(front: Front, advised: str, name: str) -> str:
+    if front.select.index is not None:
+        if merge_name(front, front.chosen) == called(advised):
+            return f"The chosen merge is {name} itself"
+        return (
+            f"{merge_name(front, front.chosen, start=True)} is not better than {name}"
+        )
+    counted = Request.of(front).task_weights()
+    if len(counted) == len(front.tasks):
+        return f"No merge beats {name} here"
+    alone = "alone counts" if len(counted) == 1 else "alone count"
+    return f"On {listed(counted)}, which {alone}, no merge beats {name}"
 
 
 def _tasks(names: Sequence[str]) -> str:

@@ -186,10 +186,10 @@ def prediction_quality(front: Front) -> tuple[str, bool] | None:
         text = f"Predictions of {listed(shapeless or poor)} are not reliable"
     else:
         known = f"{percent(error)} of its range ({worst})"
-        text = f"Predictions on the front are good to ± {known}"
         if error <= _GOOD_SHARE:
             rest = f" Elsewhere they are poorer ({listed(poor)})." if poor else ""
-            return f"{text}.{rest}", False
+            return f"Predictions on the front are good to ± {known}.{rest}", False
+        text = f"Predictions on the front are good only to ± {known}"
     return f"{text}: trust measured merges, or allow more evaluations.", True
 
 
@@ -226,7 +226,7 @@ def _no_trade_off(found: TradeOff) -> str:
 def _larger_bounds(front: Front, most: float) -> str:
     """Write that points lie at a bound, and how to search beyond it."""
     at = " or ".join(f"{end.coefficient}={end.end:g}" for end in front.border)
-    gain = f"Wider bounds may add {percent(most)} of hypervolume"
+    gain = f"Wider bounds may enlarge the front by {percent(most)} (hypervolume)"
     text = f"Some points of the front lie at a bound ({at}). {gain}"
     if front.groups:
         return f"{text}."

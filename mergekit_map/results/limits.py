@@ -263,7 +263,8 @@ def reason(front: Front) -> str:
     if select.prefer is not None:
         what = f"the largest weighted sum of gains ({counted})"
     if len(weights) == 1:
-        verb, what = "is", f"the best on {listed(weights)}"
+        alone = ", which alone counts" if len(front.tasks) > 1 else ""
+        verb, what = "is", f"the best on {listed(weights)}{alone}"
     if select.scalarization == "achievement":
         verb, what = "has", f"the smallest distance from the best values ({counted})"
     if select.knee:

@@ -94,8 +94,8 @@ BETTER: Row = [(0.9, 0.01), (1.5, 0.01)]
 @pytest.mark.parametrize(
     ("label", "expected"),
     [
-        ("one", "No merge beats one here: use it."),
-        ("base", "No merge beats the base here: keep it."),
+        ("one", "No merge beats the model one here: use the model one."),
+        ("base", "No merge beats the base here: keep the base."),
     ],
 )
 def test_where_a_reference_is_as_good_it_is_the_answer(
@@ -109,8 +109,11 @@ def test_where_a_reference_is_as_good_it_is_the_answer(
 @pytest.mark.parametrize(
     ("index", "expected"),
     [
-        (0, "The merge a=0, b=0.5 is not better than one: use it."),
-        (1, "The chosen merge is one itself: use it."),
+        (
+            0,
+            "The merge a=0, b=0.5 is not better than the model one: use the model one.",
+        ),
+        (1, "The chosen merge is the model one itself: use the model one."),
     ],
 )
 def test_a_point_that_is_a_reference_has_its_name(index: int, expected: str) -> None:
@@ -196,4 +199,4 @@ def test_at_most_three_findings_are_shown_and_none_is_lost() -> None:
     firsts = [text.split()[0] for text in found.findings]
     assert firsts == ["The", "Only", "Predictions"]
     assert "`--index 1`" in found.findings[0]
-    assert "2 % of hypervolume: set `bounds: {a: [0, 1.2]}`" in found.details[0]
+    assert "by 2 % (hypervolume): set `bounds: {a: [0, 1.2]}`" in found.details[0]
