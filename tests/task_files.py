@@ -8,13 +8,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import yaml
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mergekit_map.config.tasks import TASK_KINDS
+from mergekit_map.tasks.isolation import quiet
 from mergekit_map.tasks.loading import LoadedTask, load_tasks, prepare_tasks
 from mergekit_map.types import Measure
 
@@ -82,6 +86,25 @@ def plain_loss(model: Any, tokenizer: Any, text: str, block: int) -> float:
         loss = torch.nn.functional.cross_entropy(logits, scored, reduction="none")
         losses += loss[start - first :].tolist()
     return math.fsum(losses) / n
+
+
+def by_lm_eval(
+    checkpoint: Path, task: str, folder: Path, batch_size: int = 8, **options: Any
+) -> dict[str, Any]:
+    """Evaluate a checkpoint on a task of a folder as the ``lm_eval`` command does."""
+    manager = TaskManager(include_path=str(folder), include_defaults=False)
+    with quiet(), mock.patch("lm_eval.evaluator.add_env_info"):  # seconds
+        results = simple_evaluate(
+            model="hf",
+            model_args=f"pretrained={checkpoint},softmax_dtype=float32",
+            tasks=[task],
+            batch_size=batch_size,
+            device="cpu",
+            task_manager=manager,
+            **options,
+        )
+    assert results is not None
+    return dict(results)
 
 
 @dataclass

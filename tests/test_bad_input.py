@@ -7,7 +7,6 @@ exit code 2 and a message that names the place, and must not evaluate anything.
 from __future__ import annotations
 
 import copy
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -55,33 +54,16 @@ def task(**fields: Any) -> Change:
     return put("map", "tasks", "other", fields)
 
 
-def copied_model(edit: Callable[[Path], None]) -> Change:
-    """Replace the first model by a changed copy of it."""
+def copied(of: str, name: str = "copy", without: str = "") -> Change:
+    """Replace the first model by a copy of a model, perhaps without a file."""
 
     def change(config: dict[str, Any], folder: Path) -> None:
-        shutil.copytree(config["models"][0]["model"], folder / "changed")
-        edit(folder / "changed")
-        config["models"][0]["model"] = str(folder / "changed")
+        names = {"model": config["models"][0]["model"], "base": config["base_model"]}
+        left_out = shutil.ignore_patterns(without)
+        shutil.copytree(names[of], folder / name, ignore=left_out)
+        config["models"][0]["model"] = str(folder / name)
 
     return change
-
-
-def edit_config(**fields: Any) -> Callable[[Path], None]:
-    def edit(model: Path) -> None:
-        content = json.loads((model / "config.json").read_text())
-        (model / "config.json").write_text(json.dumps({**content, **fields}))
-
-    return edit
-
-
-def same_as_base(config: dict[str, Any], folder: Path) -> None:
-    shutil.copytree(config["base_model"], folder / "copy")
-    config["models"][0]["model"] = str(folder / "copy")
-
-
-def plus_in_path(config: dict[str, Any], folder: Path) -> None:
-    shutil.copytree(config["models"][0]["model"], folder / "a+b+c")
-    config["models"][0]["model"] = str(folder / "a+b+c")
 
 
 def searching(**keys: Any) -> Change:
@@ -114,6 +96,12 @@ CASES: dict[str, tuple[Change, str]] = {
         r"evaluations: .* valid integer, got 'many'",
     ),
     "exponent": (searching(evaluations="1e2"), r"YAML reads this as"),
+    "one bound": (searching(bounds={"a": [0]}), r"a: item 2 of the list is missing"),
+    "a bound": (searching(bounds=3), r"a valid tuple, or a valid dictionary, got 3"),
+    "documents": (
+        task(preset="bbh", documents="some"),
+        r"documents: .*'all', or a valid integer, got 'some'",
+    ),
     "no tasks": (put("map", "tasks", {}), r"map\.tasks: .*at least 1 item"),
     "no merge method": (put("merge_method", DELETE), r"'merge_method' is required"),
     "no base model": (put("base_model", DELETE), r"add 'base_model:'"),
@@ -192,25 +180,17 @@ CASES: dict[str, tuple[Change, str]] = {
         lambda config, _: config.update(models=[{"model": config["base_model"]}]),
         r"no model besides the base model",
     ),
-    "plus in a path": (plus_in_path, r"mergekit refuses this: Can't parse .*a\+b\+c"),
-    "copy of the base": (same_as_base, r"has the same content as"),
-    "other architecture": (
-        copied_model(edit_config(model_type="mistral")),
-        r"model_type is mistral here and llama",
+    "plus in a path": (
+        copied("model", "a+b+c"),
+        r"mergekit refuses this: Can't parse .*a\+b\+c",
     ),
-    "no weights": (
-        copied_model(lambda m: (m / "model.safetensors").unlink()),
-        r"holds no weights",
-    ),
+    "copy of the base": (copied("base"), r"has the same content as"),
+    "no weights": (copied("model", without="*.safetensors"), r"holds no weights"),
     # Tasks.
     "task name": (put("map", "tasks", "a b", {}), r"task names are up to 100 letters"),
     "task of two kinds": (
         task(python="a:b", lm_eval="x"),
         r"exactly one of the keys 'perplexity', 'preset', 'lm_eval' and 'python'",
-    ),
-    "missing file": (
-        task(perplexity={"file": "no.txt"}),
-        r"tasks\.other\.perplexity\.file: .*no\.txt",
     ),
     "csv": (task(perplexity={"file": "a.csv"}), r"file must end in \.txt or \.jsonl"),
     "metric that is not named": (
@@ -283,14 +263,20 @@ def test_all_problems_are_reported_together(good: dict[str, Any]) -> None:
     put("dtype", "float23")(good, Path())
     put("map", "search", {"sed": 1})(good, Path())
     task(perplexity={"file": "no.txt"})(good, Path())
+    Path("bad.jsonl").write_text("no\n[]\n")
+    put("map", "tasks", "lines", {"perplexity": {"file": "bad.jsonl"}})(good, Path())
+    put("map", "tasks", "code", {"python": "no:f", "direction": "minimize"})(
+        good, Path()
+    )
     put("models", 1, "parameters", {"densty": 1})(good, Path())
 
     message = search(good)
 
-    assert message.startswith("4 problems in config.yml: ")
+    assert message.startswith("7 problems in config.yml: ")
+    assert "map.tasks.other.perplexity.file: " in message
     numbers = [int(found) for found in re.findall(r" config\.yml:(\d+):", message)]
     assert numbers == sorted(numbers)
-    assert len(numbers) == 4
+    assert len(numbers) == 7
 
 
 # Ten lines that are ten thousand million values.

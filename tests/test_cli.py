@@ -5,18 +5,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import transformers
 import yaml
-from lm_eval import simple_evaluate
-from lm_eval.tasks import TaskManager
 from nested_runs import assert_same_weights, invoke, read, stock
 from nested_runs import lines as read_lines
 from nested_runs import write as write_config
 from plain_runs import write_plain
-from task_files import plain_loss, write_choices
+from task_files import by_lm_eval, plain_loss, write_choices
 
 from mergekit_map.results.log import open_log
 from mergekit_map.results.run_folder import RunFolder
@@ -99,24 +96,9 @@ def test_one_yaml_in_checkpoint_out_as_others_merge_and_measure_it(
     tokenizer = transformers.AutoTokenizer.from_pretrained("out")
     loss = plain_loss(model, tokenizer, Path("greeting.txt").read_text(), 32)
     assert measured["greeting"]["value"] == pytest.approx(loss, rel=1e-4)
-    theirs = by_lm_eval("out", "questions")
+    theirs = by_lm_eval(Path("out"), "questions", Path())["results"]["questions"]
     assert measured["questions"]["value"] == theirs["acc,none"]
     assert measured["questions"]["stderr"] == pytest.approx(theirs["acc_stderr,none"])
-
-
-def by_lm_eval(checkpoint: str, task: str) -> dict[str, float]:
-    """Evaluate as the ``lm_eval`` command does."""
-    with mock.patch("lm_eval.evaluator.add_env_info"):  # seconds
-        found = simple_evaluate(
-            model="hf",
-            model_args=f"pretrained={checkpoint},softmax_dtype=float32",
-            tasks=[task],
-            batch_size=8,
-            device="cpu",
-            task_manager=TaskManager(include_path=".", include_defaults=False),
-        )
-    assert found is not None
-    return dict(found["results"][task])
 
 
 @pytest.mark.slow

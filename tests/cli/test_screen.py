@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 import pytest
-from click.shell_completion import get_completion_class
 from fronts import CODE, MATH, NOT_MEASURED, Row, make_front
 
 from mergekit_map.cli.main import main
@@ -134,24 +133,3 @@ def test_a_soup_that_no_merge_beats_is_what_comes_next(
 
     assert first == ("merge the soup", f"mergekit-yaml {recipe} OUT{needed}")
     assert next_steps(tmp_path, found, Path("out"))[0] == first
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["search", "--imp"], {"--import": "plain"}),
-        (["select", "r", "--scalarization", "a"], {"achievement": "plain"}),
-        (["inspect", "me"], {"me": "file"}),
-        (["select", "my"], {"my": "dir"}),
-        (["compare", "one", "my"], {"my": "dir"}),
-    ],
-)
-def test_tab_offers_what_may_stand_there(
-    words: list[str], expected: dict[str, str]
-) -> None:
-    shell = get_completion_class("bash")
-    *before, last = words
-
-    offered = shell(main, {}, "mergekit-map", "").get_completions(before, last)
-
-    assert {item.value: item.type for item in offered} == expected

@@ -13,7 +13,6 @@ from mergekit_map.compare.indicators import (
     best_rows,
     by_ideal_and_nadir,
     front_of,
-    generational_distance,
     hypervolume,
     mean_and_std,
     preferred_models,
@@ -60,17 +59,6 @@ def test_a_win_rate_with_as_many_points_as_asked_uses_each_once() -> None:
 
     rate = win_rate(ours, theirs, np.random.default_rng(2), k=20)
     assert rate == pytest.approx(expected, abs=1e-12)
-
-
-def test_distances_are_those_the_paper_prints() -> None:
-    front = np.array([[0.0, 3.0], [4.0, 0.0]])
-    reference = np.array([[0.0, 0.0]])
-
-    # Distances 3 and 4 to the one reference point, of which the nearest is 3 away.
-    assert generational_distance(front, reference) == pytest.approx(5 / 2)
-    assert generational_distance(reference, front) == pytest.approx(3.0)
-    Y = sphere_front(30, 4)
-    assert generational_distance(Y, Y) == pytest.approx(0.0, abs=1e-7)
 
 
 @pytest.mark.parametrize("m", [2, 5])

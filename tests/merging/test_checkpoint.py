@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from mergekit.options import MergeOptions
+from test_in_memory import OPTIONS, config, space_of
 
-from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.space import build_space
 
 MB = 1 << 20
 
@@ -26,22 +24,15 @@ def test_a_tokenizer_that_does_not_fit_on_the_disk_is_an_error_and_no_traceback(
     base = shutil.copytree(family["base"], tmp_path / "base")
     tokenizer = base / "tokenizer.json"
     tokenizer.write_text(tokenizer.read_text() + " " * 2 * MB)
-    merge = {
-        "merge_method": "task_arithmetic",
-        "base_model": str(base),
-        "models": [{"model": str(family[name])} for name in ("a", "b")],
-        "dtype": "float32",
-    }
-    space, _ = build_space(merge, SearchSpec())
-    assert space is not None
-    out, config = tmp_path / "out", space.config({"a": 0.3, "b": 0.7})
+    space = space_of(config("task_arithmetic", {**family, "base": base}))
+    out, merge = tmp_path / "out", space.config({"a": 0.3, "b": 0.7})
 
     with (
         caplog.at_level(logging.ERROR),
         files_of_at_most(MB),
         pytest.raises(MergeError, match=r"out cannot be written: .*File too large"),
     ):
-        write_checkpoint(config, out, MergeOptions(quiet=True))
+        write_checkpoint(merge, out, OPTIONS)
 
     assert (out / "model.safetensors").stat().st_size < MB
     assert not caplog.records

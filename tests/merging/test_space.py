@@ -59,18 +59,6 @@ def test_no_model_is_called_as_an_anchor_is() -> None:
     assert labels == ["base", "x/soup", "soup-model", "./base", "soup"]
 
 
-def test_names_in_the_place_of_numbers_are_coefficients() -> None:
-    filters = [{"filter": "mlp", "value": "inner"}, {"value": ["low", 0.5]}]
-    space = space_of(merge("ties", weighted("x/one", filters), "x/two"))
-
-    assert space.names == ("inner", "low", "two")
-    filled = space.config({"inner": 1.0, "low": 2.0, "two": 3.0})
-    assert filled["models"][0]["parameters"]["weight"] == [
-        {"filter": "mlp", "value": 1.0},
-        {"value": [2.0, 0.5]},
-    ]
-
-
 @pytest.mark.parametrize("model", ["x/a\x1b[2Jb", "x/a\nb", "x/a\u202eb"])
 def test_a_coefficient_is_called_by_a_line_of_text(model: str) -> None:
     # Its name goes into recipes, tables and terminals.

@@ -35,11 +35,9 @@ def settings(**entries: Any) -> dict[str, Any]:
     [
         ("hidden_size", 64, 32, ("size", "error")),
         ("num_local_experts", 8, 4, ("size", "error")),
-        ("n_routed_experts", 64, 32, ("size", "error")),
         ("moe_intermediate_size", 8, 4, ("size", "error")),
         ("text_config.num_hidden_layers", 8, 4, ("size", "error")),
         ("rope_parameters.rope_theta", 1e6, 1e4, ("rope-theta", "error")),
-        ("rope_theta", 1e6, 1e4, ("rope-theta", "error")),
         ("rope_parameters.full.rope_theta", 1e6, 1e4, ("rope-theta", "error")),
         ("rope_parameters.factor", 4.0, 8.0, ("rope-scaling", "error")),
         ("rope_scaling.rope_type", "yarn", "linear", ("rope-scaling", "error")),
@@ -102,10 +100,6 @@ def test_added_tokens_are_a_warning_where_there_are_rows_for_them(copied: Any) -
     (warning,) = compared(more, plain)
     assert (warning.code, warning.severity) == ("added-tokens", "warning")
     assert "1 tokens more than base ('<tool>')" in warning.cause
-    (error,) = compared(more, plain, rows=(10, 9))
-    assert error.severity == "error"
-    assert "its embeddings 10 rows, not 9" in error.cause
-    assert compared(more, plain, rows=(10, 9), aligned=True) == []
 
 
 def test_padded_embeddings_need_alignment(copied: Any) -> None:

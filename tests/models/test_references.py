@@ -39,14 +39,21 @@ def test_a_folder_is_called_by_the_last_part_of_its_path(tmp_path: Path) -> None
     assert not Reference.parse("org/no-such-folder").model.is_folder
 
 
-def test_a_folder_that_is_a_link_to_itself_is_not_there(tmp_path: Path) -> None:
+def test_folders_that_are_there_become_absolute_and_all_else_stays(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "there").mkdir()
-    merge = {"models": [{"model": "loop"}, {"model": "there"}]}
 
-    found = absolute_references(merge, tmp_path)
+    def merge(there: str) -> dict[str, object]:
+        names = ("loop", f"{there}+org/adapter", "org/model@main")
+        models = [{"model": name} for name in names]
+        tokenizer = {"source": "union"}
+        return {"base_model": there, "models": models, "tokenizer": tokenizer}
 
-    assert found == {"models": [{"model": "loop"}, {"model": str(tmp_path / "there")}]}
+    found = absolute_references(merge("there"), tmp_path)
+
+    assert found == merge(str(tmp_path / "there"))
 
 
 def test_a_lost_folder_called_base_is_none_that_can_be_given_by_name() -> None:

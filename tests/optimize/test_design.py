@@ -54,16 +54,7 @@ def test_a_larger_design_starts_with_the_smaller_one(kind: str, d: int) -> None:
     np.testing.assert_array_equal(next_one[: len(small)], small)
     np.testing.assert_array_equal(middle[: len(next_one)], next_one)
     np.testing.assert_array_equal(large[: len(middle)], middle)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_same_seed_gives_the_same_bytes_and_another_does_not(kind: str) -> None:
-    first, again, other = (
-        design_of(kind, 16, 2, soup_anchors(2), seed) for seed in (3, 3, 4)
-    )
-
-    assert first.tobytes() == again.tobytes()
-    assert first.tobytes() != other.tobytes()
+    assert (design_of(kind, sizes[0], d, anchors, 6) != small).any()
 
 
 def test_anchors_differing_by_rounding_or_the_sign_of_zero_are_one() -> None:

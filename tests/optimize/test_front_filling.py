@@ -11,20 +11,7 @@ from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarization import Wish, best_merge
 from mergekit_map.surrogates.arrays import FloatArray
 
-CENTRES = np.array([[0.2, 0.3], [0.8, 0.4]])
-PAIR = bowls(CENTRES)
 BELOW = -0.1  # the corner that volumes are counted from
-
-
-@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
-def test_the_best_of_a_weighted_sum_of_bowls_is_the_weighted_centre(
-    weight: float,
-) -> None:
-    preference = np.array([weight, 1 - weight])
-
-    tops = climb(PAIR, np.array([[0.9, 0.9], [0, 0]]), 40, np.tile(preference, (2, 1)))
-
-    np.testing.assert_allclose(tops, np.tile(preference @ CENTRES, (2, 1)), atol=1e-7)
 
 
 def test_every_start_climbs_to_its_own_maximum() -> None:
@@ -34,20 +21,6 @@ def test_every_start_climbs_to_its_own_maximum() -> None:
     tops = climb(two_hills, np.array([[0.1], [0.9]]), 40, np.ones((2, 1)))
 
     np.testing.assert_allclose(tops, [[0.0], [1.0]])
-
-
-def test_pushed_points_lie_on_the_segment_between_the_centres() -> None:
-    points = np.random.default_rng(0).uniform(size=(50, 2))
-
-    pushed = climb(PAIR, points, 30)
-
-    across = CENTRES[1] - CENTRES[0]
-    share = (pushed - CENTRES[0]) @ across / (across**2).sum()
-    assert share.min() > -1e-4
-    assert share.max() < 1 + 1e-4
-    on_segment = CENTRES[0] + share[:, None] * across
-    np.testing.assert_allclose(pushed, on_segment, atol=1e-6)
-    assert np.ptp(share) > 0.5  # they are not all driven to one place
 
 
 def test_the_side_of_the_box_that_holds_a_point_is_let_go_again() -> None:

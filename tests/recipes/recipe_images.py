@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,12 @@ from safetensors.torch import load_file, save_file
 from tokenizers import processors
 
 SIZE = 16
-CLASSES = ("striped", "dotted_grid", "plain")
+PATTERNS = {
+    "striped": lambda rows, _: rows % 2 == 0,
+    "dotted_grid": lambda rows, columns: (rows + columns) % 2 == 0,
+    "plain": lambda rows, _: rows >= 0,
+}
+CLASSES = sorted(PATTERNS)
 
 
 def write_images(folder: Path, seed: int, splits: dict[str, int]) -> Path:
@@ -23,26 +27,18 @@ def write_images(folder: Path, seed: int, splits: dict[str, int]) -> Path:
     A class is a pattern in noise, so that it can be learned and not by colour alone.
     """
     rng = np.random.default_rng(seed)
+    rows, columns = np.indices((SIZE, SIZE))
     light, dark = rng.integers(120, 256, size=3), rng.integers(0, 120, size=3)
     for split, count in splits.items():
         for label in CLASSES:
             place = folder / split / label
             place.mkdir(parents=True)
             for number in range(count):
-                mask = _pattern(label, int(rng.integers(1, 3)))[..., None]
+                mask = PATTERNS[label](rows, columns)[..., None]
                 image = np.where(mask, light, dark) + rng.normal(0, 25, (SIZE, SIZE, 3))
                 pixels = image.clip(0, 255).astype(np.uint8)
                 Image.fromarray(pixels).save(place / f"{number}.png")
     return folder
-
-
-def _pattern(label: str, width: int) -> np.ndarray[Any, Any]:
-    rows, columns = np.indices((SIZE, SIZE)) // width
-    if label == "striped":
-        return rows % 2 == 0
-    if label == "dotted_grid":
-        return (rows + columns) % 2 == 0
-    return rows >= 0
 
 
 def make_clip(folder: Path, tokenizer: transformers.PreTrainedTokenizerFast) -> Path:
@@ -72,7 +68,7 @@ def fine_tune_encoder(
     tokenizer = transformers.AutoTokenizer.from_pretrained(clip)
     described = [
         script.SOURCES[task].description.format(name.replace("_", " "))
-        for name in sorted(CLASSES)
+        for name in CLASSES
     ]
     classes = script.embed(full, tokenizer, described)
     pixels, labels = _training_set(images)
@@ -98,7 +94,7 @@ def fine_tune_encoder(
 def _training_set(images: Path) -> tuple[torch.Tensor, torch.Tensor]:
     files = sorted(images.glob("test/*/*.png"))
     pixels = torch.from_numpy(np.stack([np.asarray(Image.open(f)) for f in files]))
-    labels = [sorted(CLASSES).index(f.parent.name) for f in files]
+    labels = [CLASSES.index(f.parent.name) for f in files]
     normal = (pixels.permute(0, 3, 1, 2).float() / 255 - 0.45) / 0.27
     return normal, torch.tensor(labels)
 
@@ -115,7 +111,3 @@ def make_resnet(folder: Path) -> Path:
     )
     transformers.ResNetForImageClassification(config).save_pretrained(folder)
     return folder
-
-
-def state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -121,18 +121,6 @@ def test_values_outside_the_range_of_the_metric_are_used_as_they_are() -> None:
     assert fitted.predict(X).max() <= 1
 
 
-def test_the_same_data_give_the_same_bytes_and_are_not_modified() -> None:
-    X, y = noisy_data(BOUNDED)
-    before = X.copy(), y.copy()
-
-    first, again = (fit(X, y, BOUNDED, stderr=np.abs(y)) for _ in range(2))
-
-    np.testing.assert_array_equal(first.predict(X), again.predict(X))
-    np.testing.assert_array_equal(first.stderr(X), again.stderr(X))
-    np.testing.assert_array_equal(X, before[0])
-    np.testing.assert_array_equal(y, before[1])
-
-
 @pytest.mark.parametrize("link", LINKS)
 def test_a_regularized_fit_of_plenty_of_exact_data_is_the_quadratic(link: Link) -> None:
     rng = np.random.default_rng(2)

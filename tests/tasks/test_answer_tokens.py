@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lm_eval.models.huggingface import HFLM
-from task_files import Bench, build_model, write_choices, write_generation
+from task_files import Bench, build_model, write_generation
 
 from mergekit_map.config.tasks import LmEvalTask
 from mergekit_map.tasks.loading import Generations, load_tasks, prepare_tasks
@@ -60,17 +60,6 @@ def test_the_tokens_of_the_text_before_the_stop_string_are_counted(
     assert found.stderr == pytest.approx(np.std(counts, ddof=1) / math.sqrt(6))
     assert found.n == 6
     assert found.details.keys() == {"exact_match,letter", "exact_match,whole"}
-
-
-def test_fewer_tokens_are_better_unless_the_task_says_otherwise(bench: Bench) -> None:
-    write_generation(bench.folder)
-
-    plain = bench.load(**LENGTH).metric
-    turned = bench.load(**LENGTH, direction="maximize").metric
-
-    assert (plain.better, plain.unit) == ("lower", "tokens")
-    assert plain.bounds == (0, math.inf)
-    assert turned.better == "higher"
 
 
 @pytest.mark.parametrize("draws", [True, False])
@@ -132,22 +121,3 @@ def test_a_model_of_other_weights_generates_anew(bench: Bench) -> None:
     bench.model.load_state_dict(other.state_dict())
 
     assert measure() == expected != before
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"lm_eval": "choices.yaml"}, "task 'choices' has it choose or scores text"),
-        ({"filter": "whole"}, "counts answers before any filter; remove the filter"),
-    ],
-)
-def test_what_has_no_answers_to_count_is_refused(
-    bench: Bench, options: dict[str, Any], message: str
-) -> None:
-    write_generation(bench.folder)
-    write_choices(bench.folder)
-    spec = LmEvalTask.model_validate({**LENGTH, **options})
-
-    _, (problem,) = load_tasks({"mine": spec}, bench.folder)
-
-    assert message in problem.message

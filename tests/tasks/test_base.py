@@ -63,14 +63,6 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
     )
 
 
-def test_equal_weights_give_the_standard_error_of_a_mean() -> None:
-    values = np.random.default_rng(0).normal(size=30)
-
-    error = ratio_standard_error(list(3 * values), [3] * 30)
-
-    assert error == pytest.approx(values.std(ddof=1) / math.sqrt(30))
-
-
 def test_the_error_is_that_of_simulated_ratios() -> None:
     rng = np.random.default_rng(2)
     weights = rng.integers(50, 100, size=(2000, 40))

@@ -18,15 +18,11 @@ def test_what_is_replaced_is_put_back() -> None:
     assert (vars(lm_eval.api.task), vars(lm_eval.utils.env)) == before
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{% for c in choices %}{{loop.index}}. {{c}}\n{% endfor %}",
-        "{{choices[answer]|upper}} {{choices|join(', ')}}",
-        "{{question|regex_replace('[0-9]', 'n')}} {{'%s: %d' % (question, answer)}}\n",
-    ],
-)
-def test_a_template_gives_what_lm_evals_own_environment_gives(template: str) -> None:
+def test_a_template_gives_what_lm_evals_own_environment_gives() -> None:
+    template = (
+        "{% for c in choices %}{{loop.index}}. {{c}}\n{% endfor %}"
+        "{{question|regex_replace('[0-9]', 'n')}} {{'%s: %d' % (question, answer)}}\n"
+    )
     document = {"question": "2 + 2?", "choices": ["three", "four"], "answer": 1}
     expected = lm_eval.utils.env.from_string(template).render(**document)
 

@@ -2,7 +2,6 @@ import copy
 import logging
 import random
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from lm_eval.tasks import TaskManager
 from task_files import (
     Bench,
     build_tokenizer,
+    by_lm_eval,
     write_choices,
     write_generation,
     write_rolling,
@@ -36,25 +36,12 @@ def measure(bench: Bench, lm_eval: str, metric: str, **options: Any) -> Measurem
     return bench.prepare({"lm_eval": lm_eval, "metric": metric, **options})()
 
 
-def stock(
-    bench: Bench, task: str, batch_size: int = 8, **options: Any
-) -> dict[str, Any]:
-    """Evaluate as the ``lm_eval`` command does, from a saved checkpoint."""
-    path, folder = bench.folder / "checkpoint", str(bench.folder)
+def stock(bench: Bench, task: str, **options: Any) -> dict[str, Any]:
+    """Save a checkpoint, and evaluate it as the ``lm_eval`` command does."""
+    path = bench.folder / "checkpoint"
     bench.model.save_pretrained(path)
     bench.tokenizer.save_pretrained(path)
-    with quiet(), mock.patch("lm_eval.evaluator.add_env_info"):  # seconds
-        results = simple_evaluate(
-            model="hf",
-            model_args=f"pretrained={path},softmax_dtype=float32",
-            tasks=[task],
-            batch_size=batch_size,
-            device="cpu",
-            task_manager=TaskManager(include_path=folder, include_defaults=False),
-            **options,
-        )
-    assert results is not None
-    return dict(results)
+    return by_lm_eval(path, task, bench.folder, **options)
 
 
 def assert_equal_samples(

@@ -25,6 +25,7 @@ def load(folder: Path, lm_eval: str, metric: str, **options: Any) -> HarnessTask
         ("acc", Metric(True, 0.0, 1.0)),
         ("bits_per_byte", Metric(False, 0.0, None)),
         ("word_perplexity", Metric(False, 1.0, None)),
+        ("answer_tokens", Metric(False, 0.0, None)),
     ],
 )
 def test_knows_the_direction_and_range_of_common_metrics(
@@ -32,17 +33,16 @@ def test_knows_the_direction_and_range_of_common_metrics(
 ) -> None:
     write_choices(folder)
     write_rolling(folder, ["the cat sat", "a dog ran"])
-    file = "choices.yaml" if metric == "acc" else "rolling.yaml"
+    write_generation(folder)
+    files = {"acc": "choices.yaml", "answer_tokens": "generation.yaml"}
+    file = files.get(metric, "rolling.yaml")
 
-    assert load(folder, file, metric).metric == replace(expected, unit=metric)
+    found = load(folder, file, metric).metric
+    given = load(folder, file, metric, range=[None, 0.9], direction="maximize").metric
 
-
-def test_a_range_of_the_config_replaces_the_known_one(folder: Path) -> None:
-    write_choices(folder)
-
-    task = load(folder, "choices.yaml", "acc", range=[None, 0.9])
-
-    assert task.metric == Metric(True, None, 0.9, unit="acc")
+    unit = "tokens" if metric == "answer_tokens" else metric
+    assert found == replace(expected, unit=unit)
+    assert given == Metric(True, None, 0.9, unit=unit)
 
 
 def test_a_metric_that_a_task_computes_itself_has_no_known_range(folder: Path) -> None:
@@ -74,6 +74,8 @@ def test_code_of_a_model_is_run_where_the_user_confirms_it(folder: Path) -> None
 
 
 CHOICES, EXACT = "choices.yaml", {"metric": "exact_match"}
+TOKENS = {"metric": "answer_tokens"}
+WHOLE = {**TOKENS, "filter": "whole"}
 # A task, keys of the configuration, the key that is blamed, and why.
 CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("nothing.yaml", {}, "lm_eval", "there is no file .*nothing"),
@@ -91,6 +93,8 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("group.yaml", {}, "lm_eval", "is a group, which lm-eval finds by name alone"),
     ("data.yaml", {}, "lm_eval", "relative data_files .* working directory"),
     ("dataset.yaml", {}, "lm_eval", "check the name of its dataset and, offline"),
+    (CHOICES, TOKENS, "metric", "task 'choices' has it choose or scores text"),
+    ("generation.yaml", WHOLE, "filter", "before any filter; remove the filter"),
 ]
 
 

@@ -11,7 +11,6 @@ from task_files import Bench
 
 from mergekit_map.config.tasks import PythonTask
 from mergekit_map.errors import EvaluationError, InvalidTask
-from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.python_function import (
     PythonFunction,
     load_function,
@@ -68,34 +67,26 @@ def test_what_is_drawn_is_the_same_each_time_and_not_missed_elsewhere(
     assert torch.equal(torch.cat([drawn[0], drawn[2]]), expected)
 
 
-@pytest.mark.parametrize(
-    "returned",
-    [
-        "pass",
-        "return 'a'",
-        "return True",
-        "return torch.tensor(1.0)",
-        "return torch.ones(1, 1)",
-        "return []",
-        "return [1, 'a']",
-        "return 1, 2, 3",
-        "return 1, -2",
-        "return 1, 'a'",
-        "return None, 1",
-    ],
-)
-def test_says_that_the_function_returned_no_number(bench: Bench, returned: str) -> None:
-    run = prepare(bench, returned)
-
-    with pytest.raises(EvaluationError, match=r"task 'mine' .* must return a number"):
-        run()
-
-
-def test_says_what_to_lower_where_memory_runs_out(bench: Bench) -> None:
-    run = prepare(bench, "raise torch.OutOfMemoryError('full')")
-
-    with pytest.raises(EvaluationError, match="full; lower batch_size"):
-        run()
+NO_NUMBERS = [
+    "pass",
+    "return 'a'",
+    "return True",
+    "return torch.tensor(1.0)",
+    "return torch.ones(1, 1)",
+    "return []",
+    "return [1, 'a']",
+    "return 1, 2, 3",
+    "return 1, -2",
+    "return 1, 'a'",
+    "return None, 1",
+]
+HARMS = [
+    "model.lm_head.weight[0, 0] += 1e-3",
+    "model.lm_head.weight.data.neg_()",
+    "model.half()",
+    "model.resize_token_embeddings(500)",
+    "model.lm_head = torch.nn.Identity()",
+]
 
 
 def test_an_edited_function_is_the_one_that_is_called(
@@ -113,10 +104,22 @@ def test_an_edited_function_is_the_one_that_is_called(
     assert values == [1, 22, 333]
 
 
-def test_says_that_the_function_failed(bench: Bench) -> None:
-    run = prepare(bench, "raise ArithmeticError('no luck')")
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("raise torch.OutOfMemoryError('full')", "full; lower batch_size"),
+        ("raise ArithmeticError('no luck')", "measured: ArithmeticError: no luck"),
+        ("return 50", r"lie in \[0.0, 1.0\], got 50.*'range:'"),
+        *((code, r"task 'mine' .* must return a number") for code in NO_NUMBERS),
+        *((f"{harm}; return 1", r"'mine'.*changed the w.*copy") for harm in HARMS),
+    ],
+)
+def test_a_function_that_fails_or_harms_has_no_value(
+    bench: Bench, code: str, message: str
+) -> None:
+    run = prepare(bench, code, range=[0, 1])
 
-    with pytest.raises(EvaluationError, match="measured: ArithmeticError: no luck"):
+    with pytest.raises(EvaluationError, match=message):
         run()
 
 
@@ -153,25 +156,6 @@ def test_the_checksum_sees_every_bit_and_every_exchange(
     assert weight_checksum(module) == known
 
 
-@pytest.mark.parametrize(
-    "harm",
-    [
-        "model.lm_head.weight[0, 0] += 1e-3",
-        "model.lm_head.weight.data.neg_()",
-        "model.half()",
-        "model.resize_token_embeddings(500)",
-        "model.lm_head = torch.nn.Identity()",
-    ],
-)
-def test_a_function_that_changes_the_weights_has_no_value(
-    bench: Bench, harm: str
-) -> None:
-    run = prepare(bench, f"{harm}; return 1")
-
-    with pytest.raises(EvaluationError, match=r"'mine'.*changed the weights.*copy"):
-        run()
-
-
 def test_a_function_may_use_gradients_modes_and_its_tokenizer(bench: Bench) -> None:
     code = (
         "tokenizer.padding_side = 'left'; model.train()\n"
@@ -185,13 +169,6 @@ def test_a_function_may_use_gradients_modes_and_its_tokenizer(bench: Bench) -> N
 
     assert not bench.model.training
     assert bench.tokenizer.padding_side == "right"
-
-
-def test_says_that_a_value_is_out_of_its_range(bench: Bench) -> None:
-    run = prepare(bench, "return 50", range=[0, 1])
-
-    with pytest.raises(EvaluationError, match=r"lie in \[0.0, 1.0\], got 50.*'range:'"):
-        run()
 
 
 def test_the_folder_comes_last_on_the_path_after_importing(
@@ -267,11 +244,3 @@ def test_says_what_is_wrong_with_the_function(
     with pytest.raises(InvalidTask, match=message) as caught:
         load(folder, code, function)
     assert caught.value.key == ("python",)
-
-
-def test_says_that_there_is_no_such_module(folder: Path) -> None:
-    keys = {"python": "nowhere:score", "direction": "minimize"}
-
-    _, (problem,) = load_tasks({"mine": PythonTask.model_validate(keys)}, folder)
-
-    assert problem.message.startswith("module 'nowhere' cannot be imported: ")

@@ -3,73 +3,58 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import transformers
 from mergekit.options import MergeOptions
 from nested_runs import tensors_of
-from recipe_images import SIZE, state_of
+from test_in_memory import assert_equal_states, config, space_of
 
-from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.in_memory import resident_merge
-from mergekit_map.merging.space import build_space
+from mergekit_map.merging.space import MergeSpace
 
 OPTIONS = MergeOptions(copy_tokenizer=False, quiet=True)
 
 
-def make_classifiers(folder: Path, *, as_in_memory: bool) -> dict[str, Any]:
-    """Save a ViT and two that differ a little; gives a merge of them."""
+def classifiers(folder: Path, *, as_in_memory: bool) -> MergeSpace:
+    """Save a ViT and two that differ a little; returns merges of them."""
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    image = {"image_size": SIZE, "patch_size": 4, "num_labels": 3}
-    config = transformers.ViTConfig(**sizes, **image, num_attention_heads=4)
+    image = {"image_size": 16, "patch_size": 4, "num_labels": 3}
+    settings = transformers.ViTConfig(**sizes, **image, num_attention_heads=4)
     torch.manual_seed(0)
-    model = transformers.ViTForImageClassification(config)
-    base = state_of(model)
-    for name in ("base", "a", "b"):
-        changed = {
-            key: tensor + (name != "base") * 0.005 * torch.randn_like(tensor)
-            for key, tensor in base.items()
-        }
-        model.load_state_dict(changed)
-        model.save_pretrained(folder / name, save_original_format=not as_in_memory)
-    return {
-        "merge_method": "task_arithmetic",
-        "base_model": str(folder / "base"),
-        "models": [{"model": str(folder / name)} for name in ("a", "b")],
-        "dtype": "float32",
-    }
+    model = transformers.ViTForImageClassification(settings)
+    models = {name: folder / name for name in ("base", "a", "b")}
+    for path in models.values():
+        model.save_pretrained(path, save_original_format=not as_in_memory)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.005)
+    return space_of(config("task_arithmetic", models))
 
 
 def test_a_classifier_keeps_its_head_and_what_is_measured_is_shipped(
     tmp_path: Path,
 ) -> None:
-    merge = make_classifiers(tmp_path, as_in_memory=True)
-    space, _ = build_space(merge, SearchSpec())
-    assert space is not None
+    space = classifiers(tmp_path, as_in_memory=True)
     coefficients = {"a": 0.3, "b": 0.7}
 
     write_checkpoint(space.config(coefficients), tmp_path / "out", OPTIONS)
     shipped, tokenizer = load_checkpoint(tmp_path / "out", OPTIONS)
     with resident_merge(space, OPTIONS) as resident:
         resident.write(coefficients)
-        measured = state_of(resident.model)
+        measured = resident.model.state_dict()
 
     assert isinstance(shipped, transformers.ViTForImageClassification)
     assert tokenizer is None
     assert resident.tokenizer is None
-    assert measured.keys() == shipped.state_dict().keys()
-    for name, tensor in shipped.state_dict().items():
-        assert torch.equal(measured[name], tensor), name
+    assert_equal_states(measured, shipped.state_dict())
 
 
 def test_names_that_mergekit_does_not_look_for_are_refused(tmp_path: Path) -> None:
-    merge = make_classifiers(tmp_path, as_in_memory=False)
-    space, _ = build_space(merge, SearchSpec())
-    assert space is not None
+    space = classifiers(tmp_path, as_in_memory=False)
 
     write_checkpoint(space.config({"a": 0.3, "b": 0.7}), tmp_path / "out", OPTIONS)
 
