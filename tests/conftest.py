@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -109,7 +110,7 @@ def _as_for_users(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Build a Llama of 2 layers, 32 wide, noise away from ``near`` where that is given.
+    """Build a model of 2 layers, 32 wide, noise away from ``near`` where that is given.
 
     The same arguments give the same folder, and no others do.
     """
@@ -119,6 +120,7 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         name: str,
         seed: int,
         near: Path | None = None,
+        kind: str = "Llama",
         *,
         dtype: torch.dtype = torch.float32,
         tied: bool = False,
@@ -127,26 +129,24 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         noise: float = 0.02,
         **config: object,
     ) -> Path:
-        arguments = (name, seed, near, dtype, tied, extra_tokens, shard, noise, config)
-        if repr(arguments) in made:
-            return made[repr(arguments)]
+        alike = (dtype, tied, extra_tokens, shard, noise, config)
+        key = repr((name, seed, near, kind, *alike))
+        if key in made:
+            return made[key]
         tokenizer = make_tokenizer(list(extra_tokens))
         torch.manual_seed(seed)
         size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
         heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
         ids = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-        model = transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(
-                **{**size, **heads, **ids, **config},
-                vocab_size=len(tokenizer),
-                max_position_embeddings=128,
-                tie_word_embeddings=tied,
+        settings = {**size, **heads, **ids, "max_position_embeddings": 128, **config}
+        causal = getattr(transformers, f"{kind}ForCausalLM")
+        model = causal(
+            getattr(transformers, f"{kind}Config")(
+                **settings, vocab_size=len(tokenizer), tie_word_embeddings=tied
             )
         )
         if near is not None:
-            parent = transformers.LlamaForCausalLM.from_pretrained(
-                near, dtype=torch.float32
-            )
+            parent = causal.from_pretrained(near, dtype=torch.float32)
             parent.resize_token_embeddings(len(tokenizer))
             model.load_state_dict(parent.state_dict())
         with torch.no_grad():
@@ -155,7 +155,7 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         folder = tmp_path_factory.mktemp("models") / name
         model.to(dtype).save_pretrained(folder, max_shard_size=shard)
         tokenizer.save_pretrained(folder)
-        made[repr(arguments)] = folder
+        made[key] = folder
         return folder
 
     return make
@@ -170,11 +170,22 @@ def family(make_model: Callable[..., Path]) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def family_bf16(make_model: Callable[..., Path]) -> dict[str, Path]:
-    """The same in bfloat16."""
-    half = torch.bfloat16
-    base = make_model("base16", 0, dtype=half)
-    tuned = {
-        n: make_model(f"{n}16", i, base, dtype=half) for i, n in enumerate("ab", 1)
-    }
-    return {"base": base, **tuned}
+def make_half(make_model: Callable[..., Path]) -> Callable[..., dict[str, Path]]:
+    """Build a base model and two fine-tunes of it, in bfloat16."""
+
+    def make(name: str, **settings: Any) -> dict[str, Path]:
+        settings["dtype"] = torch.bfloat16
+        base = make_model(name, 0, **settings)
+        tuned = {
+            n: make_model(f"{name}-{n}", i, base, **settings)
+            for i, n in enumerate("ab", start=1)
+        }
+        return {"base": base, **tuned}
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def family_bf16(make_half: Callable[..., dict[str, Path]]) -> dict[str, Path]:
+    """Such a family of Llamas."""
+    return make_half("base16")

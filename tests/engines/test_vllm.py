@@ -102,7 +102,7 @@ def test_a_stale_head_is_caught_and_each_merge_gets_its_own_engine(
     write_config: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On a CPU, vLLM keeps a packed copy of a head that is tied."""
-    config = write_config("tied qwen2", engine="vllm")
+    config = write_config("tied-qwen2", engine="vllm")
 
     assert opened(config) is VllmFromDisk
     gap = re.search(r"is up to (\S+) nats", caplog.text)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import accelerate
 import pytest
-import torch
 import transformers
 from test_in_memory import (
     OPTIONS,
@@ -15,43 +15,16 @@ from test_in_memory import (
     config,
     space_of,
 )
-from tiny_tokenizer import make_tokenizer
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 
 
-@pytest.fixture(scope="module")
-def experts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+@pytest.fixture
+def experts(make_half: Callable[..., dict[str, Path]]) -> dict[str, Path]:
     """A Qwen3 of 4 experts, 2 of them at a time, and two fine-tunes of it."""
-    tokenizer = make_tokenizer([])
-    torch.manual_seed(0)
-    model = transformers.Qwen3MoeForCausalLM(
-        transformers.Qwen3MoeConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            intermediate_size=64,
-            moe_intermediate_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=8,
-            num_experts=4,
-            num_experts_per_tok=2,
-            decoder_sparse_step=1,
-            tie_word_embeddings=False,
-            max_position_embeddings=128,
-        )
-    ).to(torch.bfloat16)
-    found = {}
-    for name in ("base", "a", "b"):
-        folder = found[name] = tmp_path_factory.mktemp("experts") / name
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter) * 0.02)
-    return found
+    some = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    return make_half("experts", kind="Qwen3Moe", head_dim=8, **some)
 
 
 @pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
