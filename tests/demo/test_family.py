@@ -3,10 +3,9 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-import yaml
 from tiny_demo import TINY
 
-from mergekit_map.demo.family import Family, demo_config, train_family
+from mergekit_map.demo.family import Family, train_family
 from mergekit_map.search.callbacks import Callback
 from mergekit_map.utils.progress import notifying
 
@@ -63,17 +62,3 @@ def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt, match="stop"), notifying(stop):
         train_family(tmp_path / "family", TINY)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_configuration_names_files_that_exist(family: Family) -> None:
-    config = yaml.safe_load(demo_config(family))
-
-    models = [entry["model"] for entry in config["models"]]
-    tasks = config["map"]["tasks"]
-    texts = [task["perplexity"]["file"] for task in tasks.values()]
-    paths = [config["base_model"], *models, *texts]
-    assert list(tasks) == ["code", "math"]
-    assert len(paths) == 5
-    assert all(Path(path).is_absolute() and Path(path).exists() for path in paths)
-    assert config["map"]["select"] == {"not_worse_than": ["base", "soup"]}
-    assert all(entry.keys() == {"model"} for entry in config["models"])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from mergekit.options import MergeOptions
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from test_in_memory import (
     OPTIONS,
     assert_equal_states,
@@ -57,28 +57,6 @@ def merged(found: Recorded, seed: int = 0) -> dict[str, torch.Tensor]:
     for name, replay in found.replays.items():
         replay.write(found.weights.of(name, replay.models, point), tensors[name])
     return tensors
-
-
-@pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("where", ["weights", "chat_template.jinja"])
-def test_a_model_that_changed_is_another_merge(
-    where: str, family: dict[str, Path], tmp_path: Path
-) -> None:
-    copies = {name: tmp_path / name for name in ("base", "a", "b")}
-    for name, folder in copies.items():
-        shutil.copytree(family[name], folder)
-    space = space_of(config("ties", copies))
-    before = recording_key(space, OPTIONS)
-    assert recording_key(space_of(config("ties", family)), OPTIONS) == before
-
-    if where == "weights":
-        weights = load_file(copies["a"] / "model.safetensors")
-        weights["model.norm.weight"][3] += 1
-        save_file(weights, copies["a"] / "model.safetensors", {"format": "pt"})
-    else:
-        (copies["base"] / where).write_text("{{ messages }}")
-
-    assert recording_key(space, OPTIONS) != before
 
 
 def test_the_seed_is_part_of_what_draws_alone(family: dict[str, Path]) -> None:

@@ -34,17 +34,6 @@ def problem_of(config: dict[str, Any]) -> str:
     return problem.message
 
 
-def test_one_coefficient_for_each_model_without_a_weight() -> None:
-    space = space_of(
-        merge("ties", "x/base", "x/one", "y/two", weighted("z/three", 0.3))
-    )
-
-    assert space.names == ("one", "two")
-    filled = space.config({"one": 0.1, "two": 0.2})
-    weights = [m.get("parameters", {}).get("weight") for m in filled["models"]]
-    assert weights == [None, 0.1, 0.2, 0.3]
-
-
 def test_models_of_the_same_name_are_told_apart() -> None:
     space = space_of(merge("ties", "x/tuned", "y/tuned", "x/base+z/tuned"))
 

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
+from nested_runs import write
+from plain_runs import write_plain
 
 from mergekit_map.errors import MergeError
 from mergekit_map.results.log import read_log
@@ -31,27 +32,18 @@ def measure(model, tokenizer):
 def test_a_model_that_is_replaced_stops_the_search_before_a_mixture_is_measured(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: str
 ) -> None:
-    for name in ("base", "a", "b"):
-        shutil.copytree(family[name], tmp_path / name)
-    module = f"changing_a_model_{merge}"  # Python imports each name once
-    (tmp_path / f"{module}.py").write_text(TASK)
-    config = {
-        "merge_method": "task_arithmetic",
-        "base_model": "base",
-        "models": [{"model": "a"}],
-        "map": {
-            "merge": merge,
-            "search": {"evaluations": 4, "remeasure": 0},
-            "tasks": {"sum": {"python": f"{module}:measure", "direction": "maximize"}},
-        },
-    }
-    (tmp_path / "merge.yml").write_text(yaml.safe_dump(config))
     monkeypatch.chdir(tmp_path)
+    for name in ("base", "a", "b"):
+        shutil.copytree(family[name], name)
+    here = {name: name for name in ("base", "a", "b")}
+    config = write_plain(here, ["measure"], TASK, remeasure=0)
+    config["map"]["merge"] = merge
+    write(config)
 
     with pytest.raises(MergeError, match="a changed while"):
-        search_front("merge.yml", "run")
+        search_front("config.yml", "run")
 
     assert len(list(read_log(RunFolder(tmp_path / "run").log))) == 3
     shutil.copy(family["a"] / "model.safetensors", "a/model.safetensors")
-    run = RunFolder(search_front("merge.yml", "run").path)
+    run = RunFolder(search_front("config.yml", "run").path)
     assert len({e.merge for e in read_log(run.log)}) == 1

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lm_eval.models.huggingface import HFLM
-from task_files import Bench, build_model, write_generation
+from task_files import Bench, write_generation
 
 from mergekit_map.config.tasks import LmEvalTask
 from mergekit_map.tasks.loading import Generations, load_tasks, prepare_tasks
@@ -107,17 +107,3 @@ def test_other_documents_are_generated_anew(
     shared["length"]([0, 2])
 
     assert [len(texts) for texts in generated] == [3, 2]
-
-
-def test_a_model_of_other_weights_generates_anew(bench: Bench) -> None:
-    write_generation(bench.folder)
-    generations = Generations()
-    measure = bench.prepare(LENGTH, generations=generations)
-    other = build_model(len(bench.tokenizer), seed=1)
-    expected = bench.prepare(LENGTH, other)()
-    before = measure()
-
-    generations.forget()
-    bench.model.load_state_dict(other.state_dict())
-
-    assert measure() == expected != before
