@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hub_server import Hub, Repository, go_online, serve
+from hub_server import Repository, go_online, serve
 from huggingface_hub import constants
 from mergekit.options import MergeOptions
 from safetensors.torch import load_file, save_file
@@ -68,20 +68,6 @@ def test_each_setting_has_its_meaning(
 # Tokenizers.
 
 
-@pytest.fixture
-def copied(family: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
-    """Copy a model, with entries of its tokenizer.json changed."""
-
-    def copy(name: str, change: Callable[[dict[str, Any]], None]) -> Path:
-        folder = shutil.copytree(family["base"], tmp_path / name)
-        content = json.loads((folder / "tokenizer.json").read_text())
-        change(content)
-        (folder / "tokenizer.json").write_text(json.dumps(content))
-        return folder
-
-    return copy
-
-
 def compared(
     one: Path, other: Path, *, rows: tuple[int, int] = (9, 9), aligned: bool = False
 ) -> list[Finding]:
@@ -89,21 +75,19 @@ def compared(
     return compare_tokenizers(mine, base, "base", rows, aligned=aligned)
 
 
-def test_added_tokens_are_a_warning_where_there_are_rows_for_them(copied: Any) -> None:
-    def add(content: dict[str, Any]) -> None:
-        last = content["added_tokens"][-1]
-        more = {**last, "id": last["id"] + 1, "content": "<tool>"}
-        content["added_tokens"].append(more)
+def test_added_tokens_are_a_warning_where_there_are_rows_for_them(
+    make_model: MakeModel, family: dict[str, Path]
+) -> None:
+    more = make_model("more", 0, extra_tokens=("<tool>",))
 
-    plain, more = copied("plain", lambda _: None), copied("more", add)
+    (warning,) = compared(more, family["base"])
 
-    (warning,) = compared(more, plain)
     assert (warning.code, warning.severity) == ("added-tokens", "warning")
     assert "1 tokens more than base ('<tool>')" in warning.cause
 
 
-def test_padded_embeddings_need_alignment(copied: Any) -> None:
-    one, other = (copied(name, lambda _: None) for name in ("one", "other"))
+def test_padded_embeddings_need_alignment(family: dict[str, Path]) -> None:
+    one, other = family["a"], family["base"]
 
     (finding,) = compared(one, other, rows=(152064, 151936))
 
@@ -112,22 +96,28 @@ def test_padded_embeddings_need_alignment(copied: Any) -> None:
     assert compared(one, other, rows=(152064, 151936), aligned=True) == []
 
 
-def test_what_follows_from_another_vocabulary_is_not_said(copied: Any) -> None:
-    def change(content: dict[str, Any]) -> None:
-        ids = content["model"]["vocab"]
-        ids["A"], ids["B"] = ids["B"], ids["A"]
-        content["added_tokens"] = content["added_tokens"][:-1]
+def test_what_follows_from_another_vocabulary_is_not_said(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    other = shutil.copytree(family["base"], tmp_path / "other")
+    content = json.loads((other / "tokenizer.json").read_text())
+    ids = content["model"]["vocab"]
+    ids["A"], ids["B"] = ids["B"], ids["A"]
+    content["added_tokens"] = content["added_tokens"][:-1]
+    (other / "tokenizer.json").write_text(json.dumps(content))
 
-    plain, other = copied("plain", lambda _: None), copied("other", change)
-
-    assert [f.code for f in compared(other, plain)] == ["vocabulary"]
+    assert [f.code for f in compared(other, family["base"])] == ["vocabulary"]
 
 
 # Whole models.
 
 
 def inspected(
-    base: Path, *models: Path, options: MergeOptions | None = None, **merge: Any
+    base: Path,
+    *models: Path,
+    options: MergeOptions | None = None,
+    download: bool = True,
+    **merge: Any,
 ) -> Family:
     entries = [{"model": str(model)} for model in models]
     config = {
@@ -136,7 +126,7 @@ def inspected(
         "models": entries,
         **merge,
     }
-    return inspect_models(config, options or MergeOptions(), download=True)
+    return inspect_models(config, options or MergeOptions(), download=download)
 
 
 def codes(inspection: Family) -> list[list[tuple[str, str]]]:
@@ -280,39 +270,24 @@ def test_an_index_that_names_tensors_that_are_not_there(
 # Models of the Hub, from which nothing but headers and configurations is taken.
 
 
-@pytest.fixture
-def hub_family(
+def test_models_of_the_hub_are_told_by_their_headers(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Any:
+) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    other = edited(family, tmp_path / "b", hidden_act="gelu")
     with serve() as hub:
         go_online(monkeypatch, hub)
         place = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", place)
-        for name in "ab":
-            repository = Repository(private=False)
-            for path in family[name].iterdir():
-                repository.files[path.name] = path.read_bytes()
-            weights = repository.files["model.safetensors"]
+        for name, folder in {"me/a": family["a"], "me/b": other}.items():
+            files = {path.name: path.read_bytes() for path in folder.iterdir()}
+            weights = files["model.safetensors"]
             end = 8 + int.from_bytes(weights[:8], "little")
-            repository.files["model.safetensors"] = weights[:end]  # the header alone
-            hub.repositories[f"me/{name}"] = repository
-        yield hub
+            files["model.safetensors"] = weights[:end]  # the header alone
+            hub.repositories[name] = Repository(private=False, files=files)
+        models = [Path(name) for name in hub.repositories]
 
-
-def test_models_of_the_hub_are_told_by_their_headers(
-    hub_family: Hub, family: dict[str, Path]
-) -> None:
-    config = json.loads(hub_family.repositories["me/b"].files["config.json"])
-    config["hidden_act"] = "gelu"
-    hub_family.repositories["me/b"].files["config.json"] = json.dumps(config).encode()
-    merge = {
-        "merge_method": "task_arithmetic",
-        "base_model": str(family["base"]),
-        "models": [{"model": "me/a"}, {"model": "me/b"}],
-    }
-
-    inspection = inspect_models(merge, MergeOptions(), download=False)
+        inspection = inspected(family["base"], *models, download=False)
 
     assert codes(inspection) == [[], [], [("activation", "error")]]
     assert inspection.figures is None

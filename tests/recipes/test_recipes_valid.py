@@ -13,7 +13,6 @@ import click
 import jsonschema
 import pytest
 from fakes import make_study
-from huggingface_hub.utils import validate_repo_id
 from recipe_files import PATHS, RECIPES, commands_of
 
 from mergekit_map.cli.main import main
@@ -23,7 +22,6 @@ from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask
 from mergekit_map.config.yaml_file import read_yaml
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
-from mergekit_map.models.references import referenced_models
 from mergekit_map.search.checks import search_problems
 from mergekit_map.search.study import Study
 from mergekit_map.tasks.lm_eval_tasks import built_in_tasks
@@ -115,21 +113,6 @@ def check_dataset(task: PerplexityTask) -> None:
         and config.get("test_split") == text.split
     ]
     assert any(f"{{{text.field}}}" in template for template in templates)
-
-
-@ALL
-def test_models_are_of_the_hub_or_made_by_a_command(path: Path) -> None:
-    merge, _, _ = load(path)
-    commands = commands_of(path)
-
-    for reference in referenced_models(merge):
-        for part in reference.split("+"):
-            validate_repo_id(part)
-            folder = part.split("/")[0]
-            if folder.endswith("-models"):
-                script = (RECIPES / path.name).with_suffix(".py")
-                assert f'MODELS = Path("{folder}")' in script.read_text()
-                assert f"python {script.name} prepare" in commands
 
 
 @ALL

@@ -240,19 +240,6 @@ def test_standard_errors_hold_the_scatter_of_repeated_studies(
     assert (claimed < most * scatter).all()
 
 
-def test_noisy_points_count_less() -> None:
-    X = np.repeat(np.linspace(0, 1, 5), 2)[:, None]
-    y = np.tile([0.0, 1.0], 5)
-
-    def level(noise: list[float]) -> float:
-        fitted = fit(X, y, stderr=np.tile(noise, 5))
-        return float(fitted.predict(np.array([[0.4]]))[0])
-
-    assert level([1, 1]) == pytest.approx(0.5)
-    # Variances of 9 and 1, each with their mean of 5: weights of 1 / 14 and 1 / 6.
-    assert level([3, 1]) == level([3e-200, 1e-200]) == pytest.approx(0.7)
-
-
 @pytest.mark.parametrize(
     "noise", [None, np.zeros(14), np.full(14, np.nan), np.array([0, np.nan] * 7)]
 )

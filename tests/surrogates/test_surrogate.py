@@ -55,6 +55,8 @@ def test_the_fit_is_a_minimum_of_the_weighted_squares(link: Link) -> None:
     best = cost(np.zeros(6))
     for step in np.vstack([np.eye(6), -np.eye(6)]) * 1e-4:
         assert cost(step) > best
+    tiny = fit(X, y, link, stderr=1e-200 * noise)
+    np.testing.assert_allclose(tiny.quadratic.predict(X), fitted.quadratic.predict(X))
 
 
 @pytest.mark.parametrize("link", LINKS)

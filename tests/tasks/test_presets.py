@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import Kind
 from lm_eval.tasks._yaml_loader import load_yaml
@@ -17,37 +15,6 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from mergekit_map.config.tasks import PRESETS, LmEvalTask, PresetTask
 from mergekit_map.errors import InvalidTask
 from mergekit_map.tasks.lm_eval_tasks import built_in_tasks, load_harness
-
-CHOICES = ["one", "two", "three", "four", "five"]
-
-# What documents of benchmarks look like, of each way to ask and to score; of a group,
-# of one of its tasks.
-DOCUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "gsm8k": ("gsm8k", {"question": "1 + 1", "answer": "one\n#### 2"}),
-    "mmlu": ("mmlu_anatomy", {"question": "x", "choices": CHOICES[:4], "answer": 1}),
-    "ifeval": (
-        "ifeval",
-        {
-            "key": 1,
-            "prompt": "hello",
-            "instruction_id_list": ["punctuation:no_comma"],
-            "kwargs": [{"unused": None}],
-        },
-    ),
-    "winogrande": (
-        "winogrande",
-        {"sentence": "hello _ two", "option1": "a", "option2": "b", "answer": "1"},
-    ),
-    "truthfulqa_mc2": (
-        "truthfulqa_mc2",
-        {
-            "question": "hello",
-            "mc1_targets": {"choices": CHOICES, "labels": [1, 0, 0, 0, 0]},
-            "mc2_targets": {"choices": CHOICES, "labels": [1, 1, 0, 0, 0]},
-        },
-    ),
-    "lambada_openai": ("lambada_openai", {"text": "hello one two three"}),
-}
 
 
 @pytest.fixture
@@ -96,48 +63,6 @@ def test_lm_eval_has_the_metric_and_the_filter(name: str, manager: TaskManager) 
         ]
         assert read["metric"] == task.metric
         assert read.get("filter_list", task.filter) == task.filter
-
-
-def local_task(folder: Path, own: str, yaml_path: Path, document: Any) -> Path:
-    """Write a task that is lm-eval's own but for its documents, which lie here."""
-    path = folder / "documents.jsonl"
-    documents = [{**document, "number": n} for n in range(40)]
-    path.write_text("\n".join(map(json.dumps, documents)))
-    base = load_yaml(yaml_path, resolve_func=False)
-    splits = {
-        base.get(key)
-        for key in ("training_split", "validation_split", "test_split", "fewshot_split")
-    }
-    changed = {
-        "include": str(yaml_path),
-        "task": f"{own}_here",
-        "dataset_path": "json",
-        "dataset_name": None,
-        "dataset_kwargs": {"data_files": {s: str(path) for s in splits if s}},
-    }
-    (folder / "task.yaml").write_text(yaml.safe_dump(changed))
-    return folder / "task.yaml"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_the_task_of_lm_eval_yields_what_a_preset_reads(
-    name: str, manager: TaskManager, tmp_path: Path
-) -> None:
-    if name == "ifeval" and find_spec("langdetect") is None:
-        pytest.skip("needs what lm-eval[ifeval] installs")
-    own, document = DOCUMENTS[name]
-    path = local_task(tmp_path, own, manager.task_index[own].yaml_path, document)
-    preset = PresetTask(preset=name).in_full()
-    spec = preset.model_copy(update={"lm_eval": str(path)})
-
-    task = load_harness(name, spec, tmp_path)
-
-    assert task.reading == f"{preset.metric},{preset.filter or 'none'}"
-    assert task.metric.higher_is_better
-    (loaded,) = task.loaded["tasks"].values()
-    assert loaded.config.num_fewshot == preset.num_fewshot
-    assert len({i.doc_id for i in loaded.instances}) == min(40, int(preset.limit or 0))
 
 
 def test_what_is_given_beside_a_preset_goes_first() -> None:
