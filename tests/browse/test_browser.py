@@ -35,16 +35,13 @@ TASKS = (
 CHOSEN = 4
 
 
-def wide_front(points: int = 12) -> Front:
+def wide_front() -> Front:
     """Every fourth point is measured; all numbers of a point tell it from others."""
+    first, errors = (0.61234, 2.5432, 0.3312, 1.1234), (0.0123, 0.0231, 0.014, 0.0215)
     rows = []
-    for i in range(points):
-        row = [
-            (0.61234 + 0.01 * i, 0.0123),
-            (2.5432 - 0.02 * i, 0.0231),
-            (0.3312 + 0.003 * i, 0.014),
-            (1.1234 + 0.02 * i, 0.0215),
-        ]
+    for i in range(12):
+        moved = zip(first, (0.01, -0.02, 0.003, 0.02), errors, strict=True)
+        row = [(start + step * i, error) for start, step, error in moved]
         measured = [(value + 0.001, error) for value, error in row]
         rows.append((row, NOT_MEASURED * 2 if i % 4 else measured))
     values = {"base": (0.5, 3.1, 0.2, 1.9), "soup": (0.55, 2.7, 0.25, 1.5)}

@@ -33,24 +33,7 @@ def identity(models: str = "abc", **changes: Any) -> dict[str, Any]:
     }
 
 
-def moved(content: Any) -> Any:
-    """Put models elsewhere."""
-    if isinstance(content, dict):
-        return {moved(key): moved(value) for key, value in content.items()}
-    if isinstance(content, list):
-        return [moved(item) for item in content]
-    is_path = isinstance(content, str) and content.startswith("/models")
-    return f"/elsewhere{content}" if is_path else content
-
-
 WEIGHTS = {"a": 0.3, "b": 0.7, "c": 0.0}
-
-
-def test_models_that_lie_elsewhere_are_the_same() -> None:
-    assert space_digest(moved(identity())) == space_digest(identity())
-    assert recipe_digest(moved(identity()), WEIGHTS) == recipe_digest(
-        identity(), WEIGHTS
-    )
 
 
 def test_a_model_of_weight_0_is_left_out() -> None:

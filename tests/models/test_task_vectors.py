@@ -189,18 +189,6 @@ def test_matrices_that_have_nothing_in_common_are_named(store: Store) -> None:
     assert figures.models["o"].norm_ratio == pytest.approx(2**0.5, rel=0.1)
 
 
-ADAPTERS: dict[str, dict[str, Any]] = {
-    "plain": {"target_modules": ["q_proj", "down_proj"]},
-    "rank stabilized": {"target_modules": ["q_proj"], "use_rslora": True},
-    "patterns": {
-        "target_modules": ["q_proj", "k_proj"],
-        "rank_pattern": {"k_proj": 2},
-        "alpha_pattern": {"layers.1.self_attn.q_proj": 32},
-    },
-    "saved modules": {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
-}
-
-
 def adapted(
     model: Any, folder: Path, settings: dict[str, Any]
 ) -> tuple[ModelWeights, Tensors]:
@@ -219,16 +207,16 @@ def adapted(
     return read, load_file(folder / "merged" / "model.safetensors")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_adapter_is_merged_as_peft_merges_it(
-    family: dict[str, Path], tmp_path: Path, name: str, dtype: torch.dtype
+    family: dict[str, Path], tmp_path: Path, dtype: torch.dtype
 ) -> None:
+    # merging/test_low_rank.py has other settings.
+    settings = {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}
     model = transformers.LlamaForCausalLM.from_pretrained(family["base"], dtype=dtype)
     model.save_pretrained(tmp_path / "base")
 
-    ours, theirs = adapted(model, tmp_path, ADAPTERS[name])
+    ours, theirs = adapted(model, tmp_path, settings)
 
     assert not ours.adapter.obscure
     base = load_file(tmp_path / "base" / "model.safetensors")
