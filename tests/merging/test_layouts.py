@@ -19,6 +19,10 @@ from test_in_memory import (
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 
+# Of a Llama, and where they lie.
+NAMES = ["model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm"]
+PARTS = dict.fromkeys([*NAMES, "model.rotary_emb", "lm_head"], "cpu")
+
 
 @pytest.fixture
 def experts(make_half: Callable[..., dict[str, Path]]) -> dict[str, Path]:
@@ -43,10 +47,8 @@ def test_a_model_in_parts_takes_merges_and_answers_as_a_whole_one(
 ) -> None:
     space = space_of(config("ties", family))
     tuned = transformers.AutoModelForCausalLM.from_pretrained(family["a"])
-    names = ["model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm"]
-    places = dict.fromkeys([*names, "model.rotary_emb", "lm_head"], "cpu")
-    parts = accelerate.dispatch_model(tuned, places, force_hooks=True)
-    assert parts.hf_device_map == places
+    parts = accelerate.dispatch_model(tuned, PARTS, force_hooks=True)
+    assert parts.hf_device_map == PARTS
 
     assert_ships_what_it_measures(space, tmp_path, model=parts)
 
@@ -63,14 +65,7 @@ def test_a_model_that_is_offloaded_is_refused_before_anything_is_written(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
     space = space_of(config("task_arithmetic", family))
-    places = {
-        "model.embed_tokens": "cpu",
-        "model.layers.0": "cpu",
-        "model.layers.1": "disk",
-        "model.norm": "cpu",
-        "model.rotary_emb": "cpu",
-        "lm_head": "cpu",
-    }
+    places = {**PARTS, "model.layers.1": "disk"}
     offloaded = transformers.AutoModelForCausalLM.from_pretrained(
         family["base"], device_map=places, offload_folder=tmp_path
     )

@@ -34,13 +34,10 @@ def problem_of(config: dict[str, Any]) -> str:
     return problem.message
 
 
-def test_models_of_the_same_name_are_told_apart() -> None:
+def test_no_model_is_called_as_another_or_an_anchor_is() -> None:
     space = space_of(merge("ties", "x/tuned", "y/tuned", "x/base+z/tuned"))
 
     assert space.names == ("x/tuned", "y/tuned", "z/tuned")
-
-
-def test_no_model_is_called_as_an_anchor_is() -> None:
     space = space_of(merge("ties", "x/soup", "soup", "./base"))
 
     assert space.names == ("x/soup", "soup-model", "./base")
@@ -91,18 +88,12 @@ def test_where_only_the_ratio_counts_the_last_model_gets_the_rest(method: str) -
     }
 
 
-def test_three_models_of_which_only_the_ratio_counts_are_refused() -> None:
-    config = merge("ties", "x/1", "x/2", "x/3", parameters={"normalize": True})
+def test_says_what_cannot_be_searched() -> None:
+    ratios = merge("ties", "x/1", "x/2", "x/3", parameters={"normalize": True})
+    fixed = merge("ties", weighted("x/one", 0.5))
 
-    assert "3 coefficients cannot be told apart; set normalize: false" in problem_of(
-        config
-    )
-
-
-def test_nothing_to_search() -> None:
-    message = problem_of(merge("ties", weighted("x/one", 0.5)))
-
-    assert "every model has a number as its weight" in message
+    assert "3 coefficients cannot be told apart; set norm" in problem_of(ratios)
+    assert "every model has a number as its weight" in problem_of(fixed)
 
 
 def test_anchors_of_a_task_vector_merge() -> None:

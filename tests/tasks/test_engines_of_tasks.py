@@ -100,10 +100,10 @@ def test_what_generates_is_part_of_what_a_task_is(folder: Path) -> None:
 
 def test_a_task_that_generates_nothing_has_no_engine(folder: Path) -> None:
     write_choices(folder)
-    spec = {"lm_eval": "choices.yaml", "metric": "acc"}
-    specs = {"mine": LmEvalTask.model_validate(spec)}
-    tasks, _ = load_tasks(specs, folder)
+    spec, tasks = load(folder, lm_eval="choices.yaml", metric="acc")
 
-    block = MapBlock.model_validate({"tasks": specs, "engine": "vllm"})
+    found = choose_engines(
+        tasks, spec.model_copy(update={"engine": "vllm"}), on_gpu=True, used={}
+    )
 
-    assert choose_engines(tasks, block, on_gpu=True, used={}) == {}
+    assert found == {}

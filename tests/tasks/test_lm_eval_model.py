@@ -283,18 +283,13 @@ def test_warns_of_prompts_that_lm_eval_cuts(
     assert "task 'mine': 12 of 12 prompts are too long for the 128" in caplog.text
 
 
-def test_says_that_the_tokenizer_has_no_chat_template(bench: Bench) -> None:
-    write_choices(bench.folder)
-
-    with pytest.raises(EvaluationError, match=r"task 'mine' .* chat template, this"):
-        bench.prepare({**ACC, "apply_chat_template": True})
-
-
-def test_says_that_the_tokenizer_has_neither_bos_nor_eos(bench: Bench) -> None:
+def test_says_what_the_tokenizer_lacks(bench: Bench) -> None:
     write_choices(bench.folder)
     tokenizer = build_tokenizer()
     tokenizer.bos_token = tokenizer.eos_token = None
 
+    with pytest.raises(EvaluationError, match=r"task 'mine' .* chat template, this"):
+        bench.prepare({**ACC, "apply_chat_template": True})
     with pytest.raises(EvaluationError, match="BOS or EOS token, this one has neither"):
         bench.prepare(ACC, tokenizer=tokenizer)
 

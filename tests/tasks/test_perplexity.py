@@ -139,6 +139,8 @@ def test_first_tokens_are_not_scored_where_there_is_no_separator(
 
     n_tokens = sum(len(bench.tokenizer(text)["input_ids"]) for text in documents)
     assert sum(s["tokens"] for s in result.samples) == n_tokens - len(documents)
+    with pytest.raises(EvaluationError, match="at least 2 tokens"):
+        measure(bench, ["#"])
 
 
 def test_nan_and_infinity_are_values(bench: Bench, documents: list[str]) -> None:
@@ -157,14 +159,6 @@ def test_says_that_a_block_is_longer_than_the_model_reads(
     message = "task 'mine' on model .*: block must be at most .* 128 .*got 129"
     with pytest.raises(EvaluationError, match=message):
         measure(bench, documents, block=129)
-
-
-def test_says_that_nothing_is_left_to_predict(bench: Bench) -> None:
-    bench.tokenizer = build_tokenizer()
-    bench.tokenizer.bos_token = bench.tokenizer.eos_token = None
-
-    with pytest.raises(EvaluationError, match="at least 2 tokens"):
-        measure(bench, ["#"])
 
 
 def test_says_that_the_tokenizer_belongs_to_another_model(

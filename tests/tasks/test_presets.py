@@ -25,13 +25,11 @@ def manager() -> TaskManager:
 def leaves(manager: TaskManager, name: str) -> Iterator[str]:
     """List the tasks of a group, or a task itself."""
     entry = manager.task_index[name]
-    if entry.kind is not Kind.GROUP:
-        if entry.kind is Kind.TAG:
-            for task in sorted(manager.task_index):
-                if name in manager.task_index[task].tags:
-                    yield task
-        else:
-            yield name
+    if entry.kind is Kind.TAG:
+        yield from (t for t, e in sorted(manager.task_index.items()) if name in e.tags)
+        return
+    if entry.kind is Kind.TASK:
+        yield name
         return
     for member in load_yaml(entry.yaml_path, resolve_func=False)["task"]:
         listed = member if isinstance(member, str) else member["task"]
