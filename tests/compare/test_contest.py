@@ -195,9 +195,7 @@ def test_what_fails_counts_for_nothing(study: Study, tmp_path: Path) -> None:
     assert scores["random"].evaluations == 12
     r2 = r_squared_scores(study, contest, fitted(study, tmp_path))
     assert r2.mean == pytest.approx(1)
-
-
-def test_says_so_where_no_point_can_be_measured(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "evaluations.jsonl").unlink()
     with pytest.raises(EvaluationError, match=r"none of the \d+ points of the front"):
         contested(study, tmp_path, failing(20, -1))
 

@@ -9,7 +9,7 @@ from test_space import merge, space_of, weighted
 
 from mergekit_map.merging.reference_points import reference_points, soup_weights
 
-EVERY = ["base", "one", "two", "soup"]
+EVERY, FIXED = ["base", "one", "two", "soup"], {"value": 0.3}
 
 
 def sliced(*ranges: list[int]) -> dict[str, Any]:
@@ -20,6 +20,10 @@ def sliced(*ranges: list[int]) -> dict[str, Any]:
     return {**content, "slices": slices}
 
 
+def added(model: Any, **more: Any) -> dict[str, Any]:
+    return merge("task_arithmetic", model, "y/two", **more)
+
+
 def dense(model: str, density: float) -> dict[str, Any]:
     return {"model": model, "parameters": {"density": density}}
 
@@ -27,22 +31,12 @@ def dense(model: str, density: float) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("config", "own"),
     [
-        (merge("task_arithmetic", "x/one", "y/two"), EVERY),
+        (added("x/one"), EVERY),
         (merge("map_task_arithmetic", "x/one", "y/two", dtype="bfloat16"), EVERY),
-        (
-            merge("task_arithmetic", "x/one", "y/two", parameters={"lambda": 2}),
-            ["base"],
-        ),
+        (added("x/one", parameters={"lambda": 2}), ["base"]),
         (merge("task_arithmetic", weighted("x/one", "w"), weighted("y/two", 0.3)), []),
-        (merge("task_arithmetic", weighted("x/one", ["low", "high"]), "y/two"), EVERY),
-        (
-            merge(
-                "task_arithmetic",
-                weighted("x/one", [{"filter": "mlp", "value": "w"}, {"value": 0.3}]),
-                "y/two",
-            ),
-            [],
-        ),
+        (added(weighted("x/one", ["low", "high"])), EVERY),
+        (added(weighted("x/one", [{"filter": "mlp", "value": "w"}, FIXED])), []),
         (merge("ties", dense("x/one", 0.5), dense("y/two", 0.5)), ["base"]),
         (merge("ties", "x/one", "y/two"), ["base", "one", "two"]),
         (merge("dare_linear", "x/one", "y/two"), ["base"]),

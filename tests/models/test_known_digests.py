@@ -58,28 +58,24 @@ def test_what_was_written_is_read_again_though_its_time_is_set_back(
     assert read == [path, path]
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"PATH": {"state": 1}}', '{"PATH": 1}'])
-def test_a_damaged_table_is_made_anew(
-    content: str, tmp_path: Path, read: list[Path]
+@pytest.mark.parametrize(
+    ("table", "content", "count"),
+    [
+        ("home/digests.json", "", 1),
+        ("home/digests.json", "[]", 1),
+        ("home/digests.json", '{"PATH": {"state": 1}}', 1),
+        ("home/digests.json", '{"PATH": 1}', 1),
+        ("home", "a file: no table can be written", 2),
+    ],
+)
+def test_a_damaged_table_costs_time_alone(
+    table: str, content: str, count: int, tmp_path: Path, read: list[Path]
 ) -> None:
     path = tmp_path / "one"
     path.write_bytes(b"1")
-    table = tmp_path / "home" / "digests.json"
-    table.parent.mkdir()
-    table.write_text(content.replace("PATH", str(path)))
+    (tmp_path / table).parent.mkdir(exist_ok=True)
+    (tmp_path / table).write_text(content.replace("PATH", str(path)))
 
     assert digest_of_file(path) == digest_of_file(path)
 
-    assert read == [path]
-
-
-def test_a_home_that_cannot_be_written_costs_time_alone(
-    tmp_path: Path, read: list[Path]
-) -> None:
-    (tmp_path / "home").write_text("a file")
-    path = tmp_path / "one"
-    path.write_bytes(b"1")
-
-    assert digest_of_file(path) == digest_of_file(path)
-
-    assert read == [path, path]
+    assert read == [path] * count
