@@ -114,7 +114,6 @@ CASES: dict[str, tuple[Change, str]] = {
         searching(bounds={"c": [0, 1]}),
         r"bounds\.c: there is no coefficient 'c'; known: a, b",
     ),
-    "a key that left": (searching(documents=4000), r"unknown key 'documents'; known"),
     "keys at odds": (
         searching(strategy="bayesian", design="sobol"),
         r"map\.search: bayesian draws its own merges; remove 'design'",

@@ -12,7 +12,6 @@ from nested_runs import invoke, read
 from quick_fronts import fronts_of_few_points
 
 import mergekit_map
-from mergekit_map.errors import ArtifactError
 from mergekit_map.results.finished import read_finished
 from mergekit_map.utils.files import append_durably
 
@@ -63,15 +62,6 @@ def test_another_point_can_be_selected(choice: tuple[str, ...], index: int) -> N
     recipe = yaml.safe_load(Path("run/recipe.yml").read_text())
     weights = [model["parameters"]["weight"] for model in recipe["models"]]
     assert weights == list(points[index].coefficients.values())
-
-
-def test_a_choice_by_a_margin_which_left_is_refused() -> None:
-    front = read("run/front.json")
-    front["select"] = {"not_worse_than": "base", "margin": 1.0}
-    Path("run/front.json").write_text(json.dumps(front))
-
-    with pytest.raises(ArtifactError, match=r"unknown key 'margin'; .* search again"):
-        mergekit_map.select_point(Path("run"))
 
 
 def test_a_failure_replaces_no_value_of_the_same_merge() -> None:

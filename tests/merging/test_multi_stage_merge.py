@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from test_in_memory import TASK_VECTOR_METHODS
 
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.merging.recipe import is_linear, pair_merge, staging_problems
+from mergekit_map.merging.recipe import is_linear, staging_problems
 from mergekit_map.merging.space import MergeSpace, build_space
 
 
@@ -77,18 +76,3 @@ def test_says_what_keeps_checkpoints_from_being_merged_in_pairs(
     assert problem.key == key
     assert needed in problem.message
     assert "use strategy map, or a method that elects no signs" in problem.message
-
-
-def test_a_pair_keeps_all_but_the_other_models() -> None:
-    based = [{"model": "x/base"}, *space_of("ties").template["models"]]
-    space = space_of("ties", models=based, dtype="bfloat16")
-
-    merge = pair_merge(space, ["c", "pair-1"], Path("/run/merged"))
-
-    assert merge["models"] == [
-        {"model": "x/base"},
-        {"model": "x/c", "parameters": {"density": 0.5}},
-        {"model": "/run/merged/pair-1", "parameters": {"density": 1.0}},
-    ]
-    assert merge["dtype"] == "bfloat16"
-    assert merge["parameters"] == {"normalize": False}

@@ -96,19 +96,6 @@ def test_says_what_cannot_be_searched() -> None:
     assert "every model has a number as its weight" in problem_of(fixed)
 
 
-def test_anchors_of_a_task_vector_merge() -> None:
-    space = space_of(merge("ties", weighted("x/one", ["low", "high"]), "x/two"))
-
-    anchors = {label: tuple(c.values()) for label, c in space.anchors().items()}
-
-    assert anchors == {
-        "base": (0, 0, 0),
-        "one": (1, 1, 0),
-        "two": (0, 0, 1),
-        "soup": (0.5, 0.5, 0.5),
-    }
-
-
 def test_recipes_hold_exact_numbers_and_the_stock_method() -> None:
     space = space_of(merge("map_ties", "x/one", "x/two"))
     coefficients = {"one": 0.1 + 0.2, "two": 1e-17}
