@@ -106,6 +106,14 @@ def test_where_a_reference_is_as_good_it_is_the_answer(
     assert (found.advice, found.headline) == (label, expected)
 
 
+def test_tasks_that_count_alone_are_named() -> None:
+    only = {"select": {"prefer": {"code": 2.0}}}
+    made = from_json(as_json(make_front([(CHOSEN, CHOSEN)], {"one": BETTER})) | only)
+
+    said = "On code, which alone counts, no merge beats the model one: use the model"
+    assert answer(made).headline.startswith(said)
+
+
 @pytest.mark.parametrize(
     ("index", "expected"),
     [
