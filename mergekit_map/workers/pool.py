@@ -2,6 +2,8 @@
 
 Workers finish in any order; the caller gets measurements in the order of one process. A
 worker is a process on this machine, or an actor of a Ray cluster (``workers/ray.py``).
+This module imports little, so that worker processes can begin their slow imports before
+this process does.
 """
 
 from __future__ import annotations
@@ -10,30 +12,64 @@ import math
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context, parent_process
-from typing import Any, Protocol
-
-import torch
+from multiprocessing import (
+    active_children,
+    forkserver,
+    get_context,
+    parent_process,
+    resource_tracker,
+    util,
+)
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
-from mergekit_map.evaluation.evaluator import Arrived
 from mergekit_map.types import Measurement, MeasurementRequest
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage, warn
-from mergekit_map.utils.shutdown import check_interrupt
-from mergekit_map.workers.worker_main import Answer, Opening, Request, answer
+from mergekit_map.utils.shutdown import check_interrupt, temporary
+
+if TYPE_CHECKING:
+    from mergekit_map.evaluation.evaluator import Arrived
 
 _DEATHS = 2  # of workers at the same work, or in a row before the models were open
 _SECONDS_BETWEEN_LOOKS = 0.2  # at signals, which wake nobody
+_LONGEST_FOLDER = 70  # beside /pymp-xxxxxxxx/listener-xxxxxxxx
+_IMPORTS = "mergekit_map.workers.worker_main"  # which takes seconds
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A project, packed for workers, which open its models."""
+
+    project: bytes
+    paths: Sequence[str]  # where its modules are
+    sources: Mapping[str, str]  # digests of the files of those that have no other name
+    threads: int  # of each worker
+
+
+# What a worker is asked for: to open models, or to measure with those that are open.
+Request: TypeAlias = Opening | MeasurementRequest
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The measurement of a worker, or the error that one process would have raised."""
+
+    value: Measurement | None
+    error: Exception | None = None
+    remarks: Sequence[str] = ()  # for the user
 
 
 class WorkerHandle(Protocol):
@@ -265,6 +301,39 @@ def process_pool(count: int) -> WorkerPool:
     return WorkerPool(handles)
 
 
+def start_forkserver() -> None:
+    """Start the forkserver that imports what workers need.
+
+    Not with GPUs: imports may open CUDA, which must not be forked.
+    """
+    if sys.platform != "linux" or visible_gpus():
+        return
+    get_context("forkserver").set_forkserver_preload([_IMPORTS])
+    temporary.add(_folder_of_sockets())
+    with _at_the_root():
+        # It removes semaphores of a program that was killed, and need not say so.
+        # Started by the forkserver, it would unblock signals.
+        sys.warnoptions.append("ignore:resource_tracker")
+        resource_tracker.ensure_running()
+        sys.warnoptions.remove("ignore:resource_tracker")
+        with _signals_blocked():
+            forkserver.ensure_running()
+
+
+def _folder_of_sockets() -> Path:
+    """Return multiprocessing's temporary folder, which has the forkserver's socket.
+
+    It lies in /tmp where the path of a socket, 107 bytes at most, would be too long.
+    """
+    folder = tempfile.gettempdir()
+    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+        tempfile.tempdir = "/tmp"
+    try:
+        return Path(util.get_temp_dir())
+    finally:
+        tempfile.tempdir = folder
+
+
 class WorkerProcess:
     """A worker that is a process of this machine.
 
@@ -285,13 +354,17 @@ class WorkerProcess:
         if self._executor is not None:
             return self._executor.submit(answer, request)
         scratch = self._stack.enter_context(scratch_folder())
-        begin = str(scratch), self._gpus, os.getcwd()
-        spawn, before = get_context("spawn"), set(active_children())
-        with _without_main(), _at_the_root():
-            # It starts the tracker of semaphores, which unblocks signals.
-            self._executor = ProcessPoolExecutor(1, spawn, _become_worker, begin)
-            with _signals_blocked():
-                future = self._executor.submit(answer, request)
+        environment = {**os.environ, "TMPDIR": str(scratch)}
+        if self._gpus is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = self._gpus
+        forks = sys.platform == "linux" and self._gpus is None
+        context: BaseContext = get_context("forkserver" if forks else "spawn")
+        if forks:
+            start_forkserver()
+        before, begin = set(active_children()), (environment, os.getcwd())
+        with _without_main(), _signals_blocked(), _at_the_root():
+            self._executor = ProcessPoolExecutor(1, context, _become_worker, begin)
+            future = self._executor.submit(answer, request)
         (self._process,) = set(active_children()) - before
         return future
 
@@ -315,7 +388,13 @@ def visible_gpus() -> Sequence[str]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [name.strip() for name in named.split(",") if name.strip()]
-    return [str(number) for number in range(torch.cuda.device_count())]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    listing = subprocess.run(
+        ["nvidia-smi", "--list-gpus"], check=False, capture_output=True, text=True
+    )
+    count = sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
+    return [str(number) for number in range(count)]
 
 
 def gpus_of(gpus: Sequence[str], index: int, count: int) -> str | None:
@@ -370,12 +449,13 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _become_worker(scratch: str, gpus: str | None, folder: str) -> None:
+def _become_worker(environment: Mapping[str, str], folder: str) -> None:
     """Make this process a worker in a folder, which ends with its parent."""
     os.chdir(folder)
-    os.environ["TMPDIR"] = tempfile.tempdir = scratch
-    if gpus is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpus
+    os.environ.clear()
+    os.environ.update(environment)
+    scratch = environment["TMPDIR"]
+    tempfile.tempdir = scratch
     os.dup2(2, 1)  # what tasks print is for people
     threading.Thread(target=_end_with_parent, args=[scratch], daemon=True).start()
 
@@ -386,3 +466,10 @@ def _end_with_parent(scratch: str) -> None:
     parent.join()
     shutil.rmtree(scratch, ignore_errors=True)
     os._exit(1)
+
+
+def answer(request: Request) -> Answer:
+    """Open models or measure; runs in a worker."""
+    from mergekit_map.workers import worker_main
+
+    return worker_main.answer(request)

@@ -15,8 +15,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.workers.pool import WorkerPool, visible_gpus
-from mergekit_map.workers.worker_main import Answer, Request, answer
+from mergekit_map.workers.pool import Answer, Request, WorkerPool, answer, visible_gpus
 
 _STORE = 128 * 2**20  # bytes; Ray would take a third of the memory
 

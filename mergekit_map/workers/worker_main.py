@@ -6,13 +6,14 @@ A worker runs them in a process of its own. It answers in plain values, errors t
 from __future__ import annotations
 
 import importlib.util
+import io
 import logging
 import pickle
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
 
 import datasets
 import torch
@@ -25,34 +26,11 @@ from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Project
 from mergekit_map.search.callbacks import Callback
 from mergekit_map.tasks.python_function import PythonFunction, definition
-from mergekit_map.types import Measurement, MeasurementRequest
 from mergekit_map.utils.files import sha256
 from mergekit_map.utils.progress import notifying
+from mergekit_map.workers.pool import Answer, Opening, Request
 
 _OPENED: list[Worker] = []  # one at most
-
-
-@dataclass(frozen=True)
-class Opening:
-    """A project, packed for workers, which open its models."""
-
-    project: bytes
-    paths: Sequence[str]  # where its modules are
-    sources: Mapping[str, str]  # digests of the files of those named by their paths
-    threads: int  # of each worker
-
-
-# What a worker is asked for: to open models, or to measure with those that are open.
-Request: TypeAlias = Opening | MeasurementRequest
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The measurement of a worker, or the error that one process would have raised."""
-
-    value: Measurement | None
-    error: Exception | None = None
-    remarks: Sequence[str] = ()  # for the user
 
 
 def packed(project: Project, count: int, threads: int | None = None) -> Opening:
@@ -71,13 +49,14 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
     return Opening(
         content,
         [str(project.directory), *sys.path],
-        {name: _digest(name) for name in sys.modules if Path(name).is_absolute()},
+        {name: _digest(name) for name in sys.modules if _source_of(name) is not None},
         threads or max(1, torch.get_num_threads() // count),
     )
 
 
 def answer(request: Request) -> Answer:
     """Open the models of a project in place of another one's, or measure a merge."""
+    started = time.perf_counter()
     value, error, remarks = None, None, _Remarks()
     try:
         with notifying(remarks):
@@ -87,6 +66,8 @@ def answer(request: Request) -> Answer:
                 value = _OPENED[0].measure(request)
     except BaseException as failure:  # noqa: BLE001 - whoever asked raises it
         error = _portable(failure)
+    if value is not None:
+        value = replace(value, seconds=time.perf_counter() - started)
     return Answer(value, error, remarks.texts)
 
 
@@ -96,9 +77,7 @@ def _open(opening: Opening) -> None:
         _OPENED.pop().close()
     sys.path[:] = opening.paths
     torch.set_num_threads(opening.threads)
-    for module, digest in opening.sources.items():
-        _import_by_path(module, digest)
-    project: Project = pickle.loads(opening.project)
+    project: Project = _Unpickler(opening).load()
     sys.path.append(sys.path.pop(0))  # as after a module was imported by one process
     for name, task in project.tasks.items():
         spec = project.spec.tasks[name]
@@ -113,23 +92,36 @@ def _open(opening: Opening) -> None:
     _OPENED.append(worker)
 
 
-def _import_by_path(module: str, digest: str) -> None:
-    """Import a module that lm-eval names by its path, unless it is imported."""
-    if module in sys.modules:
-        return
-    if _digest(module) != digest:
-        raise _changed(f"{module}.py")
-    spec = importlib.util.spec_from_file_location(module, f"{module}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[module] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[module])
+class _Unpickler(pickle.Unpickler):
+    """An unpickler that also finds modules that lm-eval names by their paths."""
+
+    def __init__(self, opening: Opening):
+        super().__init__(io.BytesIO(opening.project))
+        self._sources = opening.sources
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        file = _source_of(module)
+        if file is not None and module not in sys.modules:
+            if _digest(module) != self._sources.get(module):
+                raise _changed(str(file))
+            spec = importlib.util.spec_from_file_location(module, file)
+            assert spec is not None
+            assert spec.loader is not None
+            made = importlib.util.module_from_spec(spec)
+            sys.modules[module] = made
+            spec.loader.exec_module(made)
+        return super().find_class(module, name)
+
+
+def _source_of(module: str) -> Path | None:
+    """Return the file of a module that is named by its path."""
+    file = Path(f"{module}.py")
+    return file if file.is_absolute() else None
 
 
 def _digest(module: str) -> str:
-    """Return the digest of a file without its suffix; empty where there is none."""
-    file = Path(f"{module}.py")
-    return sha256(file.read_bytes()) if file.is_file() else ""
+    file = _source_of(module)
+    return sha256(file.read_bytes()) if file is not None and file.is_file() else ""
 
 
 def _changed(what: str) -> ConfigError:

@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import random
-import re
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -15,18 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nested_runs import write
+import yaml
 from task_files import write_ask
 from worker_runs import assert_same, lines
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import Worker
-from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.log import evaluation_key, read_log
 from mergekit_map.types import MeasurementRequest
 from mergekit_map.workers import pool, worker_main
-from mergekit_map.workers.pool import WorkerPool, WorkerProcess, process_pool
-from mergekit_map.workers.worker_main import Answer, Opening, Request
+from mergekit_map.workers.pool import (
+    Answer,
+    Opening,
+    Request,
+    WorkerPool,
+    WorkerProcess,
+    process_pool,
+)
 from mergekit_map.workflows.search import search_front
 
 MINE = """
@@ -47,8 +51,6 @@ doc_to_choice: "{{choices}}"
 doc_to_target: "{{answer}}"
 metric_list: [{metric: acc}]
 """
-CHOICES_TASK = {"lm_eval": "choices.yaml", "metric": "acc"}
-MINE_TASK = {"python": "mine:one", "direction": "maximize"}
 ASKED = "def text(document):\n    return 'one ' + document['question']\n"
 
 
@@ -145,7 +147,7 @@ def config(config: dict[str, Any]) -> dict[str, Any]:
 def search(
     config: dict[str, Any], run: str, workers: Fakes | WorkerPool | int | None = None
 ) -> Path:
-    write(config)
+    Path("config.yml").write_text(yaml.safe_dump(config))
     with pytest.MonkeyPatch.context() as patch:
         if isinstance(workers, Fakes):
             patch.setattr(pool, "wait", workers.wait)
@@ -158,9 +160,9 @@ VARIANTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "all kinds of tasks": lambda block: (
         block.update(engine="hf"),
         block["tasks"].update(
-            choices=CHOICES_TASK,
+            choices={"lm_eval": "choices.yaml", "metric": "acc"},
             ask={"lm_eval": "ask.yaml", "metric": "answer_tokens"},
-            mine=MINE_TASK,
+            mine={"python": "mine:one", "direction": "maximize"},
         ),
         block["search"].update(evaluations=7),
     ),
@@ -330,48 +332,54 @@ DYING = """
 import os, signal
 from pathlib import Path
 def one(model, tokenizer, documents=None):
-    if os.getpid() != DRIVER and not Path("died").exists():
-        Path("died").touch()
+    marks = [*Path("marks").glob("*")]
+    if os.getpid() != DRIVER and len(marks) < 1:
+        Path("marks", str(os.getpid())).touch()
+        if EDITED:
+            Path("mine.py").write_text(Path("mine.py").read_text() + "# edited")
         os.kill(os.getpid(), signal.SIGKILL)
     row = model.lm_head.weight[0].tolist()
     return [row[i] for i in (documents or range(len(row)))]
 """
 
 
-@pytest.mark.slow
+@pytest.fixture
+def dying(config: dict[str, Any], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Give a configuration whose task kills the first worker that measures it."""
+
+    def make(*, edited: bool) -> dict[str, Any]:
+        (tmp_path / "marks").mkdir()
+        head = f"DRIVER, EDITED = {os.getpid()}, {edited}\n"
+        Path("mine.py").write_text(head + DYING)
+        mine = {"python": "mine:one", "direction": "maximize"}
+        config["map"]["tasks"]["mine"] = mine
+        return config
+
+    return make
+
+
 def test_processes_of_which_one_is_killed_find_what_one_process_finds(
-    config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dying: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Path("mine.py").write_text(f"DRIVER = {os.getpid()}\n{DYING}")
-    config["map"]["tasks"] |= {"mine": MINE_TASK, "choices": CHOICES_TASK}
+    config = dying(edited=False)
+    config["map"]["tasks"]["choices"] = {"lm_eval": "choices.yaml", "metric": "acc"}
     alone = search(config, "alone")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     assert_same(search(config, "many", 2), alone)
-    assert Path("died").exists()
+    assert len([*Path("marks").iterdir()]) == 1
     assert not [*scratch.glob("mergekit-map-*")]
     assert not [p for p in multiprocessing.active_children() if p.is_alive()]
 
 
-@pytest.mark.parametrize(
-    ("file", "what"),
-    [("mine.py", r"the code of task 'mine' \("), ("asked.py", r".*/asked\.py")],
-)
 def test_a_worker_that_starts_anew_refuses_a_task_that_was_edited_meanwhile(
-    file: str, what: str, config: dict[str, Any]
+    dying: Callable[..., dict[str, Any]],
 ) -> None:
-    config["map"]["tasks"] |= {"mine": MINE_TASK, "choices": CHOICES_TASK}
-    write(config)
-    opening = worker_main.packed(load_project("config.yml"), 1)
-    Path(file).write_text(Path(file).read_text() + "# edited")
-    for module in {*sys.modules} & {"mine", str(Path("asked").resolve())}:
-        del sys.modules[module]  # as in another process
-
-    error = worker_main.answer(opening).error
-
-    assert isinstance(error, ConfigError)
-    assert re.match(f"{what}.* changed while the search runs", str(error)), error
+    with pytest.raises(ConfigError, match=r"^the code of task 'mine' .* changed while"):
+        search(dying(edited=True), "run", 1)
 
 
 def test_workers_that_are_gone_are_not_waited_for(config: dict[str, Any]) -> None:

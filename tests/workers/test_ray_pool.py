@@ -17,9 +17,8 @@ from worker_runs import assert_same
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.types import MeasurementRequest
-from mergekit_map.workers.pool import WorkerPool
+from mergekit_map.workers.pool import Answer, Request, WorkerPool
 from mergekit_map.workers.ray import RayWorker, gpus_of_each, ray_pool
-from mergekit_map.workers.worker_main import Answer, Request
 from mergekit_map.workflows.search import search_front
 
 HAS_RAY = pytest.mark.skipif(

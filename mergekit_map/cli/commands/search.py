@@ -129,6 +129,10 @@ def _find_front(
     **how: Any,
 ) -> Front:
     """Search as a configuration says, going on where it was stopped."""
+    if isinstance(workers, int):
+        from mergekit_map.workers.pool import start_forkserver
+
+        start_forkserver()  # which imports while this process does, too
     from mergekit_map.cli.progress import TerminalReporter
     from mergekit_map.evaluation.project import load_project
     from mergekit_map.search.import_csv import read_imported
