@@ -203,6 +203,7 @@ def test_what_is_no_json_is_one_sentence(run: Path, name: str, raw: bytes) -> No
         ("front.json", ("points", 0, "coefficients"), [1, 2]),
         ("front.json", ("points", 0, "coefficients", "code-model"), float("nan")),
         ("front.json", ("tasks", "code", "direction"), "up"),
+        ("front.json", ("tasks", "code", "range"), [5, 1]),
         ("front.json", ("border",), [{"coefficient": "nobody", "end": 1.0}]),
         ("front.json", ("groups",), {"one": {"nobody": 1.0}}),
         ("front.json", ("order",), ["twice", ["twice", "once"]]),

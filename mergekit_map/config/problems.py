@@ -133,7 +133,7 @@ def parse_select(options: Mapping[str, object]) -> SelectSpec:
     """Validate the options of a selection; raise ConfigError with their problems."""
     select, problems = validated(SelectSpec, options, ())
     if select is None:
-        reports = [f"{format_key(p.key)} {p.message}".strip() for p in problems]
+        reports = [f"{format_key(p.key)}: {p.message}".strip(": ") for p in problems]
         raise ConfigError("; ".join(reports))
     return cast(SelectSpec, select)
 

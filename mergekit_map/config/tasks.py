@@ -201,7 +201,7 @@ _FUNCTION = r"^[\w.]+:\w+$"
 
 
 def _module_and_function(text: str) -> str:
-    if re.match(_FUNCTION, text):
+    if re.fullmatch(_FUNCTION, text):
         return text
     raise ValueError("a function is written as module:function, such as mine:score")
 

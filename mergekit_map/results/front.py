@@ -137,6 +137,14 @@ class Task(Frozen):
     """Engine that generated its answers: `vllm`; left out where the log has none."""
     left_out = frozenset({"engine"})
 
+    @field_validator("range")
+    @classmethod
+    def _not_empty(cls, ends: Any) -> Any:
+        low, high = ends
+        if low is not None and high is not None and low >= high:
+            raise ValueError(f"it must rise, got {list(ends)}")
+        return ends
+
     @property
     def facts(self) -> tuple[str, ...]:
         """Describe a task: its unit, which values are better, and its engine."""

@@ -256,8 +256,11 @@ class EvaluationLog:
 
     def append(self, evaluation: Evaluation) -> None:
         """Append a measurement; it is on the disk when this returns."""
-        line = json.dumps(evaluation.model_dump(mode="json"))
-        append_durably(self.path, f"{line}\n".encode())
+        # Somebody may remove it meanwhile: then what was measured is written again.
+        lost = [] if self.path.exists() else self._evaluations
+        for one in (*lost, evaluation):
+            line = json.dumps(one.model_dump(mode="json"))
+            append_durably(self.path, f"{line}\n".encode())
         self._evaluations.append(evaluation)
         if self.listener is not None:
             self.listener(evaluation)
@@ -273,7 +276,10 @@ def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLo
         ArtifactError: another search has it open, or a line cannot be read.
     """
     lock = lock_file or path.with_name(f".{path.name}.lock")
-    busy = f"another search is writing {path}; wait for it, or name another run folder"
+    busy = (
+        f"another search is writing {path}; wait for it or stop it, or name another "
+        "run folder"
+    )
     with locked(lock, lock, busy):
         evaluations = list(read_log(path))  # refused before anything of it is changed
         drop_torn_line(path)

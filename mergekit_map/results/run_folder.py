@@ -12,7 +12,9 @@ written atomically.
 
 from __future__ import annotations
 
+import os
 import shlex
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -168,7 +170,8 @@ class RunFolder:
         if self.unfinished and front.unfinished is None:
             raise ArtifactError(
                 f"{self.front} is of an earlier search into this folder, and the new "
-                f"one is not finished; go on with: {self.read_plan().command}"
+                "one is not finished; go on with: "
+                + self.read_plan().going_on(self.path)
             )
         return front
 
@@ -214,17 +217,27 @@ def open_run(path: Path) -> RunFolder:
     """Return the folder of a search, if nothing in it leads out of it.
 
     Raises:
-        ArtifactError: it holds a link, or something that is neither file nor folder.
+        ArtifactError: it holds a link, or something that is neither file nor folder;
+            or a folder of it cannot be read.
     """
-    for found in sorted(path.rglob("*")):
-        ordinary = found.is_file() or found.is_dir() or not found.exists()
-        if found.is_symlink() or not ordinary:
-            kind = "a symbolic link" if found.is_symlink() else "no ordinary file"
-            raise ArtifactError(
-                f"{found} is {kind}, and a run folder holds files and folders alone; "
-                "put the file itself there, or remove it"
-            )
+    for folder, folders, files in os.walk(path, onerror=_refuse_unreadable):
+        for found in (Path(folder, name) for name in sorted([*folders, *files])):
+            try:
+                mode = found.lstat().st_mode
+            except FileNotFoundError:
+                continue  # of a search that runs
+            if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+                kind = "a symbolic link" if stat.S_ISLNK(mode) else "no ordinary file"
+                raise ArtifactError(
+                    f"{found} is {kind}, and a run folder holds files and folders "
+                    "alone; put the file itself there, or remove it"
+                )
     return RunFolder(path)
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise ArtifactError(f"{error.filename} cannot be read: {error}") from None
 
 
 def refuse_code(
@@ -260,8 +273,12 @@ class SearchPlan(Record):
 
     manifest: Manifest
     """The manifest to be written at the end."""
+    source: Line = ""
+    """Path of the configuration, as the user named it."""
+    folder: Line = ""
+    """Whole path of the run folder; earlier versions wrote none."""
     arguments: list[Line] = Field(default_factory=list)
-    """What was typed after `mergekit-map`; earlier versions wrote nothing."""
+    """What was typed after `mergekit-map` to search into this folder."""
     most: int = Field(ge=0)
     """Largest number of merges that it measures."""
     bounds: dict[Line, tuple[float, float]]
@@ -283,10 +300,12 @@ class SearchPlan(Record):
     recipe: Text | None
     """The mergekit YAML of one merge; null where pairs are merged one by one."""
 
-    @property
-    def command(self) -> str:
-        """Return the command that goes on with the search."""
-        return shlex.join(["mergekit-map", *self.arguments])
+    def going_on(self, run: Path) -> str:
+        """Return the command that goes on with the search, wherever it lies now."""
+        if self.arguments and self.folder == str(run.resolve()):
+            return shlex.join(["mergekit-map", *self.arguments])
+        config = self.source or str(RunFolder(run).config)
+        return shlex.join(["mergekit-map", "search", config, str(run)])
 
     @model_validator(mode="after")
     def _anchors_of_bounds(self) -> Self:
@@ -308,4 +327,5 @@ def unfinished_in_words(folder: RunFolder, front: Front) -> list[str]:
     if front.unfinished is None or not folder.unfinished:
         return []
     words = f"{front.unfinished.measured} of at most {front.unfinished.most} merges"
-    return [f"{words} measured; the search goes on with: {folder.read_plan().command}"]
+    command = folder.read_plan().going_on(folder.path)
+    return [f"{words} measured; the search goes on with: {command}"]

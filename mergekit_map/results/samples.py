@@ -12,6 +12,7 @@ taken from its record when that order reaches it.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from itertools import pairwise
@@ -144,7 +145,9 @@ class SampleStore:
         if measured.answers is not None:
             content["answers"] = vars(measured.answers)
         path = _path(self._folder / task, coefficients)
-        write_atomically(path, json_line(content) + "\n")
+        # Halves of characters, which a model may write, are in no file.
+        text = json.dumps(json.loads(json_line(content)), ensure_ascii=False)
+        write_atomically(path, text.encode(errors="replace") + b"\n")
         # The next one reads what a search that goes on would read.
         self._known.pop(evaluation_key(coefficients, task), None)
 

@@ -11,7 +11,7 @@ from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Readings
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, EvaluationLog, MergeKey, merge_key
-from mergekit_map.results.surrogates import predict
+from mergekit_map.results.surrogates import is_fitted, predict
 from mergekit_map.search.budget import can_go_on
 from mergekit_map.search.finish import end_search
 from mergekit_map.search.fitting import fit_surrogates
@@ -95,7 +95,8 @@ def _measure(
         X = study.vectors(c for _, c in planned)
         foretold = dict(zip(keys, predict(surrogates, X), strict=True))
     measure(study, planned, evaluate, log, report, foretold)
-    return [e for e in own_evaluations(study, log) if e.key[0] in keys]
+    own = own_evaluations(study, log)
+    return [e for e in own if e.key[0] in keys and (e.failed or is_fitted(e))]
 
 
 def _visible_after(
@@ -104,11 +105,16 @@ def _visible_after(
     """List what may be fitted right after these rounds, in the order of the log.
 
     Later lines of the log are hidden, so that a resumed search plans each round from
-    the same measurements as before. Opponents and baselines are left out unless a
-    round requests them: the search is compared with them.
+    the same measurements as before. Opponents and baselines, and what ``merge``
+    measured of a partial front, are left out unless a round requests them: the search
+    would have gone on otherwise without them.
     """
     asked = {merge_key(c) for candidates in rounds for _, c in candidates}
-    usable = [e for e in matching(study, log) if is_own(e) or e.key[0] in asked]
+    usable = [
+        e
+        for e in matching(study, log)
+        if e.key[0] in asked or (is_own(e) and (e.failed or is_fitted(e)))
+    ]
     if not rounds:
         return [e for e in usable if e.role != "front"]
     return usable[: _last_requested(usable, asked) + 1]

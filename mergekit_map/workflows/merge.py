@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from mergekit.options import MergeOptions
 
+from mergekit_map.errors import ArtifactError
 from mergekit_map.evaluation.evaluator import (
     MergeEvaluator,
     Worker,
@@ -23,7 +24,7 @@ from mergekit_map.merging.devices import check_device
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.models.files import refuse_replaced
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.log import open_log, read_log
+from mergekit_map.results.log import EvaluationLog, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.callbacks import Callback, CallbackList
 from mergekit_map.search.finish import measured_at
@@ -68,7 +69,8 @@ def merge_point(
     Where models have moved, all recipes of the run folder get their new paths.
 
     Raises:
-        ArtifactError: ``out`` exists, or the run folder is not finished or damaged.
+        ArtifactError: ``out`` exists, a search is writing the run folder, or that is
+            damaged or has another front since the selection.
         MergeError: the models have changed since the search.
     """
     run, out = look_at(run), Path(out)
@@ -90,7 +92,10 @@ def _merge(
     text = recipes.of_point(selection.front, selection.index, chosen)
     recipe = f"# {selection.front.reason}\n{text}"
     refuse_replaced(project.fingerprints)
-    with whole_folder(out) as folder:
+    # While the log is open, no search replaces the front.
+    with open_log(place.log, place.lock) as log, whole_folder(out) as folder:
+        _refuse_other_front(chosen, selection)
+        log.listener = events.on_measured
         with stage(f"writing {out}"):
             write_recipe(recipe, recipes.folder, folder, project.options)
             if recipes.folder is not None:  # whose stages are there only now
@@ -99,7 +104,7 @@ def _merge(
         refuse_replaced(project.fingerprints)
         (folder / "mergekit_config.yml").write_text(recipe, encoding="utf-8")
         point = selection.point
-        searched, written = _measure_checkpoint(part, folder, place, point, events)
+        searched, written = _measure_checkpoint(part, folder, place, log, point, events)
         if difference := _difference(searched, written):
             events.on_notice(difference)
         with selection_lock(chosen):
@@ -112,6 +117,15 @@ def _merge(
         write_card(folder, record)
     command = recipes.command(chosen.recipe(selection.index), "OUT")
     return Merged(shown, out, written, command)
+
+
+def _refuse_other_front(run: RunFolder, selection: Selection) -> None:
+    """Refuse a point that the front does not have where it was selected."""
+    points = run.read_front().points[selection.index :][:1]
+    if [p.coefficients for p in points] != [selection.point.coefficients]:
+        raise ArtifactError(
+            f"{run.path} has another front since the point was chosen; choose again"
+        )
 
 
 def _with_measured(
@@ -136,7 +150,12 @@ def _with_measured(
 
 
 def _measure_checkpoint(
-    project: Project, folder: Path, run: RunFolder, point: Merge, events: CallbackList
+    project: Project,
+    folder: Path,
+    run: RunFolder,
+    log: EvaluationLog,
+    point: Merge,
+    events: CallbackList,
 ) -> tuple[Merge, Merge]:
     """Measure every task on the checkpoint, and log values that the search lacks.
 
@@ -144,8 +163,7 @@ def _measure_checkpoint(
     """
     study, merge = project.study(), point.coefficients
     worker = Worker(merges_of_checkpoint(project, folder))
-    with open_log(run.log, run.lock) as log, closing(worker):
-        log.listener = events.on_measured
+    with closing(worker):
         shown: list[Candidate] = [("front", merge)]
         new = {task for *_, task in missing_of(study, shown, log)}
         known = [task for task in study.tasks if task not in new]

@@ -77,7 +77,7 @@ def _find(
         front, fitted = find_partial_front(study, log, wishes)
     except ArtifactError as error:
         raise ArtifactError(
-            f"{folder.path}: {error}; go on with: {plan.command}"
+            f"{folder.path}: {error}; go on with: {plan.going_on(folder.path)}"
         ) from None
     # What was measured for another search comes on top of what this one measures.
     own = [e for e in log if e.taken is None or e.role == "anchor"]

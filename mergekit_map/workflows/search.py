@@ -243,11 +243,11 @@ def _search_plan(
             label: LinearMerge(merge=part.merge, weights=dict(weights))
             for label, weights in part.anchors.items()
         }
-    config = str(project.file.path)
-    arguments = project.arguments or ("search", config, str(folder.path))
     return SearchPlan(
         manifest=_manifest(project, study),
-        arguments=[*map(printable, arguments)],
+        source=printable(str(project.file.path)),
+        folder=printable(str(folder.path.resolve())),
+        arguments=[*map(printable, project.arguments)],
         most=ahead.searched + ahead.front,
         bounds=dict(study.bounds),
         anchors={label: dict(merge) for label, merge in study.anchors.items()},

@@ -201,3 +201,13 @@ def test_a_measurement_that_nobody_made_is_none(
     assert kept(tmp_path).find(asked) is None
     usable = None if change else SOME.answers
     assert kept(tmp_path).answers(MERGE, "task") == usable
+
+
+def test_half_a_character_of_an_answer_costs_no_measurement(tmp_path: Path) -> None:
+    store, request = SampleStore(tmp_path, {}), MeasurementRequest((("a", 0.5),), "t")
+
+    store.write(request, Measurement(1.0, None, 1, samples=({"answer": "\ud83d"},)))
+
+    found = store.find(request)
+    assert found is not None
+    assert found.value == 1.0

@@ -14,11 +14,15 @@ from nested_runs import invoke, write
 from plain_runs import write_plain
 
 from mergekit_map.errors import ArtifactError
+from mergekit_map.results.finished import read_finished
 from mergekit_map.results.front import Front
+from mergekit_map.results.log import open_log
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.workflows.atomic_selection import look_at
+from mergekit_map.workflows.merge import merge_point
 from mergekit_map.workflows.results import read_run
+from mergekit_map.workflows.select import select_point
 
 # Two tasks that stop the search where a file says so.
 TASKS = """
@@ -200,3 +204,58 @@ def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
     front = read_run("run").front
     assert front.unfinished is not None
     assert front.unfinished.measured > 8
+
+
+def test_what_a_merge_of_an_unfinished_search_measures_leaves_the_search_as_it_is(
+    stopped: Any,
+) -> None:
+    place = stopped(16, evaluations=12)
+    before = shutil.copytree(place, place.with_name("before"))
+    front = RunFolder(Path(look_at("run"))).read_front()
+    index = next(i for i, p in enumerate(front.points) if not p.is_measured(*TWO))
+    invoke("merge", "run", "merged", "--index", str(index), "--trust-run")
+    invoke("search", "config.yml", "run")
+    looked = read_finished(Path("run"))
+
+    shutil.rmtree("run")
+    shutil.copytree(before / "run", "run")
+    invoke("search", "config.yml", "run")
+
+    plain = read_finished(Path("run")).front
+    assert looked.surrogates
+    assert [p.coefficients for p in looked.front.points] == [
+        p.coefficients for p in plain.points
+    ]
+
+
+def test_a_point_of_a_front_that_is_no_more_is_not_merged(stopped: Any) -> None:
+    stopped(11, evaluations=8)
+    partial = select_point("run")
+    invoke("search", "config.yml", "run")
+    before = Path("run/front.json").read_bytes()
+
+    with pytest.raises(ArtifactError, match="has another front since"):
+        merge_point("run", "merged", partial, trust_run=True)
+
+    assert Path("run/front.json").read_bytes() == before
+    assert not Path("merged").exists()
+
+
+def test_a_search_that_runs_is_not_merged_and_nothing_is_written(stopped: Any) -> None:
+    stopped(11, evaluations=8)
+    folder = RunFolder(Path("run"))
+
+    with open_log(folder.log, folder.lock):
+        said = invoke("merge", "run", "merged", "--trust-run", code=2).stderr
+
+    assert "another search is writing" in said
+    assert "writing merged" not in said
+
+
+def test_a_copy_goes_on_in_its_own_folder(stopped: Any) -> None:
+    stopped(11)
+    shutil.copytree("run", "copy")
+
+    said = invoke("select", "copy").stderr
+
+    assert "goes on with: mergekit-map search config.yml copy\n" in said
