@@ -49,10 +49,12 @@ class MergeCommand(click.Command):
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
+        own = len(self.params)
         self.params += _mergekit_params()
+        hidden = _HIDDEN | (_NAMED_BY_ERRORS if own > _MOST_SHOWN else set())
         for param in self.params:
             if isinstance(param, click.Option):
-                param.hidden = param.name in _HIDDEN
+                param.hidden = param.name in hidden
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with a function in the place of mergekit's options."""
@@ -154,6 +156,7 @@ else:
     # It says which options there are; commands get mergekit's own.
     MergeOptions = _OPTIONS["MergeOptions"]
 
-# Not in the help of each command: most of mergekit's, and ours that errors name.
-_HIDDEN = {*MergeOptions.model_fields, "log", "model_paths", "trust_run"}
-_HIDDEN -= {"quiet", "verbosity"}
+# Not in the help of each command: most of mergekit's, and on a long page three of ours.
+_HIDDEN = {*MergeOptions.model_fields} - {"quiet", "verbosity"}
+_NAMED_BY_ERRORS = {"log", "model_paths", "trust_run"}
+_MOST_SHOWN = 20

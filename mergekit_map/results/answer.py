@@ -212,7 +212,8 @@ def sample(front: Front, found: Gains) -> str:
             counts = {task: of.items for task, of in front.differences.items()}
             searched = f"{searched} ({_counted(front, counts)})"
         text = f"{searched}: gains may look better than they are."
-        if front.differences.keys() == front.tasks.keys():  # each has documents
+        each = front.differences.keys() == front.tasks.keys()  # has documents
+        if each and front.unfinished is None:
             text += " To check them on other documents, search with `--holdout 0.3`."
         return text
     tasks = [task for task, source in sources.items() if source == "held-out"]

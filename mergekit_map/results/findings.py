@@ -31,6 +31,7 @@ _STDERRS = 1.96  # 95 % of errors lie within so many standard errors
 _WORTH_MORE = 0.005  # share of the hypervolume that is worth another search
 _SAME_DIGITS = 1e-4  # relative difference that four digits do not show
 _LEAST_MERGES = 2  # for each parameter of a plane
+_DECIMALS = 6  # the most that are written
 _NAMED = 4  # coefficients that are named one by one
 Difference: TypeAlias = tuple[float, float]  # larger is better; its standard error
 
@@ -286,5 +287,7 @@ def difference(amount: float, stderr: float | None) -> str:
     if not stderr or not math.isfinite(stderr):
         return f"{amount + 0:+.2g}"
     digits = max(0, 1 - math.floor(math.log10(stderr)))
+    if digits > _DECIMALS:
+        return f"{amount:+.1e} ± {stderr:.1e}"
     # A sum with 0 has no sign where it is 0.
     return f"{round(amount, digits) + 0:+.{digits}f} ± {stderr:.{digits}f}"

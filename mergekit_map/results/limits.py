@@ -1,8 +1,7 @@
-"""What a selection requests: weights of tasks, and limits on their values."""
+"""The request of a selection: weights of tasks, and limits on their values."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -288,15 +287,15 @@ def limits_in_words(front: Front) -> str:
         limits = request.required()
     except ConfigError:  # chosen when shares were of something else
         return ""
-    lower, values = request.least(limits), front.utilities([chosen], "measured")
-    short = lower - values[0] > TIE * abs(values[0])
+    values = front.utilities([chosen], "measured")[0]
+    short = dict(zip(metrics, request.least(limits) - values, strict=True))
     where = "" if front.holdout is None else " on the documents of the search"
     missed = [
-        f"{task}={required[task]} ({chosen.measured[task].value:.4g}, limit "
-        f"{limits[task].value:.4g}{where})"
-        for task in itertools.compress(metrics, short)
+        f"{task}={required[task]} by {short[task]:.2g}"
+        for task, value in zip(metrics, values, strict=True)
+        if short[task] > TIE * abs(value)
     ]
     if missed:
-        return f"misses {listed(missed)} by no more than noise"
+        return f"misses {listed(missed)}{where}, no more than noise"
     word = "limits" if len(required) > 1 else "limit"
     return f"meets its {word} on {listed(required)}{where}"

@@ -55,6 +55,7 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
     """
     identity: Mapping[str, Any] = folder.of_points(front).read_manifest().identity
     planned = folder.read_plan().recipe if folder.unfinished else None
+    source = folder.plan if planned else folder.recipe(0)
     text = planned or folder.read_recipe(0)
     try:
         *stages, config = documents(text)
@@ -70,7 +71,7 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
             raise ValueError("its settings are others")
     except DAMAGES as error:
         raise ArtifactError(
-            f"{folder.recipe(0)} is no recipe of this search ({error}), so point "
+            f"{source} holds no recipe of this search ({error}), so point "
             f"{index} cannot be written like it; restore the file, or search again"
         ) from None
     lines = recipe_comments(front, index)

@@ -278,7 +278,7 @@ class SearchPlan(Record):
     folder: Line = ""
     """Whole path of the run folder; earlier versions wrote none."""
     arguments: list[Line] = Field(default_factory=list)
-    """What was typed after `mergekit-map` to search into this folder."""
+    """Words typed after `mergekit-map` to search into this folder."""
     most: int = Field(ge=0)
     """Largest number of merges that it measures."""
     bounds: dict[Line, tuple[float, float]]

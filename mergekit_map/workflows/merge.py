@@ -104,7 +104,12 @@ def _merge(
         refuse_replaced(project.fingerprints)
         (folder / "mergekit_config.yml").write_text(recipe, encoding="utf-8")
         point = selection.point
-        searched, written = _measure_checkpoint(part, folder, place, log, point, events)
+        # Base, soup and parents are measured on held-out documents at the end.
+        held_out = selection.front.unfinished is None and part.held_out is not None
+        measured = _measure_checkpoint(
+            part, folder, place, log, point, events, held_out=held_out
+        )
+        searched, written = measured
         if difference := _difference(searched, written):
             events.on_notice(difference)
         with selection_lock(chosen):
@@ -140,10 +145,11 @@ def _with_measured(
     evaluations = list(read_log(place.log))
     samples = samples_of(project, chosen)
     front = with_differences(front, samples, chosen, evaluations)
-    front = with_confirmation(project, front, place, evaluations)
     kept = ("selected", "select", "reason")
     update = {key: getattr(selection.front, key) for key in kept}
-    if front.unfinished is not None:  # it stays the partial front, and so the choice
+    if front.unfinished is None:
+        front = with_confirmation(project, front, place, evaluations)
+    else:  # it stays the partial front, and so the choice
         of = {"of": measured_so_far(chosen)}
         update["unfinished"] = front.unfinished.model_copy(update=of)
     return front.model_copy(update=update)
@@ -156,6 +162,8 @@ def _measure_checkpoint(
     log: EvaluationLog,
     point: Merge,
     events: CallbackList,
+    *,
+    held_out: bool,
 ) -> tuple[Merge, Merge]:
     """Measure every task on the checkpoint, and log values that the search lacks.
 
@@ -172,7 +180,7 @@ def _measure_checkpoint(
         again, both = MergeEvaluator(worker, None), of_tasks(study, known)
         measure(study, shown, recording, log, events.on_progress)
         measure(both, [("checkpoint", merge)], again, log, events.on_progress)
-        if project.held_out is not None:
+        if held_out:
             confirming = Confirming(project, run, log, again, events.on_progress)
             confirming.measure(project.held_out_study(), [merge], study.tasks)
         searched = measured_at(study, merge, log)

@@ -37,7 +37,11 @@ def test_one_sentence_decides() -> None:
         ([(0.2, 0.04), (1.8, 0.05)], {"index": 0}, "is worse than the base on math;"),
         ([(0.2, 0.04), (1.8, 0.05)], {"index": 0}, "117 % of other's gain on code;"),
         (CHOSEN, {"require": {"math": "80%"}}, "meets its limit on math."),
-        (CHOSEN, {"require": {"math": 0.72}}, "misses math=0.72 (0.7, limit 0.72) by"),
+        (
+            CHOSEN,
+            {"require": {"math": 0.72}},
+            "misses math=0.72 by 0.02, no",
+        ),
         (CHOSEN, {"require": {"math": 0.9}}, "b=0.5 misses its limits: math at least"),
     ],
 )

@@ -15,7 +15,11 @@ from fakes import front_of
 from nested_runs import invoke, lines, read, write
 from plain_runs import write_plain
 
+from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.gains import held_out_gains
+from mergekit_map.search.callbacks import Callback
+from mergekit_map.search.study import Progress
+from mergekit_map.workflows.search import search_front
 
 # Of each document the square of how far the output layer is from one of its own.
 OWN = """
@@ -196,6 +200,23 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
 
     back = invoke("select", "run", f"--index={front['selected']}")
     assert "Measured on held-out documents" in " ".join(back.output.split())
+
+
+@pytest.mark.usefixtures("run")
+def test_a_merge_of_an_unfinished_search_is_compared_on_its_documents() -> None:
+    class Stop(Callback):
+        def on_progress(self, progress: Progress) -> None:
+            if progress.done == 16:
+                raise KeyboardInterrupt("enough")
+
+    with pytest.raises(KeyboardInterrupt, match="enough"):
+        search_front(load_project("config.yml"), "other", [Stop()])
+
+    said = " ".join(invoke("merge", "other", "out", "--trust-run").output.split())
+
+    assert "Measured on the documents of the search" in said
+    assert "base" in said
+    assert not split(lines("other/evaluations.jsonl"))[1]
 
 
 @pytest.mark.parametrize(

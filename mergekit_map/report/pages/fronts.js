@@ -38,15 +38,15 @@
   }
 
   function showVolumes() {
-    const share = (value, sign = "") => element("td", { class: "number" },
-      `${sign}${Math.abs(100 * value).toFixed(1)} %`);
+    const share = (value, unit, sign = "") => element("td", { class: "number" },
+      `${sign}${Math.abs(100 * value).toFixed(1)} ${unit}`);
     const rows = content.volumes.map(({ value, ahead }, r) =>
       element("tr", {},
         element("th", { scope: "row" }, ...named(content.runs[r], r)),
         element("td", { class: "number" }, String(content.runs[r].merges.length)),
-        share(value),
+        share(value, "%"),
         r === 0 ? element("td", { class: "number soft" }, "–")
-          : share(ahead, ahead < 0 ? "−" : "+")));
+          : share(ahead, "points", ahead < 0 ? "−" : "+")));
     fill("volumes", head("search", "merges measured", "hypervolume",
       `more than ${content.runs[0].name}`), element("tbody", {}, ...rows));
   }
