@@ -175,11 +175,23 @@ NEW_MERGE_OPTIONS = {
         "--dtype", help="Dtype of the merge  [default: that of the base, or bfloat16]"
     ),
 }
+
+
+def _bounds(text: str) -> dict[str, list[float]]:
+    """Parse ``fr=0:1.2,de=-0.2:1``."""
+    try:
+        pairs = [part.split("=") for part in text.split(",")]
+        return {name: [*map(float, ends.split(":"))] for name, ends in pairs}
+    except ValueError:
+        raise click.BadParameter("write it as NAME=LOW:HIGH,...") from None
+
+
 _SETTINGS = {
     "search": key_options(
         SearchSpec,
         evaluations={"type": click.IntRange(min=1)},
         hours={"type": click.FloatRange(0, min_open=True)},
+        bounds={"metavar": "NAME=LOW:HIGH,...", "type": _bounds},
         holdout={"type": click.FloatRange(0.001, 0.99)},
         seed={"type": click.IntRange(min=0)},
     ),

@@ -106,7 +106,8 @@ def next_steps(
 ) -> list[tuple[str, str]]:
     """Return purposes and commands after a search, a choice, or the merge ``out``.
 
-    Merge what is advised, look at others, publish a merge that is advised.
+    Merge what is advised, look at others or beyond the bounds, publish a merge that is
+    advised.
     """
     from mergekit_map.results.selection import MERGE
 
@@ -114,6 +115,9 @@ def next_steps(
         ("see the front", command_line("report", run)),
         ("choose another", command_line("browse", run)),
     ]
+    if bounds := found.wider_bounds:
+        again = command_line("search", run / "config.yml", run, "--bounds", bounds)
+        look[1] = ("widen the bounds", again)
     if found.advice == SOUP:
         recipe = run / "recipes" / "soup.yml"
         if not recipe.exists():

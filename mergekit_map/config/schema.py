@@ -95,7 +95,7 @@ class SearchSpec(Strict):
     """Hours of measuring, summed over workers, after which no merge is added but
     points of the front."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
-    """Bounds of all coefficients, or a pair for each coefficient."""
+    """Bounds of all coefficients, or a pair for each; 0 and 1 where none is given."""
     seed: Annotated[Int, Field(ge=0, le=2**32 - 1)] = 0
     """Seed by which merges are chosen, and of mergekit's random methods unless
     `--random-seed` sets theirs."""

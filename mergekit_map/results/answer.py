@@ -14,6 +14,7 @@ from mergekit_map.results.findings import (
     difference,
     findings_in_words,
     merge_name,
+    wider_bounds,
 )
 from mergekit_map.results.front import Front, Reading
 from mergekit_map.results.gains import (
@@ -50,6 +51,7 @@ class Answer:
     sample: str  # on which documents the gains were measured
     findings: tuple[str, ...]  # those that change a decision
     details: tuple[str, ...] = ()  # the others, for the report and ``-v``
+    wider_bounds: str = ""  # of another search, as ``--bounds`` takes them
     headings: tuple[str, ...] = HEADINGS  # of the table
 
 
@@ -70,6 +72,7 @@ def answer(front: Front) -> Answer:
             *perplexities(front, found),
             *details,
         ),
+        wider_bounds=wider_bounds(front),
     )
 
 

@@ -149,8 +149,12 @@ def _of_predictions(front: Front) -> Iterator[tuple[str, bool]]:
     if trade_off.kind != "trade-off":
         yield _no_trade_off(trade_off), in_noise
     if front.border and not in_noise:
-        gain = max(end.gain for end in front.border)
-        yield _larger_bounds(front, gain), gain >= _WORTH_MORE
+        at = " or ".join(f"{end.coefficient}={end.end:g}" for end in front.border)
+        text = (
+            f"Some points of the front lie at a bound ({at}). Wider bounds may enlarge "
+            f"the front by {percent(_beyond(front))} (hypervolume)."
+        )
+        yield text, _beyond(front) >= _WORTH_MORE
     if front.ending is not None:
         yield _ending(front.ending), False
     if errors := [*prior_predictions(front)]:
@@ -224,25 +228,24 @@ def _no_trade_off(found: TradeOff) -> str:
     return f"No point is predicted to be better than point {found.best} by {error}."
 
 
-def _larger_bounds(front: Front, most: float) -> str:
-    """Write that points lie at a bound, and how to search beyond it."""
-    at = " or ".join(f"{end.coefficient}={end.end:g}" for end in front.border)
-    gain = f"Wider bounds may enlarge the front by {percent(most)} (hypervolume)"
-    text = f"Some points of the front lie at a bound ({at}). {gain}"
-    if front.groups:
-        return f"{text}."
+def _beyond(front: Front) -> float:
+    """Return the predicted share that wider bounds add to the hypervolume."""
+    return max((end.gain for end in front.border), default=0.0)
+
+
+def wider_bounds(front: Front) -> str:
+    """Write the bounds of another search as ``--bounds`` takes them, if it is worth it.
+
+    Bounds of 0 and 1 are left out. Those of nested searches are of groups of models.
+    """
+    if front.groups or _beyond(front) < _WORTH_MORE:
+        return ""
     bounds = {name: [*ends] for name, ends in front.coefficients.items()}
     for end in front.border:
         bounds[end.coefficient].append(end.beyond)
-    written = ", ".join(
-        f"{name}: [{min(ends):g}, {max(ends):g}]"
-        for name, ends in bounds.items()
-        if (min(ends), max(ends)) != (0, 1)
-    )
-    return (
-        f"{text}: set `bounds: {{{written}}}` under `search:` in the `map:` block of "
-        "the YAML file and search again in the same run folder; measurements are kept."
-    )
+    ends = {name: (min(known), max(known)) for name, known in bounds.items()}
+    moved = {name: pair for name, pair in ends.items() if pair != (0, 1)}
+    return ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in moved.items())
 
 
 def _ending(found: Ending) -> str:

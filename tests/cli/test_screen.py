@@ -105,8 +105,10 @@ def test_commands_to_type_next_are_accepted(tmp_path: Path) -> None:
     run.mkdir()
     out.mkdir()
     found = replace(answer(front_of(2)), advice=MERGE)
+    wider = replace(found, wider_bounds="a b=-0.2:1.2,c=0:2")
+    (run / "config.yml").touch()
 
-    steps = [*next_steps(run, found), *next_steps(run, found, out)]
+    steps = [*next_steps(run, found), *next_steps(run, wider, out)]
 
     assert len(steps) == 6
     for _, line in steps:
