@@ -62,9 +62,9 @@ model_options = with_options(
             "--model-path",
             "model_paths",
             metavar="NAME=FOLDER",
-            help="Where a model lies now, if not where the configuration says: NAME is "
-            "its last folder there, or its whole path or Hub id. Once for each such "
-            "model.",
+            help="The new FOLDER of a model that has moved, once for each. NAME is "
+            "what the configuration calls it: its path, the last folder of that, or "
+            "its Hub id.",
         ),
         trust_option,
     ]
@@ -123,7 +123,7 @@ SELECTION_OPTIONS = key_options(
         "metavar": "TASK=WEIGHT,...",
         "type": values_by_task,
         "help": "Weight of each task, such as math=2,code=1; a task that is left out "
-        "counts 0. By default all count alike.",
+        "counts 0. By default all tasks without a limit count alike.",
     },
     scalarization={"type": click.Choice(["sum", "achievement"])},
     knee={"is_flag": True},
@@ -140,7 +140,8 @@ SELECTION_OPTIONS["limits"] = click.option(
     is_flag=True,
     flag_value=False,
     default=True,
-    help="Drop the limits of the last choice, which --prefer and --knee keep.",
+    help="Drop the limits of the last choice; without this, --prefer and --knee keep "
+    "them.",
 )
 selection_options = with_options(SELECTION_OPTIONS.values())
 
@@ -156,6 +157,6 @@ workers_option = click.option(
     metavar="N|ray",
     type=_workers,
     help="Measure with N processes, which share the GPUs or the threads of the CPU; or "
-    "with a Ray cluster, a worker for each GPU (ray:4 for four). The result is the "
-    "same for any number.",
+    "with a Ray cluster, a worker for each GPU (ray:4 for four). Results do not "
+    "depend on N.",
 )

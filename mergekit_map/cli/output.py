@@ -66,7 +66,7 @@ _LOG_FILE_AND_JSON = [
         "log",
         type=click.File("a", encoding="utf-8"),
         metavar="FILE",
-        help="Also write what is done to FILE, with times, after what is there.",
+        help="Append a log with times to FILE.",
     ),
     _option(
         "--json",

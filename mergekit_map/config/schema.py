@@ -89,16 +89,16 @@ class SearchSpec(Strict):
     """Distribution of the first merges."""
     evaluations: Annotated[Int, Field(ge=1, le=100_000)] | None = None
     """Largest number of merges that surrogates are fitted to; by default (N+1)(N+2)
-    for N weights. Points of the front are measured besides, and models as they are on
-    disk where the method does not make them."""
+    for N weights. A few points of the front are measured after them, and base, parents
+    and soup as well if the method cannot make them."""
     hours: Annotated[Float, Field(gt=0, le=10**6)] | None = None
-    """Hours of measuring, summed over workers, after which no merge is added but
-    points of the front."""
+    """After this many hours of measuring, summed over workers, only points of the front
+    are still measured."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
     """Bounds of all coefficients, or a pair for each; 0 and 1 where none is given."""
     seed: Annotated[Int, Field(ge=0, le=2**32 - 1)] = 0
-    """Seed by which merges are chosen, and of mergekit's random methods unless
-    `--random-seed` sets theirs."""
+    """Random seed of the search. mergekit's random methods use it, too, unless
+    `--random-seed` is given."""
     remeasure: Annotated[Int, Field(ge=0, le=10_000)] = 5
     """Number of predicted points of the front that are measured at the end."""
     surrogate: SurrogateKind = "auto"
@@ -109,8 +109,8 @@ class SearchSpec(Strict):
     """`true`: choose merges one by one from earlier measurements. `false`: measure one
     design. `true` by default for the strategy `map`."""
     holdout: Annotated[Float, Field(ge=0.001, le=0.99)] | None = None
-    """Share of each task's documents that the search never measures. At its end, the
-    chosen merge and the references are measured on them. None by default."""
+    """Share of each task's documents that the search never measures. In the end, the
+    chosen merge, base, soup and best parents are measured on them. None by default."""
 
     @property
     def refines(self) -> bool:
@@ -154,18 +154,19 @@ class SelectSpec(Strict):
 
     prefer: dict[str, _Preference] | None = None
     """Weight of each task, such as `{math: 2, code: 1}`; a task that is left out counts
-    0. By default all count alike."""
+    0. By default all tasks without a limit count alike."""
     scalarization: Literal["sum", "achievement"] = "sum"
-    """The largest weighted sum, or the smallest weighted distance to the best."""
+    """`sum`: the largest weighted sum of gains. `achievement`: the smallest weighted
+    distance to the best value of each task."""
     knee: Annotated[bool, Field(strict=True)] = False
-    """The knee point: any other point loses more than it gains, by the ranges of the
-    tasks on the front."""
+    """The knee point: from there to any other point, the losses are larger than the
+    gains, each divided by the range of its task on the front."""
     require: Annotated[dict[str, Limit], Field(min_length=1)] | None = None
-    """A limit for a task: the smallest value, or the largest where lower is better; or
-    a share of the best parent's gain over the base, such as `95%`."""
+    """A limit for a task: the smallest allowed value (the largest where lower is
+    better), or a share of the best parent's gain over the base, such as `95%`."""
     not_worse_than: Named | Annotated[list[Named], Field(min_length=1)] | None = None
-    """No task may be significantly worse than with `base`, `soup`, a parent by its
-    name, or a list of these."""
+    """On no task may the merge be significantly worse than this model: `base`, `soup`,
+    a parent by its name, or each of several."""
     index: Annotated[Int, Field(ge=0, le=10_000)] | None = None
     """Number of the point in front.csv."""
 

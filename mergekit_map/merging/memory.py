@@ -94,7 +94,7 @@ def choose_storage(
         if asked == "auto" and no_file:
             return Storage("memory", no_file)
         if asked == "auto":
-            why = "as fast as in memory, and processes share them"
+            why = "read from disk, as fast as in memory; processes share them"
             return Storage("mapped", f"{bytes_in_words(n_bytes)}, {why}")
         asked = "memory" if asked == "device" else asked
     if asked == "mapped" and no_file:
@@ -308,7 +308,7 @@ def _written(
     fit = [n for n in recordings if in_memory and not lacking_room(n)]
     pairs = len(space.names) - 2 if nests_checkpoints(space, spec.search) else 0
     return {
-        "recordings": (recordings_folder(), sum(fit)),
+        "base and task vectors": (recordings_folder(), sum(fit)),
         "a merge at a time": (Path(gettempdir()), size * (recordings[0] not in fit)),
         "checkpoints": (Path.cwd(), size * (1 + max(0, pairs))),
     }

@@ -92,7 +92,7 @@ def gain_table(front: Front, found: Gains) -> list[tuple[str, ...]]:
             kept = share_in_words(found.share(task, rival.reading.value))
             compared = comparison(rival)
             if found.sources[task] == "predicted":
-                compared = compared.replace("merge ", "predicted ", 1)
+                compared = compared.replace("merge ", "merge predicted ", 1)
             rows.append(("", rival.other, value, kept, compared))
     return rows
 

@@ -162,13 +162,13 @@ def _planned(plan: Plan) -> Iterator[str]:
     if plan.references:
         yield f"models as they are on disk, and their soup: {plan.references}"
     yield f"merges to fit the surrogates: up to {plan.searched}"
-    yield f"merges of the predicted front: up to {plan.front}"
+    yield f"points of the predicted front that are measured: up to {plan.front}"
     if in_part := {task: n for task, n in plan.documents.items() if n != "all"}:
         asked = listed(f"{n} of {task}" for task, n in in_part.items())
         yield f"merges on all documents: {plan.whole}; the others on {asked}"
     most = plan.measurements
     about = "" if plan.expected == most else f"about {plan.expected}, at most "
-    yield f"measurements: {about}{most}"
+    yield f"measurements, one for each task of a merge: {about}{most}"
     if plan.confirming:
         yield f"measurements on held-out documents, of these: {plan.confirming}"
     if plan.hours is not None:

@@ -40,7 +40,8 @@ def search(make_options: MakeOptions, config: Path, run: Path, **how: Any) -> No
     A search that was stopped goes on where it was; one that is finished measures only
     what was added to CONFIG (more evaluations, another task).
 
-    Options may stand for CONFIG (--base to --dtype): it is then written to RUN.yml.
+    Instead of CONFIG, give --base, --model, --text and so on: RUN.yml is then written
+    from these options.
 
     Example: mergekit-map search merge.yml my-search
     """
@@ -68,9 +69,10 @@ def run(
 ) -> None:
     """Search, choose a merge, and write it to OUT.
 
-    CONFIG is a mergekit configuration with a map: block. Options may stand for it
-    (--base to --dtype): it is then written to OUT.yml:
-    mergekit-map run --base A --model B --model C --text fr.txt --task gsm8k OUT
+    CONFIG is a mergekit configuration with a map: block. Instead of it, give --base,
+    --model, --text and so on: OUT.yml is then written from these options.
+
+    Example: mergekit-map run --base A --model B --model C --text fr.txt OUT
 
     Example: mergekit-map run merge.yml my-model
     """

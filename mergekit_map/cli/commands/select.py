@@ -36,9 +36,9 @@ from mergekit_map.utils.files import refuse_existing
 def select(run: Path, **choice: Any) -> None:
     """Choose a point of the front of RUN and write RUN/recipe.yml.
 
-    Nothing is evaluated, so choose as often as you like. Without an option, what was
-    chosen last is shown again. Of a search that is not finished, what is found so far
-    is chosen from.
+    Nothing is measured, so choose as often as you like. Without an option, the last
+    choice is shown again. If the search is not finished, you choose from what it has
+    found so far.
 
     Example: mergekit-map select my-search --prefer math=2,code=1
     """
@@ -72,9 +72,9 @@ def merge(
     trust_run: bool,
     **choice: Any,
 ) -> None:
-    """Write the checkpoint of a point of the front of RUN to OUT.
+    """Write a point of the front of RUN as a checkpoint to OUT, and measure it.
 
-    Without a choice, the recipe chosen last is merged.
+    Without a choice, the last one is merged.
 
     Example: mergekit-map merge my-search my-model --prefer math=2,code=1
     """

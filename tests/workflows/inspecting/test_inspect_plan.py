@@ -35,7 +35,7 @@ def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> N
     assert [room["n_bytes"] for room in plan["memory"]] == [copy]
     # The recordings are of the merge, and of base, parents and soup.
     assert sum(room["n_bytes"] for room in plan["disk"]) == (4 + 4 + 1) * copy
-    assert "recordings 571 kB, checkpoints 71.4 kB" in str(plan["disk"])
+    assert "base and task vectors 571 kB, checkpoints 71.4 kB" in str(plan["disk"])
     config["map"]["task_vectors"] = "memory"
     assert inspected(config)["plan"]["memory"][0]["n_bytes"] == 4 * copy
 
