@@ -61,9 +61,8 @@ def _line() -> str:
 def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
     """Walk along the front of RUN in the terminal, compare points, and choose one.
 
-    From there a point is saved, merged, or chatted with. Models are loaded only to
-    merge and to chat. Press ? for the keys. Of a search that is not finished, the front
-    so far is shown.
+    Save a point, merge it, or chat with it; only the last two load models. Press ? for
+    the keys. If the search is not finished, you see the front so far.
 
     Example: mergekit-map browse my-search
     """

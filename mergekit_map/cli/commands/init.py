@@ -25,14 +25,15 @@ from mergekit_map.utils.text import bytes_in_words
 @click.argument("paths", nargs=-1, type=FILE, metavar="[PLAIN] CONFIG")
 @new_merge_options
 def init(paths: tuple[Path, ...], **given: Any) -> None:
-    """Write CONFIG, a configuration to begin with; nothing is loaded or looked up.
+    """Write CONFIG, a configuration to begin with; no model is loaded.
 
-    From options alone it is what they stand for in run, search and inspect. From PLAIN,
-    a configuration of mergekit, it is that without its comments, with names in place of
-    the weights that are numbers, and with a map: block, which --text and --task fill
-    in: mergekit-map init mergekit.yml merge.yml --task gsm8k
+    It is written from options, as run and search write it. Or it is made of PLAIN, a
+    configuration of mergekit: its weights become coefficients, and a map: block with
+    the tasks of --text and --task is added.
 
     Example: mergekit-map init merge.yml --base A --model B --model C --text fr.txt
+
+    Example: mergekit-map init mergekit.yml merge.yml --task gsm8k
     """
     if not 1 <= len(paths) <= 2:
         raise click.UsageError("[PLAIN] CONFIG was expected, one or two files.")
@@ -83,10 +84,9 @@ def schema() -> None:
 def cache(removed: tuple[str, ...]) -> None:
     """List what is kept between searches, or remove it.
 
-    A merge that was searched is kept as it was recorded: the base, the prepared task
-    vectors and a checkpoint, as large as all its models and one more. The next search
-    of these models begins at once, and processes on one machine share its memory. It
-    is found by the content of the models, and can be removed at any time.
+    Base and prepared task vectors of a search are kept, as large as all of its models
+    and one more. The next search of these models begins at once, and processes on one
+    machine share this memory. All of it can be removed at any time.
 
     Example: mergekit-map cache --remove all
     """

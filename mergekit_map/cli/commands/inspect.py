@@ -36,21 +36,21 @@ _PLACES = {"device": "on the device", "memory": "in memory", "mapped": "memory-m
 @click.option(
     "--probe",
     is_flag=True,
-    help="Also merge once and measure every task once, to say how long a search takes.",
+    help="Also merge and measure once, and print how long a search takes.",
 )
 @model_options
 def inspect(
     make_options: MakeOptions, config: Path, *, probe: bool, **where: Any
 ) -> int:
-    """Check the models and the plan of CONFIG before any money is spent.
+    """Check the models and the plan of CONFIG before a search.
 
-    Says for every model what stands against merging it, how long its task vector is,
-    and how task vectors lie to one another; then how many merges a search evaluates,
-    and what memory and disk it wants. No model is loaded: some rows of the weights
-    that are here are read, and of models on the Hub only configurations, headers and
-    tokenizers are downloaded, but adapters and the datasets of the tasks whole. The
-    exit code is 0 where the models can be merged, warnings or not, and 2 otherwise.
-    Without CONFIG, --base to --dtype say what it would.
+    It prints whether the models can be merged, norms and angles of their task vectors,
+    how many merges a search measures, and the memory and disk that it needs. No model
+    is loaded: of local weights some rows are read, and of models on the Hub only
+    configurations, headers and tokenizers are downloaded, but whole adapters and
+    datasets. The exit code is 0 if the models can be merged, and 2 otherwise.
+
+    Instead of CONFIG, give --base, --model, --text and so on.
 
     Example: mergekit-map inspect merge.yml --probe
     """
@@ -93,6 +93,7 @@ def _show(inspection: Inspection) -> None:
             _print(f"Read were evenly spread rows: {n_read} of {total} parameters.")
         if any(model.norm_ratio is not None for model in inspection.models):
             _print("Norm ratio: sum of |model - base|, divided by the sum of |base|.")
+            _print("Changed: share of the parameters that differ from the base.")
         if weights.on_the_hub:
             _print(f"For missing figures download {listed(weights.on_the_hub)}.")
     for pair in sorted(inspection.pairs, key=lambda pair: -abs(pair.cosine or 0)):
