@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from mergekit_map.cli.main import command_line
 from mergekit_map.cli.output import answer, output_options
+from mergekit_map.errors import MapError
 from mergekit_map.types import SOUP
 
 if TYPE_CHECKING:
@@ -115,8 +117,10 @@ def next_steps(
         ("see the front", command_line("report", run)),
         ("choose another", command_line("browse", run)),
     ]
+    trusting = _trusting(run / "config.yml")
     if bounds := found.wider_bounds:
-        again = command_line("search", run / "config.yml", run, "--bounds", bounds)
+        wider = (run / "config.yml", run, "--bounds", bounds)
+        again = command_line("search", *wider, *trusting)
         look[1] = ("widen the bounds", again)
     if found.advice == SOUP:
         recipe = run / "recipes" / "soup.yml"
@@ -128,6 +132,19 @@ def next_steps(
         return [("merge the soup", command), *look]
     if out is None:
         purpose = "merge it" if found.advice == MERGE else "merge it anyway"
-        return [(purpose, command_line("merge", run, "OUT")), *look]
+        return [(purpose, command_line("merge", run, "OUT", *trusting)), *look]
     publish = ("publish it", command_line("push", out, "YOU/NAME"))
     return [*look, publish] if found.advice == MERGE else look
+
+
+def _trusting(config: Path) -> list[str]:
+    """Return the option that a configuration with code needs in a run folder."""
+    from mergekit_map.config.problems import parse_map_block
+    from mergekit_map.config.yaml_file import read_yaml
+    from mergekit_map.results.run_folder import named_code
+
+    with suppress(MapError):
+        spec, tasks, _ = parse_map_block(read_yaml(config))
+        if spec is not None and named_code(tasks, spec.backend, spec.engine):
+            return ["--trust-run"]
+    return []

@@ -247,18 +247,27 @@ def refuse_code(
     engine: EngineSpec | None = None,
 ) -> None:
     """Raise ArtifactError for a configuration in a run folder that names code."""
-    code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
-    if backend is not None:
-        code.append("the backend")
-    if engine is not None and engine.args:
-        code.append(f"what vLLM is opened with ({', '.join(engine.args)})")
-    folder = RunFolder(config.parent)
+    code, folder = named_code(tasks, backend, engine), RunFolder(config.parent)
     if folder.exists and code:
         raise ArtifactError(
             f"the configuration of the run folder {folder.path} names code that would "
             f"run here: {', '.join(code)}; look at {config}, and if you trust it, add "
             "--trust-run (trust_run=True)"
         )
+
+
+def named_code(
+    tasks: Mapping[str, TaskSpec],
+    backend: BackendSpec | None,
+    engine: EngineSpec | None = None,
+) -> list[str]:
+    """List what a configuration runs, which a stranger may have written."""
+    code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
+    if backend is not None:
+        code.append("the backend")
+    if engine is not None and engine.args:
+        code.append(f"what vLLM is opened with ({', '.join(engine.args)})")
+    return code
 
 
 def _names_code(task: TaskSpec) -> bool:
