@@ -29,7 +29,7 @@ from mergekit_map.merging.in_memory import ResidentMerge
 from mergekit_map.merging.methods import recordable_method, recording
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.weights import WeightTable
-from mergekit_map.tasks.loglikelihood import keep_freed_memory, next_tokens
+from mergekit_map.tasks.loglikelihood import Request, keep_freed_memory, likelihoods
 
 METHODS = ("task_arithmetic", "ties", "dare_linear", "dare_ties")
 TOKENS, BLOCK = 8192, 1024
@@ -126,11 +126,8 @@ def is_stock(
 def measure(model: LlamaForCausalLM) -> None:
     """Compute the losses of a text, in passes of one block."""
     ids = torch.randint(model.config.vocab_size, (TOKENS // BLOCK, BLOCK + 1))
-    predicted = next_tokens(model)
-    with torch.inference_mode():
-        for block in ids:
-            inputs, targets = block[None, :-1], block[None, 1:]
-            predicted.losses({"input_ids": inputs}, targets).double().sum()
+    blocks = [Request(tuple(row[:-1]), tuple(row[1:])) for row in ids.tolist()]
+    likelihoods(model, "auto", blocks, in_trees=False).score_all(blocks)
 
 
 def copy(source: list[torch.Tensor], model: torch.nn.Module) -> None:

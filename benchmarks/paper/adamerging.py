@@ -32,7 +32,8 @@ from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.space import Coefficient, MergeSpace, build_space
 from mergekit_map.models.files import find_model
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.tasks.perplexity import NOT_SCORED, Blocks, make_blocks
+from mergekit_map.tasks.loglikelihood import NOT_SCORED
+from mergekit_map.tasks.perplexity import Blocks, make_blocks
 from mergekit_map.utils.files import write_json
 
 STEPS = 30  # of each descent; the authors take 500

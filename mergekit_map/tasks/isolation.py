@@ -1,7 +1,7 @@
-"""Isolation of other libraries: no terminal, own randomness, replaced parts of lm-eval.
+"""Isolation of other libraries: no terminal, own randomness, requests of lm-eval.
 
-lm-eval guarantees none of the parts: hence the upper bound of its version, and a test
-that names those that the installed one lacks.
+lm-eval guarantees none of the parts that are replaced here: hence the upper bound of
+its version.
 """
 
 from __future__ import annotations
@@ -10,24 +10,18 @@ import copy
 import functools
 import logging
 import random
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch  # raises AttributeError where a part is no more
 
-import datasets
 import lm_eval.utils
 import numpy as np
 import torch
-from jinja2.sandbox import SandboxedEnvironment
 from lm_eval.evaluator_utils import get_sample_size
-from transformers import PreTrainedModel
-
-from mergekit_map.utils.progress import step
-from mergekit_map.utils.shutdown import check_interrupt
+from tqdm import tqdm
 
 _LEVELS = {
     "lm_eval": logging.ERROR,
@@ -35,39 +29,26 @@ _LEVELS = {
     "datasets": logging.CRITICAL,  # what it logs, it raises as well
 }
 _FEWSHOT_SEED = 1234  # the default of the lm_eval command
-_WITH_BARS = (  # where they are loaded
-    "lm_eval.api.model",
-    "lm_eval.api.task",
-    "lm_eval.models.dummy",
-    "lm_eval.models.huggingface",
-    "lm_eval.models.vllm_causallms",
-)
+_TEMPLATES = 4096  # that are kept compiled
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence progress bars, warnings and log lines below errors of other libraries."""
-    bars = datasets.is_progress_bar_enabled()
+    begin = tqdm.__init__
+
+    def hidden(bar: Any, *args: Any, **options: Any) -> None:
+        begin(bar, *args, **{**options, "disable": True})
+
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        stack.enter_context(without_bars())
+        stack.enter_context(patch.object(tqdm, "__init__", hidden))
         for name, level in _LEVELS.items():
             logger = logging.getLogger(name)
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(level)
-        datasets.disable_progress_bars()
-        if bars:
-            stack.callback(datasets.enable_progress_bars)
         yield
-
-
-def interruptible(lm: Any) -> AbstractContextManager[Any]:
-    """Check for an interrupt before each forward pass of lm-eval's model."""
-    model = getattr(lm, "model", None)
-    if not isinstance(model, torch.nn.Module):
-        return nullcontext()
-    return model.register_forward_pre_hook(lambda *_: check_interrupt())
 
 
 @contextmanager
@@ -92,29 +73,12 @@ def separate_randomness() -> Iterator[None]:
         np.random.set_state(numpy)  # noqa: NPY002
 
 
-@contextmanager
-def without_bars() -> Iterator[None]:
-    """Hide progress bars: no argument switches all of them off."""
-    with ExitStack() as stack:
-        for module in [sys.modules[name] for name in _WITH_BARS if name in sys.modules]:
-            stack.enter_context(patch.object(module, "tqdm", _counting(module.tqdm)))
-        yield
-
-
 def cached_templates() -> AbstractContextManager[Any]:
-    """Compile each template once; compiling it for each field takes half of the time.
-
-    It is rendered in a sandbox: lm-eval lets templates reach all of Python.
-    """
-    return patch.object(lm_eval.utils.env, "from_string", _compile_template)
+    """Compile each template once: for each field, it takes half of the time."""
+    return patch.object(lm_eval.utils.env, "from_string", _compile)
 
 
-def without_tying(model: PreTrainedModel) -> AbstractContextManager[Any]:
-    """Keep HFLM from tying weights: it would overwrite an untied head.
-
-    It would also replace parameters that others hold.
-    """
-    return patch.object(model, "tie_weights", lambda: None)
+_compile = functools.lru_cache(_TEMPLATES)(lm_eval.utils.env.from_string)
 
 
 def build_requests(
@@ -160,46 +124,6 @@ def with_documents(
             if request.doc_id in ids
         ]
     return {**loaded, "tasks": parts}
-
-
-@functools.cache
-def _counting(bar: Any) -> Any:
-    """Return a hidden progress bar that reports how much is done to a listener."""
-
-    class Counting(bar):  # type: ignore[misc]
-        def __init__(self, iterable: Any = None, *_: Any, **options: Any) -> None:
-            super().__init__(iterable, disable=True)
-            known = len(iterable) if hasattr(iterable, "__len__") else 0
-            self._all, self._done = options.get("total") or known, 0
-
-        def __iter__(self) -> Iterator[Any]:
-            for item in self.iterable:
-                yield item
-                self.update()
-
-        def update(self, n: float | None = 1) -> None:
-            self._done += int(n or 0)
-            step(self._done, self._all)
-
-    return Counting
-
-
-@functools.lru_cache(maxsize=4096)
-def _compile_template(source: str) -> Any:
-    return _sandbox().from_string(source)
-
-
-@functools.cache
-def _sandbox() -> SandboxedEnvironment:
-    """Return an environment that renders templates as lm-eval's own does."""
-    known = lm_eval.utils.env
-    made = SandboxedEnvironment(
-        loader=known.loader,
-        undefined=known.undefined,
-        keep_trailing_newline=known.keep_trailing_newline,
-    )
-    made.filters.update(known.filters)
-    return made
 
 
 def _same_documents(documents: list[Any], **_: Any) -> Iterator[Any]:

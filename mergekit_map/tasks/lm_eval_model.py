@@ -15,14 +15,17 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeAlias
+from unittest.mock import patch
 
 import lm_eval
 import numpy as np
+import torch
 from lm_eval.api import metrics
-from lm_eval.api.model import LM
+from lm_eval.api.model import LM, CacheHook
 from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
 from transformers import PreTrainedModel
@@ -34,11 +37,9 @@ from mergekit_map.tasks.base import Documents, PreparedTask, ratio_standard_erro
 from mergekit_map.tasks.isolation import (
     build_requests,
     cached_templates,
-    interruptible,
     quiet,
     separate_randomness,
     with_documents,
-    without_tying,
 )
 from mergekit_map.tasks.lm_eval_tasks import (
     ANSWER_TOKENS,
@@ -52,15 +53,14 @@ from mergekit_map.tasks.lm_eval_tasks import (
 )
 from mergekit_map.tasks.loglikelihood import (
     BatchSize,
-    Budget,
     Likelihood,
     Request,
-    budget_of,
     checked,
-    fitted,
     likelihoods,
 )
 from mergekit_map.types import Answers, Measurement
+from mergekit_map.utils.progress import step
+from mergekit_map.utils.shutdown import check_interrupt
 
 logger = logging.getLogger(__name__)
 _ROLLING = "loglikelihood_rolling"
@@ -76,8 +76,14 @@ class HarnessModel(HFLM):  # type: ignore[misc]
     lm-eval builds and tokenises the requests, and judges the answers.
     """
 
-    budget: Budget
+    batch: BatchSize
     score: Callable[[Sequence[Request]], list[Likelihood]] | None = None
+
+    def generate_until(self, requests: Sequence[Any], **options: Any) -> list[str]:
+        """Generate answers, and report how many there are."""
+        self.set_cache_hook(_CountAnswers(len(requests)))
+        found: list[str] = super().generate_until(requests, **options)
+        return found
 
     def _loglikelihood_tokens(
         self, requests: Sequence[Any], **options: Any
@@ -100,18 +106,31 @@ class HarnessModel(HFLM):  # type: ignore[misc]
         return Request(tuple(tokens[:-1]), tuple(continuation))
 
 
+class _CountAnswers(CacheHook):  # type: ignore[misc]
+    """Reports each answer that lm-eval passes on to be cached."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__(None)
+        self._done, self._total = 0, total
+
+    def add_partial(self, *_: Any) -> None:
+        self._done += 1
+        step(self._done, self._total)
+
+
 def make_harness_model(
     model: PreTrainedModel, tokenizer: Any, batch_size: BatchSize
 ) -> HarnessModel:
     """Wrap the model for lm-eval; neither it nor the tokenizer is changed."""
-    with quiet(), without_tying(model):
+    # HFLM ties weights: it would overwrite an untied head, and parameters in use.
+    with quiet(), patch.object(model, "tie_weights"):
         lm = HarnessModel(
             pretrained=model,
             tokenizer=copy.deepcopy(tokenizer),  # it gets a padding token
             batch_size=_rows(batch_size),
             softmax_dtype="float32",  # in bfloat16, choices tie by rounding
         )
-    lm.budget = budget_of(batch_size, model.device)
+    lm.batch = batch_size
     lm.tok_encode = functools.cache(lm.tok_encode)  # prompts are the same each time
     return lm
 
@@ -176,7 +195,7 @@ def _score_by_us(task: HarnessTask, lm: HarnessModel) -> None:
     with quiet(), separate_randomness():
         for kind in task.kinds:
             getattr(lm, kind)([r for r in task.requests if r.request_type == kind])
-    scores = fitted(likelihoods(lm.model, lm.budget), requests)
+    scores = likelihoods(lm.model, lm.batch, requests, in_trees=True)
     lm.score = checked(scores, requests, task.name).score_all
 
 
@@ -278,7 +297,7 @@ def _divide(task: HarnessTask, documents: Documents) -> dict[str, list[int]]:
 
 
 def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, Any]:
-    with quiet(), separate_randomness(), cached_templates(), interruptible(lm):
+    with quiet(), separate_randomness(), cached_templates(), _interruptible(lm):
         # Never use_cache or cache_requests: their keys do not contain the model.
         results: Mapping[str, Any] = lm_eval.evaluate(
             lm=lm,
@@ -289,6 +308,14 @@ def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, A
             confirm_run_unsafe_code=task.spec.confirm_run_unsafe_code,
         )
     return results
+
+
+def _interruptible(lm: Any) -> AbstractContextManager[Any]:
+    """Check for an interrupt before each forward pass."""
+    model = getattr(lm, "model", None)
+    if not isinstance(model, torch.nn.Module):
+        return nullcontext()
+    return model.register_forward_pre_hook(lambda *_: check_interrupt())
 
 
 def _samples_read(task: HarnessTask, results: Mapping[str, Any], lm: Any) -> Samples:

@@ -19,7 +19,7 @@ import ctypes
 import functools
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -49,6 +49,7 @@ MOST_BYTES = 256 << 20
 _TOKENS_CPU = 1024
 # Accelerators are as busy as they get with so many, if the memory is there.
 _TOKENS = 32768
+NOT_SCORED = -100  # torch's own default of ``ignore_index``
 _OPEN = sys.maxsize  # the end of a token that all later ones may follow
 _CHECKED = 4  # trees that are compared with their paths
 _MOST_CHECKED = 2048  # tokens of these
@@ -93,15 +94,6 @@ class NextTokens:
         for some in torch.split(hidden[places.to(hidden.device)], self.most):
             yield self._predict(replace(base, last_hidden_state=some[None]))
 
-    def losses(
-        self, inputs: Mapping[str, torch.Tensor], targets: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the cross-entropy of the target at each place, 0 where none is."""
-        goals = targets.flatten()
-        found = self.logits(inputs, torch.arange(len(goals), device=goals.device))
-        chunks = zip(found, torch.split(goals, self.most), strict=True)
-        return torch.cat([_loss(logits, goal) for logits, goal in chunks])
-
     def _predict(self, hidden: Any) -> torch.Tensor:
         """Let the model predict from what its base has returned.
 
@@ -139,48 +131,11 @@ def _loss(logits: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Budget:
-    """The size limit of one pass."""
-
-    tokens: int  # padding counts
-    rows: int | None = None  # in the place of tokens, if the user said so
-
-    def rows_of(self, length: int) -> int:
-        """Return how many rows of so many tokens make one pass, at least one."""
-        return self.rows or max(1, self.tokens // length)
-
-
-def budget_of(batch_size: BatchSize, device: torch.device) -> Budget:
-    """Read ``batch_size`` of the configuration."""
-    tokens = _TOKENS_CPU if device.type == "cpu" else _TOKENS
-    return Budget(tokens, None if batch_size == "auto" else batch_size)
-
-
-def found_by_trying(budget: Budget, attempt: Callable[[Budget], None]) -> Budget:
-    """Halve the number of tokens until an attempt fits in memory.
-
-    Raises:
-        torch.OutOfMemoryError: one token does not fit.
-    """
-    while True:
-        try:
-            attempt(budget)
-        except torch.OutOfMemoryError:
-            if budget.tokens == 1:
-                raise
-        else:
-            return budget
-        torch.cuda.empty_cache()
-        budget = Budget(budget.tokens // 2)
-        logger.info("out of memory: at most %d tokens are read at once", budget.tokens)
-
-
-@dataclass(frozen=True)
 class Request:
     """Tokens that a model reads, and the last ones to predict."""
 
     inputs: tuple[int, ...]
-    targets: tuple[int, ...]  # at most as many
+    targets: tuple[int, ...]  # at most as many; NOT_SCORED where one is not predicted
 
 
 class Tree:
@@ -286,7 +241,8 @@ class Likelihoods:
 
     model: PreTrainedModel
     predicted: NextTokens
-    budget: Budget
+    tokens: int  # that are read at once, padding included
+    rows: int | None  # that are read at once, instead
     width: int | None  # as ``grow_trees`` has it
 
     def score_all(self, requests: Sequence[Request]) -> list[Likelihood]:
@@ -299,10 +255,10 @@ class Likelihoods:
 
     def batches(self, requests: Sequence[Request]) -> list[list[Tree]]:
         """Arrange requests; a batch is independent of all others."""
-        tokens, rows = self.budget.tokens, self.budget.rows
+        tokens = self.tokens
         if not self.predicted.bounded:
             tokens = min(tokens, self.predicted.most)
-        return arrange(tuple(requests), width=self.width, tokens=tokens, rows=rows)
+        return arrange(tuple(requests), width=self.width, tokens=tokens, rows=self.rows)
 
     def score(
         self, trees: Sequence[Tree], requests: Sequence[Request]
@@ -325,7 +281,7 @@ class Likelihoods:
             for logits, goal in zip(chunks, goals, strict=True):
                 known, goal = logits.float(), goal.to(logits.device)
                 losses.append(_loss(known, goal).cpu())
-                best.append((known.argmax(-1) == goal).cpu())
+                best.append(_is_best(known, goal).cpu())
         lengths = [len(requests[index].targets) for index in asked]
         found = zip(
             asked,
@@ -334,6 +290,15 @@ class Likelihoods:
             strict=True,
         )
         return {index: (-float(loss.sum()), bool(b.all())) for index, loss, b in found}
+
+
+def _is_best(logits: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
+    """Whether goals have the largest logit; of several largest ones, the first."""
+    own = logits.gather(-1, goal.clamp(min=0)[:, None])[:, 0]
+    best = own == logits.amax(-1)  # argmax takes longer than all the rest here
+    (places,) = best.nonzero(as_tuple=True)
+    best[places] = logits[places].argmax(-1) == goal[places]
+    return best
 
 
 def _inputs(trees: Sequence[Tree], model: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -355,24 +320,42 @@ def _inputs(trees: Sequence[Tree], model: PreTrainedModel) -> dict[str, torch.Te
     return inputs
 
 
-def likelihoods(model: PreTrainedModel, budget: Budget) -> Likelihoods:
-    """Return a scorer of requests under a model."""
-    width = model.config.get_text_config().hidden_size
-    return Likelihoods(model, next_tokens(model), budget, width)
+def likelihoods(
+    model: PreTrainedModel,
+    batch_size: BatchSize,
+    requests: Sequence[Request],
+    *,
+    in_trees: bool,
+) -> Likelihoods:
+    """Return a scorer whose passes of these requests fit in memory.
+
+    Raises:
+        torch.OutOfMemoryError: one token does not fit.
+    """
+    rows = None if batch_size == "auto" else batch_size
+    tokens = _TOKENS_CPU if model.device.type == "cpu" else _TOKENS
+    width = model.config.get_text_config().hidden_size if in_trees else None
+    scores = Likelihoods(model, next_tokens(model), tokens, rows, width)
+    if model.device.type == "cpu" or rows is not None:
+        return scores
+    return fitted(scores, requests)
 
 
 def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
-    """Find how many tokens fit in an accelerator's memory, by the largest passes."""
-    if scores.model.device.type == "cpu" or scores.budget.rows is not None:
-        return scores
-
-    def attempt(budget: Budget) -> None:
-        trying = replace(scores, budget=budget)
-        largest = {batch[0].branches: batch for batch in trying.batches(requests)[::-1]}
-        for batch in largest.values():
-            trying.score(batch, requests)
-
-    return replace(scores, budget=found_by_trying(scores.budget, attempt))
+    """Halve the number of tokens until the largest passes fit in memory."""
+    while True:
+        largest = {batch[0].branches: batch for batch in scores.batches(requests)[::-1]}
+        try:
+            for batch in largest.values():
+                scores.score(batch, requests)
+        except torch.OutOfMemoryError:
+            if scores.tokens == 1:
+                raise
+        else:
+            return scores
+        torch.cuda.empty_cache()
+        scores = replace(scores, tokens=scores.tokens // 2)
+        logger.info("out of memory: at most %d tokens are read at once", scores.tokens)
 
 
 def checked(scores: Likelihoods, requests: Sequence[Request], name: str) -> Likelihoods:

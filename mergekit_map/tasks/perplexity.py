@@ -31,18 +31,15 @@ from mergekit_map.tasks.base import (
 )
 from mergekit_map.tasks.isolation import quiet
 from mergekit_map.tasks.loglikelihood import (
+    NOT_SCORED,
     BatchSize,
-    Budget,
-    NextTokens,
-    budget_of,
-    found_by_trying,
-    next_tokens,
+    Likelihoods,
+    Request,
+    likelihoods,
 )
 from mergekit_map.types import NATS, Answers, Measurement, Metric
 from mergekit_map.utils.files import read_whole
-from mergekit_map.utils.progress import step
 
-NOT_SCORED = -100  # torch's own default of ``ignore_index``
 _METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit=NATS)
 _DEFAULT_BLOCK = 512
 _USUAL = "text"  # a field
@@ -225,10 +222,6 @@ class Blocks:
     inputs: torch.Tensor  # (n, length) int64
     targets: torch.Tensor  # (n, length) int64, NOT_SCORED where nothing is predicted
 
-    def some(self, rows: Sequence[int]) -> Blocks:
-        """Return these rows."""
-        return Blocks(self.inputs[list(rows)], self.targets[list(rows)])
-
 
 def make_blocks(
     documents: Iterable[str], tokenizer: Any, *, length: int, max_tokens: int
@@ -284,7 +277,7 @@ def prepare_perplexity(
     tokenizer: Any,
     batch_size: BatchSize = "auto",
 ) -> PreparedTask:
-    """Tokenise once and put the blocks on the model's device.
+    """Tokenise once; each block is a request, some of whose tokens are not scored.
 
     The measurement's ``n`` counts blocks in which something is scored, its standard
     error takes blocks as independent, and its samples give each block's mean loss.
@@ -297,11 +290,10 @@ def prepare_perplexity(
     assert isinstance(embeddings, torch.Tensor)
     vocabulary = len(embeddings)
     _check(blocks, vocabulary)
-    on_device = Blocks(blocks.inputs.to(model.device), blocks.targets.to(model.device))
-    predicted = next_tokens(model)
-    rows = _rows(predicted, on_device, batch_size)
-    run = functools.partial(_measure, predicted, on_device, rows)
-    return PreparedTask(run, len(blocks.inputs))
+    rows = zip(blocks.inputs.tolist(), blocks.targets.tolist(), strict=True)
+    requests = [Request(tuple(inputs), tuple(targets)) for inputs, targets in rows]
+    scores = likelihoods(model, batch_size, requests, in_trees=False)
+    return PreparedTask(functools.partial(_measure, scores, requests), len(requests))
 
 
 def _blocks(task: PerplexityText, config: Any, tokenizer: Any) -> Blocks:
@@ -314,25 +306,6 @@ def _blocks(task: PerplexityText, config: Any, tokenizer: Any) -> Blocks:
     length = task.block or min(_DEFAULT_BLOCK, longest or _DEFAULT_BLOCK)
     documents, most = task.documents, task.max_tokens
     return make_blocks(documents, tokenizer, length=length, max_tokens=most)
-
-
-def _rows(predicted: NextTokens, blocks: Blocks, batch_size: BatchSize) -> int:
-    """Return the number of blocks of one pass."""
-    device, length = predicted.model.device, blocks.inputs.shape[1]
-    budget = budget_of(batch_size, device)
-    if not predicted.bounded:
-        return min(budget.rows_of(length), max(1, predicted.most // length))
-    if device.type != "cpu" and budget.rows is None:
-        budget = found_by_trying(budget, functools.partial(_try, predicted, blocks))
-    return budget.rows_of(length)
-
-
-def _try(predicted: NextTokens, blocks: Blocks, budget: Budget) -> None:
-    """Make one pass to check that it fits in memory."""
-    count = min(len(blocks.inputs), budget.rows_of(blocks.inputs.shape[1]))
-    rows = blocks.some(range(count))
-    with torch.inference_mode():
-        predicted.losses({"input_ids": rows.inputs}, rows.targets)
 
 
 def _check(blocks: Blocks, vocabulary: int) -> None:
@@ -350,24 +323,17 @@ def _check(blocks: Blocks, vocabulary: int) -> None:
 
 
 def _measure(
-    predicted: NextTokens, blocks: Blocks, most: int, documents: Documents
+    scores: Likelihoods, requests: Sequence[Request], documents: Documents
 ) -> Measurement:
     """Average the losses over the tokens of all blocks, or of some.
 
     Positions that are not scored get logits all the same: they are at most one block
-    and the separators, and not every architecture can leave them out.
+    and the separators.
     """
-    ids = range(len(blocks.inputs)) if documents is None else documents
-    passes = [blocks.some(ids[i : i + most]) for i in range(0, len(ids), most)]
-    losses, tokens = list[float](), list[int]()
-    with torch.inference_mode():
-        for number, rows in enumerate(passes, start=1):
-            loss = predicted.losses({"input_ids": rows.inputs}, rows.targets)
-            # Moved before the sum: not every device has float64.
-            of_places = loss.cpu().double().view(rows.targets.shape)
-            losses += of_places.sum(dim=1).tolist()
-            tokens += (rows.targets != NOT_SCORED).sum(dim=1).tolist()
-            step(number, len(passes))
+    ids = range(len(requests)) if documents is None else documents
+    some = [requests[i] for i in ids]
+    losses = [-score for score, _ in scores.score_all(some)]
+    tokens = [len(r.targets) - r.targets.count(NOT_SCORED) for r in some]
     value = sum(losses) / sum(tokens)
     means = [loss / count for loss, count in zip(losses, tokens, strict=True)]
     return Measurement(

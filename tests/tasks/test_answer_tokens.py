@@ -88,7 +88,7 @@ def test_an_interrupt_is_looked_for_before_each_token(
         if (stop := next(looks)) is not None:
             raise stop
 
-    monkeypatch.setattr("mergekit_map.tasks.isolation.check_interrupt", look)
+    monkeypatch.setattr("mergekit_map.tasks.lm_eval_model.check_interrupt", look)
     with pytest.raises(Interrupted, match=r"^\Z"):
         measure()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -16,14 +14,13 @@ from transformers import PreTrainedModel
 
 from mergekit_map.tasks import loglikelihood as next_tokens_module
 from mergekit_map.tasks.loglikelihood import (
-    Budget,
+    NOT_SCORED,
     Likelihoods,
     Request,
     checked,
-    found_by_trying,
+    fitted,
     grow_trees,
     likelihoods,
-    next_tokens,
 )
 
 VOCABULARY = 97
@@ -92,6 +89,10 @@ def one_by_one(model: PreTrainedModel, requests: list[Request]) -> Any:
     return found
 
 
+def in_trees(model: PreTrainedModel, requests: list[Request]) -> Likelihoods:
+    return replace(likelihoods(model, "auto", requests, in_trees=True), tokens=256)
+
+
 def scored(scores: Likelihoods, requests: list[Request]) -> Any:
     found = {}
     for batch in scores.batches(requests):
@@ -148,7 +149,7 @@ def test_models_score_as_they_do_request_by_request(
     model, requests = build(kind, **options), questions()
 
     with caplog.at_level(logging.WARNING, "mergekit_map"):
-        scores = checked(likelihoods(model, Budget(256)), requests, "mine")
+        scores = checked(in_trees(model, requests), requests, "mine")
 
     assert scores.predicted.bounded
     assert (scores.width is not None) == reads_trees
@@ -166,12 +167,17 @@ def test_logits_are_the_same_in_chunks_and_at_once(
     model, requests = build("Llama", **SOME_HEADS), questions()
     expected = one_by_one(model, requests)
     monkeypatch.setattr(next_tokens_module, "MOST_BYTES_CPU", 4 * VOCABULARY * 5)
-    scores = likelihoods(model, Budget(256))
-    assert scores.predicted.most == 5
+    scores = in_trees(model, requests)
+    held: list[int] = []
+    head = model.lm_head.register_forward_hook(
+        lambda _m, _i, out: held.append(out.shape[1])
+    )
 
     assert_same(scored(scores, requests), expected)
+    assert max(held) == 5
+    head.remove()
     handle = model.register_forward_pre_hook(refuse_no_input, with_kwargs=True)
-    scores = likelihoods(model, Budget(256))
+    scores = in_trees(model, requests)
     handle.remove()
     assert not scores.predicted.bounded
     assert_same(scored(scores, requests), expected)
@@ -189,7 +195,7 @@ def test_windows_shorter_than_a_request_are_kept(
     requests = questions()
 
     with caplog.at_level(logging.WARNING, "mergekit_map"):
-        scores = checked(likelihoods(model, Budget(256)), requests, "mine")
+        scores = checked(in_trees(model, requests), requests, "mine")
 
     assert "sliding_window is 8, and a request has " in caplog.text
     assert_same(scored(scores, requests), one_by_one(model, requests))
@@ -213,76 +219,55 @@ def test_models_that_do_not_heed_what_makes_a_tree_are_found_out(
     monkeypatch.setattr(model.model, "forward", deaf)
 
     with caplog.at_level(logging.WARNING, "mergekit_map"):
-        scores = checked(likelihoods(model, Budget(256)), questions(), "mine")
+        scores = checked(in_trees(model, questions()), questions(), "mine")
 
     assert scores.width is None
     assert "log-likelihoods differ by" in caplog.text
 
 
-def test_a_budget_is_halved_until_it_fits() -> None:
-    tried = []
+def test_the_tokens_of_a_pass_are_halved_until_it_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests = questions()
+    scores = in_trees(build("Llama", **SOME_HEADS), requests)
+    tried, score = [], Likelihoods.score
 
-    def attempt(budget: Budget) -> None:
-        tried.append(budget.tokens)
-        if budget.tokens > 100:
+    def attempt(self: Likelihoods, batch: Any, asked: Any) -> Any:
+        tried.append(self.tokens)
+        if self.tokens > most:
             raise torch.OutOfMemoryError("full")
+        return score(self, batch, asked)
 
-    assert found_by_trying(Budget(512), attempt).tokens == 64
-    assert tried == [512, 256, 128, 64]
-
-    def never(_: Budget) -> None:
-        raise torch.OutOfMemoryError("full")
-
+    monkeypatch.setattr(Likelihoods, "score", attempt)
+    most = 100
+    assert fitted(scores, requests).tokens == 64
+    assert list(dict.fromkeys(tried)) == [256, 128, 64]
+    most = 0
     with pytest.raises(torch.OutOfMemoryError, match="full"):
-        found_by_trying(Budget(512), never)
+        fitted(scores, requests)
 
 
-def test_losses_of_chunks_are_those_of_all_at_once() -> None:
-    model = build("Llama", **SOME_HEADS)
-    tokens = torch.arange(40).view(2, 20) + 3
-    targets = torch.where(tokens % 3 == 0, -100, tokens + 1)
-    once = next_tokens(model)
-    chunked = replace(once, most=7)
-    held: list[int] = []
-    handle = model.lm_head.register_forward_hook(
-        lambda _m, _i, out: held.append(out.shape[1])
-    )
+def test_places_that_are_not_scored_count_nothing() -> None:
+    model, inputs = build("Llama", **SOME_HEADS), tuple(range(3, 23))
+    targets = tuple(NOT_SCORED if t % 3 == 0 else t + 1 for t in inputs)
+    requests = [Request(inputs, targets)]
+
+    ((found, _),) = in_trees(model, requests).score_all(requests)
+
     with torch.inference_mode():
-        found = chunked.losses({"input_ids": tokens}, targets)
-        assert max(held) == 7
-        handle.remove()
-        expected = once.losses({"input_ids": tokens}, targets)
-
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-# Memory that is freed is there again without the system.
-
-SCRIPT = """
-import resource, torch
-from mergekit_map.tasks.loglikelihood import keep_freed_memory
-
-def faults():
-    for count in range(40):
-        if count == 10:
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        blocks = [torch.ones(1 << 20) for _ in range(8)]
-        del blocks
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-torch.set_num_threads(1)
-print(faults())
-keep_freed_memory()
-print(faults())
-"""
+        logits = model(torch.tensor([inputs])).logits[0]
+    loss = torch.nn.functional.cross_entropy(
+        logits, torch.tensor(targets), reduction="sum"
+    )
+    assert found == pytest.approx(-float(loss), rel=1e-5)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
-def test_blocks_of_4_megabytes_cost_page_faults_once() -> None:
-    words = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+def test_of_equal_logits_the_first_is_the_most_likely() -> None:
+    model = build("Llama", **SOME_HEADS)
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+    requests = [Request((5,), (0,)), Request((5,), (6,))]
 
-    before, after = map(int, done.stdout.split())
-    if before < 1000:
-        pytest.skip("this allocator keeps such blocks by itself")
-    assert after < 1000
+    found = likelihoods(model, "auto", requests, in_trees=False).score_all(requests)
+
+    assert [best for _, best in found] == [True, False]
