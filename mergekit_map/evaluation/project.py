@@ -66,7 +66,7 @@ from mergekit_map.tasks.engines import (
     backend_problems,
     choose_engines,
 )
-from mergekit_map.tasks.holdout_split import HeldOut, held_out_of, held_out_problems
+from mergekit_map.tasks.holdout_split import HeldOut, held_out_problems
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.types import Measure
 from mergekit_map.utils.files import StrPath, digest
@@ -332,7 +332,10 @@ class Project:
     @cached_property
     def held_out(self) -> HeldOut | None:
         """Return the held-out documents; None where the search sees all."""
-        return held_out_of(self.spec.search)
+        search = self.spec.search
+        if search.holdout is None:
+            return None
+        return HeldOut(search.holdout, search.seed)
 
     def held_out_study(self) -> Study:
         """Return the study whose tasks are the held-out documents."""

@@ -125,11 +125,6 @@ class HeldOut:
         return searched, rest
 
 
-def held_out_of(search: SearchSpec) -> HeldOut | None:
-    """Return the split of a search; None without held-out documents."""
-    return None if search.holdout is None else HeldOut(search.holdout, search.seed)
-
-
 def held_out_problems(search: SearchSpec, *, nests_checkpoints: bool) -> list[Problem]:
     """List the reasons against holding documents out."""
     if search.holdout is None or not nests_checkpoints:

@@ -253,16 +253,18 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
     samples = _samples_read(task, results, lm)
     answers = _answers(task, samples, asked, documents)
     if documents is None and task.reading in readings:
-        value, stderr = float(readings[task.reading]), _standard_error(task, samples)
-    elif answers is None:
+        value = float(readings[task.reading])
+    elif answers is not None:  # of some documents, or lengths of answers
+        value = mean_of(answers)
+    else:
         raise EvaluationError(
             f"lm-eval has no {task.spec.metric!r} of some of these documents, or gives "
             "them no weight, so that only all of them can be measured"
         )
-    elif documents is None:  # lengths of answers, which lm-eval does not know
-        value, stderr = mean_of(answers), _standard_error(task, samples)
+    if documents is None or answers is None:
+        stderr = _standard_error(task, samples)
     else:
-        value, stderr = mean_of(answers), _error_of_some(answers)
+        stderr = _error_of_some(answers)
     return Measurement(
         value=value,
         stderr=stderr,

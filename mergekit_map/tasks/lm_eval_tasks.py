@@ -184,16 +184,20 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
         InvalidTask: there is no such task or file, or it cannot be loaded.
     """
     if Path(name).suffix in {".yaml", ".yml"}:
-        return _load_file(directory / name)
-    manager = built_in_tasks()
-    if name not in manager.task_index:
-        raise InvalidTask(
-            _KEY,
-            f"lm-eval has no task, group or tag {name!r}; "
-            f"{nearest(name, manager.all_tasks)} A task of your own is named by the "
-            "path of its .yaml file",
-        )
-    return _load(manager, name)
+        manager = TaskManager(include_defaults=False)
+        name = str(_checked_file(directory / name))
+    else:
+        manager = built_in_tasks()
+        if name not in manager.task_index:
+            raise InvalidTask(
+                _KEY,
+                f"lm-eval has no task, group or tag {name!r}; "
+                f"{nearest(name, manager.all_tasks)} A task of your own is named by "
+                "the path of its .yaml file",
+            )
+    with setting_up():
+        loaded: Mapping[str, Any] = manager.load([name])
+    return loaded
 
 
 @contextlib.contextmanager
@@ -246,7 +250,7 @@ def built_in_tasks() -> TaskManager:
         return TaskManager()
 
 
-def _load_file(path: Path) -> Mapping[str, Any]:
+def _checked_file(path: Path) -> Path:
     if not path.is_file():
         text = f"there is no file {path}; relative paths start at the working directory"
         raise InvalidTask(_KEY, text)
@@ -255,13 +259,7 @@ def _load_file(path: Path) -> Mapping[str, Any]:
     if "group" in content:
         text = f"{path} is a group, which lm-eval finds by name alone; give its tasks"
         raise InvalidTask(_KEY, f"{text} one by one")
-    return _load(TaskManager(include_defaults=False), str(path.resolve()))
-
-
-def _load(manager: TaskManager, name: str) -> Mapping[str, Any]:
-    with setting_up():
-        loaded: Mapping[str, Any] = manager.load([name])
-    return loaded
+    return path.resolve()
 
 
 def with_lengths(
@@ -349,39 +347,26 @@ def _choose_reading(
             f"own; name one of its tasks: {', '.join(sorted(loaded['tasks']))}",
         )
     if spec.metric == NO_METRIC:
-        raise InvalidTask((), _missing_metric(subject, filters))
+        text = "the key 'metric' is required and missing; "
+        text += f"{subject!r} has: {', '.join(filters)}"
+        if subject in PRESETS:
+            text += f"; or write {{preset: {subject}}}, which knows it"
+        raise InvalidTask((), text)
     if spec.metric not in filters:
         raise InvalidTask(
             ("metric",),
             f"lm-eval yields no metric {spec.metric!r} for {subject!r}; "
             + nearest(spec.metric, filters),
         )
-    return f"{spec.metric},{_choose_filter(filters[spec.metric], spec)}"
-
-
-def _missing_metric(subject: str, filters: Mapping[str, list[str]]) -> str:
-    known = ", ".join(
-        name + (f" (filter: {' or '.join(kept)})" if len(kept) > 1 else "")
-        for name, kept in filters.items()
-    )
-    text = f"the key 'metric' is required and missing; {subject!r} has: {known}"
-    if subject in PRESETS:
-        text += f"; or write {{preset: {subject}}}, which knows it"
-    return text
-
-
-def _choose_filter(filters: list[str], spec: LmEvalTask) -> str:
-    if spec.filter is None and len(filters) == 1:
-        return filters[0]
-    if spec.filter in filters:
-        return spec.filter
-    known = ", ".join(filters)
-    problem = (
-        f"{spec.metric!r} has several filters, name one with 'filter:'"
-        if spec.filter is None
-        else f"{spec.metric!r} has no filter {spec.filter!r}"
-    )
-    raise InvalidTask(("filter",), f"{problem}; known: {known}")
+    known = filters[spec.metric]
+    chosen = [name for name in known if spec.filter in (None, name)]
+    if len(chosen) != 1:
+        problem = f"has no filter {spec.filter!r}; known"
+        if chosen:
+            problem = "has several filters, name one with 'filter:'; known"
+        text = f"{spec.metric!r} {problem}: {', '.join(known)}"
+        raise InvalidTask(("filter",), text)
+    return f"{spec.metric},{chosen[0]}"
 
 
 def _describe_metric(

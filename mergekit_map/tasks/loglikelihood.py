@@ -126,10 +126,6 @@ def next_tokens(model: PreTrainedModel) -> NextTokens:
     return NextTokens(model, most, bounded=same)
 
 
-def _loss(logits: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(logits.float(), goal.to(logits.device), reduction="none")
-
-
 @dataclass(frozen=True)
 class Request:
     """Tokens that a model reads, and the last ones to predict."""
@@ -280,7 +276,8 @@ class Likelihoods:
             goals = torch.split(torch.tensor(targets), self.predicted.most)
             for logits, goal in zip(chunks, goals, strict=True):
                 known, goal = logits.float(), goal.to(logits.device)
-                losses.append(_loss(known, goal).cpu())
+                loss = F.cross_entropy(known, goal, reduction="none")
+                losses.append(loss.cpu())
                 best.append(_is_best(known, goal).cpu())
         lengths = [len(requests[index].targets) for index in asked]
         found = zip(

@@ -162,7 +162,7 @@ def _measure(
         )
     values = _as_list(returned)
     if documents is not None and (values is None or len(values) != len(documents)):
-        got = _short_text(returned) if values is None else f"{len(values)}"
+        got = printable(reprlib.repr(returned)) if values is None else f"{len(values)}"
         raise EvaluationError(
             "the function must return a list with a number for each of the "
             f"{len(documents)} documents it was asked for, got {got}; measure those of "
@@ -242,14 +242,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _unusable(returned: Any) -> EvaluationError:
+    shown = printable(reprlib.repr(returned))  # of any type and length
     return EvaluationError(
         "the function must return a number, a number and its standard error of 0 or "
         "more, or a list with a number for each document, got "
-        f"{_short_text(returned)} ({type(returned).__name__}); for a tensor return "
+        f"{shown} ({type(returned).__name__}); for a tensor return "
         "tensor.item(), or tensor.tolist()"
     )
-
-
-def _short_text(returned: Any) -> str:
-    """Return a short text of a returned object of any type and length."""
-    return printable(reprlib.repr(returned))
