@@ -21,12 +21,17 @@ from mergekit_map.cli.options import (
 )
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.tasks import PRESETS
-from mergekit_map.config.yaml_file import PASSING, WRITTEN, is_unedited, signed
 from mergekit_map.errors import ArtifactError
-from mergekit_map.utils.files import refuse_existing, scratch_folder, write_atomically
+from mergekit_map.utils.files import (
+    refuse_existing,
+    scratch_folder,
+    sha256,
+    write_atomically,
+)
 
 _METHOD = "task_arithmetic"
-_DENSE = {_METHOD, "linear"}
+_TITLE = "Written by mergekit-map from options; edit it, and name it in their place."
+_SIGNATURE = "# as written: "  # and a digest of what stands above, which shows edits
 
 
 def option_names(given: Mapping[str, Any]) -> list[str]:
@@ -80,32 +85,33 @@ def config_or_options(target: str | None = None) -> Decorator:
 def new_config_text(
     given: Mapping[str, Any],
     settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-    title: str = WRITTEN,
 ) -> str:
-    """Write the configuration that options stand for, with a title on top.
+    """Write the configuration that options stand for.
 
     Raises:
-        click.UsageError: the models are missing.
-        ConfigError: a file or a benchmark is not there.
+        click.UsageError: the models are missing, or the method has no density.
     """
     if not given["model"]:
         raise click.UsageError(
             "Missing option '--model': what is merged; once for each."
         )
-    from mergekit_map.config import template
+    from mergekit_map.config.template import NewMerge, new_config, new_tasks
 
-    tasks = template.new_tasks(given["text"], given["task"])
-    base = given["base"] or template.base_of_adapters(given["model"])
     method = _METHOD if given["method"] is None else given["method"]
-    if given["density"] is not None and method in _DENSE:
+    if given["density"] is not None and method == _METHOD:  # mergekit ignores it
         raise click.UsageError(
             f"--density: {method} drops no weights; leave it out, or choose a method "
             "that does, such as --method ties"
         )
-    merge = template.NewMerge(
-        given["model"], base, method, given["dtype"], given["density"]
+    merge = NewMerge(
+        given["model"], given["base"], method, given["dtype"], given["density"]
     )
-    return template.new_config(merge, tasks, [title], settings)
+    tasks = new_tasks(given["text"], given["task"])
+    return new_config(merge, tasks, _TITLE, settings)
+
+
+def _signed(text: str) -> str:
+    return f"{text}{_SIGNATURE}{sha256(text)[:8]}\n"
 
 
 @contextmanager
@@ -121,14 +127,15 @@ def _written(
         )
     if target is None:
         with scratch_folder() as folder:
-            config = folder / "options"
-            config.write_text(new_config_text(given, title=PASSING), encoding="utf-8")
+            config = folder / "options.yml"
+            config.write_text(new_config_text(given), encoding="utf-8")
             yield config
         return
-    content = signed(new_config_text(given, settings))
+    content = _signed(new_config_text(given, settings))
     name = "options" if target.name in {"", ".."} else target.name
     config = target.parent / f"{name}.yml"
-    if config.exists() and not is_unedited(config.read_text(errors="replace")):
+    written = config.read_text(errors="replace") if config.exists() else content
+    if written != _signed(written.rpartition(_SIGNATURE)[0]):
         raise ArtifactError(
             f"{config}, where these options would be written, is another file or was "
             "edited, and is left as it is; name it in their place, or remove it"

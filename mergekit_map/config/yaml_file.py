@@ -14,19 +14,10 @@ from typing import Any, TypeAlias
 import yaml
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.utils.files import read_whole, sha256
+from mergekit_map.utils.files import read_whole
+from mergekit_map.utils.shutdown import temporary
 from mergekit_map.utils.text import cut_short
 
-WRITTEN = "Written by mergekit-map from options; edit it, and name it in their place."
-PASSING = "What the options of one command stand for, there as long as it runs."
-_SIGNATURE = re.compile(r"^# \(as written: \w+\)\n", re.M)
-_OPTIONS = {
-    "merge_method": "--method",
-    "parameters": "--method",
-    "base_model": "--base",
-    "models": "--model",
-    "dtype": "--dtype",
-}
 KeyPath: TypeAlias = tuple[str | int, ...]
 _MOST_BYTES = 1 << 18  # of a file; a large configuration has some thousand
 _MOST_VALUES = 20_000  # as read, aliases written out
@@ -36,39 +27,12 @@ _MOST_LEVELS = 40
 _ODD = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _TAG = "tag:yaml.org,2002:"
 _TEXT = f"{_TAG}str"
+_KINDS = ("str", "int", "float", "bool", "null", "map", "seq")
+# To PyYAML, which reads YAML 1.1, such a number without a point is text.
+_EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 _MOST_SHOWN = 20  # problems of one file
 _LONGEST_REPORT = 1500  # characters of one of them
 MergeConfig: TypeAlias = Mapping[str, Any]  # of mergekit's schema, without ``map``
-
-
-def signed(text: str) -> str:
-    """Add a digest of the text to its first comments, which shows later edits."""
-    comments = re.match(r"(#.*\n)*", text)
-    end = comments.end() if comments else 0
-    return f"{text[:end]}# (as written: {sha256(text)[:8]})\n{text[end:]}"
-
-
-def is_unedited(text: str) -> bool:
-    """Whether a file is as ``signed`` returned it."""
-    return signed(_SIGNATURE.sub("", text, count=1)) == text
-
-
-def place_in_options(
-    place: str, text: str, key: KeyPath, content: Mapping[str, Any]
-) -> str:
-    """Return the option that a key of a file comes from, with the key's place."""
-    passing = text.startswith(f"# {PASSING}\n")
-    if not passing and not (text.startswith(f"# {WRITTEN}\n") and is_unedited(text)):
-        return place
-    option = _OPTIONS.get(str(key[0])) if key else None
-    if key[:2] == ("map", "tasks") and len(key) > 2:
-        task = content["map"]["tasks"][key[2]]
-        option = "--text" if "perplexity" in task else "--task"
-    elif len(key) > 2:  # of map.search or map.select
-        option = f"--{key[2]}".replace("_", "-")
-    if passing:
-        return option or "the options"
-    return f"{place} ({option})" if option else place
 
 
 @dataclass(frozen=True)
@@ -96,9 +60,9 @@ class YamlFile:
         """Return file, line and key as text, as far as they are known."""
         line = self.line(key)
         place = f"{self.path}:{line}" if line else str(self.path)
-        place = place_in_options(place, self.text, key, self.content)
-        named = not key or place in _OPTIONS.values()
-        return place if named else f"{place}: {format_key(key)}"
+        if self.path.parent in temporary:  # it stands for options, and will be gone
+            place = "options"
+        return f"{place}: {format_key(key)}" if key else place
 
 
 def format_key(key: KeyPath) -> str:
@@ -168,9 +132,10 @@ def read_yaml(path: Path) -> YamlFile:
         ConfigError: the file is missing, unreadable, not YAML, not a mapping, or more
             than a configuration can be.
     """
-    text, places = read_text(path), _Places(path)
+    text, places = _read_text(path), _Places(path)
     try:
-        node = yaml.compose(text, Loader=Loader)
+        loader = _Loader(text)
+        node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
             kind = "" if node is None else node.tag.removeprefix(_TAG)
             got = {"": "an empty file", "seq": "list"}.get(kind, kind)
@@ -180,14 +145,11 @@ def read_yaml(path: Path) -> YamlFile:
             )
         places.walk(node, ())
         # As JSON, aliases share nothing, and each place can be filled by itself.
-        content = json.loads(json.dumps(yaml.load(text, Loader=Loader)))
+        content = json.loads(json.dumps(loader.construct_document(node)))
     except RecursionError:
         raise _too_much(str(path)) from None
     except (yaml.YAMLError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
-    if places.problems:
-        reports = [f"{path}:{n}: {text}" for n, text in sorted({*places.problems})]
-        raise with_count(path, reports)
     return YamlFile(path, text, content, places.lines, tuple(places.repeated))
 
 
@@ -217,14 +179,6 @@ def with_settings(
     return replace(file, text=text, content=content)
 
 
-def flow_text(value: Any) -> str:
-    """Return a value as YAML on one line."""
-    text = yaml.safe_dump(
-        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6
-    )
-    return text.removesuffix("...\n").rstrip("\n")
-
-
 def with_count(path: Path, reports: Sequence[str]) -> ConfigError:
     """Join the problems of a file, a line each, into one error message."""
     count = f"{len(reports)} problem{'s' if len(reports) > 1 else ''}"
@@ -239,12 +193,7 @@ def shortened(report: str) -> str:
     return cut_short(report, _LONGEST_REPORT)
 
 
-def read_text(path: Path) -> str:
-    """Read a configuration as text.
-
-    Raises:
-        ConfigError: the file is missing, unreadable, or longer than any can be.
-    """
+def _read_text(path: Path) -> str:
     try:
         return read_whole(path, _MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
@@ -254,82 +203,73 @@ def read_text(path: Path) -> str:
         raise ConfigError(text) from None
 
 
-class Loader(yaml.SafeLoader):
-    """Reads plain values alone: a date is text, as in YAML 1.2; no tag runs code."""
+class _Loader(yaml.SafeLoader):
+    """Reads plain values alone, as in YAML 1.2: a date is text, and 1e-3 a number."""
 
 
-Loader.yaml_implicit_resolvers = {
+_Loader.yaml_constructors = {
+    tag: yaml.SafeLoader.yaml_constructors[tag]
+    for tag in (*(f"{_TAG}{kind}" for kind in _KINDS), None)
+}
+_Loader.yaml_implicit_resolvers = {
     start: [(tag, form) for tag, form in found if tag != f"{_TAG}timestamp"]
     for start, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-
-
-_PLAIN = [
-    f"{_TAG}{kind}" for kind in ["str", "int", "float", "bool", "null", "map", "seq"]
-]
-
-
-Loader.yaml_constructors = {
-    tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (*_PLAIN, None)
-}
+_Loader.add_implicit_resolver(f"{_TAG}float", _EXPONENT, list("-+.0123456789"))
 
 
 @dataclass
 class _Places:
-    """The places of the keys of a file, and the problems of its size and form."""
+    """The places of the keys of a file; refuses what no configuration has."""
 
     path: Path
     lines: dict[KeyPath, int] = field(default_factory=dict)
     repeated: list[KeyPath] = field(default_factory=list)
-    problems: list[tuple[int, str]] = field(default_factory=list)
     values: int = 0
 
     def walk(self, node: yaml.Node, key: KeyPath) -> None:
         self.values += 1
         if self.values > _MOST_VALUES or len(key) > _MOST_LEVELS:
-            raise _too_much(f"{self.path}: line {node.start_mark.line + 1}")
+            raise _too_much(f"{self.path}: line {_line(node)}")
         if isinstance(node, yaml.MappingNode):
-            for key_node, value in node.value:
-                child = (*key, str(key_node.value))
-                self._check_key(key_node, key)
+            for name, value in node.value:
+                if isinstance(name, yaml.ScalarNode) and name.tag != f"{_TAG}merge":
+                    name.tag = _TEXT  # a task may be called no, which is false in YAML
+                child = (*key, str(name.value))
                 if child in self.lines:
                     self.repeated.append(child)
-                self.lines[child] = key_node.start_mark.line + 1
+                self.lines[child] = _line(name)
+                self._refuse_odd(name, child)
                 self.walk(value, child)
         elif isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):
-                self.lines[(*key, index)] = item.start_mark.line + 1
+                self.lines[(*key, index)] = _line(item)
                 self.walk(item, (*key, index))
         else:
-            self._check_text(node, key)
+            self._refuse_odd(node, key)
 
-    def _check_key(self, node: yaml.Node, outer: KeyPath) -> None:
-        if not isinstance(node, yaml.ScalarNode):
-            text = "keys are text, got a list or a mapping; write a name"
-            self._report(node, outer, text)
-        elif node.tag not in {_TEXT, f"{_TAG}merge"}:
-            text = f"keys are text, got {node.value}; put it in quotes"
-            self._report(node, outer, text)
-        else:
-            self._check_text(node, outer)
+    def _refuse_odd(self, node: yaml.Node, key: KeyPath) -> None:
+        if node.tag == _TEXT and (odd := _ODD.search(str(node.value))):
+            raise ConfigError(
+                f"{self.path}:{_line(node)}: {format_key(key)}: the character "
+                f"{odd[0]!r} cannot be used in a text; remove it"
+            )
 
-    def _check_text(self, node: yaml.Node, key: KeyPath) -> None:
-        if node.tag == _TEXT and (odd := _ODD.search(node.value)):
-            text = f"the character {odd[0]!r} cannot be used in a text; remove it"
-            self._report(node, key, text)
 
-    def _report(self, node: yaml.Node, key: KeyPath, text: str) -> None:
-        place = f"{format_key(key)}: " if key else ""
-        self.problems.append((node.start_mark.line + 1, f"{place}{text}"))
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
 
 
 class _Dumper(yaml.SafeDumper):
     """Writes lists of numbers on one line, as mergekit's own configurations do."""
 
 
+_Dumper.add_implicit_resolver(f"{_TAG}float", _EXPONENT, list("-+.0123456789"))
+
+
 def _flow_numbers(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
     numbers = all(isinstance(item, int | float) for item in data)
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=numbers)
+    return dumper.represent_sequence(f"{_TAG}seq", data, flow_style=numbers)
 
 
 _Dumper.add_representer(list, _flow_numbers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,13 @@ from pydantic.json_schema import models_json_schema
 
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.tasks import TASK_NAME
-from mergekit_map.config.template import map_block
+from mergekit_map.config.template import Tasks, hints, map_block
 from mergekit_map.config.yaml_file import read_yaml, yaml_text
 from mergekit_map.errors import ConfigError
 from mergekit_map.models.references import short_names, walk_entries, weight_setting
 
 
-def extend_plain(path: Path, tasks: Mapping[str, str]) -> str:
+def extend_plain(path: Path, tasks: Tasks) -> str:
     """Add a ``map:`` block to a mergekit configuration, and search its weights.
 
     Weights that are numbers become names, which are searched; all else stays as it is.
@@ -44,26 +43,19 @@ def extend_plain(path: Path, tasks: Mapping[str, str]) -> str:
     merge, names = copy.deepcopy(file.merge), short_names(tuned)
     was = []
     for key, entry, _ in walk_entries(merge):
-        setting, name = weight_setting(entry, key), names.get(str(entry["model"]))
-        if setting is not None and name is not None and _is_number(setting[1]):
+        name, setting = names.get(str(entry["model"])), weight_setting(entry, key)
+        weight = setting[1] if setting else None
+        if name is not None and isinstance(weight, int | float):
             entry["parameters"]["weight"] = name
-            was.append(f"{name} (was {setting[1]})")
+            was.append(f"{name} (was {weight})")
     comments = [f"Searched by name: the weights of {', '.join(was)}"] if was else []
     if (shared := weight_setting(merge, ())) is not None and not was:
         comments.append(
             f"'parameters: weight: {shared[1]}' below holds for all models: remove it, "
             "so that theirs can be searched"
         )
-    block = "".join(f"{line}\n" for line in map_block(tuned, tasks))
-    return f"{yaml_text([merge], comments)}\n{block}"
-
-
-def _is_number(weight: Any) -> bool:
-    try:
-        float(weight)  # what YAML reads as text, such as 3e-1, is a number to mergekit
-    except (TypeError, ValueError):
-        return False
-    return True
+    content = {**merge, "map": map_block(tuned, tasks)}
+    return yaml_text([content], [*comments, *hints(tasks)])
 
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

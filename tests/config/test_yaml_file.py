@@ -52,6 +52,16 @@ def test_settings_of_what_is_no_mapping_are_left_to_its_validation(
     assert with_settings(file, {"search": {"seed": 3}}) is file
 
 
+def test_keys_are_text_and_exponents_make_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text("no: 1e-3\n3: '1e3'\ntrue: 2020-01-01\n")
+
+    content = read_yaml(tmp_path / "a.yml").content
+
+    assert content == {"no": 0.001, "3": "1e3", "true": "2020-01-01"}
+    (tmp_path / "b.yml").write_text(yaml_text([content]))
+    assert read_yaml(tmp_path / "b.yml").content == content
+
+
 def test_what_an_alias_stands_for_can_be_changed_by_itself(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text("one: &shared {density: 0.5}\nother: *shared\n")
 

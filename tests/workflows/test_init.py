@@ -38,7 +38,7 @@ def test_only_weights_change_and_a_block_follows(tmp_path: Path) -> None:
     text = extended(PLAIN, tmp_path)
 
     assert text.startswith(
-        "# Searched by name: the weights of law-model (was 0.5), medicine (was 3e-1)\n"
+        "# Searched by name: the weights of law-model (was 0.5), medicine (was 0.3)\n"
     )
     content = yaml.safe_load(text)
     weights = [e.get("parameters", {}).get("weight") for e in content["models"]]
