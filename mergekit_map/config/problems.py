@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -83,12 +83,12 @@ def _sentence(found: list[ErrorDetails], model: type[BaseModel] | None) -> str:
     first = found[0]
     if first["type"] == "extra_forbidden":
         return _unknown(first["loc"], model)
-    texts = dict.fromkeys(detail["msg"] for detail in found)
+    class_of_ours = r" or instance of \w+"
+    texts = dict.fromkeys(re.sub(class_of_ours, "", detail["msg"]) for detail in found)
     if own := [text.removeprefix(_OWN) for text in texts if text.startswith(_OWN)]:
         return own[0]
     text = ", or ".join(texts).replace(", or Input should be ", ", or ")
-    text = re.sub(r" or instance of \w+", "", text)  # of a class of ours
-    return f"{text}, got {shown(first['input'])}{_hint(first['input'])}"
+    return f"{text}, got {shown(first['input'])}"
 
 
 def _missing(keys: list[str | int]) -> str:
@@ -100,25 +100,25 @@ def _missing(keys: list[str | int]) -> str:
 
 
 def _unknown(loc: tuple[str | int, ...], model: type[BaseModel] | None) -> str:
-    known = [] if model is None else [*_fields(model, loc)]
+    known = {} if model is None else _fields(model, loc)
     hint = f"; {nearest(str(loc[-1]), known)}" if known else ""
     return f"unknown key {loc[-1]!r}{hint}"
 
 
-def _fields(model: type[BaseModel], loc: tuple[str | int, ...]) -> Iterable[str]:
+def _fields(model: type[BaseModel], loc: tuple[str | int, ...]) -> dict[str, Any]:
+    """Return the fields that the mapping around a place may have."""
+    fields = dict(model.model_fields)
     for part in loc[:-1]:
-        field = model.model_fields.get(str(part))
-        if field is None or not isinstance(field.annotation, type):
-            break
-        if issubclass(field.annotation, BaseModel):
-            model = field.annotation
-    return model.model_fields
+        if part in fields and (inner := [*_models_in(fields[str(part)].annotation)]):
+            fields = {k: v for one in inner for k, v in one.model_fields.items()}
+    return fields
 
 
-def _hint(got: Any) -> str:
-    if isinstance(got, str) and re.fullmatch(r"[-+]?[\d.]+[eE][-+]?\d+", got):
-        return "; YAML reads this as text, write the number with a point: 1.0e-3"
-    return ""
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
 
 
 @dataclass(frozen=True)

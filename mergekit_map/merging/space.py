@@ -24,7 +24,7 @@ from mergekit_map.config.yaml_file import KeyPath, MergeConfig, filled
 from mergekit_map.errors import nearest
 from mergekit_map.merging.methods import PREFIX
 from mergekit_map.merging.validation import ModelEntry, method_spec, model_entries
-from mergekit_map.models.references import short_names
+from mergekit_map.models.references import names_coefficient, short_names
 from mergekit_map.results.records import NO_LINE
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import BASE, SOUP
@@ -186,17 +186,13 @@ def _coefficients(entries: list[ModelEntry]) -> tuple[Coefficient, ...]:
 
 
 def _named_leaves(weight: Any, key: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    if isinstance(weight, str) and not _is_number(weight):
+    if names_coefficient(weight):
         yield key, weight
     elif isinstance(weight, list):
         for index, item in enumerate(weight):
             yield from _named_leaves(item, (*key, index))
     elif isinstance(weight, dict):
         yield from _named_leaves(weight.get("value"), (*key, "value"))
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text) is not None
 
 
 def _identifiable(

@@ -1,37 +1,33 @@
-"""mergekit's part of a configuration, checked key by key, and its JSON Schema.
+"""mergekit's part of a configuration, checked, and its JSON Schema.
 
-mergekit's models ignore unknown keys, so a misspelt parameter would be lost; here each
-key is held against mergekit's own ``model_fields`` and the method's own parameters.
-What else mergekit refuses, it refuses when it merges. The JSON Schema is as strict.
+mergekit's models ignore unknown keys, so a misspelt parameter would be lost; here they
+forbid them, and parameters are held against those of the method. What else mergekit
+refuses, it refuses when it merges. The JSON Schema is as strict.
 """
 
 from __future__ import annotations
 
 import importlib.resources
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from mergekit import merge_methods
 from mergekit._data import chat_templates
 from mergekit.common import ModelReference
-from mergekit.config import (
-    ConditionalParameter,
-    InputModelDefinition,
-    InputSliceDefinition,
-    MergeConfiguration,
-    OutputModuleDefinition,
-    OutputSliceDefinition,
-)
+from mergekit.config import MergeConfiguration
 from mergekit.merge_methods.base import BasePolicy, MergeMethodSpec, ParameterSpec
-from mergekit.tokenizer.config import TokenizerConfig
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from mergekit_map.config.problems import Problem, in_words, mistakes, shown
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import nearest
-from mergekit_map.models.references import walk_entries, weight_setting
+from mergekit_map.models.references import (
+    names_coefficient,
+    walk_entries,
+    weight_setting,
+)
 from mergekit_map.types import DTYPES
 
 # Shares of the entries of a task vector, which mergekit asserts when it merges.
@@ -102,83 +98,64 @@ def check_merge(merge: MergeConfig) -> list[Problem]:
     """
     method = merge.get("merge_method")
     known = [m.spec.name for m in merge_methods.registered_methods()]
-    if method not in known:
-        text = (
-            "the key 'merge_method' is required and missing; add it"
-            if method is None
-            else f"there is no merge method {shown(method)}; {_near(method, known)}"
-        )
-        problems = [Problem(("merge_method",) if "merge_method" in merge else (), text)]
-        return [*problems, *_wrong_keys(merge, MergeConfiguration, (), None)]
-    problems = _wrong_keys(merge, MergeConfiguration, (), method_spec(merge))
-    problems += _bad_dtypes(merge)
-    problems += _bad_chat_template(merge)
-    problems += _invalid(merge) if not problems else []
-    return problems or [*_bad_layers(merge), *_bad_base(merge)]
+    problems = [*_invalid(merge), *_bad_dtypes(merge), *_bad_chat_template(merge)]
+    if isinstance(method, str) and method not in known:
+        text = f"there is no merge method {shown(method)}; {nearest(method, known)}"
+        problems.append(Problem(("merge_method",), text))
+    for key, part in _mappings(merge):
+        problems += _bad_models(part, key)
+        if method in known:
+            problems += _bad_parameters(part, key, method_spec(merge))
+    if problems:  # ours know more than those of mergekit at the same place
+        return [*{problem.key: problem for problem in problems}.values()]
+    return [*_bad_layers(merge), *_bad_base(merge)]
 
 
-def _near(name: Any, known: list[str]) -> str:
-    return nearest(name if isinstance(name, str) else "", known)
+def _invalid(merge: MergeConfig) -> list[Problem]:
+    """Let mergekit validate; its validators raise RuntimeError without a location."""
+    try:
+        MergeConfiguration.model_validate(merge, extra="forbid")
+    except ValidationError as error:
+        found = mistakes(error.errors(), merge, MergeConfiguration)
+        return [Problem(place, text) for place, text in found.items()]
+    except (RuntimeError, ValueError) as error:
+        key = ("modules",) if "modules" in merge else ()
+        return [Problem(key, f"mergekit refuses this: {error}")]
+    return []
 
 
-_PARTS = {"models": InputModelDefinition, "slices": OutputSliceDefinition}
-_LISTS: dict[type[BaseModel], dict[str, type[BaseModel]]] = {  # by the key of each
-    MergeConfiguration: _PARTS,
-    OutputModuleDefinition: _PARTS,
-    OutputSliceDefinition: {"sources": InputSliceDefinition},
-}
+def _mappings(part: Any, key: KeyPath = ()) -> Iterator[tuple[KeyPath, MergeConfig]]:
+    """Yield the mappings of a configuration, other than of parameters and tokens."""
+    items: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(part, dict):
+        yield key, part
+        items = part.items()
+    elif isinstance(part, list):
+        items = enumerate(part)
+    for name, value in items:
+        if name not in {"parameters", "tokens"}:
+            yield from _mappings(value, (*key, name))
 
 
-def _wrong_keys(
-    part: Any, model: type[BaseModel], key: KeyPath, spec: MergeMethodSpec | None
-) -> list[Problem]:
-    if not isinstance(part, dict):
-        return []  # of the wrong type, which mergekit's own validation reports
-    fields = [*model.model_fields, *(["map"] if key == () else [])]
-    problems = [
-        Problem((*key, name), f"unknown key {name!r}; {nearest(str(name), fields)}")
-        for name in part
-        if name not in fields
-    ]
-    if spec is not None:
-        problems += _unknown_parameters(part.get("parameters"), key, spec)
+def _bad_models(part: MergeConfig, key: KeyPath) -> Iterator[Problem]:
     for name in ("base_model", "model"):
-        reference = part.get(name)
-        if name in fields and not isinstance(reference, str | None):
+        if not isinstance(part.get(name), str | None):
             text = "a model is written as text (path, path@revision or path+lora)"
-            problems.append(Problem((*key, name), f"{text}, got {shown(reference)}"))
-    for name, child in _LISTS.get(model, {}).items():
-        values = part.get(name)
-        for index, value in enumerate(values if isinstance(values, list) else ()):
-            problems += _wrong_keys(value, child, (*key, name, index), spec)
-    if model is MergeConfiguration:
-        place: KeyPath = (*key, "tokenizer")
-        problems += _wrong_keys(part.get("tokenizer"), TokenizerConfig, place, spec)
-        modules = part.get("modules")
-        for name, value in modules.items() if isinstance(modules, dict) else ():
-            place = (*key, "modules", name)
-            problems += _wrong_keys(value, OutputModuleDefinition, place, spec)
-    return problems
+            yield Problem((*key, name), f"{text}, got {shown(part[name])}")
 
 
-def _unknown_parameters(
-    parameters: Any, key: KeyPath, spec: MergeMethodSpec
-) -> list[Problem]:
-    if not isinstance(parameters, dict):
-        return []
+def _bad_parameters(
+    part: MergeConfig, key: KeyPath, spec: MergeMethodSpec
+) -> Iterator[Problem]:
     known = {parameter.name: parameter for parameter in spec.parameters}
-    problems: list[Problem] = []
-    for name, setting in parameters.items():
-        place: KeyPath = (*key, "parameters", name)
+    parameters = part.get("parameters")
+    for name, value in parameters.items() if isinstance(parameters, dict) else ():
+        place = (*key, "parameters", name)
         if name in known:
-            problems += _wrong_values(setting, place, known[name])
+            yield from _wrong_values(value, place, known[name])
         else:
             text = f"{spec.name!r} has no parameter {name!r}; {nearest(name, known)}"
-            problems.append(Problem(place, text))
-        for index, item in enumerate(setting if isinstance(setting, list) else ()):
-            problems += _wrong_keys(item, ConditionalParameter, (*place, index), None)
-        problems += _wrong_keys(setting, ConditionalParameter, place, None)
-    return problems
+            yield Problem(place, text)
 
 
 def _wrong_values(
@@ -197,11 +174,8 @@ def _wrong_values(
 
 
 def _wrong_value(value: Any, parameter: ParameterSpec) -> str | None:
-    if parameter.name == "weight" and isinstance(value, str) and value.strip():
-        try:
-            value = float(value)  # YAML's text 1e-3 is a number to mergekit
-        except ValueError:
-            return None  # the name of a coefficient
+    if parameter.name == "weight" and names_coefficient(value):
+        return None
     try:
         number = parameter.validate(value)
     except ValidationError as error:
@@ -232,21 +206,6 @@ def _bad_chat_template(merge: MergeConfig) -> Iterator[Problem]:
     if is_short and template not in known:
         text = f"there is no chat template {shown(template)}"
         yield Problem(("chat_template",), f"{text}; {nearest(template, known)}")
-
-
-def _invalid(merge: MergeConfig) -> list[Problem]:
-    """Let mergekit validate; its validators raise RuntimeError without a location."""
-    try:
-        MergeConfiguration.model_validate(
-            {k: v for k, v in merge.items() if k != "map"}
-        )
-    except ValidationError as error:
-        found = mistakes(error.errors(), merge)
-        return [Problem(place, text) for place, text in found.items()]
-    except (RuntimeError, ValueError) as error:
-        key = ("modules",) if "modules" in merge else ()
-        return [Problem(key, f"mergekit refuses this: {error}")]
-    return []
 
 
 def _bad_layers(merge: MergeConfig) -> Iterator[Problem]:

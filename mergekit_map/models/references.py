@@ -179,6 +179,17 @@ def weight_setting(part: MergeConfig, key: KeyPath) -> Setting | None:
     return None if weight is None else ((*key, "parameters", "weight"), weight)
 
 
+def names_coefficient(weight: Any) -> bool:
+    """Whether a weight is the name of a coefficient: text that is no number."""
+    if not isinstance(weight, str) or not weight.strip():
+        return False
+    try:
+        float(weight)
+    except ValueError:
+        return True
+    return False
+
+
 def short_names(models: list[str]) -> dict[str, str]:
     """Name models by the last part of their path, longer where that is not unique.
 
