@@ -167,7 +167,21 @@ DocumentLimit = (
 )
 
 
-class LmEvalTask(Strict):
+class BenchmarkSettings(Strict):
+    """What a task of lm-evaluation-harness takes, by its own name or as a preset."""
+
+    limit: DocumentLimit = None
+    """Documents to use, from the first: a whole number, or a share between 0 and 1; all
+    by default (for a preset, its own limit; `null` for all). Of a group, for each of
+    its tasks."""
+    num_fewshot: Annotated[Int, Field(ge=0, le=1000)] | None = None
+    """Examples in the prompt; by default as in the task."""
+    apply_chat_template: Annotated[bool, Field(strict=True)] = False
+    """Whether to apply the chat template of the tokenizer to prompts."""
+    documents: Documents = "all"
+
+
+class LmEvalTask(BenchmarkSettings):
     """A task or group of lm-evaluation-harness, or a local task YAML."""
 
     kind: ClassVar = "lm_eval"
@@ -179,31 +193,14 @@ class LmEvalTask(Strict):
     number of tokens of generated answers (fewer is better)."""
     filter: Named | None = None
     """Filter of the task, where it has several."""
-    limit: DocumentLimit = None
-    """Documents to use, from the first: a whole number, or a share between 0 and 1; all
-    by default (for a preset, its own limit; `null` for all)."""
     direction: Literal["maximize", "minimize"] | None = None
     """Whether higher or lower is better; by default as in lm-eval, for `python`
     required."""
-    num_fewshot: Annotated[Int, Field(ge=0, le=1000)] | None = None
-    """Examples in the prompt; by default as in the task."""
-    apply_chat_template: Annotated[bool, Field(strict=True)] = False
-    """Whether to apply the chat template of the tokenizer to prompts."""
     confirm_run_unsafe_code: Annotated[bool, Field(strict=True)] = False
     """Whether code that a model writes may run on this machine, as `humaneval` and
     `mbpp` require."""
-    documents: Documents = "all"
     range: Range = None
     """Possible values, such as `[0, 1]` or `[0, null]`; known for common metrics."""
-
-
-_FUNCTION = r"^[\w.]+:\w+$"
-
-
-def _module_and_function(text: str) -> str:
-    if re.fullmatch(_FUNCTION, text):
-        return text
-    raise ValueError("a function is written as module:function, such as mine:score")
 
 
 class PythonTask(Strict):
@@ -211,11 +208,7 @@ class PythonTask(Strict):
 
     kind: ClassVar = "python"
 
-    python: Annotated[
-        str,
-        AfterValidator(_module_and_function),
-        Field(json_schema_extra={"pattern": _FUNCTION}),
-    ]
+    python: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
     """`module:function`, called as `function(model, tokenizer)`. It returns a number, a
     number and its standard error, or a number for each document. A third parameter
     `documents` gets the indices to measure, or None for all. Modules of the working
@@ -262,27 +255,19 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def hint_on(name: str) -> str:
-    """Suggest a preset or a task for an unknown name."""
-    if name.startswith(_RUN_CODE):
-        return (
-            "it runs code that a model wrote: with {lm_eval: ..., metric: ..., "
-            "confirm_run_unsafe_code: true} you allow that."
-        )
-    hint = nearest(name, PRESETS)
-    return hint if hint.endswith("?") else f"{hint}."
-
-
 def _known_preset(name: str) -> str:
     if name in PRESETS:
         return name
+    hint = nearest(name, PRESETS)
+    if name.startswith(_RUN_CODE):
+        hint = "it runs code that a model wrote, if confirm_run_unsafe_code allows it"
     raise ValueError(
-        f"there is no preset {name!r}; {hint_on(name)} Any other task of lm-eval is "
-        "written as {lm_eval: TASK, metric: METRIC}"
+        "any task of lm-eval can be written as {lm_eval: TASK, metric: METRIC}, but "
+        f"there is no preset {name!r}; {hint}"
     )
 
 
-class PresetTask(Strict):
+class PresetTask(BenchmarkSettings):
     """A common benchmark; keys of the task override its settings."""
 
     kind: ClassVar = "preset"
@@ -294,14 +279,6 @@ class PresetTask(Strict):
     ]
     """Name of a task of lm-evaluation-harness whose metric, filter, examples and limit
     are known here."""
-    limit: DocumentLimit = None
-    """As with `lm_eval`; `null` for all documents. Of a group, for each of its
-    tasks."""
-    num_fewshot: Annotated[Int, Field(ge=0, le=1000)] | None = None
-    """As with `lm_eval`."""
-    apply_chat_template: Annotated[bool, Field(strict=True)] = False
-    """As with `lm_eval`."""
-    documents: Documents = "all"
 
     def in_full(self) -> LmEvalTask:
         """Return the full definition of the task."""

@@ -96,15 +96,11 @@ def check_merge(merge: MergeConfig) -> list[Problem]:
 
     Empty means that mergekit accepts it and uses every key of it.
     """
-    method = merge.get("merge_method")
-    known = [m.spec.name for m in merge_methods.registered_methods()]
-    problems = [*_invalid(merge), *_bad_dtypes(merge), *_bad_chat_template(merge)]
-    if isinstance(method, str) and method not in known:
-        text = f"there is no merge method {shown(method)}; {nearest(method, known)}"
-        problems.append(Problem(("merge_method",), text))
+    problems = [*_invalid(merge), *_unknown_names(merge)]
+    is_known = all(p.key not in {(), ("merge_method",)} for p in problems)
     for key, part in _mappings(merge):
         problems += _bad_models(part, key)
-        if method in known:
+        if is_known:
             problems += _bad_parameters(part, key, method_spec(merge))
     if problems:  # ours know more than those of mergekit at the same place
         return [*{problem.key: problem for problem in problems}.values()]
@@ -189,23 +185,22 @@ def _wrong_value(value: Any, parameter: ParameterSpec) -> str | None:
     return None
 
 
-def _bad_dtypes(merge: MergeConfig) -> Iterator[Problem]:
-    for key in ("dtype", "out_dtype"):
+def _unknown_names(merge: MergeConfig) -> Iterator[Problem]:
+    """Refuse names that mergekit looks up late, or takes for no template at all."""
+    templates = [f.name for f in importlib.resources.files(chat_templates).iterdir()]
+    for key, known in {
+        "merge_method": [m.spec.name for m in merge_methods.registered_methods()],
+        "dtype": DTYPES,
+        "out_dtype": DTYPES,
+        "chat_template": ["auto", *(n[:-6] for n in templates if n.endswith(".jinja"))],
+    }.items():
         name = merge.get(key)
-        if isinstance(name, str) and name.removeprefix("torch.") not in DTYPES:
-            text = f"there is no dtype {shown(name)} of merges; {nearest(name, DTYPES)}"
-            yield Problem((key,), text)
-
-
-def _bad_chat_template(merge: MergeConfig) -> Iterator[Problem]:
-    """Refuse what mergekit takes for no template, and then writes no tokenizer."""
-    names = [f.name for f in importlib.resources.files(chat_templates).iterdir()]
-    known = ["auto", *(n[:-6] for n in names if n.endswith(".jinja"))]
-    template = str(merge.get("chat_template") or "auto")
-    is_short = "{" not in template or len(template) < _SHORTEST_TEMPLATE
-    if is_short and template not in known:
-        text = f"there is no chat template {shown(template)}"
-        yield Problem(("chat_template",), f"{text}; {nearest(template, known)}")
+        if not isinstance(name, str) or name.removeprefix("torch.") in known:
+            continue
+        is_template = "{" in name and len(name) >= _SHORTEST_TEMPLATE
+        if key != "chat_template" or not is_template:
+            text = f"there is no {key.replace('_', ' ')} {shown(name)}"
+            yield Problem((key,), f"{text}; {nearest(name, known)}")
 
 
 def _bad_layers(merge: MergeConfig) -> Iterator[Problem]:
