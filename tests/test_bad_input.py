@@ -282,7 +282,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     [
         ("a: [1", "not valid YAML"),
         ("", "a mapping with merge_method, models and map was expected, got an empty"),
-        ("- a", "was expected, got list"),
+        ("- a", "was expected, got seq"),
         ("a: 1\na: 2\n", "stands twice"),
         ("1.5: a\n", "unknown key '1.5'"),
         (

@@ -48,7 +48,8 @@ def attacks(_: int) -> Iterator[Attack]:
         name = f"option {number}: {' '.join(map(shown, words))}"
         # What a base is wrong for is as well said of the base.
         wrong = "--base" if words[-1] == "--method=passthrough" else words[-1]
-        yield _attack(name, lambda _: None, words, wrong.partition("=")[0].strip("-"))
+        option = wrong.partition("=")[0].strip("-").replace("text", "perplexity")
+        yield _attack(name, lambda _: None, words, option)
 
 
 def _attack(name: str, change: Change, words: Sequence[str], *said: str) -> Attack:
@@ -175,8 +176,6 @@ def _options() -> Iterator[list[str]]:
             yield [*_SEARCH, f"{option}={value}"]
     for value in ("0", "-1", "x", "", "ray:0", "ray:x", "99999", "1" + "0" * 30):
         yield [*_SEARCH, f"--workers={value}"]
-    for value in ("-1", "x", "", "1.5"):
-        yield [*_SEARCH, f"--points={value}"]
     for value in ("", "x", "=", "a=", "=b", "nobody=/tmp"):
         yield [*_INSPECT, f"--model-path={value}"]
     yield from _stands_for_configurations()

@@ -42,25 +42,6 @@ _LONGEST = 60  # characters of a value that is shown
 _OWN = "Value error, "  # pydantic puts it before the sentence of a validator
 
 
-def mistakes(
-    errors: Iterable[ErrorDetails], content: Any, model: type[BaseModel] | None = None
-) -> dict[KeyPath, str]:
-    """Return the mistakes of a content, keyed by their place.
-
-    For a union, pydantic lists an error for each member; here one sentence covers them,
-    about the innermost wrong place. ``model`` provides the names of valid keys.
-    """
-    at: dict[KeyPath, list[ErrorDetails]] = {}
-    for detail in errors:
-        at.setdefault(existing(content, detail["loc"]), []).append(detail)
-    return {
-        place: _sentence(found, model)
-        for place, found in at.items()
-        if any(detail["type"] in {"missing", "value_error"} for detail in found)
-        or not any(p != place and p[: len(place)] == place for p in at)
-    }
-
-
 def in_words(detail: ErrorDetails) -> str:
     """Describe one error, without its place."""
     return _sentence([detail], None)
@@ -210,27 +191,18 @@ def raise_problems(file: YamlFile, problems: Iterable[Problem]) -> None:
 
 def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
     key: KeyPath = ("map", "tasks", name)
-    if not TASK_NAME.fullmatch(name) or len(name) > LONGEST_TASK:
+    if not TASK_NAME.fullmatch(name) or len(name) > LONGEST_TASK or name in RESERVED:
         text = (
             f"task names are up to {LONGEST_TASK} letters, digits, '.', '_' and '-', "
-            "and begin with a letter or digit; rename the task"
+            "begin with a letter or digit, and are no columns of front.csv "
+            f"({', '.join(RESERVED)}); rename the task"
         )
         return None, [Problem(key, text)]
-    if name in RESERVED:
-        text = f"{name!r} is a column of front.csv already; rename the task"
-        return None, [Problem(key, text)]
-    if not isinstance(raw, dict):
-        text = (
-            "a mapping was expected, such as {perplexity: text.txt} or "
-            f"{{preset: gsm8k}}, got {shown(raw)}"
-        )
-        return None, [Problem(key, text)]
-    kinds = [kind for kind in TASK_KINDS if kind in raw]
+    kinds = [kind for kind in TASK_KINDS if isinstance(raw, dict) and kind in raw]
     if len(kinds) != 1:
-        got = ", ".join(map(repr, raw)) or "nothing"
         text = (
-            "a task has exactly one of the keys 'perplexity', 'preset', 'lm_eval' and "
-            f"'python' that says what is measured; got {got}"
+            "a mapping was expected, such as {perplexity: text.txt}, with exactly one "
+            f"of the keys {listed(map(repr, TASK_KINDS))}; got {shown(raw)}"
         )
         return None, [Problem(key, text)]
     if kinds == ["lm_eval"]:  # which metrics there are is known when it is loaded
@@ -264,7 +236,26 @@ def validated(
 ) -> tuple[Any, list[Problem]]:
     """Validate a part of a file that stands at ``key``; None where it has problems."""
     try:
-        return model.model_validate(raw), []
+        return model.model_validate(raw, extra="forbid"), []
     except ValidationError as error:
-        found = mistakes(error.errors(), raw, model)
+        found = _mistakes(error.errors(), raw, model)
         return None, [Problem((*key, *p), text) for p, text in found.items()]
+
+
+def _mistakes(
+    errors: Iterable[ErrorDetails], content: Any, model: type[BaseModel]
+) -> dict[KeyPath, str]:
+    """Return the mistakes of a content, keyed by their place.
+
+    For a union, pydantic lists an error for each member; here one sentence covers them,
+    about the innermost wrong place. ``model`` provides the names of valid keys.
+    """
+    at: dict[KeyPath, list[ErrorDetails]] = {}
+    for detail in errors:
+        at.setdefault(existing(content, detail["loc"]), []).append(detail)
+    return {
+        place: _sentence(found, model)
+        for place, found in at.items()
+        if any(detail["type"] in {"missing", "value_error"} for detail in found)
+        or not any(p != place and p[: len(place)] == place for p in at)
+    }

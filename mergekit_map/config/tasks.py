@@ -82,14 +82,16 @@ class EngineSpec(Strict):
         return self
 
 
-def _name_alone(engine: Any) -> Any:
-    return {"name": engine} if isinstance(engine, str) else engine
+def _short_for(key: str, form: Any) -> BeforeValidator:
+    """Let a text stand for a mapping with one key."""
+
+    def whole(given: Any) -> Any:
+        return {key: given} if isinstance(given, str) else given
+
+    return BeforeValidator(whole, json_schema_input_type=form)
 
 
-Engine = Annotated[
-    EngineSpec,
-    BeforeValidator(_name_alone, json_schema_input_type=EngineSpec | EngineName),
-]
+Engine = Annotated[EngineSpec, _short_for("name", EngineSpec | EngineName)]
 
 
 class TextSource(Strict):
@@ -121,19 +123,12 @@ class TextSource(Strict):
         return self
 
 
-def _file_alone(source: Any) -> Any:
-    return {"file": source} if isinstance(source, str) else source
-
-
 class PerplexityTask(Strict):
     """Mean token loss on a text."""
 
     kind: ClassVar = "perplexity"  # the key that identifies this kind of task
 
-    perplexity: Annotated[
-        TextSource,
-        BeforeValidator(_file_alone, json_schema_input_type=TextSource | str),
-    ]
+    perplexity: Annotated[TextSource, _short_for("file", TextSource | str)]
     """Text to measure the token loss on: a file, or a mapping with `file` or
     `dataset`."""
     max_tokens: Annotated[Int, Field(ge=2, le=10**9)] = 65536
@@ -288,5 +283,5 @@ class PresetTask(BenchmarkSettings):
 
 WrittenTask = TaskSpec | PresetTask
 TASK_KINDS: Mapping[str, type[WrittenTask]] = {
-    kind.kind: kind for kind in (PerplexityTask, LmEvalTask, PythonTask, PresetTask)
+    kind.kind: kind for kind in (PerplexityTask, PresetTask, LmEvalTask, PythonTask)
 }

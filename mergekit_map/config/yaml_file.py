@@ -137,8 +137,7 @@ def read_yaml(path: Path) -> YamlFile:
         loader = _Loader(text)
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
-            kind = "" if node is None else node.tag.removeprefix(_TAG)
-            got = {"": "an empty file", "seq": "list"}.get(kind, kind)
+            got = "an empty file" if node is None else node.tag.removeprefix(_TAG)
             raise ConfigError(
                 f"{path}: a mapping with merge_method, models and map was expected, "
                 f"got {got}"

@@ -20,7 +20,7 @@ from mergekit.config import MergeConfiguration
 from mergekit.merge_methods.base import BasePolicy, MergeMethodSpec, ParameterSpec
 from pydantic import ValidationError
 
-from mergekit_map.config.problems import Problem, in_words, mistakes, shown
+from mergekit_map.config.problems import Problem, in_words, shown, validated
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import nearest
 from mergekit_map.models.references import (
@@ -110,14 +110,10 @@ def check_merge(merge: MergeConfig) -> list[Problem]:
 def _invalid(merge: MergeConfig) -> list[Problem]:
     """Let mergekit validate; its validators raise RuntimeError without a location."""
     try:
-        MergeConfiguration.model_validate(merge, extra="forbid")
-    except ValidationError as error:
-        found = mistakes(error.errors(), merge, MergeConfiguration)
-        return [Problem(place, text) for place, text in found.items()]
+        return validated(MergeConfiguration, merge, ())[1]
     except (RuntimeError, ValueError) as error:
         key = ("modules",) if "modules" in merge else ()
         return [Problem(key, f"mergekit refuses this: {error}")]
-    return []
 
 
 def _mappings(part: Any, key: KeyPath = ()) -> Iterator[tuple[KeyPath, MergeConfig]]:
@@ -134,7 +130,8 @@ def _mappings(part: Any, key: KeyPath = ()) -> Iterator[tuple[KeyPath, MergeConf
 
 
 def _bad_models(part: MergeConfig, key: KeyPath) -> Iterator[Problem]:
-    for name in ("base_model", "model"):
+    in_a_list = key != () and isinstance(key[-1], int)  # elsewhere it is for 'models'
+    for name in ("base_model", *(["model"] if in_a_list else [])):
         if not isinstance(part.get(name), str | None):
             text = "a model is written as text (path, path@revision or path+lora)"
             yield Problem((*key, name), f"{text}, got {shown(part[name])}")
@@ -255,32 +252,26 @@ def merge_schema() -> Schema:
         "description": "Hub id or folder; '@revision' or '+adapter' may follow.",
     }
     del definitions["ModelPath"]
+    methods, parameters = _weighted_methods()
     for part in (schema, *definitions.values()):
-        if "properties" in part:
+        if keys := part.get("properties"):
             part["additionalProperties"] = False
-    methods = _weighted_methods()
+            for form in keys.get("parameters", {}).get("anyOf", ()):
+                form["propertyNames"] = {"enum": parameters}
     schema["properties"]["merge_method"] = {
         "description": "Any merge method of mergekit that has a weight per model.",
         "enum": [*methods, *(f"map_{name}" for name in methods)],
     }
-    names = {name for known in methods.values() for name in known}
-    for parameters in _parameters(schema):
-        parameters["propertyNames"] = {"enum": sorted(names)}
     return schema
 
 
-def _weighted_methods() -> dict[str, list[str]]:
-    specs = [method.spec for method in merge_methods.registered_methods()]
-    return {
-        spec.name: [parameter.name for parameter in spec.parameters]
-        for spec in specs
-        if "weight" in {parameter.name for parameter in spec.input_parameters}
-        and not spec.name.startswith("map_")
-    }
-
-
-def _parameters(schema: Schema) -> Iterator[Schema]:
-    for part in (schema, *schema["$defs"].values()):
-        for option in part.get("properties", {}).get("parameters", {}).get("anyOf", ()):
-            if option.get("type") == "object":
-                yield option
+def _weighted_methods() -> tuple[list[str], list[str]]:
+    """Return the methods that have a weight per model, and all their parameters."""
+    specs = [
+        method.spec
+        for method in merge_methods.registered_methods()
+        if "weight" in {parameter.name for parameter in method.spec.input_parameters}
+        and not method.spec.name.startswith("map_")
+    ]
+    parameters = {parameter.name for spec in specs for parameter in spec.parameters}
+    return [spec.name for spec in specs], sorted(parameters)
