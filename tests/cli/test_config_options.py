@@ -141,7 +141,6 @@ def test_a_file_that_was_edited_is_left_as_it_is(options: list[str]) -> None:
 
 
 USAGE = {
-    "run": "Missing argument 'OUT'",
     "run out": "One CONFIG was expected, or options in its place (--model, --base",
     "run fr.txt fr.txt c": "got fr.txt, fr.txt",
     "inspect": "got neither",

@@ -106,11 +106,3 @@ def test_init_writes_it_and_names_the_next_steps() -> None:
     tasks = yaml.safe_load(Path("merge.yml").read_text())["map"]["tasks"]
     assert tasks == {"fr": {"perplexity": "fr.txt"}, "bbh": {"preset": "bbh"}}
     assert Path("plain.yml").read_text() == PLAIN
-
-
-def test_a_folder_is_no_file_to_write() -> None:
-    Path("plain.yml").write_text(PLAIN)
-
-    for command in (["init", "plain.yml", "."], ["init", "."]):
-        said = invoke(*command, code=2).stderr
-        assert "File '.' is a directory." in said
