@@ -198,12 +198,28 @@ class LmEvalTask(BenchmarkSettings):
     """Possible values, such as `[0, 1]` or `[0, null]`; known for common metrics."""
 
 
+_FUNCTION = r"^[\w.]+:\w+$"
+
+
+def _module_and_function(text: str) -> str:
+    if not re.fullmatch(_FUNCTION, text) or ".py:" in text:
+        raise ValueError(
+            "a function is written as module:function, such as mine:score for mine.py; "
+            f"got {text!r:.60}"
+        )
+    return text
+
+
 class PythonTask(Strict):
     """Your own function: ``module:function`` is called with the merged model."""
 
     kind: ClassVar = "python"
 
-    python: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
+    python: Annotated[
+        str,
+        AfterValidator(_module_and_function),
+        Field(json_schema_extra={"pattern": _FUNCTION}),
+    ]
     """`module:function`, called as `function(model, tokenizer)`. It returns a number, a
     number and its standard error, or a number for each document. A third parameter
     `documents` gets the indices to measure, or None for all. Modules of the working
