@@ -84,7 +84,7 @@ def compare_layouts(
         fewer = sorted(others - tensors)
         cause = f"it lacks {len(fewer)} tensors that {base.name} has ({some(fewer)})"
         yield Finding("tensors-missing", "error", cause, _ADVICE)
-    yield from _compare_surplus(mine, base, tensors - others)
+    yield from _left_out(tensors - others - (mine.weights or {}).keys())
     free_rows = mine.vocabulary_tensors if aligned or _ROWS & {*explained} else ()
     yield from _compare_shapes(mine, base, sorted(tensors & others), free_rows)
 
@@ -95,18 +95,6 @@ def main_dtype(model: ModelFacts) -> str | None:
     for header in model.headers.values():
         sizes[header.dtype] += header.n_bytes
     return sizes.most_common(1)[0][0] if sizes else None
-
-
-def _compare_surplus(
-    mine: ModelFacts, base: ModelFacts, names: Collection[str]
-) -> Iterator[Finding]:
-    weights = mine.weights or {}
-    bare = sorted(n for n in names if n in weights and not _is_there(weights[n], base))
-    if bare:
-        cause = f"{base.name} has nothing that {len(bare)} of its tensors could be a "
-        cause += f"change of ({some(bare)})"
-        yield Finding("tensors-extra", "error", cause, _ADVICE)
-    yield from _left_out({name for name in names if name not in weights})
 
 
 def _compare_shapes(

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -205,16 +205,8 @@ class ModelFiles:
         """
         if self.on_the_hub:
             return _fetch_headers(self.part)
-        files = {path.name: read_headers(path) for path in self.weight_files()}
-        index = self._index() or {n: file for file, held in files.items() for n in held}
-        lost = sorted(name for name, file in index.items() if name not in files[file])
-        if lost:
-            raise MergeError(
-                f"{self.folder / _INDEX} names {len(lost)} tensors that its files do "
-                f"not hold, {lost[0]!r:.200} among them; download or save the model "
-                "again"
-            )
-        return {name: files[file][name] for name, file in index.items()}
+        files = map(read_headers, self.weight_files())
+        return {name: header for held in files for name, header in held.items()}
 
     def weight_files(self) -> list[Path]:
         """List the files of the weights.
@@ -359,7 +351,7 @@ def fingerprint(reference: str) -> str:
     for part in Reference.parse(reference).parts:
         folder = find_model(str(part)).folder
         paths = {p.relative_to(folder).as_posix(): p for p in _read_by_loaders(folder)}
-        lines = [f"{name} {_hash(paths[name])}\n" for name in sorted(paths)]
+        lines = [f"{name} {digest_of_file(paths[name])}\n" for name in sorted(paths)]
         digests.append(sha256("".join(lines))[:16])
     return sha256("".join(digests))[:16]
 
@@ -394,16 +386,6 @@ def _read_by_loaders(folder: Path) -> Iterator[Path]:
 
 def _is_ignored(name: str) -> bool:
     return name.startswith(".") or name in _NEVER_READ
-
-
-def _hash(path: Path) -> str:
-    return _hash_of_state(path, written_state(path))
-
-
-@lru_cache(maxsize=4096)
-def _hash_of_state(path: Path, _state: tuple[int, ...]) -> str:
-    """Hash a file once for each state of it."""
-    return digest_of_file(path)
 
 
 # Bytes; smaller files are read in no time. To read a larger one takes more than a tick

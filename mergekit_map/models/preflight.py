@@ -6,9 +6,8 @@ shows warnings and figures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from mergekit.options import MergeOptions
 
@@ -35,6 +34,7 @@ from mergekit_map.models.references import (
     Reference,
     referenced_models,
     references_in,
+    short_paths,
     walk_entries,
 )
 from mergekit_map.models.task_vectors import Figures, measure_vectors, weight_findings
@@ -124,7 +124,7 @@ def inspect_models(
     Without ``download``, only configurations and headers of Hub models are used.
     """
     places = referenced_models(merge)
-    names = _names(list(places))
+    names = _names(places)
     models = [InspectedModel(r, names[r], key) for r, key in places.items()]
     for model in models:
         _look_at(model, options, download=download)
@@ -226,14 +226,11 @@ def _measure(models: Sequence[InspectedModel], *, has_base: bool) -> Figures | N
     return replace(figures, models=models_alone, pairs={})  # there are no task vectors
 
 
-def _names(references: Sequence[str]) -> dict[str, str]:
-    """Name folders by their last part, unless two have the same."""
-    short = {
-        reference: "+".join(
-            Path(str(part)).name if part.is_folder else str(part)
-            for part in Reference.parse(reference).parts
-        )
-        for reference in references
+def _names(references: Collection[str]) -> dict[str, str]:
+    """Name models and adapters by as few of their last folders as distinguish them."""
+    parts = {reference: Reference.parse(reference).parts for reference in references}
+    short = short_paths({part.path for own in parts.values() for part in own})
+    return {
+        reference: "+".join(str(replace(p, path=short[p.path])) for p in own)
+        for reference, own in parts.items()
     }
-    names = list(short.values())
-    return {r: name if names.count(name) == 1 else r for r, name in short.items()}

@@ -6,7 +6,6 @@ Models may lie elsewhere than a configuration says: ``--model-path NAME=FOLDER``
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +24,6 @@ NO_MODELS = {"base", "union"}  # sources of a tokenizer that are no models
 # Keys of a merge configuration that hold a model.
 MODEL_KEYS = {"model", "base_model", "tokenizer_source", "source"}
 NO_FOLDER = "there is no folder"  # how it is said that a model was not found
-_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@[\w./-]+)?")
 
 
 @dataclass(frozen=True)
@@ -227,7 +225,7 @@ def with_places(
     Returns the configuration, and the places by the path in the configuration.
 
     Raises:
-        ConfigError: a name matches no model, or several; a folder does not exist.
+        ConfigError: a name matches no model, or several; a path holds ``+`` or ``@``.
     """
     paths = paths_of(written)
     places = {_named(name, paths): _place(name, f) for name, f in given.items()}
@@ -307,17 +305,12 @@ def _named(name: str, paths: list[str]) -> str:
 
 def _place(name: str, folder: StrPath) -> str:
     path = Path(folder).expanduser()
-    if path.is_dir():
-        full = str(path.resolve())
-        if "+" in full or "@" in full:
-            raise ConfigError(
-                f"--model-path {name}={folder}: mergekit takes '+' and '@' in a path "
-                "for an adapter and a revision; rename the folder"
-            )
-        return full
-    if _HUB_ID.fullmatch(str(folder)):
-        return str(folder)
-    raise ConfigError(
-        f"--model-path {name}={folder}: there is no such folder, and it is not the id "
-        "of a Hub repository; give the folder that holds its config.json"
-    )
+    if not path.is_dir():
+        return str(folder)  # of the Hub, or of nothing, which ``find_model`` says
+    full = str(path.resolve())
+    if "+" in full or "@" in full:
+        raise ConfigError(
+            f"--model-path {name}={folder}: mergekit takes '+' and '@' in a path "
+            "for an adapter and a revision; rename the folder"
+        )
+    return full

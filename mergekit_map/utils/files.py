@@ -35,9 +35,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     data = content if isinstance(content, bytes) else content.encode("utf-8")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial_file(path) as partial:
-            partial.write_bytes(data)
-            partial.chmod(0o666 & ~_umask())  # until then it is its owner's alone
+        with _removed_after(path.parent / _partial_name(path)) as partial:
+            with partial.open("xb") as file:  # nobody can replace it by a link
+                file.write(data)
             partial.replace(path)
     except OSError as error:
         raise unwritable(path, error) from None
@@ -128,17 +128,6 @@ def refuse_existing(target: Path) -> None:
 
 
 @contextmanager
-def partial_file(path: Path) -> Iterator[Path]:
-    """Yield an empty file beside a path, and remove it unless it was renamed.
-
-    Nobody can replace it by a link.
-    """
-    with _removed_after(path.parent / _partial_name(path)) as partial:
-        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        yield partial
-
-
-@contextmanager
 def partial_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder beside a path, and remove it unless it was renamed."""
     with _removed_after(path.parent / _partial_name(path)) as partial:
@@ -186,12 +175,6 @@ def whole_folder(target: Path) -> Iterator[Path]:
         yield partial
         partial.chmod(0o755)  # until then nobody else can read it
         partial.rename(target)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def sha256(data: bytes | str) -> str:

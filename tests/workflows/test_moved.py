@@ -148,7 +148,7 @@ def test_a_model_that_is_not_the_one_that_was_measured_is_refused() -> None:
 @pytest.mark.usefixtures("place")
 def test_names_that_do_not_tell_a_model_and_folders_that_are_not_there() -> None:
     folders = {
-        "base=nowhere/at/all": "there is no such folder",
+        "base=nowhere/at/all": "there is no folder 'nowhere/at/all', and it is not",
         "bas=origin": "no model is called 'bas'; did you mean 'base'?",
         "base": "write it as NAME=FOLDER",
         "=origin": "write it as NAME=FOLDER",
