@@ -109,11 +109,6 @@ def device_in_words(device: str) -> str:
     return f"{found.name} ({device}, {bytes_in_words(found.total_memory)})"
 
 
-def to_device_in_words(device: str) -> str:
-    """Name the destination of a copy; empty for the CPU."""
-    return "" if device == "cpu" else f" to {device_in_words(device)}"
-
-
 def choice_in_words(device: str, best: str, *, was_open: bool) -> str | None:
     """Describe the device in use and the alternative; None where there is none.
 

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint
-from mergekit_map.merging.devices import to_device_in_words
 from mergekit_map.merging.memory import Place, choose_storage, on_device, placed
 from mergekit_map.merging.recording import (
     NoPlace,
@@ -151,8 +150,7 @@ def resident_merge(
             recorded = stack.enter_context(held)
         files = recorded.checkpoint.glob("*.safetensors")
         size = sum(file.stat().st_size for file in files)
-        to = to_device_in_words(str(options.device))
-        with stage(f"loading a model for the merges ({bytes_in_words(size)}){to}"):
+        with stage(f"loading a model for the merges ({bytes_in_words(size)})"):
             model, tokenizer = load_checkpoint(recorded.checkpoint, options)
     missing = [name for name in recorded.replays if name not in model.state_dict()]
     if missing:

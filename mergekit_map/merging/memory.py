@@ -162,35 +162,25 @@ def _room(where: str, free: int | None, parts: Mapping[str, int]) -> Room:
 
 
 @dataclass(frozen=True)
-class _Copies:
-    """Copies of the model that a merge holds in memory."""
+class _Bytes:
+    """Sizes of a merge."""
 
-    models: int
-    in_low_rank: int  # of these
-    n_bytes: int  # of one, in the type that merges are computed in
-    shipped: int  # of one, in the type that merges are written in
-
-    @property
-    def held(self) -> int:
-        """Return the bytes of base and task vectors."""
-        return (self.models - self.in_low_rank) * self.n_bytes
+    held: int  # of base and task vectors, in the type that merges are computed in
+    shipped: int  # of the merged model, in the type that it is written in
 
     @property
     def recorded(self) -> int:
-        """Return the bytes of a recording: base, task vectors, and a merge."""
+        """Return the size of a recording: base, task vectors, and a merge."""
         return self.held + self.shipped
 
 
-def _copies(space: MergeSpace, headers: Mapping[str, TensorHeader]) -> _Copies:
-    """Count the copies of models like the one with these headers."""
+def _bytes(space: MergeSpace, headers: Mapping[str, TensorHeader]) -> _Bytes:
+    """Return the sizes of a merge of models like the one with these headers."""
     template, dtype = space.template, space.template.get("dtype")
     floats = [header for header in headers.values() if header.is_float]
-    return _Copies(
-        models=len(referenced_models(template)),
-        in_low_rank=_count_in_low_rank(template, floats),
-        n_bytes=_copy_bytes(floats, dtype),
-        shipped=_copy_bytes(floats, template.get("out_dtype") or dtype),
-    )
+    copies = len(referenced_models(template)) - _count_in_low_rank(template, floats)
+    out_dtype = template.get("out_dtype") or dtype
+    return _Bytes(copies * _copy_bytes(floats, dtype), _copy_bytes(floats, out_dtype))
 
 
 def _copy_bytes(headers: Sequence[TensorHeader], name: str | None) -> int:
@@ -232,35 +222,35 @@ def room_of(
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None:
         return [], [], None
-    copies = _copies(space, facts.headers)
-    recordings = [copies.recorded]
+    sizes = _bytes(space, facts.headers)
+    recordings = [sizes.recorded]
     if beside is not None:
-        recordings.append(_copies(beside, facts.headers).recorded)
+        recordings.append(_bytes(beside, facts.headers).recorded)
     files = {
-        **_written(space, spec, copies.shipped, recordings),
+        **_written(space, spec, sizes.shipped, recordings),
         **_fetched(options, models),
     }
-    memory = [_memory(spec, options, copies)]
-    return memory, _disks(files), _storage(spec, options, copies)
+    memory = [_memory(spec, options, sizes)]
+    return memory, _disks(files), _storage(spec, options, sizes)
 
 
-def _storage(spec: MapBlock, options: MergeOptions, copies: _Copies) -> Storage | None:
+def _storage(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Storage | None:
     if spec.merge != "memory":
         return None
     device = torch.device(str(options.device))
-    no_file = lacking_room(copies.recorded)
+    no_file = lacking_room(sizes.recorded)
     return choose_storage(
-        spec.task_vectors, device, copies.held, copies.shipped, no_file=no_file
+        spec.task_vectors, device, sizes.held, sizes.shipped, no_file=no_file
     )
 
 
-def _memory(spec: MapBlock, options: MergeOptions, copies: _Copies) -> Room:
+def _memory(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Room:
     """Return what is needed on the device."""
     device = torch.device(str(options.device))
-    parts = {"the model under evaluation": copies.shipped}
-    storage = _storage(spec, options, copies)
+    parts = {"the model under evaluation": sizes.shipped}
+    storage = _storage(spec, options, sizes)
     if storage and storage.place == ("memory" if device == _HOST else "device"):
-        parts["the models that are merged"] = copies.held
+        parts["the models that are merged"] = sizes.held
     place, free = device_in_words(str(device)), free_memory(device)
     if shares := shared_out(sum(parts.values()), str(device)):
         place, free = f"{len(shares)} GPUs", sum(shares.values())
@@ -279,7 +269,7 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
     check_device(options)
     if torch.device(str(options.device)).type == "cpu":
         return
-    room = _memory(spec, options, _copies_by_headers(space))
+    room = _memory(spec, options, _bytes_by_headers(space))
     if room.falls_short:
         raise MergeError(
             f"{room.in_words()}; write --device cpu, set 'merge: disk' in the map "
@@ -288,17 +278,17 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
 
 
 def recording_bytes(space: MergeSpace) -> int:
-    """Estimate the disk space of a recording.
+    """Estimate the size of a recording from headers.
 
     Raises:
         MergeError: a model is not there.
     """
-    return _copies_by_headers(space).recorded
+    return _bytes_by_headers(space).recorded
 
 
-def _copies_by_headers(space: MergeSpace) -> _Copies:
+def _bytes_by_headers(space: MergeSpace) -> _Bytes:
     first = Reference.parse(next(iter(referenced_models(space.template))))
-    return _copies(space, find_model(str(first.model), weights=False).headers())
+    return _bytes(space, find_model(str(first.model), weights=False).headers())
 
 
 def _written(
@@ -369,8 +359,8 @@ def engine_share(
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
     free, total = torch.cuda.mem_get_info(device)
-    copies = _copies_by_headers(space)
-    held, merge = _memory(spec, options, copies).n_bytes, copies.shipped
+    sizes = _bytes_by_headers(space)
+    held, merge = _memory(spec, options, sizes).n_bytes, sizes.shipped
     here = torch.cuda.memory_reserved(device)
     share = share_beside(total, free, 0 if alone else max(0, held - here))
     if share * total <= merge:

@@ -287,22 +287,15 @@ def _record_merge(
     # Small shards leave memory early.
     changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
     own = options.model_copy(update=changes)
-    with stage(f"recording a merge of {_named(space)}{why}"):
+    names = ", ".join(Path(n).name for n in referenced_models(space.template))
+    size = bytes_in_words(recording_bytes(space))
+    with stage(f"recording a merge of {names} ({size}){why}"):
         with recording(keep_small):
             write_checkpoint({**config, **twin}, checkpoint, own)
         model_config = transformers.AutoConfig.from_pretrained(
             checkpoint, trust_remote_code=options.trust_remote_code
         )
         return weight_table(space, model_config, options)
-
-
-def _named(space: MergeSpace) -> str:
-    """List the merged models, with the size of local ones."""
-    folders = [Path(name) for name in referenced_models(space.template)]
-    files = [file for folder in folders for file in folder.glob("*.safetensors")]
-    size = sum(file.stat().st_size for file in files)
-    names = ", ".join(folder.name for folder in folders)
-    return f"{names} ({bytes_in_words(size)})" if size else names
 
 
 def recording_key(space: MergeSpace, options: MergeOptions) -> str:

@@ -20,6 +20,7 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.models.facts import Finding, ModelFacts, Tokenizer, some
 from mergekit_map.models.files import Settings
+from mergekit_map.models.references import walk_entries
 
 # Constants that older versions of transformers saved; no merge needs them.
 _CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
@@ -55,9 +56,16 @@ def check_left_out(model: ModelFacts) -> Iterator[Finding]:
     yield from _left_out(_tensors(model) - known)
 
 
-def check_layers(model: ModelFacts, end: int) -> Iterator[Finding]:
-    """Yield a finding where a model has fewer layers than ``end``, a range's end."""
-    layers = model.setting("num_hidden_layers")
+def check_layers(
+    model: ModelFacts, reference: str, merge: MergeConfig
+) -> Iterator[Finding]:
+    """Yield a finding where a layer range of a model ends behind its layers."""
+    ends = [
+        entry.get("layer_range", (0, 0))[1]
+        for _, entry, _ in walk_entries(merge)
+        if entry["model"] == reference
+    ]
+    end, layers = max(ends, default=0), model.setting("num_hidden_layers")
     if isinstance(layers, int) and end > layers:
         cause = f"a layer_range of it ends at {end}, and it has {layers} layers"
         advice = "write the one behind the last that is wanted"

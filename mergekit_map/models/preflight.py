@@ -35,7 +35,6 @@ from mergekit_map.models.references import (
     referenced_models,
     references_in,
     short_paths,
-    walk_entries,
 )
 from mergekit_map.models.task_vectors import Figures, measure_vectors, weight_findings
 
@@ -138,13 +137,9 @@ def inspect_models(
             model.findings += compare_models(model.facts, base.facts, merge, options)
         if not _OTHER_TENSORS & {finding.code for finding in model.findings}:
             model.findings += check_layout(model.facts)
-    ends: dict[str, int] = {}
-    for _, entry, _ in walk_entries(merge):
-        end = entry.get("layer_range", (0, 0))[1]
-        ends[entry["model"]] = max(end, ends.get(entry["model"], 0))
     for model in models:
         if model.facts is not None:
-            model.findings += check_layers(model.facts, ends.get(model.reference, 0))
+            model.findings += check_layers(model.facts, model.reference, merge)
     figures = _measure(models, has_base=merge.get("base_model") is not None)
     return Family(models, figures)
 
