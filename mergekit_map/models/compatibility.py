@@ -25,7 +25,8 @@ from mergekit_map.models.references import walk_entries
 # Constants that older versions of transformers saved; no merge needs them.
 _CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
 
-# Findings that explain rows of the embeddings.
+# Findings that explain other tensors, and other rows of the embeddings.
+_TENSORS = {"bias", "tied-embeddings"}
 _ROWS = {"vocabulary", "vocabulary-size", "added-tokens"}
 
 _ADVICE = "merge fine-tunes of one model"
@@ -48,12 +49,15 @@ def check_layout(model: ModelFacts) -> Iterator[Finding]:
 
 
 def check_left_out(model: ModelFacts) -> Iterator[Finding]:
-    """List the tensors of a base model that mergekit does not know."""
-    if model.weights is None or any(n not in model.headers for n in model.weights):
-        return  # its names are inferred, or converted
-    weights = model.weights.values()
+    """List the tensors of a model that mergekit does not know."""
+    weights = (model.weights or {}).values()
+    if any(w.name not in model.headers for w in weights if not w.optional):
+        return  # its names are converted
     known = {name for w in weights for name in (w.name, *(w.aliases or ()))}
-    yield from _left_out(_tensors(model) - known)
+    if known and (names := sorted(_tensors(model) - known)):
+        cause = f"mergekit leaves {len(names)} of its tensors out of the merge "
+        advice = "what they do is not in the merge; check that it is not needed"
+        yield Finding("tensors-left-out", "warning", f"{cause}({some(names)})", advice)
 
 
 def check_layers(
@@ -75,24 +79,17 @@ def check_layers(
 def compare_layouts(
     mine: ModelFacts, base: ModelFacts, explained: Collection[str], *, aligned: bool
 ) -> Iterator[Finding]:
-    """List tensors that only one of two models has, or that differ in shape.
+    """List tensors that only the base model has, or that differ in shape.
 
-    Tensors that the ``explained`` codes of findings account for are left out.
+    Those that the ``explained`` codes of findings account for are left out.
     """
     if "weights" in mine.unread | base.unread:
         return
     tensors, others = _tensors(mine), _tensors(base)
-    if "tied-embeddings" in explained:
-        heads = mine.vocabulary_tensors | base.vocabulary_tensors
-        tensors, others = tensors - heads, others - heads
-    if "bias" in explained:
-        biases = {name for name in tensors | others if name.endswith(".bias")}
-        tensors, others = tensors - biases, others - biases
-    if mine.weights is None and others - tensors:
-        fewer = sorted(others - tensors)
+    fewer = sorted(others - tensors)
+    if mine.weights is None and fewer and not _TENSORS & {*explained}:
         cause = f"it lacks {len(fewer)} tensors that {base.name} has ({some(fewer)})"
         yield Finding("tensors-missing", "error", cause, _ADVICE)
-    yield from _left_out(tensors - others - (mine.weights or {}).keys())
     free_rows = mine.vocabulary_tensors if aligned or _ROWS & {*explained} else ()
     yield from _compare_shapes(mine, base, sorted(tensors & others), free_rows)
 
@@ -119,14 +116,6 @@ def _compare_shapes(
         cause = f"{many if len(other) > 1 else ''}{other[0]}"
         advice = "these are not fine-tunes of one model"
         yield Finding("tensor-shapes", "error", cause, advice)
-
-
-def _left_out(names: Collection[str]) -> Iterator[Finding]:
-    if names:
-        cause = f"mergekit leaves {len(names)} of its tensors out of the merge "
-        advice = "what they do is not in the merge; check that it is not needed"
-        text = f"{cause}({some(sorted(names))})"
-        yield Finding("tensors-left-out", "warning", text, advice)
 
 
 def _tensors(model: ModelFacts) -> set[str]:

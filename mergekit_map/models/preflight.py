@@ -27,7 +27,7 @@ from mergekit_map.models.compatibility import (
     compare_models,
     same_rows,
 )
-from mergekit_map.models.facts import Finding, ModelFacts, read_facts
+from mergekit_map.models.facts import Finding, ModelFacts, has_errors, read_facts
 from mergekit_map.models.files import find_model
 from mergekit_map.models.references import (
     NO_MODELS,
@@ -139,6 +139,8 @@ def inspect_models(
             model.findings += check_layout(model.facts)
     for model in models:
         if model.facts is not None:
+            if not has_errors(model.findings):
+                model.findings += check_left_out(model.facts)
             model.findings += check_layers(model.facts, model.reference, merge)
     figures = _measure(models, has_base=merge.get("base_model") is not None)
     return Family(models, figures)
@@ -181,7 +183,6 @@ def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> Iterator[F
 
 def _check_base(facts: ModelFacts) -> Iterator[Finding]:
     yield from check_layout(facts)
-    yield from check_left_out(facts)
     has_words = facts.setting("vocab_size") is not None  # unlike models of images
     if has_words and facts.tokenizer is None and "tokenizer" not in facts.unread:
         cause = "it holds no tokenizer, and the merge gets that of this model"

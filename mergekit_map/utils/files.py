@@ -70,10 +70,7 @@ def written_state(path: StrPath) -> tuple[int, ...]:
 
 def json_line(content: Mapping[str, Any]) -> str:
     """Return JSON on one line; NaN and infinity become null."""
-    try:
-        return json.dumps(content, allow_nan=False)
-    except (ValueError, TypeError):  # it has one, or mappings of another kind
-        return json.dumps(plain(content))
+    return json.dumps(plain(content), allow_nan=False)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
