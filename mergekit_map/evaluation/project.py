@@ -50,9 +50,8 @@ from mergekit_map.models.references import (
     advice_on_missing,
     map_references,
     missing_models,
-    referenced_models,
+    references_in,
     with_places,
-    written_names,
 )
 from mergekit_map.results.records import Identity, device_of
 from mergekit_map.results.run_folder import Manifest, refuse_code
@@ -113,12 +112,10 @@ def read_draft(
     file = with_settings(read_yaml(config), settings)
     problems = [*repeated_keys(file), *check_merge(file.merge)]
     family = Family((), None)
-    merge, places, names = None, dict[str, str](), dict[str, str]()
+    merge, places = None, dict[str, str]()
     if not _concerns_merge(problems):
         placed, places = with_places(file.merge, model_paths)
-        placed = absolute_references(placed, directory)
-        merge = with_adapter_bases(placed)
-        names = written_names(merge, placed, absolute_references(file.merge, directory))
+        merge = with_adapter_bases(absolute_references(placed, directory))
         problems += check_tokenizer_sources(merge)
     spec, tasks, more = _read_map_block(file, config, directory, trust_run=trust_run)
     problems += more
@@ -134,7 +131,8 @@ def read_draft(
         options = with_adapter_cache(merge, options)
     if options.random_seed is None:
         options = options.model_copy(update={"random_seed": spec.search.seed})
-    space, more = _named_as_written(merge, spec.search, names)
+    written = absolute_references(file.merge, directory)
+    space, more = _named_as_written(merge, spec.search, written)
     problems += more
     # mergekit plans a merge of models that are there.
     plan = download or (family.is_here and not family.problems)
@@ -151,7 +149,6 @@ def read_draft(
         options=options,
         notes=family.warnings,
         places=places,
-        names=names,
         open_device=is_open,
     )
     if plan and "models" not in space.template:
@@ -206,8 +203,6 @@ class Project:
     notes: Sequence[str] = ()  # for the user
     # Where models lie, by path as it is written, where they do not lie there.
     places: Mapping[str, str] = field(default_factory=dict)
-    # How models are written, by reference to where they lie.
-    names: Mapping[str, str] = field(default_factory=dict)
     # The fingerprint that these merges had when they were searched.
     known_as: tuple[MergeSpace, str] | None = None
     open_device: bool = False  # nobody asked for the one in the options
@@ -224,14 +219,13 @@ class Project:
     @cached_property
     def identity(self) -> Identity:
         """Return all settings that decide the result of a merge."""
-        return merge_identity(self.space, self.options, self.names)
+        return merge_identity(self.space, self.options)
 
     @property
     def fingerprints(self) -> dict[str, str]:
         """The fingerprint of each model, by its reference."""
         found: Any = self.identity["models"]
-        models = referenced_models(self.space.template)
-        return dict(zip(models, found.values(), strict=True))
+        return dict(found)
 
     @property
     def merge(self) -> str:
@@ -431,13 +425,12 @@ def _with_possible_references(project: Project) -> Project:
 
 
 def _named_as_written(
-    merge: MergeConfig, search: SearchSpec, names: Mapping[str, str]
+    merge: MergeConfig, search: SearchSpec, written: MergeConfig
 ) -> tuple[MergeSpace | None, list[Problem]]:
     """Build the space, with coefficients named as in the configuration."""
-    places = {name: place for place, name in names.items()}
-    written = map_references(merge, lambda model: names.get(model, model))
     space, problems = build_space(written, search)
     if space is not None:
+        places = dict(zip(references_in(written), references_in(merge), strict=True))
         placed = map_references(space.template, lambda m: places.get(m, m))
         space = replace(space, template=placed)
     return space, problems

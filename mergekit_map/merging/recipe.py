@@ -123,21 +123,15 @@ def draws_random_numbers(space: MergeSpace) -> bool:
     return space.template["merge_method"] not in _DETERMINISTIC
 
 
-def merge_identity(
-    space: MergeSpace,
-    options: MergeOptions,
-    names: Mapping[str, str] | None = None,
-) -> Identity:
+def merge_identity(space: MergeSpace, options: MergeOptions) -> Identity:
     """Return all settings that decide the result of a merge with coefficients.
 
-    Two runs may share measurements only if these are equal. Models that have moved keep
-    the ``names`` of the configuration, which are keyed by their present path.
+    Two runs may share measurements only if these are equal, wherever the models lie.
     """
-    names, models = names or {}, referenced_models(space.template)
-    template = dict(map_references(space.template, lambda m: names.get(m, m)))
+    template = dict(space.template)
     identity: Identity = {
         "method": template.pop("merge_method"),
-        "models": {names.get(m, m): fingerprint(m) for m in models},
+        "models": {m: fingerprint(m) for m in referenced_models(template)},
         "coefficients": {
             c.name: [list(p) for p in c.places] for c in space.coefficients
         },
@@ -221,23 +215,22 @@ def changes_in_words(before: Identity, now: Identity) -> str:
 
 
 def _numbered(identity: Identity) -> Identity:
-    """Number the models in a configuration, wherever they lie."""
+    """Number the models, wherever they lie."""
     match identity:
         case {"configuration": dict() as configuration, "models": dict() as models}:
             numbers = {model: str(index) for index, model in enumerate(models)}
             numbered = map_references(configuration, lambda m: numbers.get(m, m))
-            return {**identity, "configuration": dict(numbered)}
+            digests = list(models.values())
+            return {**identity, "models": digests, "configuration": dict(numbered)}
     return identity
 
 
 def _other_models(former: Identity, present: Identity) -> list[str]:
-    """List the models with other files; without those that only moved."""
-    if len(former) == len(present):
-        pairs = list(zip(former, present, strict=True))
-        changed = [pair for pair in pairs if former[pair[0]] != present[pair[1]]]
-        if changed:
-            return [name for pair in changed for name in pair]
-    return _differing(former, present)
+    """List the models with other files, by their former names; none that moved."""
+    if len(former) != len(present):
+        return _differing(former, present)
+    pairs = zip(former.items(), present.values(), strict=True)
+    return [name for (name, was), now in pairs if was != now]
 
 
 def _differing(before: Identity, now: Identity) -> list[str]:

@@ -37,7 +37,7 @@ from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.low_rank import Factors, adapter_factors
 from mergekit_map.merging.memory import recording_bytes
 from mergekit_map.merging.methods import Keep, recordable_method, recording
-from mergekit_map.merging.recipe import merge_identity
+from mergekit_map.merging.recipe import merge_identity, space_digest
 from mergekit_map.merging.replay import (
     MethodReplay,
     Replay,
@@ -304,11 +304,10 @@ def recording_key(space: MergeSpace, options: MergeOptions) -> str:
     models = [
         m for m in dict.fromkeys(references_in(space.template)) if m not in NO_MODELS
     ]
-    names = {model: str(number) for number, model in enumerate(models)}
     given = options.model_dump(mode="json")
     return digest(
         {
-            **merge_identity(space, options, names),
+            "merges": space_digest(merge_identity(space, options)),
             "models": [fingerprint(model) for model in models],
             "order": space.names,  # in which terms are added
             "code": _own_code(),

@@ -135,11 +135,6 @@ def references_in(merge: MergeConfig) -> list[str]:
     return found
 
 
-def parts_in(merge: MergeConfig) -> list[ModelPart]:
-    """List every model and adapter that a configuration names, in its order."""
-    return [p for r in references_in(merge) for p in Reference.parse(r).parts]
-
-
 def referenced_models(merge: MergeConfig) -> dict[str, KeyPath]:
     """Map every model of a configuration, the base included, to its place."""
     places: dict[str, KeyPath] = {}
@@ -241,22 +236,6 @@ def with_places(
     return map_parts(written, placed), places
 
 
-def written_names(
-    merge: MergeConfig, placed: MergeConfig, written: MergeConfig
-) -> dict[str, str]:
-    """Map the references of a merge to those in the original configuration.
-
-    ``placed`` is the original one, ``written``, with the present places of its models.
-    """
-    moved = dict(zip(parts_in(placed), parts_in(written), strict=True))
-    names = {
-        reference: str(Reference(tuple(moved.get(part, part) for part in parts)))
-        for reference in references_in(merge)
-        for parts in [Reference.parse(reference).parts]
-    }
-    return {new: old for new, old in names.items() if new != old}
-
-
 def missing_models(
     merge: MergeConfig, messages: Iterable[str], places: Mapping[str, str]
 ) -> list[str]:
@@ -276,7 +255,8 @@ def advice_on_missing(names: Iterable[str]) -> str:
 
 def paths_of(merge: MergeConfig) -> list[str]:
     """List the folders and repositories that a configuration names, each once."""
-    paths = dict.fromkeys(part.path for part in parts_in(merge))
+    references = map(Reference.parse, references_in(merge))
+    paths = dict.fromkeys(part.path for each in references for part in each.parts)
     return [path for path in paths if path not in NO_MODELS]
 
 
