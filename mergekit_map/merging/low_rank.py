@@ -137,9 +137,6 @@ def _one_thread() -> Iterator[None]:
     So a recording is valid for writers with any number of threads.
     """
     before = torch.get_num_threads()
-    if before == 1:
-        yield
-        return
     torch.set_num_threads(1)
     try:
         yield

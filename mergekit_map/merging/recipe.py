@@ -35,18 +35,10 @@ from mergekit_map.results.records import Identity
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.utils.files import digest
 
-# Methods that draw no random numbers, so that their merges are the same for every seed.
-_DETERMINISTIC = {
-    "task_arithmetic",
-    "ties",
-    "breadcrumbs",
-    "breadcrumbs_ties",
-    "linear",
-    "multislerp",
-    "nuslerp",
-}
 # Methods that only add up what weights multiply, with signs elected from these sums.
 _SUMS = {"task_arithmetic", "ties", "breadcrumbs", "breadcrumbs_ties"}
+# Methods that draw no random numbers, so that their merges are the same for every seed.
+_DETERMINISTIC = _SUMS | {"linear", "multislerp", "nuslerp"}
 # torch adds so few rows one after the other, wherever the zeros among them are.
 _IN_ORDER = 4
 # What may come from any of the models, and not only from the base model.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import itertools
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -189,10 +190,10 @@ def open_recorded(folder: Path) -> Recorded:
 
 @contextmanager
 def recorded_in_memory(
-    space: MergeSpace, options: MergeOptions, reason: str = ""
+    space: MergeSpace, options: MergeOptions, reason: str
 ) -> Iterator[Recorded]:
     """Record a merge in memory; only its checkpoint is on the disk meanwhile."""
-    why = f", in memory: {reason}" if reason else ""
+    why = f", in memory: {reason}"
     replays: dict[str, Replay] = {}
     with scratch_folder() as scratch:
         checkpoint = scratch / _MODEL
@@ -206,9 +207,21 @@ def generic_coefficients(space: MergeSpace) -> dict[str, float]:
 
 
 def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None:
-    writer = _ReplayWriter(folder)
-    weights = _record_merge(space, folder / _MODEL, options, writer.add)
-    writer.flush()
+    waiting: dict[str, Replay] = {}  # at most a shard and the last replay
+    numbers = itertools.count(1)
+
+    def flush() -> None:
+        _save(waiting, folder / f"replays-{next(numbers):05d}.pt")
+        waiting.clear()
+
+    def keep(name: str, replay: Replay) -> None:
+        # A view would bring along all that it is a part of.
+        waiting[name] = with_tensors(replay, _copied)
+        if sum(map(tensor_bytes, waiting.values())) >= _SHARD_BYTES:
+            flush()
+
+    weights = _record_merge(space, folder / _MODEL, options, keep)
+    flush()
     _save(weights, folder / _WEIGHTS)
     contents = {
         "method": space.template["merge_method"],
@@ -222,37 +235,8 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
                 os.fsync(file.fileno())
 
 
-class _ReplayWriter:
-    """Writes replays to a folder; holds at most a shard and the last replay.
-
-    The files are torch's. Each tensor begins at a multiple of 64 bytes: a line of a
-    CPU's cache, which a vector then does not cross.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._waiting: dict[str, Replay] = {}
-        self._count = 0
-
-    def add(self, name: str, replay: Replay) -> None:
-        """Add the replay of a tensor.
-
-        Raises:
-            NoPlace: the disk is full, for example.
-        """
-        # A view would bring along all that it is a part of.
-        self._waiting[name] = with_tensors(replay, _copied)
-        if sum(map(tensor_bytes, self._waiting.values())) >= _SHARD_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the replays that are not written yet."""
-        self._count += 1
-        _save(self._waiting, self._folder / f"replays-{self._count:05d}.pt")
-        self._waiting = {}
-
-
 def _save(content: object, path: Path) -> None:
+    """Write a file of torch, in which tensors begin at lines of a CPU's cache."""
     try:
         torch.save(content, path)
     except (OSError, RuntimeError) as error:

@@ -56,11 +56,14 @@ class InspectedModel:
     findings: list[Finding] = field(default_factory=list)
 
     @property
+    def is_here(self) -> bool:
+        """Whether the weights of the model in front are on this machine."""
+        return self.facts is not None and not self.facts.files.on_the_hub
+
+    @property
     def weights(self) -> ModelWeights | None:
         """Return the weights, if all of them can be read on this machine."""
-        if self.facts is None or "weights" in self.facts.unread:
-            return None
-        if any(header.file is None for header in self.facts.headers.values()):
+        if not self.is_here or self.facts is None or "weights" in self.facts.unread:
             return None
         adapted = Reference.parse(self.reference).adapter is not None
         if adapted and (self.adapter is None or self.adapter.obscure):
@@ -78,8 +81,7 @@ class Family:
     @property
     def is_here(self) -> bool:
         """Whether all weights are on this machine."""
-        found = [model.facts for model in self.models]
-        return all(of is not None and not of.files.on_the_hub for of in found)
+        return all(model.is_here for model in self.models)
 
     @property
     def problems(self) -> list[Problem]:
