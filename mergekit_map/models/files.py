@@ -205,8 +205,16 @@ class ModelFiles:
         """
         if self.on_the_hub:
             return _fetch_headers(self.part)
-        files = map(read_headers, self.weight_files())
-        return {name: header for held in files for name, header in held.items()}
+        files = {path.name: read_headers(path) for path in self.weight_files()}
+        index = self._index() or {n: file for file, held in files.items() for n in held}
+        lost = sorted(name for name, file in index.items() if name not in files[file])
+        if lost:
+            raise MergeError(
+                f"{self.folder / _INDEX} names {len(lost)} tensors that its files do "
+                f"not hold, {lost[0]!r:.200} among them; download or save the model "
+                "again"
+            )
+        return {name: files[file][name] for name, file in index.items()}
 
     def weight_files(self) -> list[Path]:
         """List the files of the weights.
