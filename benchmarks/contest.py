@@ -114,7 +114,7 @@ def run_search(
 ) -> tuple[StudyResult, list[Evaluation]]:
     """Run a whole study; returns its result and its log."""
     with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
-        return run_study(study, evaluate, log, lambda _: None), list(log)
+        return run_study(study, evaluate, log), list(log)
 
 
 def search_as_a_user(truth: Truth, budget: int, seed: int, *, asks: bool) -> Any:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from mergekit_map.results.gains import gains as gains
     from mergekit_map.search.callbacks import Callback as Callback
     from mergekit_map.search.import_csv import read_imported as read_imported
-    from mergekit_map.search.study import Progress as Progress
     from mergekit_map.types import Measurement as Measurement
     from mergekit_map.types import Metric as Metric
+    from mergekit_map.utils.progress import Progress as Progress
     from mergekit_map.workflows.atomic_selection import look_at as look_at
     from mergekit_map.workflows.init import config_schema as config_schema
     from mergekit_map.workflows.inspect import inspect_config as inspect_config
@@ -46,7 +46,7 @@ _HOMES = {
     "Measurement": "types",
     "Merged": "workflows.results",
     "Metric": "types",
-    "Progress": "search.study",
+    "Progress": "utils.progress",
     "ProgressLine": "workflows.reporting",
     "Project": "evaluation.project",
     "Run": "workflows.results",

@@ -16,7 +16,7 @@ from mergekit_map.results.log import Evaluation, EvaluationLog, open_log, read_l
 from mergekit_map.results.records import read_record, write_record
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
-from mergekit_map.search.study import Evaluator, Progress, Study, StudyResult
+from mergekit_map.search.study import Evaluator, Study, StudyResult
 from mergekit_map.types import Measurement, Metric
 
 Call: TypeAlias = tuple[tuple[float, ...], str]  # coefficients, task
@@ -85,15 +85,11 @@ def bowls(coefficients: Mapping[str, float], task: str) -> Measurement:
     return Measurement(float(np.sum((x - IDEAL[task]) ** 2)) + 1, 0.001, 10)
 
 
-def ignore(_: Progress) -> None:
-    """Say nothing about where a search stands."""
-
-
 def run(study: Study, path: Path, evaluate: Evaluator) -> StudyResult:
     """Search in a folder, as the pipeline does, and keep the front."""
     path.mkdir(exist_ok=True)
     with open_log(path / "evaluations.jsonl") as log:
-        result = run_study(study, evaluate, log, ignore)
+        result = run_study(study, evaluate, log)
         write_record(path / "front.json", found_front(study, result, log))
     return result
 

@@ -271,7 +271,7 @@ class Searched:
         shown = f"{len(merges)} points of the front of {self.path.name}"
         folder = RunFolder(self.path)
         with timed(self.spent, shown), open_log(folder.log) as log:
-            bench = Bench(folder, log, lambda _: None, total=0)
+            bench = Bench(folder, log, total=0)
             with bench.open(self.project) as measure:
                 measure("front", merges)
         self.__dict__.pop("log", None)
@@ -318,9 +318,9 @@ class Compared(Searched):
         """Measure what AdaMerging finds, unless the log has it; (m,)."""
         folder = RunFolder(self.path)
         with open_log(folder.log) as log:
-            bench = Bench(folder, log, lambda _: None, total=0)
+            bench = Bench(folder, log, total=0)
             terms = self.spec, self.preferences, self.scale
-            rivals = Rivals(bench, self.project, *terms, print)
+            rivals = Rivals(bench, self.project, *terms)
             return adapted(rivals, self.out / "adamerging.json")
 
     @cached_property

@@ -44,10 +44,11 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.measure import matching, measure
-from mergekit_map.search.study import Progress, Study
+from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.surrogate import Surrogate
 from mergekit_map.utils.files import StrPath
+from mergekit_map.utils.progress import Progress, measuring, warn
 
 Points: TypeAlias = Sequence[Mapping[str, float]]
 # Measure merges unless the log has them; returns (k, m).
@@ -267,7 +268,6 @@ class Bench:
 
     run: RunFolder
     log: EvaluationLog
-    report: Callable[[Progress], None]
     total: int  # measurements there will be, those in the log included
     done: int = 0  # once those under way are made
 
@@ -281,14 +281,14 @@ class Bench:
             def measure_merges(role: Role, points: Points) -> FloatArray:
                 candidates = [(role, point) for point in points]
                 self.done += len(candidates) * len(study.tasks)
-                measure(study, candidates, evaluate, self.log, self._report)
+                measure(study, candidates, evaluate, self.log, report=self._report)
                 return read_utilities(study, self.log, points)
 
             yield measure_merges
 
     def _report(self, progress: Progress) -> None:
         done = self.done - progress.total + progress.done
-        self.report(replace(progress, done=done, total=max(self.done, self.total)))
+        measuring(replace(progress, done=done, total=max(self.done, self.total)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,7 +300,6 @@ class Rivals:
     spec: ComparisonSpec
     preferences: FloatArray  # (P, m), each adds up to 1
     scale: Scale  # of the metrics that a preference weighs
-    notice: Callable[[str], None]
 
     def measure(self, name: str, space: MergeSpace) -> FloatArray:
         """Measure a merge without coefficients as stock mergekit writes it; (m,)."""
@@ -315,5 +314,5 @@ class Rivals:
             with self.bench.open(project) as measure:
                 return measure("baseline", points)
         except (MergeError, EvaluationError) as error:
-            self.notice(f"{name} has no numbers: {error}")
+            warn(f"{name} has no numbers: {error}")
             return np.full((len(points), len(project.tasks)), np.nan)

@@ -58,10 +58,11 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import fit_again
-from mergekit_map.search.callbacks import Callback, CallbackList
+from mergekit_map.search.callbacks import Callback
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, write_json
+from mergekit_map.utils.progress import warn
 from mergekit_map.workflows.reporting import reporting
 
 
@@ -103,14 +104,14 @@ def compare_runs(
     """
     folders = [Path(run) for run in runs]
     spec, options = spec or ComparisonSpec(), quiet_options(options)
-    with reporting(callbacks) as events:
+    with reporting(callbacks):
         check_opponents(spec)
         searches = [
             _search(run, name, options, spec)
             for run, name in zip(folders, _names(folders), strict=True)
         ]
         for search in searches:
-            events.on_notice(_cost_in_words(search))
+            warn(_cost_in_words(search))
         # Metrics that can be added up as they are, as the paper's can.
         percent = all(
             (metric.higher_is_better, metric.lower, metric.upper) == (True, 0, 1)
@@ -122,7 +123,7 @@ def compare_runs(
             preferences=spec.preferences,
             seed=spec.seed,
             unit="percent" if percent else "scaled",
-            runs=[_compare(s, spec, events, percent=percent) for s in searches],
+            runs=[_compare(s, spec, percent=percent) for s in searches],
         )
         tables = comparison_tables(comparison)
         for table in tables:
@@ -183,22 +184,19 @@ def _cost_in_words(search: _Search) -> str:
     )
 
 
-def _compare(
-    search: _Search, spec: ComparisonSpec, events: CallbackList, *, percent: bool
-) -> ComparedRun:
+def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> ComparedRun:
     project, study, m = search.project, search.study, len(search.front.tasks)
     total = search.merges * m
     with open_log(search.run.log, search.run.lock) as log:
-        bench = Bench(search.run, log, events.on_progress, total)
+        bench = Bench(search.run, log, total)
         with bench.open(project) as measure:
             points = [point.coefficients for point in search.points]
             contest = run_contest(study, points, spec, log, measure)
         rng = np.random.default_rng(spec.seed)
         scale = as_they_are(m) if percent else by_ideal_and_nadir(contest.reference)
         preferences = draw_preferences(m, rng, spec.preferences)
-        methods = measure_baselines(
-            Rivals(bench, project, spec, preferences, scale, events.on_notice)
-        )
+        rivals = Rivals(bench, project, spec, preferences, scale)
+        methods = measure_baselines(rivals)
     for name, rival in contest.rivals.items():
         methods[name] = best_rows(rival.Y, preferences, scale)
     methods[OURS_PAID] = best_rows(contest.own.Y, preferences, scale)

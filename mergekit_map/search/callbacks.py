@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.measure import on_disk_evaluations, own_evaluations
-from mergekit_map.search.study import Progress, Study
+from mergekit_map.search.study import Study
 from mergekit_map.types import Metric
-from mergekit_map.utils.progress import notifying
+from mergekit_map.utils.progress import Progress
 from mergekit_map.utils.text import redact
 
 _logger = logging.getLogger(__name__)
@@ -74,16 +73,6 @@ class CallbackList:
         self._callbacks = list(callbacks)
         self._done: set[object] = set()
         self._total: int | None = None
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Receive stages, steps and notices of the work inside, and its early end."""
-        with notifying(self):
-            try:
-                yield
-            except BaseException as error:
-                self.on_stop(error)
-                raise
 
     def start(self, started: Started, study: Study) -> None:
         """Announce a search once; its pairs are parts of it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,6 +25,7 @@ from mergekit_map.results.records import Finite, Stderr
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, read_whole
+from mergekit_map.utils.progress import warn
 
 _MOST_BYTES = 1 << 26  # of a file: a million numbers
 # What a line of the log takes for each part of a row.
@@ -193,10 +194,7 @@ def _refuse(path: Path, problems: Sequence[str]) -> None:
 
 
 def add_imported(
-    study: Study,
-    log: EvaluationLog,
-    imported: Sequence[Evaluation],
-    notice: Callable[[str], None],
+    study: Study, log: EvaluationLog, imported: Sequence[Evaluation]
 ) -> None:
     """Append imported evaluations to the log, and notify of what was added.
 
@@ -218,7 +216,7 @@ def add_imported(
         log.append(e)
     merges = {e.key[0]: e.coefficients for e in fresh}
     fitted = int(study.contains(study.vectors(merges.values())).sum())
-    notice(
+    warn(
         f"{len(fresh)} measurements of {len(merges)} merges imported, taken for merges "
         f"of this configuration; {fitted} lie within the bounds and are fitted; "
         f"{len(imported) - len(fresh)} measurements were known, and those here are kept"

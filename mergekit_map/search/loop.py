@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -25,16 +25,11 @@ from mergekit_map.search.measure import (
 )
 from mergekit_map.search.nested import run_nested
 from mergekit_map.search.planning import next_round
-from mergekit_map.search.study import Candidate, Evaluator, Progress, Study, StudyResult
+from mergekit_map.search.study import Candidate, Evaluator, Study, StudyResult
 from mergekit_map.surrogates.surrogate import Surrogate
 
 
-def run_study(
-    study: Study,
-    evaluate: Evaluator,
-    log: EvaluationLog,
-    report: Callable[[Progress], None],
-) -> StudyResult:
+def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyResult:
     """Measure what the log lacks, fit, find the front, and measure points of it.
 
     Raises:
@@ -43,9 +38,9 @@ def run_study(
         EvaluationError: the first merge cannot be measured.
     """
     if study.search.strategy == "nested":
-        return run_nested(study, evaluate, log, report)
+        return run_nested(study, evaluate, log)
     rounds: list[list[Candidate]] = []
-    measure_all = partial(_measure, study, evaluate, log, report)
+    measure_all = partial(_measure, study, evaluate, log)
     while True:
         seen = _visible_after(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
@@ -84,7 +79,6 @@ def _measure(
     study: Study,
     evaluate: Evaluator,
     log: EvaluationLog,
-    report: Callable[[Progress], None],
     planned: Sequence[Candidate],
     surrogates: Mapping[str, Surrogate],
 ) -> list[Evaluation]:
@@ -94,7 +88,7 @@ def _measure(
     if surrogates:
         X = study.vectors(c for _, c in planned)
         foretold = dict(zip(keys, predict(surrogates, X), strict=True))
-    measure(study, planned, evaluate, log, report, foretold)
+    measure(study, planned, evaluate, log, foretold)
     own = own_evaluations(study, log)
     return [e for e in own if e.key[0] in keys and (e.failed or is_fitted(e))]
 

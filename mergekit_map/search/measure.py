@@ -29,11 +29,12 @@ from mergekit_map.results.log import (
     measured_of,
     merge_key,
 )
-from mergekit_map.search.study import Candidate, Evaluator, Progress, Study, WorksAhead
+from mergekit_map.search.study import Candidate, Evaluator, Study, WorksAhead
 from mergekit_map.search.subsampling import Subset, draw_subset
 from mergekit_map.surrogates.fit import all_threads
 from mergekit_map.types import Measurement, MeasurementRequest
 from mergekit_map.utils.files import digest
+from mergekit_map.utils.progress import Progress, measuring
 from mergekit_map.utils.shutdown import check_interrupt
 from mergekit_map.utils.text import printable, redact
 
@@ -48,8 +49,8 @@ def measure(
     candidates: Sequence[Candidate],
     evaluate: Evaluator,
     log: EvaluationLog,
-    report: Callable[[Progress], None],
     foretold: Mapping[MergeKey, Readings] = {},
+    report: Callable[[Progress], None] = measuring,
 ) -> None:
     """Measure every task at every candidate, unless the log has it already.
 

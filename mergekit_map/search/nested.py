@@ -44,7 +44,7 @@ from mergekit_map.search.nested_groups import (
     single_models,
 )
 from mergekit_map.search.planning import design
-from mergekit_map.search.study import Candidate, Evaluator, Progress, Study, StudyResult
+from mergekit_map.search.study import Candidate, Evaluator, Study, StudyResult
 from mergekit_map.types import SOUP
 
 # Measure merges on some tasks, unless they are known, and give what is known of them.
@@ -53,12 +53,7 @@ MeasureOn: TypeAlias = Callable[[Iterable[str], Iterable[Candidate]], list[Evalu
 EVALUATIONS = 20  # per pair: the paper's T
 
 
-def run_nested(
-    study: Study,
-    evaluate: Evaluator,
-    log: EvaluationLog,
-    report: Callable[[Progress], None],
-) -> StudyResult:
+def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyResult:
     """Merge pair after pair; measure what the log does not have yet.
 
     The result is that of the last pair, as coefficients of the study. Like all the
@@ -74,7 +69,7 @@ def run_nested(
     ) -> list[Evaluation]:
         part = of_tasks(study, tasks)
         wanted = {merge_key(c): (role, c) for role, c in candidates}
-        measure(part, list(wanted.values()), evaluate, log, report)
+        measure(part, list(wanted.values()), evaluate, log)
         return [e for e in matching(part, log) if e.key[0] in wanted]
 
     known = measure_on(study.tasks, first_candidates(study))

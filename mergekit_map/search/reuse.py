@@ -8,7 +8,7 @@ in the search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from mergekit_map.results.log import Evaluation, EvaluationLog, Key, Role, merge_key
@@ -16,17 +16,14 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import copy_samples
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
+from mergekit_map.utils.progress import warn
 
 # Whose measurements nobody misses in a search.
 _APART: frozenset[Role] = frozenset({"baseline", "checkpoint", "holdout"})
 
 
 def reuse_measurements(
-    study: Study,
-    log: EvaluationLog,
-    run: RunFolder,
-    notice: Callable[[str], None],
-    changed: str,
+    study: Study, log: EvaluationLog, run: RunFolder, changed: str
 ) -> None:
     """Copy the measurements of the same merges into the log, as of this search.
 
@@ -36,13 +33,13 @@ def reuse_measurements(
     found = [pair for part in parts for pair in _copied(part, log, run)]
     if found:
         merges = len({new.key[0] for _, new in found})
-        notice(
+        warn(
             f"{len(found)} measurements of {merges} merges of an earlier search are "
             "fitted, too, and not repeated"
         )
     known = (e for part in parts for e in matching(part, log))
     used = {id(e) for e in (*known, *(e for e, _ in found))}
-    _report_unused(study, log, used, notice, changed)
+    _report_unused(study, log, used, changed)
 
 
 def _copied(
@@ -95,11 +92,7 @@ def _mark(key: Key, e: Evaluation) -> tuple[Any, ...]:
 
 
 def _report_unused(
-    study: Study,
-    log: EvaluationLog,
-    used: Collection[int],
-    notice: Callable[[str], None],
-    changed: str,
+    study: Study, log: EvaluationLog, used: Collection[int], changed: str
 ) -> None:
     known = (e for e in log if e.task in study.tasks and e.role not in _APART)
     unused = [e for e in known if id(e) not in used]
@@ -107,7 +100,7 @@ def _report_unused(
     reasons = {"the task definition": redefined, changed: len(unused) - redefined}
     for reason, count in reasons.items():
         if count:
-            notice(
+            warn(
                 f"{count} measurements in {log.path} are kept but not used: {reason} "
                 "changed; front and recipes will be those of the new search"
             )

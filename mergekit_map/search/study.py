@@ -160,17 +160,6 @@ class Study:
         ]
 
 
-@dataclass(frozen=True)
-class Progress:
-    """The progress of a search; ``task`` is about to be measured."""
-
-    done: int
-    total: int
-    coefficients: Mapping[str, float]
-    task: str
-    role: Role
-
-
 @dataclass(frozen=True, eq=False)
 class StudyResult:
     """Surrogates, the front they predict, and the chosen point of it.

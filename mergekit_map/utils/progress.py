@@ -1,4 +1,4 @@
-"""Progress of long work: its stage, its finished steps, and notices.
+"""Progress of long work: measurements, stages, finished steps, and notices.
 
 Work reports here and need not know whether there is a listener. There is one only
 inside of ``notifying``, for the same thread. Between two steps a search can be
@@ -8,17 +8,32 @@ interrupted.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 from mergekit_map.utils.shutdown import check_interrupt
 
 
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a search; ``task`` is about to be measured."""
+
+    done: int
+    total: int
+    coefficients: Mapping[str, float]
+    task: str
+    role: str
+
+
 class Listener(Protocol):
     """The interface of a receiver of progress reports."""
+
+    def on_progress(self, progress: Progress) -> None:
+        """Receive that a measurement starts."""
+        ...
 
     def on_stage(self, text: str, seconds: float | None) -> None:
         """Receive the start of a stage or, with its seconds, its end."""
@@ -34,17 +49,25 @@ class Listener(Protocol):
 
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
-_SAID: WeakKeyDictionary[Listener, set[str]] = WeakKeyDictionary()
+_SAID: ContextVar[set[str]] = ContextVar("said")  # notices, to the listener
 
 
 @contextmanager
 def notifying(listener: Listener) -> Iterator[None]:
     """Send all reports inside of the context to a listener."""
-    before = _LISTENER.set(listener)
+    before, said_before = _LISTENER.set(listener), _SAID.set(set())
     try:
         yield
     finally:
         _LISTENER.reset(before)
+        _SAID.reset(said_before)
+
+
+def measuring(progress: Progress) -> None:
+    """Report that a measurement starts."""
+    listener = _LISTENER.get()
+    if listener is not None:
+        listener.on_progress(progress)
 
 
 @contextmanager
@@ -65,10 +88,7 @@ def stage(text: str) -> Iterator[None]:
 def warn(text: str) -> None:
     """Send a notice to the user, once."""
     listener = _LISTENER.get()
-    if listener is None:
-        return
-    said = _SAID.setdefault(listener, set())
-    if text not in said:
+    if listener is not None and text not in (said := _SAID.get()):
         said.add(text)
         listener.on_notice(text)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import SampleStore, are_of
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.nested import of_tasks
-from mergekit_map.search.study import Candidate, Progress, Study
+from mergekit_map.search.study import Candidate, Study
 from mergekit_map.types import NO_SINGLE_MODEL
 from mergekit_map.workflows.differences import Itemised, differences_of, itemise
 
@@ -31,7 +31,6 @@ class Confirming:
     run: RunFolder
     log: EvaluationLog
     evaluate: MergeEvaluator
-    report: Callable[[Progress], None]
 
     def front(self, front: Front) -> Front:
         """Measure the choice of a front and its rivals on held-out documents."""
@@ -55,7 +54,7 @@ class Confirming:
         held_out = self.evaluate.on_held_out(samples, study.definitions)
         candidates: list[Candidate] = [("holdout", merge) for merge in merges]
         part = of_tasks(study, tasks)
-        measure(part, candidates, held_out, self.log, self.report)
+        measure(part, candidates, held_out, self.log)
 
 
 def with_confirmation(

@@ -32,7 +32,7 @@ from mergekit_map.search.measure import measure, missing_of
 from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Candidate
 from mergekit_map.utils.files import StrPath, whole_folder
-from mergekit_map.utils.progress import stage
+from mergekit_map.utils.progress import stage, warn
 from mergekit_map.workflows.atomic_selection import (
     look_at,
     save_choice,
@@ -77,7 +77,7 @@ def merge_point(
     project = finished_project(
         run, quiet_options(options), trust_run=trust_run, model_paths=model_paths
     )
-    with reporting(callbacks) as events, events.listening():
+    with reporting(callbacks) as events:
         return _merge(project, selection or select_point(run), run, out, events)
 
 
@@ -107,11 +107,11 @@ def _merge(
         # Base, soup and parents are measured on held-out documents at the end.
         held_out = selection.front.unfinished is None and part.held_out is not None
         measured = _measure_checkpoint(
-            part, folder, place, log, point, events, held_out=held_out
+            part, folder, place, log, point, held_out=held_out
         )
         searched, written = measured
         if difference := _difference(searched, written):
-            events.on_notice(difference)
+            warn(difference)
         with selection_lock(chosen):
             front = _with_measured(project, selection, searched, chosen, place)
             save_choice(front, chosen, recipes.texts(front, chosen))
@@ -161,7 +161,6 @@ def _measure_checkpoint(
     run: RunFolder,
     log: EvaluationLog,
     point: Merge,
-    events: CallbackList,
     *,
     held_out: bool,
 ) -> tuple[Merge, Merge]:
@@ -178,10 +177,10 @@ def _measure_checkpoint(
         # A single item of a search is of the merge that the search made.
         recording = MergeEvaluator(worker, run.samples(study.merge), study.definitions)
         again, both = MergeEvaluator(worker, None), of_tasks(study, known)
-        measure(study, shown, recording, log, events.on_progress)
-        measure(both, [("checkpoint", merge)], again, log, events.on_progress)
+        measure(study, shown, recording, log)
+        measure(both, [("checkpoint", merge)], again, log)
         if held_out:
-            confirming = Confirming(project, run, log, again, events.on_progress)
+            confirming = Confirming(project, run, log, again)
             confirming.measure(project.held_out_study(), [merge], study.tasks)
         searched = measured_at(study, merge, log)
         last = {e.task: e.reading for e in log if e.role == "checkpoint"}

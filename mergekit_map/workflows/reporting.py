@@ -12,7 +12,7 @@ from datetime import timedelta
 from transformers.utils import logging as logging_of_models
 
 from mergekit_map.search.callbacks import Callback, CallbackList
-from mergekit_map.search.study import Progress
+from mergekit_map.utils.progress import Progress, notifying
 from mergekit_map.utils.text import redact
 
 _logger = logging.getLogger(__name__)
@@ -55,14 +55,19 @@ class ProgressLine(Callback):
 
 @contextmanager
 def reporting(callbacks: Sequence[Callback] | None) -> Iterator[CallbackList]:
-    """Yield the callbacks, by default a progress line; other bars are off beside it."""
+    """Send progress to callbacks, by default a line; other bars are off beside it."""
     given = [ProgressLine()] if callbacks is None else callbacks
     lines = [one for one in given if isinstance(one, ProgressLine)]
     bars = bool(lines) and logging_of_models.is_progress_bar_enabled()
     if bars:
         logging_of_models.disable_progress_bar()  # type: ignore[no-untyped-call]
+    events = CallbackList(given)
     try:
-        yield CallbackList(given)
+        with notifying(events):
+            yield events
+    except BaseException as error:
+        events.on_stop(error)
+        raise
     finally:
         for line in lines:
             line.clear()

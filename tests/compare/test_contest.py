@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import IDEAL, Recorder, bowls, changed, ignore, logged, make_study
+from fakes import IDEAL, Recorder, bowls, changed, logged, make_study
 
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.contest import (
@@ -53,7 +53,7 @@ def measuring(study: Study, log: EvaluationLog, evaluate: Evaluator) -> MeasureM
         role: Role, merges: Points
     ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         candidates = [(role, merge) for merge in merges]
-        measure(study, candidates, evaluate, log, ignore)
+        measure(study, candidates, evaluate, log)
         return read_utilities(study, log, merges)
 
     return measure_merges
@@ -70,7 +70,7 @@ def contested(
 ) -> Contest:
     """Measure a design, as a search does, and hold the true front against rivals."""
     with open_log(path / "evaluations.jsonl") as log:
-        measure(study, next_round(study, [], []), evaluate, log, ignore)
+        measure(study, next_round(study, [], []), evaluate, log)
         measure_merges = measuring(study, log, evaluate)
         return run_contest(study, true_front(study), spec, log, measure_merges)
 
@@ -217,7 +217,7 @@ def test_opponents_measure_as_many_documents_as_the_search_did(
     study: Study, tmp_path: Path
 ) -> None:
     with open_log(tmp_path / "evaluations.jsonl") as log:
-        run_study(study, bowls, log, ignore)
+        run_study(study, bowls, log)
         lines = list(log)
         followed = ComparisonSpec()
         own = sum(e.n for e in lines)
@@ -227,8 +227,8 @@ def test_opponents_measure_as_many_documents_as_the_search_did(
         assert own_documents(study, log) == own
         assert opponent_merges(study, followed, log) == own // 20
         assert opponent_merges(study, SPEC, log) == 12
-        measure(study, [("front", {"a": 0.3, "b": 0.1})], bowls, log, ignore)
-        measure(study, [("opponent", {"a": 0.1, "b": 0.1})], bowls, log, ignore)
+        measure(study, [("front", {"a": 0.3, "b": 0.1})], bowls, log)
+        measure(study, [("opponent", {"a": 0.1, "b": 0.1})], bowls, log)
         assert own_documents(study, log) == own
     # The same search, on a fifth of the documents where it need not be all.
     parts = [
@@ -242,7 +242,7 @@ def test_what_some_documents_say_is_no_measurement_of_a_contest(
     study: Study, tmp_path: Path
 ) -> None:
     with open_log(tmp_path / "evaluations.jsonl") as log:
-        measure(study, [("design", {"a": 0.3, "b": 0.1})], bowls, log, ignore)
+        measure(study, [("design", {"a": 0.3, "b": 0.1})], bowls, log)
         part = changed(next(iter(log)), n=5, sampling=0.0005)
         log.append(changed(part, coefficients={"a": 0.5, "b": 0.5}))
         merges = [{"a": 0.3, "b": 0.1}, {"a": 0.5, "b": 0.5}]

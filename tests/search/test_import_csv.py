@@ -7,21 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from fakes import Recorder, ignore, logged, make_study
+from fakes import Recorder, logged, make_study
 from nested_runs import invoke, read
 from plain_runs import write_plain
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.results.front_table import front_table
 from mergekit_map.results.log import merge_key, open_log
+from mergekit_map.search.callbacks import Callback
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.import_csv import add_imported, read_imported
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Evaluator, Study, StudyResult
 from mergekit_map.types import Measurement, Metric
+from mergekit_map.utils.progress import notifying
 
 # What is best on both alike is far from the soup, so that it is measured when chosen.
 IDEAL = {"near": (0.8, 0.3), "far": (0.2, 0.9)}
@@ -44,11 +47,12 @@ def run(
 ) -> tuple[StudyResult, list[str]]:
     """Search as the pipeline does; returns the result and what was said."""
     folder.mkdir(exist_ok=True)
-    notices: list[str] = []
-    with open_log(folder / "evaluations.jsonl") as log:
+    listener = Mock(spec=Callback)
+    with open_log(folder / "evaluations.jsonl") as log, notifying(listener):
         imported = read_imported(file, study) if file else []
-        add_imported(study, log, imported, notices.append)
-        return run_study(study, evaluate, log, ignore), notices
+        add_imported(study, log, imported)
+        result = run_study(study, evaluate, log)
+    return result, [call.args[0] for call in listener.on_notice.call_args_list]
 
 
 def n_known(folder: Path, task: str = "near") -> int:
@@ -133,7 +137,7 @@ def test_merges_outside_the_bounds_are_kept_and_not_fitted(tmp_path: Path) -> No
 def test_the_front_of_another_run_can_be_imported(tmp_path: Path) -> None:
     study = study_of(remeasure=3)
     with open_log(tmp_path / "evaluations.jsonl") as log:
-        result = run_study(study, bowl, log, ignore)
+        result = run_study(study, bowl, log)
         front = found_front(study, result, log)
         text = front_table(front)
     (tmp_path / "front.csv").write_text(text)

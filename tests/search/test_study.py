@@ -17,7 +17,6 @@ from fakes import (
     bowls,
     changed,
     front_of,
-    ignore,
     line,
     logged,
     make_study,
@@ -228,7 +227,7 @@ def search_of(
         return Measurement(float(value), None, 1)
 
     with open_log(folder / "evaluations.jsonl") as log:
-        result = run_study(study, evaluate, log, ignore)
+        result = run_study(study, evaluate, log)
     front = np.array([study.vector(c) for c in result.front])
     # Beside what was measured, and what another is only predicted to dominate.
     predicted = predict_utilities(study, result.surrogates, front)

@@ -7,12 +7,13 @@ import logging
 import pytest
 import transformers
 
+from mergekit_map.utils.progress import warn
 from mergekit_map.workflows.reporting import reporting
 
 
 def test_a_notice_is_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with reporting(None) as events, caplog.at_level(logging.WARNING):
-        events.on_notice("3 measurements failed")
+    with reporting(None), caplog.at_level(logging.WARNING):
+        warn("3 measurements failed")
 
     assert [r.getMessage() for r in caplog.records] == ["3 measurements failed"]
     assert caplog.records[0].name.startswith("mergekit_map")
