@@ -10,9 +10,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.errors import MergeError
 from mergekit_map.evaluation.project import Project, load_project
-from mergekit_map.merging.devices import decided
 from mergekit_map.merging.recipe import changes_in_words
-from mergekit_map.results.records import device_of
 from mergekit_map.results.run_folder import Manifest, open_run
 from mergekit_map.utils.files import StrPath
 
@@ -38,7 +36,6 @@ def finished_project(
     manifest = folder.read_manifest()
     if options.random_seed is None:
         options = options.model_copy(update={"random_seed": manifest.random_seed})
-    options = decided(options, device_of(manifest.identity))
     start = Path(manifest.directory)
     project = load_project(
         folder.config,
@@ -47,7 +44,7 @@ def finished_project(
         trust_run=trust_run,
         model_paths=model_paths,
     )
-    project = project.measured_as(manifest.definitions).as_known(manifest)
+    project = project.continuing(manifest)
     refuse_changes(project, manifest)
     return project
 
@@ -67,9 +64,10 @@ def refuse_changes(project: Project, manifest: Manifest) -> None:
     if study.merge != manifest.merge:
         changed.insert(0, changes_in_words(manifest.identity, project.identity))
     if changed:
-        advice = "search again, or put back what changed"
-        if project.places:
-            advice += ", or name the folders of the models that were measured"
+        advice = (
+            "search again, put back what changed, or name the folders of the models "
+            "that were measured (--model-path)"
+        )
         if manifest.digests == 1:
             advice += (
                 "; mergekit-map 0.1.0 looked at fewer files of models and tasks: if "

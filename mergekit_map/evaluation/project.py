@@ -107,37 +107,29 @@ def read_draft(
         ConfigError: the file cannot be read, or the device is not there.
     """
     config, directory = Path(config), Path(directory or Path.cwd()).resolve()
-    if options is not None and options.device is not None:
-        check_device(options)
+    given = quiet_options(options)
+    if given.device is not None:
+        check_device(given)
     file = with_settings(read_yaml(config), settings)
     problems = [*repeated_keys(file), *check_merge(file.merge)]
-    family = Family((), None)
-    merge, places = None, dict[str, str]()
-    if not _concerns_merge(problems):
-        placed, places = with_places(file.merge, model_paths)
-        merge = with_adapter_bases(absolute_references(placed, directory))
-        problems += check_tokenizer_sources(merge)
+    located = not _concerns_merge(problems)
+    merge = _locate_models(file, directory, model_paths) if located else None
     spec, tasks, more = _read_map_block(file, config, directory, trust_run=trust_run)
     problems += more
-    options = quiet_options(options)
-    is_open, options, lost = options.device is None, decided(options), list[str]()
-    if merge is not None:
-        family = inspect_models(merge, options, download=download)
-        lost = missing_models(merge, (p.message for p in family.problems), places)
-        problems += family.problems if download else []
-    if merge is None or spec is None or _concerns_merge(problems):
+    if merge is None:
+        return Draft(file, problems, None, Family((), None), ())
+    problems += check_tokenizer_sources(merge.config)
+    family = inspect_models(merge.config, decided(given), download=download)
+    problems += family.problems if download else []
+    messages = [problem.message for problem in family.problems]
+    lost = missing_models(merge.config, messages, merge.places)
+    if spec is None or _concerns_merge(problems):
         return Draft(file, problems, None, family, lost)
-    if download:
-        options = with_adapter_cache(merge, options)
-    if options.random_seed is None:
-        options = options.model_copy(update={"random_seed": spec.search.seed})
-    written = absolute_references(file.merge, directory)
-    space, more = _named_as_written(merge, spec.search, written)
-    problems += more
+    options = _options_of(merge, given, spec.search, download=download)
     # mergekit plans a merge of models that are there.
     plan = download or (family.is_here and not family.problems)
-    if space is not None and plan:
-        problems += check_plan(space, options)
+    space, more = _build_space(merge, spec.search, options if plan else None)
+    problems += more
     if space is None or problems:
         return Draft(file, problems, None, family, lost)
     project = Project(
@@ -148,14 +140,29 @@ def read_draft(
         tasks=tasks,
         options=options,
         notes=family.warnings,
-        places=places,
-        open_device=is_open,
+        open_device=given.device is None,
     )
     if plan and "models" not in space.template:
         project = _with_possible_references(project)
     problems += _project_problems(project)
-    found = None if problems else project
-    return Draft(file, problems, found, family, lost)
+    return Draft(file, problems, None if problems else project, family, lost)
+
+
+@dataclass(frozen=True)
+class _LocatedMerge:
+    """A merge whose models are named by where they lie."""
+
+    config: MergeConfig
+    places: Mapping[str, str]  # of moved models, by path as it is written
+    written: MergeConfig  # with models named as they are written
+
+
+def _locate_models(
+    file: YamlFile, directory: Path, model_paths: Mapping[str, StrPath]
+) -> _LocatedMerge:
+    placed, places = with_places(file.merge, model_paths)
+    merge = with_adapter_bases(absolute_references(placed, directory))
+    return _LocatedMerge(merge, places, absolute_references(file.merge, directory))
 
 
 def _read_map_block(
@@ -172,6 +179,35 @@ def _read_map_block(
         partial = {name: task.partial for name, task in tasks.items()}
         problems += part_problems(spec, partial)
     return spec, tasks, problems
+
+
+def _options_of(
+    merge: _LocatedMerge, given: MergeOptions, search: SearchSpec, *, download: bool
+) -> MergeOptions:
+    """Return options with a device and a seed, and a folder for adapters."""
+    options = decided(given)
+    if download:
+        options = with_adapter_cache(merge.config, options)
+    if options.random_seed is None:
+        options = options.model_copy(update={"random_seed": search.seed})
+    return options
+
+
+def _build_space(
+    merge: _LocatedMerge, search: SearchSpec, options: MergeOptions | None
+) -> tuple[MergeSpace | None, list[Problem]]:
+    """Build the space, with coefficients named as in the configuration.
+
+    With ``options``, mergekit's plan is checked, too.
+    """
+    space, problems = build_space(merge.written, search)
+    if space is not None:
+        both = map(references_in, (merge.written, merge.config))
+        places = dict(zip(*both, strict=True))
+        placed = map_references(space.template, lambda m: places.get(m, m))
+        space = replace(space, template=placed)
+        problems += [] if options is None else check_plan(space, options)
+    return space, problems
 
 
 def _project_problems(project: Project) -> list[Problem]:
@@ -201,8 +237,6 @@ class Project:
     tasks: Mapping[str, LoadedTask]
     options: MergeOptions
     notes: Sequence[str] = ()  # for the user
-    # Where models lie, by path as it is written, where they do not lie there.
-    places: Mapping[str, str] = field(default_factory=dict)
     # The fingerprint that these merges had when they were searched.
     known_as: tuple[MergeSpace, str] | None = None
     open_device: bool = False  # nobody asked for the one in the options
@@ -240,25 +274,23 @@ class Project:
             return self
         return replace(self, known_as=(self.space, manifest.merge))
 
-    def going_on(self, before: Identity) -> Project:
-        """Return the project on the device of earlier measurements, if that is open."""
-        if not self.open_device:
-            return self
-        options = decided(left_open(self.options), device_of(before))
-        return replace(self, options=options)
+    def continuing(self, before: Manifest) -> Project:
+        """Return the project as an earlier search measured it.
 
-    def measured_as(self, definitions: Mapping[str, str]) -> Project:
-        """Return the project with the engine of earlier measurements, if that is open.
-
-        ``definitions`` are those of the earlier measurements, by task.
+        On its device and with its engines, where these are open, and with its
+        fingerprint of the same merges.
         """
-        found = {}
-        for task, chosen in self.engines.items():
+        project = self
+        if self.open_device:
+            options = decided(left_open(self.options), device_of(before.identity))
+            project = replace(self, options=options)
+        used = {}
+        for task, chosen in project.engines.items():
             for name in NAMES if chosen.open else ():
-                tried = replace(self, used={task: name})
-                if tried._definition(task) == definitions.get(task):
-                    found[task] = name
-        return replace(self, used=found) if found else self
+                tried = replace(project, used={task: name})
+                if tried._definition(task) == before.definitions.get(task):
+                    used[task] = name
+        return replace(project, used=used or project.used).as_known(before)
 
     @property
     def nests_checkpoints(self) -> bool:
@@ -280,13 +312,17 @@ class Project:
 
     def study(self) -> Study:
         """Return the study: numbers, names and fingerprints, without models."""
-        recipe = functools.partial(recipe_digest, self.identity)
-        study = replace(self.outline(), merge=self.merge, recipe=recipe)
-        if study.on_disk is None or self.on_disk is None:
-            return study
-        recipe = functools.partial(recipe_digest, self.on_disk.identity)
-        part = replace(study.on_disk, merge=self.on_disk.merge, recipe=recipe)
-        return replace(study, on_disk=part)
+        return self._identified(self.outline())
+
+    def _identified(self, study: Study) -> Study:
+        """Add the fingerprints of the merges to an outline."""
+        models, part = self.on_disk, study.on_disk
+        return replace(
+            study,
+            merge=self.merge,
+            recipe=functools.partial(recipe_digest, self.identity),
+            on_disk=models._identified(part) if models and part else None,
+        )
 
     def outline(self) -> Study:
         """Return the study as far as it is known without reading the models."""
@@ -422,15 +458,3 @@ def _with_possible_references(project: Project) -> Project:
         "compared with them"
     )
     return replace(project, has_references=False, notes=[*project.notes, note])
-
-
-def _named_as_written(
-    merge: MergeConfig, search: SearchSpec, written: MergeConfig
-) -> tuple[MergeSpace | None, list[Problem]]:
-    """Build the space, with coefficients named as in the configuration."""
-    space, problems = build_space(written, search)
-    if space is not None:
-        places = dict(zip(references_in(written), references_in(merge), strict=True))
-        placed = map_references(space.template, lambda m: places.get(m, m))
-        space = replace(space, template=placed)
-    return space, problems

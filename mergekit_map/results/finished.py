@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import Evaluation, Key, measured_of, read_log
+from mergekit_map.results.log import Evaluation, by_merge, measured_of, read_log
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.results.surrogates import fit_again, locate
 from mergekit_map.surrogates.arrays import FloatArray
@@ -49,18 +49,9 @@ def read_finished(run: Path) -> FinishedSearch:
 
 
 def read_evaluations(run: RunFolder, front: Front) -> tuple[Evaluation, ...]:
-    """List the latest measurements of merges with the coefficients of a front.
-
-    A failure never replaces a value, nor a subset all documents.
-    """
+    """List the measurements of merges with the coefficients of a front, each once."""
     folder = run.of_points(front)
     known, names = folder.read_manifest(), front.coefficients
     found = measured_of(read_log(folder.log), known.merge, known.definitions, names)
-    latest: dict[Key, Evaluation] = {}
-    for evaluation in found:
-        if evaluation.task in front.tasks:
-            before = latest.setdefault(key := evaluation.key, evaluation)
-            ranks = [(not e.failed, e.whole) for e in (before, evaluation)]
-            if ranks[0] <= ranks[1]:
-                latest[key] = evaluation
-    return tuple(latest.values())
+    merges = by_merge(e for e in found if e.task in front.tasks)
+    return tuple(e for tasks in merges.values() for e in tasks.values())

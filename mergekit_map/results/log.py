@@ -211,10 +211,16 @@ def measured_of(
 def by_merge(
     evaluations: Iterable[Evaluation],
 ) -> dict[MergeKey, dict[str, Evaluation]]:
-    """Group the latest measurement of each task by merge."""
+    """Group measurements by merge, one of each task.
+
+    The latest counts, but a failure never replaces a value, nor a subset all documents.
+    """
     found: dict[MergeKey, dict[str, Evaluation]] = {}
     for e in evaluations:
-        found.setdefault(e.key[0], {})[e.task] = e
+        tasks = found.setdefault(e.key[0], {})
+        before = tasks.setdefault(e.task, e)
+        if (not e.failed, e.whole) >= (not before.failed, before.whole):
+            tasks[e.task] = e
     return found
 
 

@@ -203,7 +203,7 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
     Without surrogates, values are predicted as they were measured.
     """
     log = list(log)
-    seen = _latest(study, log)
+    seen = by_merge(matching(study, log))
     whole = {key: _on_all_documents(found) for key, found in seen.items()}
     points = _merges(study, result, result.front, seen)
     unlabelled = _merges(study, result, study.anchors.values(), seen)
@@ -274,17 +274,8 @@ def measured_at(
     study: Study, coefficients: Mapping[str, float], log: Iterable[Evaluation]
 ) -> Readings:
     """Read the measurements of a merge from the log."""
-    found = _latest(study, log).get(merge_key(coefficients), {})
+    found = by_merge(matching(study, log)).get(merge_key(coefficients), {})
     return _readings(study, _on_all_documents(found))
-
-
-def _latest(
-    study: Study, log: Iterable[Evaluation]
-) -> dict[MergeKey, dict[str, Evaluation]]:
-    """Return the latest of each task: no subset after all, no failure after a value."""
-    found = matching(study, log)
-    evaluations = sorted(found, key=lambda e: (not e.failed, e.whole))
-    return by_merge(evaluations)
 
 
 def _on_all_documents(found: Mapping[str, Evaluation]) -> dict[str, Evaluation]:

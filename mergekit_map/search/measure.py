@@ -39,6 +39,8 @@ from mergekit_map.utils.shutdown import check_interrupt
 from mergekit_map.utils.text import printable, redact
 
 LOG = logging.getLogger(__name__)
+# What code that measures may raise at a merge that cannot be measured.
+FAILURES = (EvaluationError, RuntimeError, ArithmeticError, MemoryError)
 _Missing: TypeAlias = tuple[Role, Mapping[str, float], str]  # with the task
 _LONGEST = 300  # letters of what went wrong, as the log keeps it
 _HOPELESS = 3  # merges without a finite value of a task, and not one with it
@@ -196,7 +198,7 @@ def _evaluate(
             else:
                 measured = evaluate(coefficients, task, subset.ids)
                 measured = subset.estimate(measured, study.tasks[task].bounds)
-    except (EvaluationError, RuntimeError, ArithmeticError, MemoryError) as failure:
+    except FAILURES as failure:
         trace = redact(traceback.format_exc())
         LOG.debug("%s at %s failed: %s", task, dict(coefficients), trace)
         measured = Measurement(math.nan, None, 0)
@@ -233,9 +235,7 @@ def is_own(e: Evaluation) -> bool:
 
 def on_disk_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
     """List the measurements of reference points that are no merges of the search."""
-    if study.on_disk is None:
-        return []
-    return matching(study.on_disk, log)
+    return [] if study.on_disk is None else matching(study.on_disk, log)
 
 
 def reference_values(

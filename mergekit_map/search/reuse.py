@@ -29,15 +29,14 @@ def reuse_measurements(
 
     ``changed`` names the settings that differ from the search before.
     """
-    parts = [study] if study.on_disk is None else [study, study.on_disk]
-    found = [pair for part in parts for pair in _copied(part, log, run)]
+    found = [pair for part in study.parts for pair in _copied(part, log, run)]
     if found:
         merges = len({new.key[0] for _, new in found})
         warn(
             f"{len(found)} measurements of {merges} merges of an earlier search are "
             "fitted, too, and not repeated"
         )
-    known = (e for part in parts for e in matching(part, log))
+    known = (e for part in study.parts for e in matching(part, log))
     used = {id(e) for e in (*known, *(e for e, _ in found))}
     _report_unused(study, log, used, changed)
 

@@ -87,6 +87,11 @@ class Study:
         """Return the labels of all reference points."""
         return [*self.anchors, *(self.on_disk.anchors if self.on_disk else ())]
 
+    @property
+    def parts(self) -> list[Study]:
+        """Return this study, and that of the other reference points if there is one."""
+        return [self] if self.on_disk is None else [self, self.on_disk]
+
     def of_models(
         self, anchors: Mapping[str, Mapping[str, float]], merge: str
     ) -> Study:

@@ -69,7 +69,7 @@ def with_confirmation(
         part.merge: [
             e for e in matching(part, log) if e.role == "holdout" and not e.failed
         ]
-        for part in ([study] if study.on_disk is None else [study, study.on_disk])
+        for part in study.parts
     }
     merges, items = [], {task: list[Itemised | None]() for task in study.tasks}
     for fingerprint, lines in found.items():

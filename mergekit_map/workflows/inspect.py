@@ -27,6 +27,7 @@ from mergekit_map.models.facts import Finding
 from mergekit_map.models.preflight import Family, InspectedModel
 from mergekit_map.models.task_vectors import Figures
 from mergekit_map.search.budget import forecast, probe_multiples
+from mergekit_map.search.measure import FAILURES
 from mergekit_map.types import SOUP
 from mergekit_map.utils.files import StrPath
 
@@ -76,12 +77,7 @@ def probe_config(
             try:
                 found, seconds[task] = _timed(measure)
                 sizes[task] = found.n
-            except (
-                EvaluationError,
-                RuntimeError,
-                ArithmeticError,
-                MemoryError,
-            ) as error:
+            except FAILURES as error:
                 text = str(error) or type(error).__name__
                 raise EvaluationError(
                     f"task {task!r} cannot be measured at the soup: {text}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from mergekit_map._version import __version__
@@ -87,25 +87,26 @@ def _search(
     """Search into a folder, locked until its results are written."""
     folder = RunFolder(run)
     project = _project_for(folder, project, imported)
-    recipes = Recipes(project.space, project.options)
+    study, recipes = project.study(), Recipes(project.space, project.options)
     folder.claim()
     with open_log(folder.log, folder.lock) as log:
-        with _opened_run(project, log, events, imported, pool) as (study, evaluate):
-            # Pairs of checkpoints are searched one by one, when base, parents and soup
-            # are measured.
-            if not project.nests_checkpoints:
-                confirming = Confirming(project, folder, log, evaluate)
-                front = _measured_front(study, confirming)
+        _begin(project, study, log, events, imported)
+        _measure_references(project, study, log, pool)
+        # Pairs of checkpoints are searched one by one, when base, parents and soup are
+        # measured.
         if project.nests_checkpoints:
             front, recipes = search_pairs(
                 project, log, folder, lambda part, to: _search(part, to, events, pool)
             )
             front = with_differences(front, samples_of(project, folder), folder)
             front = choose_measured(front)
+        else:
+            front = _measured_front(project, study, log, pool)
+        _warn_of_failures(study, log)
         with selection_lock(folder):  # of who looks at the partial front
             save_choice(front, folder, recipes.texts(front, folder))
             _write_soup(project, folder)
-            write_record(folder.manifest, _manifest(project, project.study()))
+            write_record(folder.manifest, _manifest(project, study))
             folder.plan.unlink()
     return front
 
@@ -124,8 +125,7 @@ def _project_for(
             "apart; leave out one of them"
         )
     if (before := _measured_before(folder)) is not None:
-        project = project.going_on(before.identity).measured_as(before.definitions)
-        project = project.as_known(before)
+        project = project.continuing(before)
     if words := choice_in_words(
         str(project.options.device), best_device(), was_open=project.open_device
     ):
@@ -158,15 +158,17 @@ def _workers_for(project: Project, pool: WorkerPool | None) -> Workers:
     return Worker(open_merges(project))
 
 
-def _measured_front(study: Study, confirming: Confirming) -> Front:
+def _measured_front(
+    project: Project, study: Study, log: EvaluationLog, pool: WorkerPool | None
+) -> Front:
     """Measure all merges of a search, and return its front."""
-    folder, log = confirming.run, confirming.log
-    with one_thread():
-        result = run_study(study, confirming.evaluate, log)
+    folder = RunFolder(log.path.parent)
+    workers, samples = _workers_for(project, pool), folder.samples(study.merge)
+    with MergeEvaluator(workers, samples, study.definitions) as evaluate, one_thread():
+        result = run_study(study, evaluate, log)
         front = found_front(study, result, log)
-        samples = samples_of(confirming.project, folder)
-        front = with_differences(front, samples, folder, log)
-        return confirming.front(choose_measured(front))
+        front = choose_measured(with_differences(front, samples, folder, log))
+        return Confirming(project, folder, log, evaluate).front(front)
 
 
 def _measured_before(run: RunFolder) -> Manifest | None:
@@ -176,49 +178,42 @@ def _measured_before(run: RunFolder) -> Manifest | None:
     return run.read_manifest() if run.manifest.exists() else None
 
 
-@contextmanager
-def _opened_run(
+def _begin(
     project: Project,
+    study: Study,
     log: EvaluationLog,
     events: CallbackList,
     imported: Sequence[Evaluation],
-    pool: WorkerPool | None,
-) -> Iterator[tuple[Study, MergeEvaluator]]:
-    """Write the plan of a search, measure its references, and yield its evaluator."""
-    run = log.path.parent
-    folder, study = RunFolder(run), project.study()
+) -> None:
+    """Write the plan of a search, and add what is known to its log."""
+    folder = RunFolder(log.path.parent)
     ahead = forecast(study, checkpoints=project.nests_checkpoints)
-    with ExitStack() as stack:
-        before = _measured_before(folder)
-        changed = "the configuration"
-        if before is not None:
-            changed = changes_in_words(before.identity, project.identity)
-        write_record(folder.plan, _search_plan(project, study, folder, ahead))
-        folder.manifest.unlink(missing_ok=True)
-        write_atomically(folder.config, project.file.text)
-        reuse_measurements(study, log, folder, changed)
-        add_imported(study, log, imported)
-        start = Started(
-            run=run,
-            config=project.file.content,
-            coefficients=study.bounds,
-            tasks=study.tasks,
-            total=ahead.measurements,
-            known=list(log),
-        )
-        events.start(start, study)
-        log.listener = events.on_measured
-        _measure_references(project, study, log, pool)
-        evaluate = MergeEvaluator(
-            _workers_for(project, pool), folder.samples(study.merge), study.definitions
-        )
-        yield study, stack.enter_context(evaluate)
-        parts = (study, study.on_disk) if study.on_disk is not None else (study,)
-        latest = {e.key: e for part in parts for e in matching(part, log)}
+    before, changed = _measured_before(folder), "the configuration"
+    if before is not None:
+        changed = changes_in_words(before.identity, project.identity)
+    write_record(folder.plan, _search_plan(project, study, folder, ahead))
+    folder.manifest.unlink(missing_ok=True)
+    write_atomically(folder.config, project.file.text)
+    reuse_measurements(study, log, folder, changed)
+    add_imported(study, log, imported)
+    start = Started(
+        run=folder.path,
+        config=project.file.content,
+        coefficients=study.bounds,
+        tasks=study.tasks,
+        total=ahead.measurements,
+        known=list(log),
+    )
+    events.start(start, study)
+    log.listener = events.on_measured
+
+
+def _warn_of_failures(study: Study, log: EvaluationLog) -> None:
+    latest = {e.key: e for part in study.parts for e in matching(part, log)}
     if failed := sum(e.failed for e in latest.values()):
         warn(
             f"{failed} measurements failed and are left out of the fits; they are the "
-            f"lines with a null value in {folder.log}"
+            f"lines with a null value in {log.path}"
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -78,7 +79,8 @@ def test_a_search_goes_on_with_what_generated_answers_before(
 
     def going_on(engine: str) -> Project:
         definition = EngineChoice(engine, "").definition(project.tasks["ask"])
-        return project.measured_as({"ask": definition})
+        known = {"identity": project.identity, "merge": ""}
+        return project.continuing(Mock(definitions={"ask": definition}, **known))
 
     assert going_on("vllm").engines["ask"].name == "vllm"
     assert going_on("hf").engines["ask"].name == "hf"
