@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -77,7 +77,8 @@ def end_search(
     Raises:
         DesignError: a surrogate cannot be fitted.
     """
-    end = _End(study, known, anchors, measure_all, surrogates)
+    fitted = surrogates or fit_surrogates(study, known)
+    end = _End(study, anchors, measure_all, list(known), fitted)
     rows, selected = end.choose(end.shown_front())
     merges = [study.named(row) for row in rows]
     ending = None
@@ -87,41 +88,35 @@ def end_search(
     return StudyResult(end.surrogates, merges, selected, ending=ending)
 
 
+@dataclass(eq=False)
 class _End:
     """The measurements and surrogates while a search ends."""
 
-    def __init__(
-        self,
-        study: Study,
-        known: Sequence[Evaluation],
-        anchors: Anchors,
-        measure_all: MeasureAll,
-        surrogates: Mapping[str, Surrogate] | None,
-    ):
-        self._study, self._measure_all = study, measure_all
-        self._anchors = anchors
-        self.known = list(known)
-        self.surrogates = surrogates or fit_surrogates(study, known)
+    study: Study
+    anchors: Anchors
+    measure_all: MeasureAll
+    known: list[Evaluation]
+    surrogates: Mapping[str, Surrogate]
 
     def shown_front(self) -> FloatArray:
         """Return the front after measuring points of it; (k, d)."""
-        front = left = predicted_front(self._study, self.surrogates)
-        for _ in range(self._study.search.remeasure - more_choices(self._study)):
+        front = left = predicted_front(self.study, self.surrogates)
+        for _ in range(self.study.search.remeasure - more_choices(self.study)):
             if len(left):
                 most = self._most_telling(left)
                 self._measure(left[[most]])
                 left = np.delete(left, most, axis=0)
         if len(left) < len(front):
-            front = predicted_front(self._study, self.surrogates)
-        return _with_measured(self._study, self.surrogates, front, self.known)
+            front = predicted_front(self.study, self.surrogates)
+        return _with_measured(self.study, self.surrogates, front, self.known)
 
     def choose(self, front: FloatArray) -> tuple[FloatArray, int]:
         """Choose from a front (k, d), and measure the choice; return the final rows."""
-        study = self._study
-        request = Request(study.select, study.tasks, self._anchors)
+        study = self.study
+        request = Request(study.select, study.tasks, self.anchors)
         lower = request.least(request.limits())
         for _ in range(1 + more_choices(study)):
-            rows, selected = chosen_of(study, self.surrogates, front, self._anchors)
+            rows, selected = chosen_of(study, self.surrogates, front, self.anchors)
             self._measure(rows[[selected]])
             # A merge just within its limits may be outside them once it is fitted.
             utilities = predict_utilities(study, self.surrogates, rows[[selected]])
@@ -137,26 +132,26 @@ class _End:
         """Return the point of a front (k, d) that adds most to those measured here."""
         own = (e for e in self.known if e.whole and e.role != "imported")
         here = {e.key[0]: e.coefficients for e in own}
-        X = self._study.vectors(here.values())
+        X = self.study.vectors(here.values())
         Y, there = (
-            predict_utilities(self._study, self.surrogates, rows)
-            for rows in (front, X[self._study.contains(X)])
+            predict_utilities(self.study, self.surrogates, rows)
+            for rows in (front, X[self.study.contains(X)])
         )
         worst, width = Y.min(axis=0), ranges(Y)
         return int(gains((Y - worst) / width, (there - worst) / width).argmax())
 
     def _measure(self, points: FloatArray) -> None:
         """Measure points, and fit again if any is new."""
-        named = map(self._study.named, points)
+        named = map(self.study.named, points)
         planned: list[Candidate] = [("front", merge) for merge in named]
         before = {e.key: e for e in self.known}
-        measured = self._measure_all(planned, self.surrogates)
+        measured = self.measure_all(planned, self.surrogates)
         # A failure never replaces a value.
         usable = [e for e in measured if not (e.failed and e.key in before)]
         after = before | {e.key: e for e in usable}
         if any(before.get(key) is not e for key, e in after.items()):
             self.known = list(after.values())
-            self.surrogates = fit_surrogates(self._study, self.known)
+            self.surrogates = fit_surrogates(self.study, self.known)
 
 
 def _with_measured(
@@ -204,7 +199,6 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
     """
     log = list(log)
     seen = by_merge(matching(study, log))
-    whole = {key: _on_all_documents(found) for key, found in seen.items()}
     points = _merges(study, result, result.front, seen)
     unlabelled = _merges(study, result, study.anchors.values(), seen)
     anchors = [
@@ -217,10 +211,10 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         coefficients=dict(study.bounds),
         groups={label: dict(group) for label, group in result.groups.items()},
         order=result.order,
-        tasks={task: _task(study, result, task, len(whole)) for task in study.tasks},
+        tasks={task: _task(study, result, task, len(seen)) for task in study.tasks},
         surrogate=study.search.surrogate,
         selected=result.selected,
-        recommended=_recommended(study, points, whole),
+        recommended=_recommended(study, points, seen),
         ending=result.ending,
         points=tuple(points),
         anchors=(*anchors, *anchors_on_disk(study, log)),
@@ -267,7 +261,7 @@ def _border(study: Study, result: StudyResult) -> tuple[Border, ...]:
         for merges in (result.front, study.fixed.values())
     )
     names = tuple(result.groups or study.bounds)
-    return tuple(find_border(result.surrogates, study.tasks, names, X, anchors))
+    return tuple(find_border(study, result.surrogates, names, X, anchors))
 
 
 def measured_at(
@@ -331,7 +325,8 @@ def _recommended(
     seen: Mapping[MergeKey, Mapping[str, Evaluation]],
 ) -> tuple[int, ...]:
     """List the measured points that no measured merge dominates."""
-    alone = non_dominated(study.utilities(seen.values()))
+    whole = map(_on_all_documents, seen.values())
+    alone = non_dominated(study.utilities(whole))
     best = set(itertools.compress(seen, alone))
     return tuple(i for i, p in enumerate(points) if merge_key(p.coefficients) in best)
 

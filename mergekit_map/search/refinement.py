@@ -33,7 +33,6 @@ from mergekit_map.search.fitting import predict_utilities, standard_errors
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, to_unit
 from mergekit_map.surrogates.surrogate import Surrogate
-from mergekit_map.types import Metric
 
 # The largest standard error on the front, as a share of a task's range there, with
 # which a search may stop; and how many rounds before must have come out as predicted.
@@ -209,8 +208,8 @@ def _best(
 
 
 def find_border(
+    study: Study,
     surrogates: Mapping[str, Surrogate],
-    metrics: Mapping[str, Metric],
     names: tuple[str, ...],
     X: FloatArray,
     anchors: FloatArray,
@@ -218,8 +217,8 @@ def find_border(
     """Find the bounds beyond which the front would be better, as predicted.
 
     Args:
+        study: The study, whose metrics say what is better.
         surrogates: By task.
-        metrics: By task.
         names: Of the axes of the surrogates.
         X: (k, d) the front.
         anchors: (a, d) merges that a front should be better than; NaN where unknown.
@@ -229,10 +228,7 @@ def find_border(
     if not len(X):
         return
 
-    def utilities(rows: FloatArray) -> FloatArray:
-        columns = [m.sign * surrogates[t].predict(rows) for t, m in metrics.items()]
-        return np.column_stack(columns)
-
+    utilities = partial(predict_utilities, study, surrogates)
     Y = utilities(X)
     worst = np.vstack([Y, utilities(anchors)] if len(anchors) else [Y]).min(axis=0)
     for axis, (lower, upper) in enumerate(bounds.tolist()):

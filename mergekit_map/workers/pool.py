@@ -17,10 +17,15 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from multiprocessing import (
     active_children,
@@ -32,9 +37,9 @@ from multiprocessing import (
 )
 from multiprocessing.context import BaseContext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
-from mergekit_map.errors import ConfigError, EvaluationError, MergeError
+from mergekit_map.errors import ConfigError, MergeError
 from mergekit_map.types import Measurement, MeasurementRequest
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage, warn
@@ -43,7 +48,7 @@ from mergekit_map.utils.shutdown import check_interrupt, temporary
 if TYPE_CHECKING:
     from mergekit_map.evaluation.evaluator import Arrived
 
-_DEATHS = 2  # of workers at the same work, or in a row before the models were open
+_DEATHS = 2  # of workers at the same task
 _SECONDS_BETWEEN_LOOKS = 0.2  # at signals, which wake nobody
 _LONGEST_FOLDER = 70  # beside /pymp-xxxxxxxx/listener-xxxxxxxx
 _IMPORTS = "mergekit_map.workers.worker_main"  # which takes seconds
@@ -59,10 +64,6 @@ class Opening:
     threads: int  # of each worker
 
 
-# What a worker is asked for: to open models, or to measure with those that are open.
-Request: TypeAlias = Opening | MeasurementRequest
-
-
 @dataclass(frozen=True)
 class Answer:
     """The measurement of a worker, or the error that one process would have raised."""
@@ -76,15 +77,12 @@ class WorkerHandle(Protocol):
     """A process or an actor, started anew for each project and after each death."""
 
     @property
-    def dies_with(self) -> tuple[type[Exception], ...]:
-        """Return the errors that its futures raise once it is dead."""
+    def dies_with(self) -> type[Exception]:
+        """Return the error that its futures raise once it is dead."""
         ...
 
-    def ask(self, request: Request) -> Future[Answer]:
-        """Return the future of an answer; start the worker if there is none.
-
-        The death of an idle worker is raised.
-        """
+    def ask(self, opening: Opening, request: MeasurementRequest) -> Future[Answer]:
+        """Return the future of an answer; start a worker if there is none."""
         ...
 
     def end(self, error: Exception | None = None) -> str:
@@ -108,11 +106,9 @@ class _Slot:
     """A worker and its present task."""
 
     handle: WorkerHandle
+    task: PendingTask | None = None
     future: Future[Answer] | None = None
-    pending: PendingTask | None = None  # None while it opens the models
-    is_open: bool = False
     merge: object = None  # that it has made
-    deaths: int = 0  # in a row before the models were open
 
 
 class WorkerPool(AbstractContextManager["WorkerPool"]):
@@ -130,7 +126,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         # In the order of one process.
         self._pending: dict[MeasurementRequest, PendingTask] = {}
         self._seconds: dict[str, float] = {}  # that each task took last
-        self._broken: Exception | None = None  # why no models can be opened
+        self._begun = False  # whether workers of this project were waited for
 
     def __exit__(self, *_: object) -> None:
         for slot in self._slots:
@@ -144,8 +140,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                 "these workers have ended with their 'with'; search inside of it, or "
                 "make new ones"
             )
-        self._opening, self._broken, self._pending = opening, None, {}
+        for slot in self._slots:
+            slot.handle.end()  # with the models of another project
         self._slots = [_Slot(slot.handle) for slot in self._slots]
+        self._opening, self._pending, self._begun = opening, {}, False
         return self
 
     def expect(self, ahead: Sequence[MeasurementRequest], arrived: Arrived) -> None:
@@ -162,17 +160,16 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         """Return a measurement as soon as it is finished.
 
         Raises:
-            EvaluationError: two workers died at it.
-            MergeError: workers die before the models are open.
+            MergeError: two workers died at it.
             MapError: the same error as in one process.
         """
         task = self._pending.pop(request, None) or PendingTask(request)
         task.arrived = None
         self._pending = {request: task, **self._pending}
-        if not any(slot.is_open for slot in self._slots):
-            with stage(f"opening the models in {self.count} workers"):
-                self._wait(lambda: any(slot.is_open for slot in self._slots))
-        self._wait(lambda: task.answer is not None)
+        opening = stage(f"opening the models in {self.count} workers")
+        with nullcontext() if self._begun else opening:
+            self._begun = True
+            self._wait_for(task)
         del self._pending[request]
         assert task.answer is not None
         if task.answer.error is not None:
@@ -185,12 +182,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self._collect()
         self._pending = {}
 
-    def _wait(self, until: Callable[[], bool]) -> None:
+    def _wait_for(self, task: PendingTask) -> None:
         self._collect()
-        while not until():
+        while task.answer is None:
             self._assign()
-            if self._broken is not None:
-                raise self._broken
             running = [slot.future for slot in self._slots if slot.future is not None]
             wait(running, _SECONDS_BETWEEN_LOOKS, "FIRST_COMPLETED")
             check_interrupt()
@@ -198,29 +193,11 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
     def _assign(self) -> None:
         """Assign a task to every free worker."""
+        assert self._opening is not None
         for slot in self._slots:
-            if slot.future is not None or self._broken is not None:
-                continue
-            task = self._next_task(slot)
-            if task is None:
-                continue
-            if slot.is_open and self._begin(slot, task):
-                continue
-            assert self._opening is not None
-            slot.handle.end()  # with the models of another project
-            slot.future = slot.handle.ask(self._opening)
-
-    def _begin(self, slot: _Slot, task: PendingTask) -> bool:
-        """Begin a measurement, unless the worker died while it had nothing to do."""
-        try:
-            slot.future = slot.handle.ask(task.request)
-        except slot.handle.dies_with as error:
-            slot.handle.end(error)
-            slot.is_open, slot.merge = False, None
-            return False
-        task.running = True
-        slot.pending, slot.merge = task, task.request.merge
-        return True
+            if slot.task is None and (task := self._next_task(slot)) is not None:
+                slot.future = slot.handle.ask(self._opening, task.request)
+                slot.task, slot.merge, task.running = task, task.request.merge, True
 
     def _next_task(self, slot: _Slot) -> PendingTask | None:
         """Return a task of the worker's merge, else of an unmerged one, else any.
@@ -230,7 +207,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         tasks = [t for t in self._pending.values() if not t.running and not t.answer]
         own = [task for task in tasks if task.request.merge == slot.merge]
         if not own:
-            made = {other.merge for other in self._slots if other.pending is not None}
+            made = {other.merge for other in self._slots if other.task is not None}
             fresh = [task for task in tasks if task.request.merge not in made]
             own = [t for t in fresh if t.request.merge == fresh[0].request.merge]
         return max(
@@ -242,25 +219,20 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     def _collect(self) -> None:
         """Collect the results of workers."""
         for slot in self._slots:
-            future = slot.future
-            if future is None or not future.done():
+            task, future = slot.task, slot.future
+            if task is None or future is None or not future.done():
                 continue
-            task, slot.future, slot.pending = slot.pending, None, None
+            slot.task, slot.future, task.running = None, None, False
             try:
-                answer = future.result()
+                self._take(task, future.result())
             except slot.handle.dies_with as error:
-                self._handle_death(slot, task, slot.handle.end(error))
-                continue
-            for text in answer.remarks:
-                warn(text)
-            if task is None:
-                slot.is_open, slot.deaths = answer.error is None, 0
-                self._broken = self._broken or answer.error
-            else:
-                self._take(task, answer)
+                slot.merge = None
+                self._retry(task, slot.handle.end(error))
 
     def _take(self, task: PendingTask, answer: Answer) -> None:
-        task.running, task.answer = False, answer
+        for text in answer.remarks:
+            warn(text)
+        task.answer = answer
         if answer.value is None:
             return
         self._seconds[task.request.task] = answer.value.seconds or 0.0
@@ -268,26 +240,15 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             del self._pending[task.request]
             task.arrived(task.request, answer.value)
 
-    def _handle_death(self, slot: _Slot, task: PendingTask | None, how: str) -> None:
-        """Record the death of a worker; its task is retried once."""
-        slot.is_open, slot.merge = False, None
-        if task is None:
-            slot.deaths += 1
-            if slot.deaths == _DEATHS:
-                self._broken = MergeError(  # which is no failure of one measurement
-                    f"worker {self._slots.index(slot) + 1} of {self.count} {how} twice "
-                    "while it opened the models; take fewer workers if memory is "
-                    "short, else none, which shows why it dies; what was measured is "
-                    "kept"
-                )
-            return
-        task.running = False
+    def _retry(self, task: PendingTask, how: str) -> None:
+        """Let another worker try a task at which one died; a second death is final."""
         task.deaths += 1
         if task.deaths == _DEATHS:
-            error = EvaluationError(
-                f"task {task.request.task!r}: the worker that measured it {how}, and "
-                "so did a second one; if memory is short, take fewer workers or lower "
-                "batch_size"
+            error = MergeError(  # which is no failure of one measurement
+                f"task {task.request.task!r}: the worker that opened the models or "
+                f"measured it {how}, and so did a second one; if memory is short, take "
+                "fewer workers or lower batch_size, else none, which shows why it "
+                "dies; what was measured is kept"
             )
             task.answer = Answer(None, error)
 
@@ -341,7 +302,7 @@ class WorkerProcess:
         gpus: The GPUs for it; None where there are none.
     """
 
-    dies_with = (BrokenProcessPool,)
+    dies_with = BrokenProcessPool
 
     def __init__(self, gpus: str | None):
         self._gpus = gpus
@@ -349,10 +310,13 @@ class WorkerProcess:
         self._process: Any = None
         self._stack = ExitStack()  # that has the folder of its temporary files
 
-    def ask(self, request: Request) -> Future[Answer]:
-        """Return the future of an answer; start the process if there is none."""
+    def ask(self, opening: Opening, request: MeasurementRequest) -> Future[Answer]:
+        """Return the future of an answer; start a process if there is none."""
         if self._executor is not None:
-            return self._executor.submit(answer, request)
+            try:
+                return self._executor.submit(answer, request)
+            except BrokenProcessPool as error:  # it died while it had nothing to do
+                self.end(error)
         scratch = self._stack.enter_context(scratch_folder())
         environment = {**os.environ, "TMPDIR": str(scratch)}
         if self._gpus is not None:
@@ -361,7 +325,7 @@ class WorkerProcess:
         context: BaseContext = get_context("forkserver" if forks else "spawn")
         if forks:
             start_forkserver()
-        before, begin = set(active_children()), (environment, os.getcwd())
+        before, begin = set(active_children()), (environment, os.getcwd(), opening)
         with _without_main(), _signals_blocked(), _at_the_root():
             self._executor = ProcessPoolExecutor(1, context, _become_worker, begin)
             future = self._executor.submit(answer, request)
@@ -449,8 +413,14 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _become_worker(environment: Mapping[str, str], folder: str) -> None:
+_OPENING: list[Opening] = []  # of the project of this process, if it is a worker
+
+
+def _become_worker(
+    environment: Mapping[str, str], folder: str, opening: Opening
+) -> None:
     """Make this process a worker in a folder, which ends with its parent."""
+    _OPENING.append(opening)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -468,8 +438,8 @@ def _end_with_parent(scratch: str) -> None:
     os._exit(1)
 
 
-def answer(request: Request) -> Answer:
-    """Open models or measure; runs in a worker."""
+def answer(request: MeasurementRequest) -> Answer:
+    """Measure; runs in a worker."""
     from mergekit_map.workers import worker_main
 
-    return worker_main.answer(request)
+    return worker_main.answer(_OPENING[0], request)

@@ -15,7 +15,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.workers.pool import Answer, Request, WorkerPool, answer, visible_gpus
+from mergekit_map.types import MeasurementRequest
+from mergekit_map.workers.pool import Answer, Opening, WorkerPool, visible_gpus
 
 _STORE = 128 * 2**20  # bytes; Ray would take a third of the memory
 
@@ -23,9 +24,14 @@ _STORE = 128 * 2**20  # bytes; Ray would take a third of the memory
 class Actor:
     """The class that Ray runs: a worker that answers one request after the other."""
 
-    def answer(self, request: Request) -> Answer:
-        """Open models or measure."""
-        return answer(request)
+    def __init__(self, opening: Opening):
+        self._opening = opening
+
+    def answer(self, request: MeasurementRequest) -> Answer:
+        """Open the models, unless they are open, and measure."""
+        from mergekit_map.workers import worker_main
+
+        return worker_main.answer(self._opening, request)
 
 
 class RayWorker:
@@ -33,18 +39,18 @@ class RayWorker:
 
     Args:
         ray: The module.
-        make: A function that starts an actor.
+        make: A function that starts an actor for a project.
     """
 
-    def __init__(self, ray: Any, make: Callable[[], Any]):
-        self.dies_with = (ray.exceptions.RayActorError,)
+    def __init__(self, ray: Any, make: Callable[[Opening], Any]):
+        self.dies_with: type[Exception] = ray.exceptions.RayActorError
         self._ray, self._make = ray, make
         self._actor: Any = None
 
-    def ask(self, request: Request) -> Future[Answer]:
-        """Return the future of an answer; start the actor if there is none."""
+    def ask(self, opening: Opening, request: MeasurementRequest) -> Future[Answer]:
+        """Return the future of an answer; start an actor if there is none."""
         if self._actor is None:
-            self._actor = self._make()
+            self._actor = self._make(opening)
         future: Future[Answer] = self._actor.answer.remote(request).future()
         return future
 

@@ -6,14 +6,14 @@ A worker runs them in a process of its own. It answers in plain values, errors t
 from __future__ import annotations
 
 import importlib.util
-import io
 import logging
+import os
 import pickle
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import datasets
 import torch
@@ -26,9 +26,10 @@ from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Project
 from mergekit_map.search.callbacks import Callback
 from mergekit_map.tasks.python_function import PythonFunction, definition
+from mergekit_map.types import MeasurementRequest
 from mergekit_map.utils.files import sha256
 from mergekit_map.utils.progress import notifying
-from mergekit_map.workers.pool import Answer, Opening, Request
+from mergekit_map.workers.pool import Answer, Opening
 
 _OPENED: list[Worker] = []  # one at most
 
@@ -46,38 +47,36 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
             f"what is measured cannot be sent to workers ({error}); define it at the "
             "top of a module, or search without --workers"
         ) from None
+    named = (name for name in sys.modules if _source_of(name) is not None)
     return Opening(
         content,
         [str(project.directory), *sys.path],
-        {name: _digest(name) for name in sys.modules if _source_of(name) is not None},
+        {name: _digest(name) for name in named if os.fsencode(name) in content},
         threads or max(1, torch.get_num_threads() // count),
     )
 
 
-def answer(request: Request) -> Answer:
-    """Open the models of a project in place of another one's, or measure a merge."""
-    started = time.perf_counter()
+def answer(opening: Opening, request: MeasurementRequest) -> Answer:
+    """Open the models of a project, unless they are open, and measure a merge."""
     value, error, remarks = None, None, _Remarks()
     try:
         with notifying(remarks):
-            if isinstance(request, Opening):
-                _open(request)
-            else:
-                value = _OPENED[0].measure(request)
+            if not _OPENED:
+                _OPENED.append(_open(opening))
+            started = time.perf_counter()
+            value = _OPENED[0].measure(request)
+            value = replace(value, seconds=time.perf_counter() - started)
     except BaseException as failure:  # noqa: BLE001 - whoever asked raises it
         error = _portable(failure)
-    if value is not None:
-        value = replace(value, seconds=time.perf_counter() - started)
     return Answer(value, error, remarks.texts)
 
 
-def _open(opening: Opening) -> None:
+def _open(opening: Opening) -> Worker:
     _silence()
-    while _OPENED:
-        _OPENED.pop().close()
     sys.path[:] = opening.paths
     torch.set_num_threads(opening.threads)
-    project: Project = _Unpickler(opening).load()
+    _import_sources(opening.sources)
+    project: Project = pickle.loads(opening.project)
     sys.path.append(sys.path.pop(0))  # as after a module was imported by one process
     for name, task in project.tasks.items():
         spec = project.spec.tasks[name]
@@ -89,28 +88,24 @@ def _open(opening: Opening) -> None:
             raise _changed(f"the code of task {name!r} ({spec.python})")
     worker = Worker(open_merges(project))
     worker.open()
-    _OPENED.append(worker)
+    return worker
 
 
-class _Unpickler(pickle.Unpickler):
-    """An unpickler that also finds modules that lm-eval names by their paths."""
+def _import_sources(sources: Mapping[str, str]) -> None:
+    """Import the modules that lm-eval names by their paths.
 
-    def __init__(self, opening: Opening):
-        super().__init__(io.BytesIO(opening.project))
-        self._sources = opening.sources
-
-    def find_class(self, module: str, name: str, /) -> Any:
+    Raises:
+        ConfigError: one of them is no longer the one with this digest.
+    """
+    for module, seen in sources.items():
         file = _source_of(module)
-        if file is not None and module not in sys.modules:
-            if _digest(module) != self._sources.get(module):
-                raise _changed(str(file))
-            spec = importlib.util.spec_from_file_location(module, file)
-            assert spec is not None
-            assert spec.loader is not None
-            made = importlib.util.module_from_spec(spec)
-            sys.modules[module] = made
-            spec.loader.exec_module(made)
-        return super().find_class(module, name)
+        if _digest(module) != seen:
+            raise _changed(str(file))
+        spec = importlib.util.spec_from_file_location(module, file)
+        assert spec is not None
+        assert spec.loader is not None
+        made = sys.modules[module] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(made)
 
 
 def _source_of(module: str) -> Path | None:

@@ -273,7 +273,8 @@ def borders(
     metrics = {name: metric for name, (metric, _) in tasks.items()}
     surrogates = {name: fitted for name, (_, fitted) in tasks.items()}
     names = ("de", "fr")[: X.shape[1]]
-    return list(find_border(surrogates, metrics, names, X, anchors))
+    study = make_study(names, metrics)
+    return list(find_border(study, surrogates, names, X, anchors))
 
 
 @pytest.mark.parametrize("metric", [SCORE, LOSS])

@@ -26,7 +26,6 @@ from mergekit_map.workers import pool, worker_main
 from mergekit_map.workers.pool import (
     Answer,
     Opening,
-    Request,
     WorkerPool,
     WorkerProcess,
     process_pool,
@@ -54,9 +53,6 @@ metric_list: [{metric: acc}]
 ASKED = "def text(document):\n    return 'one ' + document['question']\n"
 
 
-Asked = MeasurementRequest | None  # None: to open the models
-
-
 class Died(Exception):
     """What futures of a fake worker raise once it is dead."""
 
@@ -64,46 +60,47 @@ class Died(Exception):
 class Fake:
     """A worker of this process; when its answers come is by chance, and so are deaths.
 
-    ``kill`` picks whose work; None is the opening of the models.
+    ``kill`` picks whose work.
     """
 
-    dies_with = (Died,)
+    dies_with = Died
 
     def __init__(self, boss: Fakes):
         self._boss = boss
         self._worker: list[Worker] = []
 
-    def ask(self, request: Request) -> Future[Answer]:
-        work = None if isinstance(request, Opening) else request
-        if work and self._boss.idle_deaths:
-            self._boss.idle_deaths -= 1
-            raise Died
-        return self._boss.later(work, lambda: self._alone(request))
+    def ask(self, opening: Opening, request: MeasurementRequest) -> Future[Answer]:
+        return self._boss.later(request, lambda: self._alone(opening, request))
 
     def end(self, error: Exception | None = None) -> str:
         self._worker = []
         return "was ended by SIGKILL" if error else "ended"
 
-    def _alone(self, request: Request) -> Answer:
+    def _alone(self, opening: Opening, request: MeasurementRequest) -> Answer:
         """Answer with the models that this one opened."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(worker_main, "_OPENED", self._worker)
-            return worker_main.answer(request)
+            self._boss.opened += not self._worker
+            return worker_main.answer(opening, request)
 
 
 class Fakes:
     """Decides when each fake worker answers, or that it dies instead."""
 
     def __init__(self, count: int, seed: int = 0, deaths: int = 0):
-        self.kill: Callable[[Asked], bool] = lambda _: False
-        self.asked: list[Asked] = []
-        self.killed: set[Asked] = set()
-        self.idle_deaths = 0  # that come before the next measurements
+        self.kill: Callable[[MeasurementRequest], bool] = lambda _: False
+        self.asked: list[MeasurementRequest] = []
+        self.killed: set[MeasurementRequest] = set()
+        self.opened = 0  # how often the models were opened
         self._rng, self._deaths = random.Random(seed), deaths
-        self._open: list[tuple[Asked, Callable[[], Answer], Future[Answer]]] = []
+        self._open: list[
+            tuple[MeasurementRequest, Callable[[], Answer], Future[Answer]]
+        ] = []
         self.pool = WorkerPool([Fake(self) for _ in range(count)])
 
-    def later(self, work: Asked, answer: Callable[[], Answer]) -> Future[Answer]:
+    def later(
+        self, work: MeasurementRequest, answer: Callable[[], Answer]
+    ) -> Future[Answer]:
         future: Future[Answer] = Future()
         self._open.append((work, answer, future))
         return future
@@ -112,8 +109,8 @@ class Fakes:
         """Stand in for ``concurrent.futures.wait``: one of them is done afterwards."""
         self._open = [one for one in self._open if one[2] in futures]
         work, answer, future = self._open.pop(self._rng.randrange(len(self._open)))
-        dies = work not in self.killed and self._rng.random() < 0.1
-        if self.kill(work) or (work and dies and len(self.killed) < self._deaths):
+        dies = work not in self.killed and self._rng.random() < 0.2
+        if self.kill(work) or (dies and len(self.killed) < self._deaths):
             self.killed.add(work)
             future.set_exception(Died())
         else:
@@ -197,38 +194,26 @@ def test_workers_find_what_one_process_finds(name: str, config: dict[str, Any]) 
     assert held_out == name.startswith("held out")
 
 
-def test_work_that_two_workers_died_at_is_a_failed_measurement(
-    config: dict[str, Any],
-) -> None:
-    fakes, third = Fakes(2), list[MeasurementRequest]()
+def test_work_that_two_workers_died_at_stops_a_search(config: dict[str, Any]) -> None:
+    """It is no failure of a merge: nothing of it is in the log."""
+    alone, fakes, third = search(config, "alone"), Fakes(2), list[MeasurementRequest]()
 
-    def kill(work: Asked) -> bool:
-        if work is None or work.task != "two":
-            return False
+    def kill(work: MeasurementRequest) -> bool:
         merges = {e.key[0] for e in read_log(Path("run/evaluations.jsonl"))}
-        if len(merges) > 2 and not third:
+        if len(merges) > 2 and work.task == "two" and not third:
             third.append(work)
         return work in third
 
     fakes.kill = kill
-    search(config, "run", fakes)
+    said = "^task 'two': the worker that .* was ended by SIGKILL, and so did a second "
+    with pytest.raises(MergeError, match=said):
+        search(config, "run", fakes)
 
-    failed = [e for e in read_log(Path("run/evaluations.jsonl")) if e.failed]
-    assert [(e.task, e.key[0]) for e in failed] == [
-        ("two", tuple(sorted(third[0].merge)))
-    ]
-    assert str(failed[0].error).startswith(
-        "task 'two': the worker that measured it was ended by SIGKILL, and so did"
-    )
-
-
-def test_idle_workers_that_died_are_no_failure_of_the_next_measurement(
-    config: dict[str, Any],
-) -> None:
-    fakes = Fakes(2)
-    fakes.idle_deaths = 3
-    assert_same(search(config, "many", fakes), search(config, "alone"))
-    assert fakes.asked.count(None) == 5
+    kept = Path("run/evaluations.jsonl").read_bytes()
+    assert not [e for e in read_log(Path("run/evaluations.jsonl")) if e.failed]
+    fakes.kill = lambda _: False
+    assert_same(search(config, "run", fakes), alone)
+    assert Path("run/evaluations.jsonl").read_bytes().startswith(kept)
 
 
 def test_models_that_cannot_be_opened_stop_a_search_as_in_one_process(
@@ -244,19 +229,6 @@ def test_models_that_cannot_be_opened_stop_a_search_as_in_one_process(
             search(config, "run", workers)
         said.append(str(error.value))
     assert said[0] == said[1]
-
-
-def test_workers_that_die_with_the_models_stop_a_search(config: dict[str, Any]) -> None:
-    """It is no failure of a merge: nothing of it is in the log."""
-    fakes = Fakes(2)
-    fakes.kill = lambda work: work is None
-    said = r"^worker \d of 2 was ended by SIGKILL twice while it opened the models; "
-    with pytest.raises(MergeError, match=said):
-        search(config, "run", fakes)
-    assert not Path("run/evaluations.jsonl").exists()
-
-    fakes.kill = lambda _: False
-    assert lines(search(config, "run", fakes))
 
 
 Timed = tuple[Any, float]  # which measurement, and its seconds
@@ -285,7 +257,7 @@ def test_what_was_measured_ahead_is_not_measured_again(config: dict[str, Any]) -
     alone = search(config, "alone")
     fakes = Fakes(3, seed=1)
 
-    def stop(_: Asked) -> bool:
+    def stop(_: MeasurementRequest) -> bool:
         if len(fakes.asked) > 8 and early():
             raise KeyboardInterrupt("stopped")
         return False
@@ -318,7 +290,7 @@ def test_pairs_are_merged_by_the_same_workers(
     alone = search(config, "alone")
     fakes = Fakes(2, seed=3, deaths=2)
     many = search(config, "many", fakes)
-    assert fakes.asked.count(None) > 2
+    assert fakes.opened > 2
     for pair in (".state/nested/pair-1", ".state/nested/pair-2"):
         logs = [lines(run / pair) for run in (alone, many)]
         # Fingerprints name the folder that the first pair was merged to.
@@ -389,6 +361,9 @@ def test_workers_that_are_gone_are_not_waited_for(config: dict[str, Any]) -> Non
         search(config, "run", workers)
 
 
+NOTHING = Opening(b"", [], {}, 1)
+
+
 class Exit:
     """A request that ends the process which reads it."""
 
@@ -404,8 +379,10 @@ def test_a_worker_with_gpus_imports_nothing_from_the_working_directory(
     worker = WorkerProcess("0")
     last: Any = Exit()
 
-    with pytest.raises(BrokenProcessPool, match="terminated abruptly"):
-        worker.ask(last).result()
+    # One that died while it had nothing to do is started anew.
+    for _ in range(2):
+        with pytest.raises(BrokenProcessPool, match="terminated abruptly"):
+            worker.ask(NOTHING, last).result()
 
     assert worker.end(BrokenProcessPool()) == "ended with exit code 3"
     assert not Path("ran").exists()

@@ -17,7 +17,7 @@ from worker_runs import assert_same
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.types import MeasurementRequest
-from mergekit_map.workers.pool import Answer, Request, WorkerPool
+from mergekit_map.workers.pool import Answer, Opening, WorkerPool
 from mergekit_map.workers.ray import RayWorker, gpus_of_each, ray_pool
 from mergekit_map.workflows.search import search_front
 
@@ -105,14 +105,15 @@ def test_actors_find_what_one_process_finds_also_when_some_are_killed(
     search_front("config.yml", "whole")
     search_front("config.yml", "shared", workers=actors)
     assert_same(Path("shared"), Path("whole"))
-    asked, ask = list[Request](), RayWorker.ask
+    asked, ask = list[MeasurementRequest](), RayWorker.ask
 
-    def ask_and_kill(worker: RayWorker, request: Request) -> Future[Answer]:
-        future = ask(worker, request)
-        if isinstance(request, MeasurementRequest):
-            asked.append(request)
-            if len(asked) in (5, 20):
-                os.kill(own_actors()[0], signal.SIGKILL)
+    def ask_and_kill(
+        worker: RayWorker, opening: Opening, request: MeasurementRequest
+    ) -> Future[Answer]:
+        future = ask(worker, opening, request)
+        asked.append(request)
+        if len(asked) in (5, 20):
+            os.kill(own_actors()[0], signal.SIGKILL)
         return future
 
     monkeypatch.setattr(RayWorker, "ask", ask_and_kill)
