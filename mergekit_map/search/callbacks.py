@@ -13,7 +13,7 @@ from mergekit_map.results.log import Evaluation
 from mergekit_map.search.measure import on_disk_evaluations, own_evaluations
 from mergekit_map.search.study import Study
 from mergekit_map.types import Metric
-from mergekit_map.utils.progress import Progress
+from mergekit_map.utils.progress import Listener, Progress
 from mergekit_map.utils.text import redact
 
 _logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Started:
     known: Sequence[Evaluation]  # what was measured before
 
 
-class Callback:
+class Callback(Listener):
     """A listener to the events of a search; subclasses override what they need.
 
     Callbacks run in the thread of the search, which waits for them. The search warns
@@ -41,20 +41,8 @@ class Callback:
     def on_start(self, started: Started) -> None:
         """Receive what is searched, before anything is measured."""
 
-    def on_stage(self, text: str, seconds: float | None) -> None:
-        """Receive the start of a long stage; its end comes with the seconds it took."""
-
-    def on_progress(self, progress: Progress) -> None:
-        """Receive that a measurement starts; ``done`` of ``total`` are finished."""
-
-    def on_step(self, done: int, total: int) -> None:
-        """Receive the progress of a measurement, in requests, blocks or documents."""
-
     def on_measured(self, evaluation: Evaluation) -> None:
         """Receive a measurement, once it is in the log."""
-
-    def on_notice(self, text: str) -> None:
-        """Receive a message for the user."""
 
     def on_finish(self, front: Front) -> None:
         """Receive the result, once all of it is in the run folder."""
@@ -63,7 +51,7 @@ class Callback:
         """Receive that the search stops early: by Ctrl-C, or by an error."""
 
 
-class CallbackList:
+class CallbackList(Listener):
     """Forwards the events of a search and its pairs to callbacks.
 
     It counts the measurements itself, so that there is one count for the whole search.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -246,7 +246,7 @@ def anchors_on_disk(study: Study, log: Iterable[Evaluation]) -> tuple[Merge, ...
             coefficients={},
             linear=LinearMerge(merge=part.merge, weights=dict(weights)),
             predicted=dict.fromkeys(study.tasks, UNKNOWN),
-            measured=measured_at(replace(part, tasks=study.tasks), weights, log),
+            measured=measured_at(part, weights, log),
         )
         for label, weights in part.anchors.items()
     )

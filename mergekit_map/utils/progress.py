@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
 
 from mergekit_map.utils.shutdown import check_interrupt
 
@@ -28,24 +27,20 @@ class Progress:
     role: str
 
 
-class Listener(Protocol):
-    """The interface of a receiver of progress reports."""
+class Listener:
+    """A receiver of progress reports; subclasses override what they need."""
 
     def on_progress(self, progress: Progress) -> None:
-        """Receive that a measurement starts."""
-        ...
+        """Receive that a measurement starts; ``done`` of ``total`` are finished."""
 
     def on_stage(self, text: str, seconds: float | None) -> None:
-        """Receive the start of a stage or, with its seconds, its end."""
-        ...
+        """Receive the start of a long stage; its end comes with the seconds it took."""
 
     def on_step(self, done: int, total: int) -> None:
-        """Receive the number of finished measurements."""
-        ...
+        """Receive the progress of a measurement, in requests, blocks or documents."""
 
     def on_notice(self, text: str) -> None:
-        """Receive a notice for the user."""
-        ...
+        """Receive a message for the user."""
 
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)

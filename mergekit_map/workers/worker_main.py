@@ -24,11 +24,10 @@ from mergekit_map.config.tasks import PythonTask
 from mergekit_map.errors import ConfigError, EvaluationError, in_words
 from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Project
-from mergekit_map.search.callbacks import Callback
 from mergekit_map.tasks.python_function import PythonFunction, definition
 from mergekit_map.types import MeasurementRequest
 from mergekit_map.utils.files import sha256
-from mergekit_map.utils.progress import notifying
+from mergekit_map.utils.progress import Listener, notifying
 from mergekit_map.workers.pool import Answer, Opening
 
 _OPENED: list[Worker] = []  # one at most
@@ -127,7 +126,7 @@ def _changed(what: str) -> ConfigError:
     )
 
 
-class _Remarks(Callback):
+class _Remarks(Listener):
     """Collects notices for the main process, which reports the rest itself."""
 
     def __init__(self) -> None:
