@@ -39,7 +39,7 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mergekit_map.errors import ConfigError, MergeError
+from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.types import Measurement, MeasurementRequest
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage, warn
@@ -160,7 +160,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         """Return a measurement as soon as it is finished.
 
         Raises:
-            MergeError: two workers died at it.
+            EvaluationError: two workers died at it.
+            MergeError: they died before anything was measured.
             MapError: the same error as in one process.
         """
         task = self._pending.pop(request, None) or PendingTask(request)
@@ -244,7 +245,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         """Let another worker try a task at which one died; a second death is final."""
         task.deaths += 1
         if task.deaths == _DEATHS:
-            error = MergeError(  # which is no failure of one measurement
+            # Before there is any other measurement, it is no failure of this one.
+            kind = EvaluationError if self._seconds else MergeError
+            error = kind(
                 f"task {task.request.task!r}: the worker that opened the models or "
                 f"measured it {how}, and so did a second one; if memory is short, take "
                 "fewer workers or lower batch_size, else none, which shows why it "
