@@ -11,7 +11,6 @@ import json
 import os
 import pickle
 import shutil
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,7 @@ from run_v1 import DATA
 from safetensors.torch import load_file, save_file
 
 SECRET = "merge_method: linear  # the secret of somebody else\n"
-SELECT, BETWEEN = ["select", "run"], ["select", "run", "--prefer", "code=1"]
-REPORT, MERGE = ["report", "run"], ["merge", "run", "out"]
+SELECT, REPORT, MERGE = ["select", "run"], ["report", "run"], ["merge", "run", "out"]
 WEIGHTS = "model.safetensors"
 TENSOR = "model.layers.0.mlp.up_proj.weight"
 
@@ -39,6 +37,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))
     Path("secret.txt").write_text(SECRET)
     Path("victim.txt").write_text("as it was")
+    Path("elsewhere").mkdir()
     Path("evil.py").write_text("open('ran', 'w').close()\n")
 
 
@@ -53,6 +52,7 @@ def refused(command: list[str], *words: str) -> None:
         assert word in " ".join(result.output.split()), result.output
     assert not Path("ran").exists()
     assert Path("victim.txt").read_text() == "as it was"
+    assert not any(Path("elsewhere").iterdir())
     files = (p for p in Path("run").rglob("*") if p.is_file() and not p.is_symlink())
     assert SECRET not in "".join(p.read_text(errors="replace") for p in files)
 
@@ -85,65 +85,96 @@ def put(content: Any, value: Any, *keys: Any) -> None:
     [
         ("recipes/006.yml", "secret.txt", SELECT),
         ("recipe.yml", "victim.txt", SELECT),
+        ("recipes", "elsewhere", SELECT),
         ("front.csv", "victim.txt", REPORT),
         ("report.html", "victim.txt", REPORT),
         ("evaluations.jsonl", "secret.txt", REPORT),
         ("samples/x.json", "secret.txt", SELECT),
+        ("front.json", "a pipe", SELECT),  # which is not waited for
     ],
 )
-def test_no_link_is_read_or_written_through(
+def test_no_link_or_pipe_is_read_or_written_through(
     run: Path, place: str, target: str, command: list[str]
 ) -> None:
-    (run / place).unlink(missing_ok=True)
-    (run / place).symlink_to(Path(target).resolve())
+    path = run / place
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    if target == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(Path(target).resolve())
 
-    refused(command, f"{place} is a symbolic link")
-
-
-def test_a_link_in_the_place_of_a_folder_is_refused(run: Path) -> None:
-    shutil.rmtree(run / "recipes")
-    Path("elsewhere").mkdir()
-    (run / "recipes").symlink_to(Path("elsewhere").resolve())
-
-    refused(SELECT, "recipes is a symbolic link")
-    assert not list(Path("elsewhere").iterdir())
+    kind = "no ordinary file" if target == "a pipe" else "a symbolic link"
+    refused(command, f"{place} is {kind}")
 
 
-def test_a_pipe_is_refused_and_not_waited_for(run: Path) -> None:
-    (run / "front.json").unlink()
-    os.mkfifo(run / "front.json")
-
-    refused(SELECT, "front.json is no ordinary file")
-
-
-@pytest.mark.parametrize("partial", [".recipe.yml.partial", ".front.json.partial"])
-def test_names_that_were_used_on_the_way_are_not_written_to(
-    run: Path, partial: str
-) -> None:
-    os.link("victim.txt", run / partial)  # no symbolic link, so not refused
+def test_names_that_were_used_on_the_way_are_not_written_to(run: Path) -> None:
+    for name in ("recipe.yml", "front.json"):  # no symbolic links, so not refused
+        os.link("victim.txt", run / f".{name}.partial")
 
     invoke(*SELECT, "--index", "1")
 
     assert Path("victim.txt").read_text() == "as it was"
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        {"python": "evil:score", "direction": "maximize"},
-        {"lm_eval": "evil.yaml", "metric": "acc"},
-        {"lm_eval": "humaneval", "metric": "pass@1", "confirm_run_unsafe_code": True},
-    ],
-    ids=["function", "file of lm-eval", "unsafe code"],
-)
-def test_code_that_a_folder_names_is_not_run(run: Path, task: dict[str, Any]) -> None:
+CODE: dict[str, dict[str, Any]] = {
+    "function": {"python": "evil:score", "direction": "maximize"},
+    "file of lm-eval": {"lm_eval": "evil.yaml", "metric": "acc"},
+    "unsafe code": {
+        "lm_eval": "humaneval",
+        "metric": "pass@1",
+        "confirm_run_unsafe_code": True,
+    },
+}
+COMMANDS = {
+    "merge": MERGE,
+    "compare": ["compare", "run"],
+    "inspect": ["inspect", "run/config.yml"],
+    "search": ["search", "run/config.yml", "again"],
+    "run": ["run", "run/config.yml", "out"],
+}
+NAMES_CODE = "names code that would run here"
+
+
+def name_code(run: Path, kind: str = "function") -> None:
+    """Put code into the configuration of a run that was made here."""
     Path("evil.yaml").write_text("task: evil\nprocess_docs: !function evil.score\n")
     config = yaml.safe_load((run / "config.yml").read_text())
-    config["map"]["tasks"] = {"greeting": task}
     config["map"]["select"] = {}
+    del config["map"]["search"]["gradients"]
+    if kind == "backend":
+        config["map"] |= {"backend": {"name": "vllm"}, "merge": "disk"}
+    else:
+        config["map"]["tasks"] = {"greeting": CODE[kind]}
     (run / "config.yml").write_text(yaml.safe_dump(config))
+    change(
+        "manifest.json", lambda manifest: put(manifest, str(Path.cwd()), "directory")
+    )
 
-    refused(MERGE, "--trust-run")
+
+@pytest.mark.parametrize("kind", [*CODE, "backend"])
+def test_code_that_a_folder_names_is_not_run(run: Path, kind: str) -> None:
+    name_code(run, kind)
+
+    refused(MERGE, NAMES_CODE, "--trust-run")
+    for command in (SELECT, REPORT):  # need no trust
+        invoke(*command)
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_code_of_a_folder_from_elsewhere_runs_where_it_is_trusted(
+    run: Path, command: str
+) -> None:
+    name_code(run)
+    refused(COMMANDS[command], f"{NAMES_CODE}: task 'greeting'")
+
+    # Without the models, there is nothing to measure.
+    trusted = invoke(*COMMANDS[command], "--trust-run", code=2)
+
+    assert NAMES_CODE not in trusted.output
+    assert Path("ran").exists()
 
 
 @pytest.mark.parametrize(
@@ -186,8 +217,7 @@ def test_markup_in_names_is_text_on_the_page() -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"\xff\xfe", b"{", b"[]", b"null", b"[" * 100_000, b"\0", b'{"a": NaN}'],
-    ids=["empty", "no UTF-8", "cut", "list", "null", "deep", "zero byte", "NaN"],
+    [b"", b"\xff\xfe", b"{", b"[]", pytest.param(b"[" * 100_000, id="deep")],
 )
 @pytest.mark.parametrize("name", ["front.json", "manifest.json"])
 def test_what_is_no_json_is_one_sentence(run: Path, name: str, raw: bytes) -> None:
@@ -196,18 +226,30 @@ def test_what_is_no_json_is_one_sentence(run: Path, name: str, raw: bytes) -> No
     refused(REPORT, name)
 
 
+FIRST, IDENTITY = ("points", 0), ("identity",)
+NAN, INF, LARGE = float("nan"), float("inf"), 1e51
+
+
 @pytest.mark.parametrize(
     ("name", "key", "value"),
     [
         ("front.json", ("points",), None),
-        ("front.json", ("points", 0, "coefficients"), [1, 2]),
-        ("front.json", ("points", 0, "coefficients", "code-model"), float("nan")),
+        ("front.json", (*FIRST, "coefficients"), [1, 2]),
+        ("front.json", (*FIRST, "coefficients", "code-model"), NAN),
+        ("front.json", (*FIRST, "predicted", "code", "value"), None),
+        ("front.json", (*FIRST, "predicted", "code", "value"), LARGE),
+        ("front.json", (*FIRST, "predicted", "code", "stderr"), INF),
         ("front.json", ("tasks", "code", "direction"), "up"),
         ("front.json", ("tasks", "code", "range"), [5, 1]),
         ("front.json", ("border",), [{"coefficient": "nobody", "end": 1.0}]),
         ("front.json", ("groups",), {"one": {"nobody": 1.0}}),
         ("front.json", ("order",), ["twice", ["twice", "once"]]),
-        ("manifest.json", ("identity",), "x"),
+        ("manifest.json", IDENTITY, "x"),
+        ("manifest.json", (*IDENTITY, "models"), {"a": 1}),
+        ("manifest.json", (*IDENTITY, "models"), {"a\x1b": "1"}),
+        ("manifest.json", (*IDENTITY, "coefficients"), {"a": [["models", -1]]}),
+        ("manifest.json", (*IDENTITY, "configuration"), []),
+        ("manifest.json", (*IDENTITY, "configuration"), {"x": [INF]}),
     ],
 )
 @pytest.mark.usefixtures("run")
@@ -216,7 +258,31 @@ def test_a_value_that_cannot_be_is_one_sentence(
 ) -> None:
     change(name, lambda content: put(content, value, *key))
 
-    refused(REPORT, name)
+    refused(REPORT, f"{name} cannot be used: {key[0]}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("value", LARGE),
+        ("value", NAN),
+        ("stderr", -0.1),
+        ("stderr", "0.1"),
+        ("coefficients", {"code-model": None}),
+        ("coefficients", {"code-model": INF}),
+        ("seconds", None),
+        ("seconds", LARGE),
+        ("n", -1),
+    ],
+)
+def test_a_line_of_the_log_that_no_search_writes_is_one_sentence(
+    run: Path, key: str, value: Any
+) -> None:
+    first, *others = (run / "evaluations.jsonl").read_text().splitlines()
+    line = json.dumps({**json.loads(first), key: value})
+    (run / "evaluations.jsonl").write_text("\n".join([line, *others]) + "\n")
+
+    refused(REPORT, f"evaluations.jsonl:1: not an evaluation: {key}")
 
 
 # --- models of strangers --------------------------------------------------------------
@@ -238,21 +304,6 @@ def model(family: dict[str, Path]) -> Path:
     }
     Path("config.yml").write_text(yaml.safe_dump(config))
     return Path("tuned")
-
-
-def header(bend: Callable[[dict[str, Any]], Any]) -> Damage:
-    """Change the header of the tensors, and leave what follows."""
-
-    def damage(model: Path) -> None:
-        data = (model / WEIGHTS).read_bytes()
-        (length,) = struct.unpack("<Q", data[:8])
-        content = json.loads(data[8 : 8 + length])
-        bend(content)
-        text = json.dumps(content).encode()
-        size = struct.pack("<Q", len(text))
-        (model / WEIGHTS).write_bytes(size + text + data[8 + length :])
-
-    return damage
 
 
 def raw(make: Callable[[bytes], bytes]) -> Damage:
@@ -313,26 +364,9 @@ MODELS: dict[str, tuple[Damage, str]] = {
         "cannot be read as safetensors",
     ),
     "truncated": (raw(lambda d: d[: len(d) // 2]), "cannot be read as safetensors"),
-    "length of a header": (
-        raw(lambda d: (2**63).to_bytes(8, "little") + d[8:]),
-        "cannot be read as safetensors",
-    ),
-    "offsets": (
-        header(lambda h: h[TENSOR].update(data_offsets=[-8, 8])),
-        "cannot be read as safetensors",
-    ),
-    "shape": (
-        header(lambda h: h[TENSOR].update(shape=[10**9, 10**9])),
-        "cannot be read as safetensors",
-    ),
-    "a deep header": (
-        raw(lambda d: struct.pack("<Q", 200_000) + b"[" * 200_000 + d),
-        "cannot be read as safetensors",
-    ),
     "not finite": (tensors(lambda t: t[TENSOR].fill_(float("nan"))), "NaN or infinity"),
     "missing tensor": (tensors(lambda t: t.pop(TENSOR)), TENSOR),
     "index out of the folder": (index("../secret.txt"), "index.json"),
-    "index of the system": (index("/etc/passwd"), "index.json"),
     "code of its own": (
         settings(auto_map={"AutoModelForCausalLM": "evil.Model"}, model_type="evil"),
         "models[0].model",
@@ -341,7 +375,6 @@ MODELS: dict[str, tuple[Damage, str]] = {
     "layers": (settings(num_hidden_layers=10**400), "num_hidden_layers is 1000"),
     "no heads": (settings(num_attention_heads=0), "transformers cannot"),
     "no number": (settings(hidden_size="wide"), "transformers cannot use"),
-    "digits": (settings(num_key_value_heads=10**400), "models[0].model"),
     "link to nowhere": (linked, "model.safetensors"),
     "a pipe": (lambda m: os.mkfifo(m / "vocab.txt"), "is no ordinary file"),
     "no tokenizer": (lambda m: linked(m, "tokenizer.json"), "cannot be loaded"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -50,15 +49,6 @@ def test_against_what_no_item_moves_it_is_the_error_of_the_value_itself() -> Non
     assert found[0, 1] == pytest.approx(ratio_standard_error([*totals], [*weights]))
 
 
-def test_what_items_have_in_common_drops_out() -> None:
-    rng = np.random.default_rng(2)
-    own, hard = rng.normal(size=(3, 50)), rng.normal(size=50) * 1e3
-
-    np.testing.assert_allclose(
-        one_part(of_means(own + hard)), one_part(of_means(own)), rtol=1e-9, atol=1e-12
-    )
-
-
 def test_parts_of_a_group_are_drawn_by_themselves() -> None:
     rng = np.random.default_rng(4)
     sizes, shares = (10, 40), (0.3, 0.7)
@@ -78,52 +68,12 @@ def test_parts_of_a_group_are_drawn_by_themselves() -> None:
     )
 
 
-def test_it_is_what_drawing_the_documents_again_gives() -> None:
-    """Losses of texts of different lengths, which are hard or easy for both merges."""
-    rng = np.random.default_rng(5)
-    n = 200
-    weights = rng.integers(50, 500, size=n)
-    hard = rng.normal(3, 0.5, size=n)
-    losses = np.array([hard, hard * 1.02 + rng.normal(size=n) / 10])
-    totals = losses * weights
-    draws = rng.integers(n, size=(4000, n))
-
-    ratios = totals[:, draws].sum(axis=2) / weights[draws].sum(axis=1)
-    bootstrap = (ratios[0] - ratios[1]).std()
-    values = totals.sum(axis=1, keepdims=True) / weights.sum()
-    found = one_part((totals - values * weights) / weights.sum())[0, 1]
-
-    # The standard deviation of 4000 draws is known to about 1 %.
-    assert found == pytest.approx(bootstrap, rel=0.04)
-    alone = np.hypot(*ratios.std(axis=1))
-    assert found < alone / 5  # as if the documents were others for each merge
-
-
-def test_few_answers_cover_the_true_difference_as_often_as_they_say() -> None:
-    rng = np.random.default_rng(5)
-    talent = rng.normal(size=(2, 20_000)) * 0.3 + rng.normal(size=20_000)
-    population = (talent > [[1.2], [1.3]]).astype(np.float64)
-    true = population[0].mean() - population[1].mean()
-
-    covered = 0
-    for _ in range(2000):
-        scores = population[:, rng.integers(20_000, size=20)]
-        error = one_part(of_means(scores))[0, 1]
-        covered += abs(scores[0].mean() - scores[1].mean() - true) <= 1.96 * error
-
-    # Without the two answers more it is 0.74; 2000 draws tell it to 0.01.
-    assert 0.92 <= covered / 2000 <= 0.98
-
-
-@pytest.mark.parametrize("n", [8, 50])
-def test_of_answers_it_is_as_if_each_way_to_answer_were_seen_half_a_time_more(
-    n: int,
-) -> None:
+def test_of_answers_it_is_as_if_each_way_to_answer_were_seen_half_a_time_more() -> None:
     """Agresti and Min, of merges that are right as often: two of n differ each way."""
-    scores = np.ones((2, n))
+    scores = np.ones((2, 8))
     scores[0, :2], scores[1, 2:4] = 0, 0
 
-    expected = np.sqrt(2 + 2 + 1) / (n + 2)
+    expected = np.sqrt(2 + 2 + 1) / (8 + 2)
     assert one_part(of_means(scores))[0, 1] == pytest.approx(expected)
 
 
@@ -134,9 +84,8 @@ def test_a_triangle_is_kept_and_gives_the_symmetric_array_back() -> None:
     square = np.array([[0, 0.123456, 2], [0.123456, 0, 3e-9], [2, 3e-9, 0]])
 
     kept = Differences.of([0, 2, 3], square, 7, answers=True)
-    content = json.dumps(kept.model_dump(mode="json"))
-    five = np.arange(5)
-    array = Differences.model_validate_json(content).between(five[:, None], five)
+    again = Differences.model_validate_json(kept.model_dump_json())
+    array = again.between(np.arange(5)[:, None], np.arange(5))
 
     assert kept.answers
     assert kept.stderr == ((0.12346,), (2.0, 3e-9))  # five digits
@@ -146,33 +95,22 @@ def test_a_triangle_is_kept_and_gives_the_symmetric_array_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("task", "change", "message"),
     [
-        ({"merges": [1, 0]}, "in order"),
-        ({"merges": [0, 0]}, "in order"),
-        ({"stderr": [[0.1, 0.2]]}, "no triangle"),
+        ("math", {"merges": [1, 0]}, "in order"),
+        ("math", {"merges": [0, 0]}, "in order"),
+        ("math", {"stderr": [[0.1, 0.2]]}, "no triangle"),
+        ("math", {"merges": [0, 2]}, "no such task, or merge"),
+        ("text", {}, "no such task, or merge"),
     ],
 )
-def test_what_is_no_triangle_of_merges_is_refused(
-    change: dict[str, Any], message: str
+def test_a_front_refuses_what_is_no_triangle_of_its_merges_and_tasks(
+    task: str, change: dict[str, Any], message: str
 ) -> None:
     content = {"items": 3, "merges": [0, 1], "stderr": [[0.1]], **change}
 
     with pytest.raises(ValidationError, match=message):
-        Differences.model_validate_json(json.dumps(content))
-
-
-def test_a_front_refuses_differences_of_merges_and_tasks_that_it_lacks() -> None:
-    content = {"items": 3, "merges": [0, 1], "stderr": [[0.1]]}
-
-    found = make_front([ROW], {"base": ROW[0]}, differences={"math": content})
-
-    pair = np.array([0]), np.array([1])
-    assert found.differences["math"].between(*pair).tolist() == [0.1]
-    assert not found.differences["math"].answers  # of items nothing else is known of
-    for others in ({"text": content}, {"math": {**content, "merges": [0, 2]}}):
-        with pytest.raises(ValidationError, match="no such task, or merge"):
-            make_front([ROW], {"base": ROW[0]}, differences=others)
+        make_front([ROW], {"base": ROW[0]}, differences={task: content})
 
 
 def test_a_front_without_the_later_keys_is_written_as_it_was_read() -> None:
@@ -231,7 +169,7 @@ def test_few_answers_are_judged_by_their_signs() -> None:
     assert stats.t.sf(d.mean() / stderr, 19) < found.chances[0, 0] / 4
 
 
-@pytest.mark.parametrize("n", [4, 10, 30, 1000])
+@pytest.mark.parametrize("n", [4, 30])
 @pytest.mark.parametrize(
     ("t", "within"), [(0.5, 0.005), (2.0, 0.005), (4.0, 0.05), (8.0, 0.2)]
 )
@@ -296,6 +234,8 @@ def test_without_known_noise_nothing_explains_a_difference() -> None:
     found = against_one(rows, np.ones(2), NAN)
 
     assert dominating(found).tolist() == [True, False, False, False]
+    # The same model under another name: no difference, and no error of it.
+    np.testing.assert_array_equal(against_one(rows[2:3], rows[2], 0.0, 50).scores, 0)
 
 
 def test_nothing_is_better_than_what_was_not_measured_nor_the_other_way() -> None:
@@ -303,11 +243,3 @@ def test_nothing_is_better_than_what_was_not_measured_nor_the_other_way() -> Non
 
     assert not dominating(against_one(rows, np.array([1.0, NAN]), 0.1)).any()
     assert dominating(against_one(rows, np.ones(2), 0.1)).tolist() == [True, False]
-
-
-def test_equal_merges_without_any_noise_are_level() -> None:
-    """The same model under another name: no difference, and no error of it."""
-    found = against_one(np.ones((1, 2)), np.ones(2), 0.0, 50)
-
-    np.testing.assert_array_equal(found.scores, 0)
-    assert not dominating(found).any()

@@ -101,13 +101,16 @@ def test_answers_are_read_as_they_were_written(
     assert kept(tmp_path).answers({**MERGE, "a": 0.2}, "task") is None
 
 
-def test_what_is_kept_in_memory_is_what_a_file_has(tmp_path: Path) -> None:
-    records = kept(tmp_path)
-    for value in (math.nan, math.inf, 1e300):
-        records.write(request(), asked_with(value))
+@pytest.mark.parametrize("value", [math.nan, 1e300])
+def test_what_is_kept_in_memory_is_what_a_file_has(
+    value: float, tmp_path: Path
+) -> None:
+    records, answers = kept(tmp_path), Answers((0, 1), (value, 1.0), (1.0, 1.0))
 
-        assert records.answers(MERGE, "task") is None
-        assert kept(tmp_path).answers(MERGE, "task") is None
+    records.write(request(), replace(asked([0, 1]), answers=answers))
+
+    assert records.answers(MERGE, "task") is None
+    assert kept(tmp_path).answers(MERGE, "task") is None
 
 
 def test_a_measurement_that_failed_is_not_taken_from_a_record(tmp_path: Path) -> None:
@@ -115,46 +118,30 @@ def test_a_measurement_that_failed_is_not_taken_from_a_record(tmp_path: Path) ->
     assert kept(tmp_path).find(request()) is None
 
     put(tmp_path, replace(asked([0, 1]), seconds=3.0))
-    found = kept(tmp_path).find(request())
-    assert found is not None
-    assert found.seconds == 3.0
+    assert kept(tmp_path).find(request()).seconds == 3.0
 
 
-def asked_with(value: float) -> Measurement:
-    measured = asked([0, 1])
-    return replace(measured, answers=replace(measured.answers, values=(value, 1.0)))
-
-
-HOSTILE: dict[str, Any] = {
-    "ids out of order": {"ids": [1, 0, 2]},
-    "negative ids": {"ids": [-1, 0, 1]},
-    "ids that are no numbers": {"ids": ["0", "1", "2"]},
-    "too few ids": {"ids": [0, 1]},
-    "too many values": {"values": [1.0] * 4},
-    "a value of text": {"values": [1.0, "x", 2.0]},
-    "a value that is too large": {"values": [1.0, 1e51, 2.0]},
-    "negative weights": {"weights": [1.0, -1.0, 1.0]},
-    "a weight that is too small": {"weights": [1.0, 1e-300, 1.0]},
-    "all of it": None,
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_answers_that_nobody_wrote_are_none(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ids": [1, 0, 2]},
+        {"ids": [-1, 0, 1]},
+        {"ids": ["0", "1", "2"]},
+        {"ids": [0, 1]},
+        {"values": [1.0, 1e51, 2.0]},
+        {"weights": [1.0, -1.0, 1.0]},
+        None,
+    ],
+)
+def test_answers_that_nobody_wrote_are_none(
+    change: dict[str, Any] | None, tmp_path: Path
+) -> None:
     path = put(tmp_path, asked([0, 1, 2]))
     content = json.loads(path.read_text())
     assert kept(tmp_path).answers(MERGE, "task") is not None
-    change = HOSTILE[name]
-    content["answers"] = {**content["answers"], **change} if change else change
-    path.write_text(json.dumps(content))
-
-    assert kept(tmp_path).answers(MERGE, "task") is None
-
-
-@pytest.mark.parametrize("text", ["", "[]", "[" * 100_000])
-def test_files_that_are_none_have_no_answers(text: str, tmp_path: Path) -> None:
-    path = put(tmp_path, asked([0, 1]))
-    path.write_text(text)
+    if isinstance(change, dict):
+        change = {**content["answers"], **change}
+    path.write_text(json.dumps({**content, "answers": change}))
 
     assert kept(tmp_path).answers(MERGE, "task") is None
 
@@ -180,34 +167,15 @@ def test_a_measurement_is_found_by_its_merge_task_documents_and_definition(
         assert kept(tmp_path).find(request(others)) is None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"value": "1"},
-        {"value": 1e51},
-        {"stderr": -1.0},
-        None,  # an earlier version kept scores alone
-    ],
-)
-def test_a_measurement_that_nobody_made_is_none(
-    change: dict[str, Any] | None, tmp_path: Path
-) -> None:
-    path, asked = put(tmp_path, SOME, (1, 4)), request((1, 4))
-    content = json.loads(path.read_text())
-    assert kept(tmp_path).find(asked) == SOME
-    content["measured"] = {**content["measured"], **change} if change else change
-    path.write_text(json.dumps(content))
+def test_of_an_earlier_version_scores_alone_are_kept(tmp_path: Path) -> None:
+    path = put(tmp_path, SOME, (1, 4))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "measured": None}))
 
-    assert kept(tmp_path).find(asked) is None
-    usable = None if change else SOME.answers
-    assert kept(tmp_path).answers(MERGE, "task") == usable
+    assert kept(tmp_path).find(request((1, 4))) is None
+    assert kept(tmp_path).answers(MERGE, "task") == SOME.answers
 
 
 def test_half_a_character_of_an_answer_costs_no_measurement(tmp_path: Path) -> None:
-    store, request = SampleStore(tmp_path, {}), MeasurementRequest((("a", 0.5),), "t")
+    put(tmp_path, replace(MEASURED, samples=({"answer": "\ud83d"},)))
 
-    store.write(request, Measurement(1.0, None, 1, samples=({"answer": "\ud83d"},)))
-
-    found = store.find(request)
-    assert found is not None
-    assert found.value == 1.0
+    assert kept(tmp_path).find(request()) == MEASURED
