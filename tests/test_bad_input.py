@@ -70,10 +70,6 @@ def searching(**keys: Any) -> Change:
     return put("map", "search", keys)
 
 
-def selecting(**keys: Any) -> Change:
-    return put("map", "select", keys)
-
-
 def parameters(**keys: Any) -> Change:
     """Give the first model other parameters."""
     return put("models", 0, "parameters", keys)
@@ -113,11 +109,11 @@ CASES: dict[str, tuple[Change, str]] = {
         r"map\.search: 'order' is what nested merges.*add 'strategy: nested'",
     ),
     "preference for nobody": (
-        selecting(prefer={"txt": 1}),
+        put("map", "select", {"prefer": {"txt": 1}}),
         r"prefer\.txt: there is no task 'txt'; did you mean 'text'",
     ),
     "share of nothing": (
-        selecting(require={"text": "0%"}),
+        put("map", "select", {"require": {"text": "0%"}}),
         r"require\.text: .*a share above 0%.*got '0%'",
     ),
     "backend in memory": (
@@ -137,18 +133,10 @@ CASES: dict[str, tuple[Change, str]] = {
         searching(evaluations=6, bounds=[0.2, 0.8], surrogate="quadratic"),
         r"evaluations: a quadratic .* of which 3 are not fitted.*3 more",
     ),
-    "no number": (
-        parameters(density="high"),
-        r"density: .* valid number.*, got 'high'",
-    ),
     "a switch": (parameters(density=True), r"density: a number was .*, got true"),
     "no share": (parameters(density=[0.5, -1]), r"density\[1\]: .* 0 to 1 .*got -1"),
     "not finite": (parameters(weight=float("nan")), r"weight: a finite .*, got NaN"),
     "no folder": (put("models", 0, "model", "./nowhere"), r"model: there is no folder"),
-    "endless letters": (
-        put("models", 0, "model", "x" * 5000),
-        r"there is no folder 'xxx",
-    ),
     "template that is none": (
         put("chat_template", "{{ nope"),
         r"chat_template: there is no chat template '\{\{ nope'; .*auto",
@@ -189,7 +177,6 @@ CASES: dict[str, tuple[Change, str]] = {
         ),
         r"tasks\.other: the key 'metric' is required and missing; 'choices' has: acc, ",
     ),
-    "preset": (task(preset="gsm9k"), r"there is no preset 'gsm9k'; did you .*gsm8k"),
     "preset of code": (task(preset="mbpp"), r"'mbpp'; it runs code that a model"),
     "task that is a word": (
         put("map", "tasks", "other", "gsm8k"),
@@ -278,7 +265,6 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("a: [1", "not valid YAML"),
         ("", "a mapping with merge_method, models and map was expected, got an empty"),
         ("- a", "was expected, got seq"),
         ("a: 1\na: 2\n", "stands twice"),
@@ -289,7 +275,6 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ),
         ("seed: !!int many\n", "not valid YAML: invalid literal for int()"),
         ("seed: !!python/name:os.system ''\n", "not valid YAML: could not determine"),
-        ("map: &m {tasks: *m}\n", "line 1: more than 20000 values"),
         (BOMB, "line 1: more than 20000 values with its aliases written out"),
         ("a: " + "[" * 50_000, "or more than 40 levels"),
     ],
@@ -303,42 +288,35 @@ def test_files_that_are_no_configuration(content: str, expected: str) -> None:
     assert expected in " ".join(result.stderr.split())
 
 
-def test_folders_that_are_in_the_way(good: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", ["holiday.jpg", "config.yml"])
+def test_a_folder_that_is_in_the_way_is_left_as_it_is(
+    name: str, good: dict[str, Any]
+) -> None:
     Path("run").mkdir()
-    Path("run/holiday.jpg").touch()
+    Path("run", name).write_text("my: precious")
+
     assert "holds files that are not of a search" in search(good)
-    shutil.rmtree("run")
-    Path("run").mkdir()
-    Path("run/config.yml").write_text("my: precious")
-    assert "holds files that are not of a search" in search(good)
-    assert Path("run/config.yml").read_text() == "my: precious"
+    assert Path("run", name).read_text() == "my: precious"
 
 
-def test_existing_output_is_left_as_it_is(good: dict[str, Any]) -> None:
+def test_output_that_exists_or_cannot_be_written_is_refused(
+    good: dict[str, Any],
+) -> None:
     write(good)
     Path("run").mkdir()
     Path("out").mkdir()
 
-    for command in (["run", "config.yml", "out"], ["merge", "run", "out"]):
-        said = invoke(*command, code=2).stderr
+    for command in ("run config.yml out", "merge run out"):
+        said = invoke(*command.split(), code=2).stderr
         assert "out exists already and is left as it is" in said
     assert list(Path("out").iterdir()) == []
-
-
-def test_output_that_cannot_be_written(good: dict[str, Any]) -> None:
-    write(good)
-
     said = invoke("search", "config.yml", "/proc/run", code=2).stderr
-
     assert "/proc/run" in said
     assert "cannot be written" in said
 
 
-@pytest.mark.usefixtures("good")
-def test_a_metric_that_is_nan_everywhere(good: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "def f(model, tokenizer):\n    return float('nan')\n"
-    )
+def test_a_metric_that_is_nan_everywhere(good: dict[str, Any]) -> None:
+    Path("mine.py").write_text("def f(model, tokenizer):\n    return float('nan')\n")
     good["map"]["tasks"]["nan"] = {"python": "mine:f", "direction": "maximize"}
 
     assert "task 'nan' gave no finite number on 3 merges" in search(good)

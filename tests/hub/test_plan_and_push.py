@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,17 +135,7 @@ def test_what_was_planned_is_what_is_there(
         assert repository.files[name] == (folder / name).read_bytes()
 
 
-def test_pushing_twice_uploads_nothing_again(
-    folder: Path, hub: Hub, api: HfApi
-) -> None:
-    upload(api, planned(folder, api), "merged")
-    sha = hub.repositories[REPO].sha
-
-    assert upload(api, planned(folder, api), "merged") is None
-    assert hub.repositories[REPO].sha == sha
-
-
-def test_an_upload_that_failed_can_be_made_again(
+def test_an_upload_that_failed_can_be_made_again_and_another_changes_nothing(
     folder: Path, hub: Hub, api: HfApi
 ) -> None:
     hub.failures["POST", "commit"] = 403
@@ -155,6 +146,7 @@ def test_an_upload_that_failed_can_be_made_again(
     assert not hub.repositories[REPO].commits
     hub.failures.clear()
     upload(api, planned(folder, api), "merged")
+    assert upload(api, planned(folder, api), "merged") is None
     assert hub.repositories[REPO].commits == ["merged"]
 
 
@@ -196,12 +188,12 @@ def test_a_repository_stays_as_visible_as_it_is(
         planned(folder, api, private=not private)
 
 
-@pytest.mark.parametrize("two", ["mit", "apache-2.0", "", None])
+@pytest.mark.parametrize("two", ["mit", "apache-2.0", None])
 def test_the_licence_is_that_of_the_parents_where_they_agree(
     folder: Path, hub: Hub, api: HfApi, two: str | None
 ) -> None:
     if two is not None:
-        card = f"---\nlicense: {two}\n---" if two else ""
+        card = f"---\nlicense: {two}\n---"
         hub.repositories["x/two"] = Repository(False, {"README.md": card.encode()})
 
     plan = planned(folder, api, licence=None)
@@ -298,24 +290,22 @@ def test_a_damaged_file_is_named(folder: Path) -> None:
         planned(folder)
 
 
-def test_a_recipe_keeps_its_numbers_and_no_comments(folder: Path, run: Path) -> None:
+def test_a_recipe_keeps_its_numbers_and_no_comments(folder: Path) -> None:
     path = folder / "mergekit_config.yml"
     weight = "  parameters:\n    weight: 0.30999940935401793\n"
     path.write_text(f"# {Path.home()}\n{path.read_text()}{weight}")
-    put(run, "recipes/001.yml", path.read_text())
 
-    text = texts(planned(folder, run=run))["mergekit_config.yml"]
+    text = texts(planned(folder))["mergekit_config.yml"]
 
     assert not text.startswith("#")
-    models = yaml.safe_load(text)["models"]
-    assert models[0] == {"model": "one"}
-    assert models[1]["parameters"]["weight"] == 0.30999940935401793
+    weighted = {"model": "x/two", "parameters": {"weight": 0.30999940935401793}}
+    assert yaml.safe_load(text)["models"] == [{"model": "one"}, weighted]
 
 
 def test_a_configuration_keeps_of_paths_the_names(
     folder: Path, run: Path, merged: Path
 ) -> None:
-    config = """# What jane searches
+    config = """
 models: [{model: models/one}, {model: x/two}]
 map:
   tasks:
@@ -327,20 +317,12 @@ map:
     known: {lm_eval: gsm8k, metric: acc}
   backend: {name: vllm, args: {download_dir: HOME/cache}}
 """
-    put(run, "config.yml", config.replace("HOME", str(merged.parent)))
+    put(run, "config.yml", "# jane" + config.replace("HOME", str(merged.parent)))
 
     text = texts(planned(folder, run=run))["mergekit-map/config.yml"]
 
-    public = yaml.safe_load(text)
-    assert [m["model"] for m in public["models"]] == ["one", "x/two"]
-    tasks = public["map"]["tasks"]
-    assert tasks["mine"]["perplexity"] == {"file": "mine.txt"}
-    assert tasks["other"]["perplexity"] == {"file": "other.txt"}
-    assert tasks["short"]["perplexity"] == "short.txt"
-    assert tasks["hub"]["perplexity"] == {"dataset": "org/text"}
-    assert tasks["own"]["lm_eval"] == "own.yaml"
-    assert tasks["known"]["lm_eval"] == "gsm8k"
-    assert public["map"]["backend"]["args"] == {"download_dir": "cache"}
+    names = re.sub(r"(HOME|\.\.|\.)/(\w+/)?|models/", "", config)
+    assert yaml.safe_load(text) == yaml.safe_load(names)
     assert "jane" not in text
 
 
@@ -408,7 +390,7 @@ def test_a_network_that_is_down_is_told(folder: Path, hub: Hub) -> None:
         planned(folder, api)
 
 
-@pytest.mark.parametrize("repo", ["a/b/c", "me/bad name", "me/-x", ""])
+@pytest.mark.parametrize("repo", ["a/b/c", "me/bad name", ""])
 def test_a_name_that_no_repository_can_have_is_refused(
     folder: Path, hub: Hub, api: HfApi, repo: str
 ) -> None:

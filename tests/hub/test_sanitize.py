@@ -30,7 +30,6 @@ def names(monkeypatch: pytest.MonkeyPatch) -> PublicNames:
 @pytest.mark.parametrize(
     ("model", "name", "hub_id"),
     [
-        ("x/one@v2", "x/one@v2", "x/one"),
         ("x/one@v2+y/lora", "x/one@v2+y/lora", "x/one"),
         # Local models go by the name of their folder.
         ("/data/m/base@r1+/elsewhere/lora", "base@r1+lora", None),
@@ -45,7 +44,7 @@ def test_models_have_public_names(
     assert names.hub_id(model.partition("+")[0]) == hub_id
 
 
-@pytest.mark.parametrize("given", ["base", "/data/m/base", "/data/m/../m/base"])
+@pytest.mark.parametrize("given", ["base", "/data/m/../m/base"])
 def test_the_user_may_say_what_a_model_is_called_on_the_hub(given: str) -> None:
     names = public_names(["/data/m/base"], {given: "me/base"})
 
@@ -123,12 +122,22 @@ def test_no_spelling_of_the_path_of_a_model_is_missed(spelled: str) -> None:
         check(spelled, "chat_template.jinja")  # where other paths may be
 
 
+@pytest.mark.parametrize("path", ["config.json", "LICENSE", "mergekit-map/front.json"])
 @pytest.mark.parametrize(
-    "text", ["file:///home/jane/x", r'{"error": "first\n/home/jane/x"}', f"({HOME})"]
+    "text",
+    [
+        "file:///home/jane/x",
+        r'{"error": "first\n/home/jane/x"}',
+        f"({HOME})",
+        "/home/joe/models/x",
+        "/Users/joe/x",
+    ],
 )
-def test_a_home_directory_is_refused_with_its_file_and_line(text: str) -> None:
-    with pytest.raises(ArtifactError, match=r"README\.md:3: the local path "):
-        check(f"one\ntwo\n{text}\n")
+def test_a_home_directory_is_refused_with_its_file_and_line(
+    text: str, path: str
+) -> None:
+    with pytest.raises(ArtifactError, match=f"{path}:3: the local path "):
+        check(f"one\ntwo\n{text}\n", path)
 
 
 @pytest.mark.parametrize("token", [TOKEN, "hf_" + "a1B2" * 6, "sk-0123456789abcdef"])
@@ -158,14 +167,7 @@ def test_any_other_path_that_is_there_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        "tokenizer.json",  # whose vocabulary may have tokens like a home directory
-        "tokenizer_config.json",
-        "chat_template.jinja",
-        "additional_chat_templates/tools.jinja",
-        "generation_config.json",
-    ],
+    "path", ["tokenizer.json", "additional_chat_templates/tools.jinja"]
 )
 def test_a_vocabulary_or_template_may_tell_of_any_folder_but_that_of_a_model(
     path: str, tmp_path: Path
@@ -178,27 +180,17 @@ def test_a_vocabulary_or_template_may_tell_of_any_folder_but_that_of_a_model(
         check(f"{TOKEN}", path)
 
 
-@pytest.mark.parametrize("name", ["config.json", "LICENSE", "mergekit-map/front.json"])
-def test_no_home_directory_of_anybody_is_published(name: str) -> None:
-    for path in (HOME, "/home/joe/models/x", "/Users/joe/x"):
-        with pytest.raises(ArtifactError, match=rf"{name}:1: the local path"):
-            check(json.dumps({"path": path}), name)
-
-
 def test_the_header_of_weights_is_read_and_their_numbers_are_not(
     tmp_path: Path,
 ) -> None:
     letters = torch.tensor(list(f"xx {HOME} ".encode()), dtype=torch.uint8)
-    named = tmp_path / "model.safetensors"
+    named, picture = tmp_path / "model.safetensors", tmp_path / "front.png"
 
     save_file({"a": letters}, named, metadata={"format": "pt"})
     refuse_leaks([PublicFile(named.name, named)], PRIVATE, TOKEN)
 
     save_file({"a": letters}, named, metadata={"from": MODEL})
-    with pytest.raises(ArtifactError, match=r"model\.safetensors:1: the local path"):
-        refuse_leaks([PublicFile(named.name, named)], PRIVATE, TOKEN)
-
-    picture = tmp_path / "front.png"
     picture.write_bytes(b"\x89PNG\0\n" + MODEL.encode())
-    with pytest.raises(ArtifactError, match=r"front\.png:2: the local path"):
-        refuse_leaks([PublicFile(picture.name, picture)], PRIVATE, TOKEN)
+    for path, line in ((named, 1), (picture, 2)):
+        with pytest.raises(ArtifactError, match=f"{path.name}:{line}: the local path"):
+            refuse_leaks([PublicFile(path.name, path)], PRIVATE, TOKEN)
