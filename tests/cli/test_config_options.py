@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from nested_runs import invoke, read
+from nested_runs import invoke
 
 from mergekit_map.config.template import map_block
 
@@ -73,7 +73,7 @@ def test_a_base_of_the_hub_is_merged_as_bfloat16(
     assert content["map"]["tasks"] == {"a": {"perplexity": "a.txt"}}  # to be filled in
 
 
-@pytest.mark.parametrize("name", ["no", "1e3", "a: b", "ü", "'"])
+@pytest.mark.parametrize("name", ["no", "1e3", "a: b", "ü"])
 def test_any_name_of_a_model_or_file_is_written_as_it_is(
     name: str, options: list[str]
 ) -> None:
@@ -86,25 +86,17 @@ def test_any_name_of_a_model_or_file_is_written_as_it_is(
     assert task == {"perplexity": f"{name}.txt"}
 
 
-def test_a_search_without_a_file_can_be_continued_with_and_without_it(
-    options: list[str],
-) -> None:
-    invoke("search", *options, "s")
-    log = Path("s/evaluations.jsonl").read_text()
-    assert Path("s/config.yml").read_text() == Path("s.yml").read_text()
-
-    invoke("search", *options, "s")
-    invoke("search", "s.yml", "s")
-
-    assert Path("s/evaluations.jsonl").read_text() == log
-    assert set(read("s/front.json")["tasks"]) == {"fr", "german"}
-
-
 def test_options_of_search_and_choice_complete_and_override_a_configuration(
     options: list[str],
 ) -> None:
     more = ["--evaluations", "6", "--hours", "0.5", "--prefer", "fr=2,german=1"]
-    invoke("search", *options, *more, "--method", "ties", "--density", "0.7", "s")
+    more += ["--method", "ties", "--density", "0.7"]
+    invoke("search", *options, *more, "s")
+    log = Path("s/evaluations.jsonl").read_text()
+    assert Path("s/config.yml").read_text() == Path("s.yml").read_text()
+    for again in ([*options, *more], ["s.yml"]):  # with and without the file
+        invoke("search", *again, "s")
+        assert Path("s/evaluations.jsonl").read_text() == log
     written = yaml.safe_load(Path("s.yml").read_text())
     assert written["parameters"] == {"density": 0.7}
     block = written["map"]
@@ -123,12 +115,12 @@ def test_options_of_search_and_choice_complete_and_override_a_configuration(
 
 
 def test_a_file_that_was_edited_is_left_as_it_is(options: list[str]) -> None:
-    failed = invoke("search", *options, "--dtype", "", "s", code=2)
-    assert "s.yml:" in failed.stderr
-    assert ": dtype: there is no dtype ''" in failed.stderr
+    failed = invoke("search", *options, "--dtype", "", "s", code=2).stderr
+    assert "s.yml:" in failed
+    assert ": dtype: there is no dtype ''" in failed
     mending = ["--dtype", "float32", "--device", "meta"]
-    mended = invoke("search", *options, *mending, "s", code=2)
-    assert "--device meta asks for a device" in mended.stderr
+    mended = invoke("search", *options, *mending, "s", code=2).stderr
+    assert "--device meta asks for a device" in mended
     assert "dtype: float32" in Path("s.yml").read_text()
     edited = "# mine\n"
     Path("s.yml").write_text(edited)

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import huggingface_hub
 import pytest
@@ -49,14 +48,14 @@ def merged(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
 
 def write_config(folder: Path, family: dict[str, Path]) -> None:
     """Name models and texts by absolute and relative paths."""
-    tasks: dict[str, Any] = {}
-    texts = {"greeting": "hello world, one plus two\n", "code": "def return x\n"}
-    for name, text in texts.items():
-        (folder / f"{name}.txt").write_text(text * 6)
-        tasks[name] = {"perplexity": {"file": f"{name}.txt"}, "block": 16}
-    tasks["code"]["perplexity"]["file"] = str(folder / "code.txt")
+    files = {"greeting": "greeting.txt", "code": str(folder / "code.txt")}
     config = write_plain(family, evaluations=7, seed=3)
-    config["map"]["tasks"] = tasks
+    config["map"]["tasks"] = {
+        name: {"perplexity": {"file": file}, "block": 16}
+        for name, file in files.items()
+    }
+    for name in files:
+        Path(f"{name}.txt").write_text("hello world, one plus two\n" * 6)
     config["merge_method"] = "dare_linear"
     config["models"][1]["model"] = os.path.relpath(family["b"], folder)
     for model in config["models"]:
@@ -80,10 +79,8 @@ class Pushed:
     """A server that the merge and its search were pushed to, as if in a terminal."""
 
     hub: Hub
-    unlicensed: str  # what was shown where no licence was named
-    refused: str  # what was shown where the answer was no
-    sent: set[str]  # by then
-    accepted: str
+    shown: list[str]  # without a licence, with no as the answer, with yes
+    sent: set[str]  # before the answer was yes
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +92,11 @@ def pushed(merged: Merged) -> Iterator[Pushed]:
             patch.chdir(merged.folder)
             patch.setattr(os, "isatty", lambda _: True)
             go_online(patch, hub)
-            unlicensed = invoke(*push, typed="y\n", code=2).output
-            refused = invoke(*push, *licence, typed="n\n", code=1).output
+            shown = [invoke(*push, typed="y\n", code=2).output]
+            shown += [invoke(*push, *licence, typed="n\n", code=1).output]
             sent = {path for method, path in hub.requests if method != "GET"}
-            accepted = invoke(*push, *licence, typed="y\n").output
-        yield Pushed(hub, unlicensed, refused, sent, accepted)
+            shown += [invoke(*push, *licence, typed="y\n").output]
+        yield Pushed(hub, shown, sent)
 
 
 def test_what_was_pushed_loads_bit_for_bit(
@@ -112,11 +109,10 @@ def test_what_was_pushed_loads_bit_for_bit(
     loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
 
-    assert len(list((merged.folder / "out").glob("*.safetensors"))) > 2
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
     local = tensors_of(merged.folder / "out")
     assert loaded.keys() == local.keys()
-    for name, tensor in local.items():
-        assert torch.equal(loaded[name], tensor), name
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in local.items())
     assert len(tokenizer("hello world")["input_ids"]) > 1
 
 
@@ -155,30 +151,30 @@ def test_without_a_terminal_nothing_is_uploaded(hub: Hub) -> None:
     assert not hub.repositories
 
 
-@pytest.mark.parametrize("login", [True, False])
 def test_a_dry_run_shows_files_and_card_and_uploads_nothing(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch, *, login: bool
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not login:
-        monkeypatch.setenv("HF_TOKEN", "")
-        monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", "no-file")
-
-    output = invoke("push", "out", REPO, "--run", "run", "--dry-run").output
-
-    assert "mergekit-map/front.json" in output
-    assert "model-00001-of-" in output
-    assert "\n# merged\n\n**" in output
-    assert "Nothing was uploaded." in output
-    assert "none yet, give it with --license" in output
-    assert ("no login to the Hub was found" in output) == (not login)
-    assert ("If the repository is new, it will be private" in output) == (not login)
-    assert not hub.repositories
-    if not login:
-        output = invoke("push", "out", REPO, "--yes", code=2).output
-        table, card = output.split("\n# merged\n\n**")
+    def tried(*options: str, code: int = 0) -> str:
+        table, card = invoke("push", "out", REPO, *options, code=code).output.split(
+            "\n# merged\n\n**"
+        )
         assert "mergekit_config.yml" in table
-        assert "log in with: hf auth login" in card
-        assert not hub.requests
+        assert not hub.repositories
+        return table + card
+
+    dry = ("--run", "run", "--dry-run")
+    known = tried(*dry)
+    monkeypatch.setenv("HF_TOKEN", "")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", "no-file")
+    hub.requests.clear()
+    unknown = tried(*dry)
+
+    for output in (known, unknown):
+        assert "mergekit-map/front.json" in output
+        assert "Nothing was uploaded." in output
+        assert ("no login to the Hub was found" in output) == (output == unknown)
+    assert "log in with: hf auth login" in tried("--yes", code=2)
+    assert not hub.requests
 
 
 def test_a_script_does_not_push_to_a_public_repository_by_accident(hub: Hub) -> None:
@@ -205,11 +201,12 @@ def test_options_that_cannot_be_read_are_refused(hub: Hub, options: list[str]) -
 def test_on_a_terminal_nothing_is_uploaded_before_the_answer_is_yes(
     pushed: Pushed,
 ) -> None:
-    assert "add --license ID" in pushed.unlicensed
+    unlicensed, refused, accepted = pushed.shown
+    assert "add --license ID" in unlicensed
     assert not pushed.sent
-    assert "Nothing was uploaded." in pushed.refused
-    assert f"{pushed.hub.url}/{REPO} holds the merge" in pushed.accepted
+    assert "Nothing was uploaded." in refused
+    assert f"{pushed.hub.url}/{REPO} holds the merge" in accepted
     repository = pushed.hub.repositories[REPO]
     assert repository.private
     assert repository.card()["license"] == "mit"
-    assert TOKEN not in pushed.refused + pushed.accepted
+    assert TOKEN not in refused + accepted

@@ -17,16 +17,6 @@ from mergekit_map.types import Metric
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-def kept_table(result: str, corner: str) -> list[list[str]]:
-    """Read the table of a kept result whose first heading is ``corner``."""
-    text = (RESULTS / result).read_text(encoding="utf-8")
-    pattern = rf"^\| ?{re.escape(corner)} ?\|.*?(?=\n\n|\Z)"
-    found = re.search(pattern, text, re.M | re.S)
-    assert found is not None, f"{result} has no table that begins with {corner!r}"
-    lines = [line for line in found[0].splitlines() if not line.startswith("| ---")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-
-
 def default_merges() -> str:
     """Write how many merges a search begins with and measures at most, by default."""
     rows = [
@@ -38,15 +28,12 @@ def default_merges() -> str:
 
 def nested_measurements() -> str:
     """Write what nested and plain searches measure, by as many models as tasks."""
-    rows = [
-        (str(n), str(_expected(n, "map")), str(_expected(n, "nested")))
-        for n in (3, 4, 6, 8)
-    ]
+    rows = []
+    for n in (3, 4, 6, 8):
+        studies = [_study(n, strategy) for strategy in ("map", "nested")]
+        merges = [forecast(study, checkpoints=False).expected for study in studies]
+        rows.append([str(n), *map(str, merges)])
     return _markdown(["models", "one search, at most", "nested"], rows)
-
-
-def _expected(n: int, strategy: str) -> int:
-    return forecast(_study(n, strategy), checkpoints=False).expected
 
 
 def _study(n: int, strategy: str = "map") -> Study:
@@ -74,11 +61,16 @@ def opponents() -> str:
 
 
 def kept(result: str, corner: str, columns: int | None = None) -> Callable[[], str]:
-    """Copy a table that was kept, or its first columns."""
+    """Copy a table that was kept, or its first columns, by its first heading."""
 
     def copy() -> str:
-        header, *lines = kept_table(result, corner)
-        return _markdown(header[:columns], [line[:columns] for line in lines])
+        text = (RESULTS / result).read_text(encoding="utf-8")
+        pattern = rf"^\| ?{re.escape(corner)} ?\|.*?(?=\n\n|\Z)"
+        found = re.search(pattern, text, re.M | re.S)
+        assert found is not None, f"{result} has no table that begins with {corner!r}"
+        lines = [line.strip("|").split("|") for line in found[0].splitlines()]
+        header, _, *rows = [[cell.strip() for cell in line[:columns]] for line in lines]
+        return _markdown(header, rows)
 
     return copy
 

@@ -13,15 +13,13 @@ import pytest
 import yaml
 from nested_runs import invoke
 from pages import PAGES, ROOT, blocks, command_lines, headings, links, text
+from reference import with_parts
 
 from mergekit_map.cli.main import main
 from mergekit_map.cli.options import CONFIG, RUN
 
 COMMANDS = main.list_commands(click.Context(main))
 COMMAND_LINES = [(page, line) for page in PAGES for line in command_lines(page)]
-CONFIGURATIONS = [
-    (page, yaml.safe_load(block)) for page in PAGES for block in blocks(page, "yaml")
-]
 
 
 def parse(line: str) -> str:
@@ -44,10 +42,20 @@ def anything_exists(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def schema() -> dict[str, Any]:
-    """Run the command that the pages say prints it."""
-    content: dict[str, Any] = json.loads(invoke("schema").stdout)
-    return content
+def validator() -> jsonschema.Draft202012Validator:
+    """Take the schema from the command that the pages say prints it."""
+    return jsonschema.Draft202012Validator(json.loads(invoke("schema").stdout))
+
+
+def completed(part: dict[str, Any]) -> dict[str, Any]:
+    """Make a whole configuration of a part of its ``map:`` block."""
+    task = {"python": "mine:f", "direction": "maximize"}
+    return {"merge_method": "linear", "map": {"tasks": {"t": task}, **part}}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_pages_have_from_the_code_is_fresh(page: str) -> None:
+    assert with_parts(text(page)) == text(page), "run: python tests/docs/reference.py"
 
 
 @pytest.mark.parametrize(("page", "line"), COMMAND_LINES)
@@ -88,33 +96,24 @@ def test_help_ends_with_an_example_that_is_accepted(name: str) -> None:
     assert parse(example[1]) == name
 
 
-def test_configurations_are_valid(schema: dict[str, Any]) -> None:
-    validator = jsonschema.Draft202012Validator(schema)
-    task = {"python": "mine:f", "direction": "maximize"}
-    wholes = [c for _, c in CONFIGURATIONS if "merge_method" in c]
-    parts = [c for _, c in CONFIGURATIONS if "merge_method" not in c]
-    assert len(wholes) >= 2
-    assert len(parts) >= 2
+def test_configurations_are_valid(validator: jsonschema.Draft202012Validator) -> None:
+    found = [yaml.safe_load(b) for page in PAGES for b in blocks(page, "yaml")]
+    wholes = [content for content in found if "merge_method" in content]
+    assert 2 <= len(wholes) <= len(found) - 2
 
-    for whole in wholes:
-        validator.validate(whole)
-    for part in parts:
-        config = {"merge_method": "linear", "map": {"tasks": {"t": task}, **part}}
-        validator.validate(config)
+    for content in found:
+        validator.validate(content if content in wholes else completed(content))
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_keys_of_the_map_block_named_in_passing_are_accepted(
-    page: str, schema: dict[str, Any]
+    page: str, validator: jsonschema.Draft202012Validator
 ) -> None:
-    validator = jsonschema.Draft202012Validator(schema)
     keys = re.findall(r"`(search|select|merge|backend): ([^`]+)`", text(page))
-    task = {"python": "mine:f", "direction": "maximize"}
 
     for key, value in keys:
         part = {key: yaml.safe_load(value.replace("{...}", "{}"))}
-        config = {"merge_method": "linear", "map": {"tasks": {"t": task}, **part}}
-        validator.validate(config)
+        validator.validate(completed(part))
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -140,11 +139,9 @@ def test_the_pages_are_short() -> None:
     assert sum(lines.values()) - lines["CHANGELOG.md"] - lines["SECURITY.md"] <= 1_800
 
 
-@pytest.mark.parametrize(
-    ("page", "result"), [("README.md", "tutorial"), ("docs/tutorial.md", "tutorial")]
-)
-def test_pages_show_what_the_commands_printed(page: str, result: str) -> None:
-    kept = json.loads((ROOT / "docs" / "results" / f"{result}.json").read_text())
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_pages_show_what_the_commands_printed(page: str) -> None:
+    kept = json.loads((ROOT / "docs/results/tutorial.json").read_text())
     shown = blocks(page, "text")
 
     assert shown

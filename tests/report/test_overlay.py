@@ -42,9 +42,6 @@ def content_of(*runs: Path) -> dict[str, Any]:
     return dict(json.loads(json.dumps(found, allow_nan=False)))
 
 
-# --- volumes -------------------------------------------------------------------------
-
-
 def test_the_box_of_volumes_is_that_of_the_joint_front() -> None:
     ends = np.array([[0.0, 1.0], [1.0, 0.0]])
     dominated, flat = np.array([[-2.0, -3.0]]), np.array([[1.0, 5.0], [0.0, 5.0]])
@@ -54,9 +51,6 @@ def test_the_box_of_volumes_is_that_of_the_joint_front() -> None:
     # The front is one point here, so that all merges make the range.
     nadir, width = joint_box([flat])
     np.testing.assert_allclose([nadir, width], [[0, 5], [1, 1]])
-
-
-# --- pages ---------------------------------------------------------------------------
 
 
 def test_a_search_is_as_large_as_itself(two: Path, other: Path) -> None:
@@ -69,8 +63,13 @@ def test_a_search_is_as_large_as_itself(two: Path, other: Path) -> None:
     assert content["notes"] == []
     chosen = [*read_finished(two).front.chosen.coefficients.values()]
     assert [r["chosen"]["coefficients"] for r in content["runs"]] == [chosen] * 2
-    # Their models are the same, so that each is drawn once.
-    assert [r["label"] for r in content["references"]] == ["base", "a", "b", "soup"]
+    # Their models are the same, so that each is drawn once where it measured the same.
+    labels = ["base", "a", "b", "soup"]
+    assert [r["label"] for r in content["references"]] == labels
+    moved = {"math": {"value": 0.123, "stderr": 0.02}}
+    changed(other / "front.json", lambda f: f["anchors"][1]["measured"].update(moved))
+    found = [r["label"] for r in content_of(two, other)["references"]]
+    assert found == [*labels, "a (other)"]
 
 
 def test_corners_of_a_method_are_named_and_no_reference_points(
@@ -88,44 +87,18 @@ def test_corners_of_a_method_are_named_and_no_reference_points(
     assert [m["reference"] for m in merges if m["label"] == label] == [False]
 
 
-def test_a_reference_point_that_measured_something_else_is_drawn_by_itself(
-    two: Path, other: Path
-) -> None:
-    moved = {"value": 0.123, "stderr": 0.02}
-    changed(
-        other / "front.json", lambda f: f["anchors"][1]["measured"].update(math=moved)
-    )
-
-    labels = [r["label"] for r in content_of(two, other)["references"]]
-
-    assert labels == ["base", "a", "b", "soup", "a (other)"]
-
-
 def test_tasks_that_measure_something_else_are_left_out(two: Path, other: Path) -> None:
-    log = other / "evaluations.jsonl"
-    found = lines(log)
-    for line in found:
-        if line["task"] == "math":
-            line["definition"] = "of-another-task"
-    log.write_text("".join(json.dumps(line) + "\n" for line in found))
-    redefined = {"math": "of-another-task"}
-    changed(
-        other / ".state/manifest.json", lambda m: m["definitions"].update(redefined)
-    )
+    manifest, log = other / ".state/manifest.json", other / "evaluations.jsonl"
+    definition = next(e["definition"] for e in lines(log) if e["task"] == "math")
+    log.write_text(log.read_text().replace(definition, "another"))
+    changed(manifest, lambda m: m["definitions"].update(math="another"))
 
     content = content_of(two, other)
 
     assert [task["name"] for task in content["tasks"]] == ["code_loss"]
     (said,) = content["notes"]
     assert said.startswith("math is not compared: not every search")
-
-
-def test_searches_that_share_no_task_are_refused(two: Path, other: Path) -> None:
-    changed(
-        other / ".state/manifest.json",
-        lambda m: m["definitions"].update(math="another", code_loss="another"),
-    )
-
+    changed(manifest, lambda m: m["definitions"].update(code_loss="another"))
     with pytest.raises(ArtifactError, match=r"share no task: .*same documents"):
         content_of(two, other)
 

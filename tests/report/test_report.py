@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nested_runs import invoke, lines, read
+from nested_runs import files_of, invoke, lines, read
 
 from mergekit_map import select_point
 from mergekit_map.errors import ArtifactError
@@ -24,7 +24,6 @@ from mergekit_map.report.overlay import write_fronts_report
 from mergekit_map.report.page import report_page, write_report
 from mergekit_map.results.answer import answer
 from mergekit_map.results.finished import FinishedSearch, read_finished
-from mergekit_map.results.front import Merge
 from mergekit_map.results.samples import SampleStore
 from mergekit_map.types import Answers, Measurement, MeasurementRequest
 
@@ -45,15 +44,15 @@ def two(finished_run: Make, tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_writes_a_page_and_leaves_nothing_else(two: Path) -> None:
-    before = {path.name: path.read_bytes() for path in two.iterdir() if path.is_file()}
+    before = files_of(two)
 
     result = invoke("report", two)
 
-    assert f"{two}/report.html (" in result.output
-    new = {path.name for path in two.iterdir() if path.is_file()} - before.keys()
-    assert new == {"report.html"}
-    del before["front.png"]
-    assert all((two / name).read_bytes() == text for name, text in before.items())
+    page, picture = (f"{two}/{name}" for name in ("report.html", "front.png"))
+    assert f"{page} (" in result.output
+    after = files_of(two)
+    assert after.keys() == {*before, page}
+    assert {k for k in before if after[k] != before[k]} <= {picture}
 
 
 def test_a_page_takes_the_place_of_a_page_and_of_nothing_else(
@@ -261,37 +260,27 @@ def test_gains_of_a_point_are_those_of_the_answer_if_it_were_chosen(
 def test_items_are_counted_against_every_anchor_and_say_no_text(
     run: FinishedSearch, tmp_path: Path
 ) -> None:
-    measured = next(
-        i for i, p in enumerate(run.front.points) if p.is_measured(*run.front.tasks)
-    )
-    point = run.front.points[measured]
     copied = Path(shutil.copytree(run.folder.path, tmp_path / "run"))
-    again = read_finished(copied)
-    task, metric = next(iter(run.front.metrics.items()))
+    again, front = read_finished(copied), run.front
+    task, metric = next(iter(front.metrics.items()))
     folder = again.folder.samples(again.manifest.merge)
     store = SampleStore(folder, again.manifest.definitions)
-    for merge in (point, *run.front.anchors):
-        write_records(store, merge, task)
+    for merge in (front.chosen, *front.anchors):
+        value = merge.measured[task].value
+        answers = Answers((0, 1, 2, 3), (value,) * 4, (1.0,) * 4)  # all say the same
+        texts = ({"text": "a secret"},)
+        measured = Measurement(value, 0.0, 4, samples=texts, answers=answers)
+        asked = MeasurementRequest(tuple(merge.coefficients.items()), task)
+        store.write(asked, measured)
 
     content = content_of(again)
 
-    (found,) = [one for one in content["items"] if one["point"] == measured]
-    for anchor, row in zip(run.front.anchors, found["against"], strict=True):
-        won, lost, level, most = row[0]
-        ahead = metric.sign * (point.measured[task].value - anchor.measured[task].value)
-        assert (won, lost, level) == (
-            (4, 0, 0) if ahead > 0 else (0, 4, 0) if ahead < 0 else (0, 0, 4)
-        )
-        assert all(value == pytest.approx(ahead, rel=0.01) for _, value in most)
-        assert row[1:] == [None] * (len(run.front.tasks) - 1)
+    (found,) = [one for one in content["items"] if one["point"] == front.selected]
+    value = metric.sign * front.chosen.measured[task].value
+    for anchor, row in zip(front.anchors, found["against"], strict=True):
+        *counts, most = row[0]
+        ahead = value - metric.sign * anchor.measured[task].value
+        assert counts == [4 * (ahead > 0), 4 * (ahead < 0), 4 * (ahead == 0)]
+        assert all(one == pytest.approx(ahead, rel=0.01) for _, one in most)
+        assert row[1:] == [None] * (len(front.tasks) - 1)
     assert "a secret" not in json.dumps(content)
-
-
-def write_records(store: SampleStore, merge: Merge, task: str) -> None:
-    """Write records of four documents that all say the same."""
-    value = merge.measured[task].value
-    answers = Answers((0, 1, 2, 3), (value,) * 4, (1.0,) * 4)
-    measured = Measurement(
-        value, 0.0, 4, samples=({"text": "a secret"},), answers=answers
-    )
-    store.write(MeasurementRequest(tuple(merge.coefficients.items()), task), measured)
