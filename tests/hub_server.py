@@ -119,11 +119,9 @@ class _Handler(BaseHTTPRequestHandler):
                     return
             raise _Refused(404, f"no such endpoint: {self.command} {path}")
         except _Refused as refused:
-            headers = {"X-Error-Message": refused.message}
-            if refused.code:
-                headers["X-Error-Code"] = refused.code
-            content = {"error": refused.message}
-            self._answer(json.dumps(content).encode(), refused.status, headers)
+            headers = {"X-Error-Message": refused.message, "X-Error-Code": refused.code}
+            content = json.dumps({"error": refused.message}).encode()
+            self._answer(content, refused.status, headers)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
@@ -189,13 +187,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _tree(self, _: bytes, repo_id: str, folder: str | None) -> None:
         files = [
-            {
-                "type": "file",
-                "path": path,
-                "size": len(content),
-                "oid": _git_sha(content),
-            }
-            for path, content in self._repository(repo_id).files.items()
+            {"type": "file", "path": path, "size": len(file), "oid": _git_sha(file)}
+            for path, file in self._repository(repo_id).files.items()
             if path.startswith(folder or "")
         ]
         if folder and not files:

@@ -29,12 +29,9 @@ def fronts_of_few_points(n_points: int = 10) -> AbstractContextManager[None]:
     return _fronts(few, n_generations=5, n_samples=256)
 
 
-@contextmanager
-def unforced_files() -> Iterator[None]:
+def unforced_files() -> AbstractContextManager[None]:
     """Leave it to the system when files reach the disk, which only a crash notices."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda _: None)
-        yield
+    return _patched({"os.fsync": lambda _: None})
 
 
 def whole_fronts() -> AbstractContextManager[None]:
@@ -44,16 +41,15 @@ def whole_fronts() -> AbstractContextManager[None]:
 
 def blank_pictures() -> AbstractContextManager[None]:
     """Write pictures of one pixel."""
-    return _patched({"report.plots.FigureCanvasAgg": _Blank})
+    return _patched({"mergekit_map.report.plots.FigureCanvasAgg": _Blank})
 
 
 def drawn_pictures() -> AbstractContextManager[None]:
     """Draw pictures, within a suite that leaves them blank."""
-    return _patched({"report.plots.FigureCanvasAgg": FigureCanvasAgg})
+    return _patched({"mergekit_map.report.plots.FigureCanvasAgg": FigureCanvasAgg})
 
 
-@contextmanager
-def configurations_read_once() -> Iterator[None]:
+def configurations_read_once() -> AbstractContextManager[None]:
     """Let mergekit read ``config.json`` once for each state of the file.
 
     It asks dozens of times per merge, which takes longer than to merge tiny models.
@@ -70,9 +66,7 @@ def configurations_read_once() -> Iterator[None]:
             known[key] = read(self, trust_remote_code)
         return copy.deepcopy(known[key])
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ModelReference, "config", config)
-        yield
+    return _patched({"mergekit.common.ModelReference.config": config})
 
 
 def _fronts(
@@ -80,9 +74,9 @@ def _fronts(
 ) -> AbstractContextManager[None]:
     return _patched(
         {
-            "optimize.nsga3.N_GENERATIONS": n_generations,
-            "optimize.nsga3.N_SAMPLES": n_samples,
-            "search.fitting.compute_front": compute,
+            "mergekit_map.optimize.nsga3.N_GENERATIONS": n_generations,
+            "mergekit_map.optimize.nsga3.N_SAMPLES": n_samples,
+            "mergekit_map.search.fitting.compute_front": compute,
         }
     )
 
@@ -91,7 +85,7 @@ def _fronts(
 def _patched(values: Mapping[str, object]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in values.items():
-            patch.setattr(f"mergekit_map.{name}", value)
+            patch.setattr(name, value)
         yield
 
 

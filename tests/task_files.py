@@ -171,24 +171,29 @@ def write_choices(folder: Path, name: str = "choices", **changes: Any) -> Path:
     return write_yaml(folder / f"{name}.yaml", config)
 
 
-def _on_rows(folder: Path, name: str, rows: list[dict[str, str]]) -> dict[str, Any]:
+def _write_task(
+    folder: Path, name: str, rows: list[dict[str, str]], **config: Any
+) -> Path:
+    """Write a task and its documents, of answers that are right or wrong by default."""
     files = {"test": str(write_jsonl(folder / f"{name}.jsonl", rows))}
     read = {"dataset_path": "json", "dataset_kwargs": {"data_files": files}}
-    return {"task": name, "test_split": "test", **read}
+    exact = {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}
+    about = {"task": name, "test_split": "test", "metric_list": [exact]}
+    content = {**about, **read, **config}
+    return write_yaml(folder / f"{name}.yaml", content)
 
 
 def write_rolling(folder: Path, documents: list[str], name: str = "rolling") -> Path:
-    config = {
-        **_on_rows(folder, name, [{"text": d} for d in documents]),
-        "output_type": "loglikelihood_rolling",
-        "doc_to_text": "",
-        "doc_to_target": "{{text}}",
-        "metric_list": [
-            {"metric": metric}
-            for metric in ("word_perplexity", "byte_perplexity", "bits_per_byte")
-        ],
-    }
-    return write_yaml(folder / f"{name}.yaml", config)
+    metrics = ("word_perplexity", "byte_perplexity", "bits_per_byte")
+    return _write_task(
+        folder,
+        name,
+        [{"text": d} for d in documents],
+        output_type="loglikelihood_rolling",
+        doc_to_text="",
+        doc_to_target="{{text}}",
+        metric_list=[{"metric": metric} for metric in metrics],
+    )
 
 
 def write_generation(
@@ -198,40 +203,33 @@ def write_generation(
     rows = [{"question": f"{WORDS[i]} {WORDS[i + 5]}", "answer": "a"} for i in range(6)]
     takes = {"function": "take_first"}
     letter = {"function": "regex", "regex_pattern": "(a)"}
-    config = {
-        **_on_rows(folder, name, rows),
-        "output_type": "generate_until",
-        "doc_to_text": "{{question}}",
-        "doc_to_target": "{{answer}}",
-        "generation_kwargs": {
-            "until": ["."],
-            "max_gen_toks": 8,
-            **({"do_sample": True, "temperature": 1.0} if draws else {}),
-        },
-        "filter_list": [
+    drawing = {"do_sample": True, "temperature": 1.0} if draws else {}
+    return _write_task(
+        folder,
+        name,
+        rows,
+        output_type="generate_until",
+        doc_to_text="{{question}}",
+        doc_to_target="{{answer}}",
+        generation_kwargs={"until": ["."], "max_gen_toks": 8, **drawing},
+        filter_list=[
             {"name": "letter", "filter": [letter, takes]},
             {"name": "whole", "filter": [takes]},
         ],
-        "metric_list": [
-            {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}
-        ],
-    }
-    return write_yaml(folder / f"{name}.yaml", config)
+    )
 
 
 def write_ask(texts: Iterable[str], *, tokens: int = 8) -> None:
     """Write ``ask.yaml`` and its documents: go on with texts until an ``e``."""
-    config = {
-        **_on_rows(Path.cwd(), "ask", [{"text": text} for text in texts]),
-        "output_type": "generate_until",
-        "doc_to_text": "{{text}}",
-        "doc_to_target": "a",
-        "generation_kwargs": {"until": ["e"], "max_gen_toks": tokens},
-        "metric_list": [
-            {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}
-        ],
-    }
-    write_yaml(Path("ask.yaml"), config)
+    _write_task(
+        Path.cwd(),
+        "ask",
+        [{"text": text} for text in texts],
+        output_type="generate_until",
+        doc_to_text="{{text}}",
+        doc_to_target="a",
+        generation_kwargs={"until": ["e"], "max_gen_toks": tokens},
+    )
 
 
 def write_yaml(path: Path, content: dict[str, Any]) -> Path:

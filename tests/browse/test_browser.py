@@ -16,7 +16,7 @@ from textual.binding import Binding
 from mergekit_map.browse.app import Browser
 from mergekit_map.browse.state import View
 from mergekit_map.results.answer import answer
-from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.front import Front
 from mergekit_map.results.run_folder import RunFolder
 
 # Four models and four tasks with long names, which are wide to show.
@@ -62,10 +62,6 @@ def wide_front() -> Front:
         weights = {m: 1.0 if m == anchor["label"] else rest for m in MODELS}
         anchor["coefficients"] = weights
     return from_json(content)
-
-
-def weights_of(point: Merge) -> list[str]:
-    return [f"{weight:.3f}" for weight in point.coefficients.values()]
 
 
 def listed(lines: list[str]) -> list[int]:
@@ -199,15 +195,13 @@ def test_other_merges_to_compare_with_are_turned_to() -> None:
 
 
 def test_what_is_outside_of_the_screen_is_asked_for() -> None:
-    merging = press(wide_front(), "up", "m", "enter")
-    elsewhere = press(wide_front(), "m", "text:there", "enter")
-    talking = press(wide_front(), "t")
+    merging = press(wide_front(), "up", "m", "enter").leaving
+    elsewhere = press(wide_front(), "m", "text:there", "enter").leaving
 
-    assert merging.leaving.doing == "merge"
-    assert merging.leaving.choice == {"index": CHOSEN - 1}
-    assert merging.leaving.words == {"out": f"my-search-{CHOSEN - 1}"}
-    assert elsewhere.leaving.words == {"out": "there"}
-    assert talking.leaving.choice == {"index": CHOSEN}
+    assert (merging.doing, merging.choice) == ("merge", {"index": CHOSEN - 1})
+    assert merging.words == {"out": f"my-search-{CHOSEN - 1}"}
+    assert elsewhere.words == {"out": "there"}
+    assert press(wide_front(), "t").leaving.choice == {"index": CHOSEN}
 
 
 def test_the_help_names_every_key() -> None:

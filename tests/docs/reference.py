@@ -76,22 +76,18 @@ def with_parts(text: str) -> str:
 def keys() -> dict[str, str]:
     """Write a row for every key of the ``map:`` block, by the path of the key."""
     rows: dict[str, str] = {}
-    for model in TASKS.values():
+    parts = [*((_TASK, model) for model in TASKS.values()), *OTHERS.items()]
+    for path, model in parts:
         schema = model.model_json_schema()
         for name, field in schema["properties"].items():
             kinds = [kind for kind, m in TASKS.items() if name in m.model_fields]
-            needed = name not in TASKS and name in schema["required"]
+            if path != _TASK:
+                kinds = ["perplexity"] if path.startswith(_TASK) else []
             of = "any" if len(kinds) == len(TASKS) else ", ".join(kinds)
-            key = f"{_TASK}{name}"
-            rows.setdefault(key, _row(key, field, schema, of, needed))
-    for path, model in OTHERS.items():
-        schema = model.model_json_schema()
-        for name, field in schema["properties"].items():
-            if path or name not in {"tasks", "search", "select"}:
-                of = "perplexity" if path.startswith(_TASK) else ""
-                key = f"{path}{name}"
-                needed = name in schema.get("required", ())
-                rows[key] = _row(key, field, schema, of, needed)
+            needed = name not in TASKS and name in schema.get("required", ())
+            key = f"{path}{name}"
+            if key not in {"tasks", "search", "select"}:
+                rows.setdefault(key, _row(key, field, schema, of, needed))
     return rows
 
 

@@ -71,8 +71,7 @@ SEARCHES: dict[str, tuple[str, list[str], dict[str, Any], dict[str, Any]]] = {
     ),
 }
 NESTED = {"strategy": "nested", "order": [["a", "b"], "c"], "evaluations": 8}
-for name in ("nested", "nested_ties"):
-    SEARCHES[name] = ("abc", ["math", "code_loss", "chat"], NESTED, {})
+SEARCHES["nested_ties"] = ("abc", ["math", "code_loss", "chat"], NESTED, {})
 
 
 @pytest.fixture(scope="session")

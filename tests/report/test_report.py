@@ -22,7 +22,6 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.report.data import predict_surfaces, report_content
 from mergekit_map.report.overlay import write_fronts_report
 from mergekit_map.report.page import report_page, write_report
-from mergekit_map.results.answer import answer
 from mergekit_map.results.finished import FinishedSearch, read_finished
 from mergekit_map.results.samples import SampleStore
 from mergekit_map.types import Answers, Measurement, MeasurementRequest
@@ -240,31 +239,11 @@ def test_a_merge_measured_on_some_documents_has_their_number(two: Path) -> None:
     assert [r for r in found if r and len(r) > 2] == [[one["value"], 0.25, 2]]
 
 
-@pytest.fixture(params=["two", pytest.param("three", marks=pytest.mark.slow)])
-def run(request: pytest.FixtureRequest, finished_run: Make) -> FinishedSearch:
-    return read_finished(finished_run(request.param))
-
-
-def test_gains_of_a_point_are_those_of_the_answer_if_it_were_chosen(
-    run: FinishedSearch,
-) -> None:
-    content = content_of(run)
-
-    for index, point in enumerate(content["points"]):
-        front = run.front.model_copy(update={"selected": index})
-        found = answer(front)
-        assert point["gains"] == [[*row] for row in found.table]
-        assert point["sample"] == found.sample
-
-
-def test_items_are_counted_against_every_anchor_and_say_no_text(
-    run: FinishedSearch, tmp_path: Path
-) -> None:
-    copied = Path(shutil.copytree(run.folder.path, tmp_path / "run"))
-    again, front = read_finished(copied), run.front
+def test_items_are_counted_against_every_anchor_and_say_no_text(two: Path) -> None:
+    run = read_finished(two)
+    front, folder = run.front, run.folder.samples(run.manifest.merge)
     task, metric = next(iter(front.metrics.items()))
-    folder = again.folder.samples(again.manifest.merge)
-    store = SampleStore(folder, again.manifest.definitions)
+    store = SampleStore(folder, run.manifest.definitions)
     for merge in (front.chosen, *front.anchors):
         value = merge.measured[task].value
         answers = Answers((0, 1, 2, 3), (value,) * 4, (1.0,) * 4)  # all say the same
@@ -273,7 +252,7 @@ def test_items_are_counted_against_every_anchor_and_say_no_text(
         asked = MeasurementRequest(tuple(merge.coefficients.items()), task)
         store.write(asked, measured)
 
-    content = content_of(again)
+    content = content_of(run)
 
     (found,) = [one for one in content["items"] if one["point"] == front.selected]
     value = metric.sign * front.chosen.measured[task].value

@@ -168,13 +168,6 @@ def test_a_task_turned_round_changes_no_gain() -> None:
     assert [row[3:] for row in turned.table] == [row[3:] for row in answer(plain).table]
 
 
-def test_a_point_that_noise_alone_makes_the_best_is_not_called_so() -> None:
-    rows: list[Row] = [[(0.7, 0.04), (2.8, 0.02)], [(0.65, 0.04), (2.4, 0.02)]]
-    found = answer(make_front([(row, NOT_MEASURED) for row in rows], ANCHORS))
-
-    assert any("better than point 1 by more than" in text for text in found.details)
-
-
 def test_at_most_three_findings_are_shown_and_none_is_lost() -> None:
     rows: list[Row] = [CHOSEN, [(0.99, 0.001), (0.5, 0.001)]]
     border = {"coefficient": "a", "end": 1.0, "beyond": 1.2, "gain": 0.02}

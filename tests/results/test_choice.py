@@ -49,19 +49,48 @@ def chosen(rows: Sequence[Row], soup: Row = BASE, **others: Any) -> Front:
     return choose_measured(make_front(points, anchors, **others))
 
 
+THREE = [row(0.6, 2.45), row(0.56, 2.3), row(0.5, 2.46)]
+APART = [row(0.60, 2.45), row(0.55, 2.30), row(0.51, 2.25)]
+# Each is far better on code than the one before, and worse on math by little.
+CHAIN = [row(0.60 - 0.027 * i, 2.50 - 0.3 * i**0.5) for i in range(5)]
+ENDS = {"one": row(0.6, 2.5), "two": row(0.45, 1.8)}
+ONE, TWO = {"one": row(0.7, 2.49)}, {"two": row(0.4, 2.2)}
+EVEN = {"prefer": {"math": 1, "code": 1}, "not_worse_than": "base"}
+CODE = {"prefer": {"code": 1}, "not_worse_than": "base"}
+
+
 @pytest.mark.parametrize(
-    ("rows", "index"),
+    ("rows", "others", "index"),
     [
-        ([row(0.60, 2.45), row(0.55, 2.30), row(0.51, 2.28)], 1),  # the largest sum
-        ([row(0.90, 2.60), row(0.55, 2.45)], 1),  # the first is worse than the base
-        ([row(0.90, 2.51), row(0.55, 2.45)], 0),  # which noise explains here
-        ([row(0.51, 2.49), row(0.54, 2.515)], 1),  # the first is the base in disguise
-        ([row(0.50, 2.60), row(0.40, 2.70)], 0),  # none is allowed: the nearest
-        ([row(0.55, 2.45), NOT_MEASURED], 0),  # what is only predicted is not chosen
+        (APART, {}, 1),  # the largest sum
+        ([row(0.90, 2.60), row(0.55, 2.45)], {}, 1),  # the first is worse than the base
+        ([row(0.90, 2.51), row(0.55, 2.45)], {}, 0),  # which noise explains here
+        (
+            [row(0.51, 2.49), row(0.54, 2.515)],
+            {},
+            1,
+        ),  # the first is the base
+        ([row(0.50, 2.60), row(0.40, 2.70)], {}, 0),  # none is allowed: the nearest
+        ([row(0.55, 2.45), NOT_MEASURED], {}, 0),  # no prediction is chosen
+        # A task on which no parent gains does not count: 2.49 is noise beside 2.5.
+        (THREE, {"parents": ONE}, 0),
+        (THREE, {"parents": ONE | TWO}, 1),
+        (THREE, {"parents": {"one": BASE}}, 1),  # none counts, so all do
+        (THREE, {"parents": ONE, "select": EVEN}, 1),
+        # Far better on math, and worse on code by no more than noise, or by more.
+        ([row(0.60, 2.51), row(0.70, 2.52)], {"select": CODE}, 1),
+        ([row(0.60, 2.51), row(0.70, 2.53)], {"select": CODE}, 0),
+        # Noise does not lead from merge to merge to an extreme.
+        (CHAIN, {"parents": ENDS}, 1),
+        (APART, {"select": {"prefer": {"math": 1}}}, 0),
+        (APART, {"select": {"prefer": {"code": 1}}}, 2),
+        (APART, {"select": {"require": {"math": 0.60}}}, 0),
+        # Missed by 0.71 standard errors of the difference from the base: by noise.
+        (APART, {"select": {"require": {"math": 0.56}, "prefer": {"code": 1}}}, 1),
     ],
 )
-def test_the_rule_decides(rows: list[Row], index: int) -> None:
-    assert chosen(rows).selected == index
+def test_the_rule_decides(rows: list[Row], others: dict[str, Any], index: int) -> None:
+    assert chosen(rows, **others).selected == index
 
 
 def test_a_task_counts_by_what_of_its_gain_is_no_noise() -> None:
@@ -69,24 +98,6 @@ def test_a_task_counts_by_what_of_its_gain_is_no_noise() -> None:
     for noise, share in {0.0: 1, 0.1: 0.75, 0.2: 0, 0.3: 0, math.nan: 1}.items():
         found = Anchors(values, noise={"math": noise})
         assert found.reliability("math", Metric(True, 0, 1)) == pytest.approx(share)
-
-
-def test_a_task_on_which_no_parent_gains_does_not_count() -> None:
-    rows, one = [row(0.6, 2.45), row(0.56, 2.3), row(0.5, 2.46)], row(0.7, 2.49)
-
-    assert chosen(rows, parents={"one": one}).selected == 0  # 2.49 is noise beside 2.5
-    assert chosen(rows, parents={"one": one, "two": row(0.4, 2.2)}).selected == 1
-    assert chosen(rows, parents={"one": BASE}).selected == 1  # none counts, so all do
-    wish = {"prefer": {"math": 1, "code": 1}, "not_worse_than": "base"}
-    assert chosen(rows, parents={"one": one}, select=wish).selected == 1
-
-
-def test_a_point_that_an_allowed_merge_dominates_is_left_out() -> None:
-    code = {"prefer": {"code": 1}, "not_worse_than": "base"}
-    # The second is far better on math, and worse on code by no more than noise.
-    assert chosen([row(0.60, 2.51), row(0.70, 2.52)], select=code).selected == 1
-    # Now it is significantly worse than the base on code.
-    assert chosen([row(0.60, 2.51), row(0.70, 2.53)], select=code).selected == 0
 
 
 def test_a_merge_that_is_said_to_be_better_is_the_choice() -> None:
@@ -99,14 +110,6 @@ def test_a_merge_that_is_said_to_be_better_is_the_choice() -> None:
     assert (advice(front), dominating_merge(front)) == (MERGE, None)
 
 
-def test_noise_does_not_lead_from_merge_to_merge_to_an_extreme() -> None:
-    """Each is far better on code than the one before, and worse on math by little."""
-    rows = [row(0.60 - 0.027 * i, 2.50 - 0.3 * i**0.5) for i in range(5)]
-    parents = {"one": row(0.6, 2.5), "two": row(0.45, 1.8)}
-
-    assert chosen(rows, parents=parents).selected == 1
-
-
 def test_a_merge_outside_the_limits_is_not_said_to_be_better() -> None:
     # Better than the first point on math, and worse than the base on code.
     rows = [row(0.60, 2.52), row(0.70, 2.53)]
@@ -115,8 +118,7 @@ def test_a_merge_outside_the_limits_is_not_said_to_be_better() -> None:
     by_index = chosen(rows, select={"index": 0})
     assert dominating_merge(by_index) is not None
     # No parent gains on math, which counts all the same where a point is asked for.
-    two = {"two": row(0.4, 2.2)}
-    front = chosen([row(0.9, 2.6)], parents=two, select={"index": 0})
+    front = chosen([row(0.9, 2.6)], parents=TWO, select={"index": 0})
     assert advice(front) == MERGE
 
 
@@ -149,19 +151,6 @@ def test_a_merge_far_from_a_rival_is_not_excused_by_the_noise_between_them() -> 
     assert anchor_values(front).errors["base"]["code"] == 0.002
 
 
-def test_preferences_and_limits_hold_for_measured_values() -> None:
-    rows = [row(0.60, 2.45), row(0.55, 2.30), row(0.51, 2.25)]
-
-    def selected(**select: Any) -> int:
-        return chosen(rows, select=select).selected
-
-    assert selected(prefer={"math": 1}) == 0
-    assert selected(prefer={"code": 1}) == 2
-    assert selected(require={"math": 0.60}) == 0
-    # Missed by 0.71 standard errors of the difference from the base: by noise.
-    assert selected(require={"math": 0.56}, prefer={"code": 1}) == 1
-
-
 @pytest.mark.parametrize(
     ("measured", "soup", "label"),
     [
@@ -182,36 +171,31 @@ def test_the_advice_is_what_no_merge_beats(
     assert advice(chosen([measured], soup)) == label
 
 
-POINT: Row = [(0.5, 0.03), (2.0, 0.04)]
-
-
-def foretelling(*before: tuple[float | None, float | None], **others: Any) -> Front:
-    """Make a front of one point at math 0.5 ± 0.03 and code 2.0 ± 0.04."""
-    front = make_front([(POINT, POINT), (POINT, NOT_MEASURED)], **others)
+def foretelling(before: Row, points: Sequence[Row], **others: Any) -> list[float]:
+    """List the errors of predictions of the first point of a front."""
+    front = make_front([(row, row) for row in points], **others)
     content = as_json(front)
     values = [{"value": value, "stderr": stderr} for value, stderr in before]
     content["points"][0]["foretold"] = dict(zip(front.tasks, values, strict=True))
-    return from_json(content)
+    return list(prior_predictions(from_json(content)))
 
 
 def test_a_miss_is_counted_in_standard_errors_of_prediction_and_measurement() -> None:
-    errors = prior_predictions(foretelling((0.6, 0.04), (2.0, 0.04)))
+    points: list[Row] = [[(0.5, 0.03), (2.0, 0.04)]]
 
-    assert list(errors) == [pytest.approx(0.1 / math.hypot(0.03, 0.04)), 0]
+    errors = foretelling([(0.6, 0.04), (2.0, 0.04)], points)
+
+    assert errors == [pytest.approx(0.1 / math.hypot(0.03, 0.04)), 0]
     # What was not foretold, or not measured since, is no test.
-    assert len(list(prior_predictions(foretelling((None, None), (2.0, 0.1))))) == 1
+    assert len(foretelling([(None, None), (2.0, 0.1)], points)) == 1
 
 
 def test_what_documents_share_is_no_excuse_for_a_miss() -> None:
-    rows: list[Row] = [[(0.5, 0.1)], [(0.6, 0.1)]]
     kept = {"math": {"items": 100, "merges": [0, 1], "stderr": [[0.02]]}}
-    front = make_front(
-        [(row, row) for row in rows], tasks={"math": MATH}, differences=kept
-    )
-    content = as_json(front)
-    content["points"][0]["foretold"] = {"math": {"value": 0.6, "stderr": 0.0}}
+    points: list[Row] = [[(0.5, 0.1)], [(0.6, 0.1)]]
 
-    (error,) = prior_predictions(from_json(content))
+    (error,) = foretelling([(0.6, 0.0)], points, tasks={"math": MATH}, differences=kept)
+
     assert error == pytest.approx(0.1 / (0.02 / math.sqrt(2)))
 
 

@@ -181,36 +181,32 @@ def test_few_amounts_have_the_chance_of_students_t(
     assert found.chances[0, 0] == pytest.approx(stats.t.sf(t, n - 1), rel=within)
 
 
-@pytest.mark.parametrize(("k", "m"), [(10, 2), (25, 2), (105, 2), (25, 8)])
-def test_no_search_finds_more_false_dominance_than_promised(k: int, m: int) -> None:
-    """All merges are equal, and each errs by itself: 13, 21, 40 % without control."""
-    rng = np.random.default_rng(k)
-    n, false = 600, 0
+@pytest.mark.parametrize(
+    ("k", "m", "items"),
+    [(10, 2, 0), (105, 2, 0), (25, 8, 0), (10, 1, 30), (25, 1, 100)],
+)
+def test_no_search_finds_more_false_dominance_than_promised(
+    k: int, m: int, items: int
+) -> None:
+    """All merges are equal, and each errs by itself: 13, 21, 40 % without control.
+
+    Or they answer questions that are hard or easy for all, and are compared in pairs.
+    """
+    rng = np.random.default_rng(items + k)
+    n, false = 400, 0
     for _ in range(n):
-        Y = rng.normal(size=(k + 1, m))
-        false += dominating(against_one(Y[1:], Y[0], np.sqrt(2))).any()
+        ease = rng.beta(1, 1, size=items)
+        right = (rng.uniform(size=(k + 1, items)) < ease).astype(float)
+        Y = right.mean(axis=1, keepdims=True) if items else rng.normal(size=(k + 1, m))
+        stderr = one_part(of_means(right))[1:, :1] if items else np.sqrt(2)
+        found = against_one(Y[1:], Y[0], stderr, items or INF, answers=bool(items))
+        false += dominating(found).any()
 
     # 5 % and two standard errors of what so many searches tell.
     assert false / n <= ALPHA + 2 * np.sqrt(ALPHA * (1 - ALPHA) / n)
 
 
-@pytest.mark.parametrize(("items", "k"), [(30, 10), (100, 25), (100, 105)])
-def test_none_of_shared_questions_either(items: int, k: int) -> None:
-    """Answers to questions that are hard or easy for all merges, compared in pairs."""
-    rng = np.random.default_rng(items + k)
-    n, false = 300, 0
-    for _ in range(n):
-        ease = rng.beta(1, 1, size=items)
-        right = (rng.uniform(size=(k + 1, items)) < ease).astype(float)
-        stderr = one_part(of_means(right))[1:, :1]
-        Y = right.mean(axis=1, keepdims=True)
-        found = against_one(Y[1:], Y[0], stderr, items, answers=True)
-        false += dominating(found).any()
-
-    assert false / n <= ALPHA + 2 * np.sqrt(ALPHA * (1 - ALPHA) / n)
-
-
-@pytest.mark.parametrize(("m", "least"), [(1, 0.8), (2, 0.65), (4, 0.45), (8, 0.2)])
+@pytest.mark.parametrize(("m", "least"), [(1, 0.8), (8, 0.2)])
 def test_a_gain_on_one_task_is_found_among_equal_ones(m: int, least: float) -> None:
     """3 standard errors; a veto by a hair would leave 0.8 % of them on eight tasks."""
     rng = np.random.default_rng(m)
