@@ -27,7 +27,6 @@ from nested_runs import (
     tensors_of,
     write,
 )
-from recipe_files import RECIPES
 from recipe_images import (
     CLASSES,
     SIZE,
@@ -41,6 +40,7 @@ from task_files import write_choices, write_generation, write_jsonl, write_yaml
 
 pytestmark = pytest.mark.slow  # models are trained
 
+RECIPES = Path(__file__).parents[2] / "recipes"
 Config = dict[str, Any]
 QUICK = {"evaluations": 10, "remeasure": 1}
 FEW = ("sun397", "gtsrb", "mnist")  # of the eight tasks of CLIP, which take long

@@ -13,7 +13,6 @@ import click
 import jsonschema
 import pytest
 from fakes import make_study
-from recipe_files import PATHS, RECIPES, commands_of
 
 from mergekit_map.cli.main import main
 from mergekit_map.config.problems import parse_map_block, raise_problems, repeated_keys
@@ -28,6 +27,8 @@ from mergekit_map.tasks.lm_eval_tasks import built_in_tasks
 from mergekit_map.tasks.python_function import load_function
 from mergekit_map.workflows.init import config_schema
 
+RECIPES = Path(__file__).parents[2] / "recipes"
+PATHS = sorted(RECIPES.glob("*.yml"))
 ALL = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 
@@ -121,7 +122,9 @@ def test_the_commands_of_a_header_are_accepted(
 ) -> None:
     monkeypatch.chdir(RECIPES)
     monkeypatch.syspath_prepend(RECIPES)
-    commands = [shlex.split(line) for line in commands_of(path)]
+    text = path.read_text(encoding="utf-8")
+    (block,) = re.findall(r"^# Command:\n((?:#   .*\n)+)", text, re.M)
+    commands = [shlex.split(line.removeprefix("#")) for line in block.splitlines()]
 
     programs = [parse(words) for words in commands]
 

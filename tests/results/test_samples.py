@@ -59,12 +59,8 @@ WEIGHTS = (1.0, 2.0, 3.0, 1.0, 2.0, 3.0)
 
 
 def asked(ids: Sequence[int], **more: Any) -> Measurement:
-    answers = Answers(
-        tuple(ids),
-        tuple(VALUES[i] for i in ids),
-        tuple(WEIGHTS[i] for i in ids),
-        **more,
-    )
+    scores = (tuple(known[i] for i in ids) for known in (VALUES, WEIGHTS))
+    answers = Answers(tuple(ids), *scores, **more)
     samples = tuple({"document": i} for i in ids)
     return Measurement(0.0, None, len(ids), samples=samples, answers=answers)
 
