@@ -133,6 +133,10 @@ CASES: dict[str, tuple[Change, str]] = {
         searching(evaluations=6, bounds=[0.2, 0.8], surrogate="quadratic"),
         r"evaluations: a quadratic .* of which 3 are not fitted.*3 more",
     ),
+    "no number": (
+        parameters(density="high"),
+        r"density: .* valid number.*, got 'high'",
+    ),
     "a switch": (parameters(density=True), r"density: a number was .*, got true"),
     "no share": (parameters(density=[0.5, -1]), r"density\[1\]: .* 0 to 1 .*got -1"),
     "not finite": (parameters(weight=float("nan")), r"weight: a finite .*, got NaN"),

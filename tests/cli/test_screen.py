@@ -45,13 +45,9 @@ def test_a_search_goes_on_where_nobody_reads_its_progress(
 
 def front_of(n_tasks: int, n_points: int = 1, *, measured: bool = True) -> Front:
     def row(better: float) -> Row:
-        return [
-            (0.6 + better * (i + 1) / 40, 0.01 + i / 100)
-            if i % 2
-            # Of a loss less is more.
-            else (2.5 - better * (i + 1) / 10, 0.02)
-            for i in range(n_tasks)
-        ]
+        scores = [(0.6 + better * i / 40, i / 100) for i in range(1, 5)]
+        losses = [(2.5 - better * i / 10, 0.02) for i in range(1, 5)]
+        return [(scores if i % 2 else losses)[i] for i in range(n_tasks)]
 
     anchors = {"base": row(0), PARENT: row(1.5), "other": row(-1), "soup": row(0.5)}
     known = row(1) if measured else [(None, None)] * n_tasks

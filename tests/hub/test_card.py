@@ -122,12 +122,11 @@ def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
 
     card = written(tmp_path, made)
 
-    headline, first = card.text.split("\n\n")[1:3]
+    headline, table = card.text.split("\n\n")[1:3]
     assert headline == f"**{found.headline}**"
-    lines = first.splitlines()
-    assert lines[0].endswith("| value | gain kept | chosen merge vs the row's |")
-    assert lines[2].startswith("| math (higher is better) | chosen merge | 0.7100 |")
-    assert len(lines) == 2 + len(found.table)
+    _, _, first, *others = table.splitlines()
+    assert first.startswith("| math (higher is better) | chosen merge | 0.7100 |")
+    assert len(others) == len(found.table) - 1
     shown, details = card.text.split("<details>")[:2]
     assert found.sample.split(":")[0] in shown
     assert "Chosen, as it is best." in details
@@ -217,10 +216,7 @@ def test_no_local_path_reaches_the_card(tmp_path: Path) -> None:
     assert "x/one+tuned" in card.content
     assert "better than tuned." in card.content
     assert "mergekit-yaml tuned OUT --lora-merge-cache 1234" in card.content
-    assert (
-        "- tuned (a local model, in a folder of this name), the base model"
-        in card.content
-    )
+    assert "- tuned (a local model, in a folder of this name), the base" in card.content
     assert card.data.base_model == ["x/one"]
 
 
@@ -295,12 +291,11 @@ def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
 def test_the_licence_is_that_of_all_parents_if_they_have_one(
     tmp_path: Path, cards: list[str], expected: str | None
 ) -> None:
-    models = []
-    for number, text in enumerate(cards):
-        folder = tmp_path / f"m{number}"
+    folders = [tmp_path / f"m{number}" for number in range(len(cards))]
+    for folder, text in zip(folders, cards, strict=True):
         folder.mkdir()
         (folder / "README.md").write_text(f"---\n{text}\n---\n")
-        models.append({"model": str(folder)})
+    models = [{"model": str(folder)} for folder in folders]
 
     card = written(tmp_path, record({"models": models}))
 
@@ -317,17 +312,15 @@ def test_publishing_completes_a_card_and_leaves_the_rest(tmp_path: Path) -> None
     public = with_search(public, there=True)
 
     data = public.data.to_dict()
-    assert data["license"] == "other"
-    assert data["license_name"] == "special"
-    assert data["license_link"] == "https://host/terms"
+    found = Licence(data["license"], data["license_name"], data["license_link"])
+    assert found == licence
     assert data["model-index"][0]["name"] == "repo"
     assert public.text.startswith("\n# repo\n")
     assert 'name = "me/repo"\n' in part(public, USE)
     assert "My own words." in public.text
     assert "`mergekit-map/`" in part(public, "The search")
     assert part(public, "Models") == part(card, "Models")
-    again = with_search(public, there=True)
-    assert again.content == public.content
+    assert with_search(public, there=True).content == public.content
     assert "The search" not in with_search(public, there=False).text
 
 

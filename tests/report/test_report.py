@@ -112,12 +112,10 @@ def test_numbers_that_choose_are_exact_and_recipes_are_those_of_the_files(
     content = content_of(run)
 
     parents = [anchor["coefficients"] for anchor in front["anchors"]]
-    for index, (point, shown) in enumerate(
-        zip(front["points"], content["points"], strict=True)
-    ):
-        assert shown["predicted"] == [
-            list(r.values()) for r in point["predicted"].values()
-        ]
+    points = zip(front["points"], content["points"], strict=True)
+    for index, (point, shown) in enumerate(points):
+        predicted = [[*reading.values()] for reading in point["predicted"].values()]
+        assert shown["predicted"] == predicted
         assert not (shown["recommended"] and point["coefficients"] in parents)
         assert shown["recipe"] == (run / f"recipes/{index:03d}.yml").read_text()
     assert [a["kind"] for a in content["anchors"]] == ["base", *["model"] * 3, "soup"]
@@ -148,9 +146,8 @@ def test_surfaces_are_what_the_surrogates_predict(
             assert value.shape == shape
             place = (5, 17)[: value.ndim]
             # The first index is that of the last axis.
-            point = np.array(
-                [[n[i] for n, i in zip(surfaces.nodes, place[::-1], strict=True)]]
-            )
+            nodes = zip(surfaces.nodes, place[::-1], strict=True)
+            point = np.array([[along[i] for along, i in nodes]])
             found = value[place], stderr[place]
         np.testing.assert_allclose(found[0], surrogate.predict(point)[0], rtol=1e-4)
         np.testing.assert_allclose(found[1], surrogate.stderr(point)[0], rtol=1e-4)
@@ -172,9 +169,8 @@ def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
     errors = [error for merge in merges for error in merge["errors"] if error]
     assert errors == [e["error"] for e in failed]
     assert "<b>grader</b>" in errors[0]
-    assert sum(len([r for r in m["measured"] if r]) for m in merges) == len(log) - len(
-        failed
-    )
+    measured = [reading for merge in merges for reading in merge["measured"] if reading]
+    assert len(measured) == len(log) - len(failed)
     checked = [m for m in merges if m["point"] is not None and m["roles"] == ["front"]]
     assert checked
     for merge in checked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,49 +76,37 @@ def random_case(rng: np.random.Generator) -> dict[str, Any]:
         number = float(rng.choice(values[:, t]))
         share = f"{rng.choice([50, 80, 95, 99.5, 120]):g}%"
         limits.append({"none": "", "number": repr(number), "share": share}[str(kind)])
+    rows = [base.tolist(), *singles.tolist()]
     return {
         "values": values.tolist(),
         "higher": higher.tolist(),
         "weights": weights.tolist(),
         "limits": limits,
-        "anchors": {
-            "base": base.tolist(),
-            **{f"single {i}": row.tolist() for i, row in enumerate(singles)},
-        },
+        "anchors": dict(zip(["base", "single", "another"], rows, strict=True)),
     }
 
 
 def python_choice(case: dict[str, Any]) -> dict[str, Any]:
     """Choose by the rules of the package."""
     names = [f"t{t}" for t in range(len(case["higher"]))]
-    tasks = {
-        name: Metric(higher, None, None)
-        for name, higher in zip(names, case["higher"], strict=True)
-    }
-    require: dict[str, float | str] = {
-        name: limit if limit.endswith("%") else float(limit)
-        for name, limit in zip(names, case["limits"], strict=True)
-        if limit
-    }
-    select = SelectSpec(
-        prefer=dict(zip(names, case["weights"], strict=True)), require=require or None
-    )
-    anchors = Anchors(
-        {
-            label: dict(zip(names, row, strict=True))
-            for label, row in case["anchors"].items()
-        }
-    )
+
+    def by_task(values: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(names, values, strict=True))
+
+    tasks = by_task([Metric(higher, None, None) for higher in case["higher"]])
+    limits = {n: limit for n, limit in by_task(case["limits"]).items() if limit}
+    require = {n: x if "%" in x else float(x) for n, x in limits.items()} or None
+    select = SelectSpec(prefer=by_task(case["weights"]), require=require)
+    anchors = Anchors({label: by_task(row) for label, row in case["anchors"].items()})
     request = Request(select, tasks, anchors)
-    signs = np.where(case["higher"], 1.0, -1.0)
-    utilities = np.array(case["values"]) * signs
+    utilities = np.array(case["values"]) * np.where(case["higher"], 1.0, -1.0)
     try:
-        limits = request.required()
+        found = request.required()
     except ConfigError:  # a share of a gain that there is not
         return {"wrong": True}
-    kept = (utilities >= request.least(limits)).all(axis=1)
+    kept = (utilities >= request.least(found)).all(axis=1)
     return {
-        "limits": [limits[n].value if n in limits else None for n in names],
+        "limits": [found[n].value if n in found else None for n in names],
         "index": choose(request, utilities),
         "out": not kept.any(),
         "wrong": False,
