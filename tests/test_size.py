@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 30_463, "tests": 24_053, "benchmarks": 9_914}
+MOST_LINES = {"mergekit_map": 30_463, "tests": 23_306, "benchmarks": 9_914}
 MOST_MODULES = 146
 
 
