@@ -1,19 +1,30 @@
 """Metrics of known shape, for the tests of surrogates and of their fronts."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from mergekit_map.surrogates.fit import fit_surrogate
+from mergekit_map.surrogates.fit import Surrogate, fit_surrogate
 from mergekit_map.surrogates.links import Link
-from mergekit_map.surrogates.quadratic import Quadratic
-from mergekit_map.surrogates.surrogate import Surrogate
 
 Predict: TypeAlias = Callable[[np.ndarray], np.ndarray]  # (n, d) to (n, m)
 
 IDENTITY, BOUNDED, HALF = Link(), Link(0.0, 1.0), Link(lower=2.0)
 LINKS = [IDENTITY, BOUNDED, HALF, Link(upper=5.0)]
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic:
+    """``s(x) = intercept + linear @ x + x @ hessian @ x / 2``, hessian symmetric."""
+
+    intercept: float
+    linear: np.ndarray
+    hessian: np.ndarray
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return self.intercept + X @ self.linear + (X @ self.hessian * X).sum(axis=1) / 2
 
 
 def unit(d: int) -> np.ndarray:

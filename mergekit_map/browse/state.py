@@ -16,7 +16,7 @@ from mergekit_map.results.selection import choose_point
 from mergekit_map.surrogates.arrays import BoolArray
 
 if TYPE_CHECKING:
-    from mergekit_map.surrogates.surrogate import Surrogate
+    from mergekit_map.surrogates.fit import Surrogate
 
 
 @dataclass(frozen=True, eq=False)

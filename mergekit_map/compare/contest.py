@@ -46,7 +46,7 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.utils.files import StrPath
 from mergekit_map.utils.progress import Progress, measuring, warn
 

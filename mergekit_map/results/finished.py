@@ -11,7 +11,7 @@ from mergekit_map.results.log import Evaluation, by_merge, measured_of, read_log
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.results.surrogates import fit_again, locate
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.surrogates.fit import Surrogate
 
 
 @dataclass(frozen=True, eq=False)

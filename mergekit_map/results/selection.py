@@ -43,7 +43,7 @@ from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, rang
 from mergekit_map.types import BASE, SIGNIFICANT
 
 if TYPE_CHECKING:
-    from mergekit_map.surrogates.surrogate import Surrogate
+    from mergekit_map.surrogates.fit import Surrogate
 
 MERGE = "merge"  # the advice to use the chosen merge
 _SCALARIZATIONS = {"sum": select_by_preference, "achievement": select_by_achievement}

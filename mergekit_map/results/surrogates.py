@@ -18,9 +18,8 @@ from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Front, Reading, Readings
 from mergekit_map.results.log import ASSESSING, Evaluation
 from mergekit_map.surrogates.arrays import FloatArray, inside, weight
-from mergekit_map.surrogates.fit import fit_surrogate, one_thread
+from mergekit_map.surrogates.fit import Surrogate, fit_surrogate, one_thread
 from mergekit_map.surrogates.links import Link
-from mergekit_map.surrogates.surrogate import Surrogate
 from mergekit_map.types import Metric, SurrogateKind
 
 _MOST_MERGES = 1000  # whose fit takes half a minute; a stranger's log may have more

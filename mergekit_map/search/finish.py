@@ -47,7 +47,7 @@ from mergekit_map.search.refinement import (
 )
 from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, ranges
-from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.utils.files import plain
 
 # Predictions that differ by less than this share of a task's range are the same.

@@ -16,7 +16,7 @@ from mergekit_map.results.selection import choose
 from mergekit_map.results.surrogates import fit_all, locate
 from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.surrogates.fit import Surrogate
 
 
 def fit_surrogates(

@@ -26,7 +26,7 @@ from mergekit_map.search.measure import (
 from mergekit_map.search.nested import run_nested
 from mergekit_map.search.planning import next_round
 from mergekit_map.search.study import Candidate, Evaluator, Study, StudyResult
-from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.surrogates.fit import Surrogate
 
 
 def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyResult:

@@ -13,8 +13,8 @@ from mergekit_map.search.bayesian import bayesian_round
 from mergekit_map.search.refinement import n_spent, refinement_round
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.surrogates.quadratic import n_quadratic_terms
-from mergekit_map.surrogates.surrogate import Surrogate
 
 _TIMES = 10  # the default number of merges, where a budget ends the search
 

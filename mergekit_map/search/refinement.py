@@ -32,7 +32,7 @@ from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.search.fitting import predict_utilities, standard_errors
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, to_unit
-from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.surrogates.fit import Surrogate
 
 # The largest standard error on the front, as a share of a task's range there, with
 # which a search may stop; and how many rounds before must have come out as predicted.

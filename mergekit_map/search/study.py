@@ -17,7 +17,7 @@ from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
 
 if TYPE_CHECKING:
     # Which needs SciPy, and who chooses from a front needs neither.
-    from mergekit_map.surrogates.surrogate import Surrogate
+    from mergekit_map.surrogates.fit import Surrogate
 
 Candidate: TypeAlias = tuple[Role, Mapping[str, float]]
 

@@ -1,4 +1,4 @@
-"""Fit of one metric's surrogate and of its uncertainty (section 3.1, eq. 2 to 5).
+"""The surrogate of one metric, with its uncertainty (section 3.1, eq. 2 to 5).
 
 Notation: ``n`` evaluated merges, ``d`` coefficients, ``X`` (n, d) the coefficients,
 ``y`` (n,) one metric, larger is better, ``t = (d + 1)(d + 2) / 2`` terms. All is fitted
@@ -19,27 +19,30 @@ from __future__ import annotations
 import functools
 import math
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg  # noqa: F401 - brings a BLAS of its own, which is to be found
 from threadpoolctl import ThreadpoolController
 
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.gaussian_process import Process, averaged, fit_process
+from mergekit_map.surrogates.gaussian_process import (
+    Process,
+    averaged,
+    fit_process,
+    prediction_stderr,
+)
 from mergekit_map.surrogates.kernel import Rows
-from mergekit_map.surrogates.least_squares import fit_terms, leave_one_out, weigh
-from mergekit_map.surrogates.links import INVERT_MARGIN, Link
-from mergekit_map.surrogates.observations import (
+from mergekit_map.surrogates.least_squares import (
     Observations,
     check_distinct,
     check_identified,
-    joined,
-    known_errors,
-    make_observations,
+    fit_terms,
+    leave_one_out,
+    weigh,
 )
-from mergekit_map.surrogates.quadratic import quadratic_from_terms
-from mergekit_map.surrogates.surrogate import FitQuality, Surrogate
+from mergekit_map.surrogates.links import INVERT_MARGIN, Link
+from mergekit_map.surrogates.quadratic import quadratic_features, scaled
 from mergekit_map.types import SurrogateKind
 
 # The share of the process's left-out error that the quadratic's must be below: with few
@@ -50,6 +53,46 @@ _BLAS = "blas"
 # where the link is flatter than this share of its steepest slope, it tells nothing; and
 # it is moved on the latent scale by so many standard deviations at most.
 _OFF_BOUND, _FLATTEST, _FARTHEST = 0.5, 0.02, 3.0
+
+
+@dataclass(frozen=True)
+class FitQuality:
+    """The quality of a fit; NaN where too few points leave it undefined."""
+
+    n: int  # evaluated merges
+    r2: float  # on the fitted points, in the metric's units, unweighted
+    loo_r2: float  # each point predicted by the fit without it; NaN if none can be
+    error: float  # of predictions left out, as a share of the range seen
+    kind: str  # what was taken
+
+
+@dataclass(frozen=True, eq=False)
+class Surrogate:
+    """A metric as a function of the coefficients, with its uncertainty."""
+
+    link: Link
+    bounds: FloatArray  # (d, 2), the box that the process is scaled by
+    quality: FitQuality
+    process: Process  # what is believed of the latent metric
+    terms: FloatArray | None  # (t,) of the quadratic that predicts; None: the process
+
+    def predict(self, X: FloatArray) -> FloatArray:
+        """Predict the metric, in its own units, at every row of X (k, d)."""
+        return self.link.apply(self._latent(scaled(X, self.bounds)))
+
+    def stderr(self, X: FloatArray) -> FloatArray:
+        """Return the standard error of the prediction at every row of X (k, d).
+
+        A standard error in the metric's units, of fit, noise and shape, but without
+        the noise of a new measurement: 95 % of the truth is within 1.96 of them.
+        """
+        U = scaled(X, self.bounds)
+        return prediction_stderr(self.process, self.link, U, self._latent(U))
+
+    def _latent(self, U: FloatArray) -> FloatArray:
+        if self.terms is None:
+            return self.process.mean(U)
+        return np.asarray(quadratic_features(U) @ self.terms)
 
 
 def fit_surrogate(
@@ -88,89 +131,84 @@ def fit_surrogate(
     Raises:
         DesignError: X does not identify all t terms, with what is missing and why.
     """
-    errors = known_errors(stderr)
-    observed = make_observations(X, y, bounds)
+    data = _Data(scaled(X, bounds), y, known_errors(stderr), sampling, link, bounds)
     if kind == "quadratic":
-        check_identified(X, observed)
-    else:
-        check_distinct(X)
-    data = _Data(observed, errors, sampling, link, bounds)
-    believed = averaged(data.process(), known_noise=errors is not None)
-    if kind == "quadratic":
-        return data.by_least_squares(believed)
+        check_identified(X, data.features)
+        return data.by_least_squares()
+    check_distinct(X)
     if kind == "regularized":
-        return data.regularized(believed)
+        return data.regularized()
     if kind == "residual_gp":
-        return data.by_process(believed)
-    taken, other = data.by_process(believed), data.regularized(believed)
-    if other.quality.error < _CLEARLY * taken.quality.error:
-        taken, other = other, taken
-    quality = replace(taken.quality, other_error=other.quality.error)
-    return replace(taken, quality=quality)
+        return data.by_process()
+    process, quadratic = data.by_process(), data.regularized()
+    clearly_less = quadratic.quality.error < _CLEARLY * process.quality.error
+    return quadratic if clearly_less else process
 
 
 @dataclass(frozen=True, eq=False)
 class _Data:
     """The measurements of one metric, with what each kind of surrogate makes of them.
 
-    ``believed`` is the process fitted to them, averaged over its hyperparameters.
+    All kinds have the errors of the process fitted to them, averaged over its
+    hyperparameters.
     """
 
-    observed: Observations
+    U: FloatArray  # (n, d) scaled coefficients
+    y: FloatArray  # (n,)
     stderr: FloatArray | None  # (n,) positive; None if unknown
     sampling: FloatArray | None  # (n,) of a subset of documents; None if all
     link: Link
     bounds: FloatArray  # (d, 2)
 
-    def by_least_squares(self, believed: Process) -> Surrogate:
-        """Return the quadratic of the paper, by weighted least squares."""
-        weighted = weigh(self.observed, joined(self.stderr, self.sampling))
-        link = self.link
-        terms = fit_terms(weighted, link)
-        fitted = link.apply(weighted.features @ terms)
-        left_out = leave_one_out(weighted, link, terms)
-        return self._surrogate("quadratic", believed, fitted, left_out, terms)
+    @functools.cached_property
+    def features(self) -> FloatArray:
+        """Return the features of the quadratic; (n, t)."""
+        return quadratic_features(self.U)
 
-    def regularized(self, believed: Process) -> Surrogate:
+    @functools.cached_property
+    def errors(self) -> FloatArray | None:
+        """Return all standard errors, those of document subsets included; (n,)."""
+        if self.stderr is None or self.sampling is None:
+            return self.sampling if self.stderr is None else self.stderr
+        return np.hypot(self.stderr, self.sampling)
+
+    @functools.cached_property
+    def believed(self) -> Process:
+        """Return the process, averaged over its hyperparameters."""
+        return averaged(self.process(), known_noise=self.stderr is not None)
+
+    def by_least_squares(self) -> Surrogate:
+        """Return the quadratic of the paper, by weighted least squares."""
+        rows = Observations(self.features, self.y, weigh(self.y, self.errors))
+        terms = fit_terms(rows, self.link)
+        left_out = leave_one_out(rows, self.link, terms)
+        return self._surrogate("quadratic", left_out, terms)
+
+    def regularized(self) -> Surrogate:
         """Return the quadratic with normal priors of its terms."""
         process = self.process(quadratic=True)
-        fitted = self.link.apply(self.observed.features @ process.terms)
         left_out = self.link.apply(process.left_out())
-        return self._surrogate("regularized", believed, fitted, left_out, process.terms)
+        return self._surrogate("regularized", left_out, process.terms)
 
-    def by_process(self, believed: Process) -> Surrogate:
+    def by_process(self) -> Surrogate:
         """Return the surrogate that predicts the mean of the process."""
-        fitted = self.link.apply(believed.mean(self.observed.U))
-        left_out = self.link.apply(believed.left_out())
-        return self._surrogate("residual_gp", believed, fitted, left_out)
+        return self._surrogate("residual_gp", self.link.apply(self.believed.left_out()))
 
     def _surrogate(
-        self,
-        kind: str,
-        believed: Process,
-        fitted: FloatArray,
-        left_out: FloatArray,
-        terms: FloatArray | None = None,
+        self, kind: str, left_out: FloatArray, terms: FloatArray | None = None
     ) -> Surrogate:
-        y, features = self.observed.y, self.observed.features
-        n, n_terms = features.shape
-        freedom, width = n - n_terms, float(np.ptp(y))
-        squares = float(((y - fitted) ** 2).sum())
+        y, process = self.y, self.believed
+        latent = process.mean(self.U) if terms is None else self.features @ terms
+        width = float(np.ptp(y))
         off = math.sqrt(float(((y - left_out) ** 2).mean()))
         quality = FitQuality(
-            n=n,
-            n_terms=n_terms,
-            r2=_r_squared(y, fitted),
+            n=len(y),
+            r2=_r_squared(y, self.link.apply(latent)),
             loo_r2=_r_squared(y, left_out),
-            condition=float(np.linalg.cond(features)) if freedom >= 0 else math.inf,
-            residual_stderr=math.sqrt(squares / freedom) if freedom > 0 else math.nan,
             error=off / width if width > 0 else 0.0,
             kind=kind,
         )
-        quadratic = None
-        if terms is not None:
-            quadratic = quadratic_from_terms(terms, _centred(self.bounds))
-        return Surrogate(self.link, self.bounds.copy(), quality, believed, quadratic)
+        return Surrogate(self.link, self.bounds.copy(), quality, process, terms)
 
     def process(self, *, quadratic: bool = False) -> Process:
         """Fit a process to the measurements, transformed by the inverse link.
@@ -179,9 +217,8 @@ class _Data:
         process predicts, as a noisy accuracy of 0 is not minus infinity. A
         ``quadratic`` is a process without its kernel.
         """
-        y, link = self.observed.y, self.link
-        errors = joined(self.stderr, self.sampling)
-        margin = INVERT_MARGIN if errors is None else _OFF_BOUND * errors
+        y, link = self.y, self.link
+        margin = INVERT_MARGIN if self.errors is None else _OFF_BOUND * self.errors
         inner = np.minimum(np.maximum(y, link.lower + margin), link.upper - margin)
         fit = functools.partial(
             fit_process, known_noise=self.stderr is not None, quadratic=quadratic
@@ -190,7 +227,7 @@ class _Data:
         process = fit(self._rows(link.derivative(s)), s)
         if link.is_identity:
             return process
-        s = process.mean(self.observed.U)
+        s = process.mean(self.U)
         slope = link.derivative(s)
         slope = np.maximum(slope, _FLATTEST * slope.max())
         far = _FARTHEST * process.scale
@@ -199,10 +236,22 @@ class _Data:
 
     def _rows(self, slope: FloatArray) -> Rows:
         """Return the rows of a process where the link has these slopes (n,)."""
-        y, sampling = self.observed.y, self.sampling
+        y, sampling = self.y, self.sampling
         noise = (float(y.std()) or 1.0) if self.stderr is None else self.stderr
         sampled = np.zeros(1) if sampling is None else (sampling / slope) ** 2
-        return Rows(self.observed.U, (noise / slope) ** 2, sampled)
+        return Rows(self.U, (noise / slope) ** 2, sampled)
+
+
+def known_errors(stderr: FloatArray | None) -> FloatArray | None:
+    """Fill standard errors (n,) so that all are positive; None where none is known.
+
+    An error of 0, as of an accuracy of 0 or 1, becomes the smallest positive one. An
+    unknown error, NaN, becomes the median of the known ones.
+    """
+    if stderr is None or not (stderr > 0).any():
+        return None
+    known = np.where(stderr == 0, stderr[stderr > 0].min(), stderr)
+    return np.where(np.isnan(known), np.nanmedian(known), known)
 
 
 def _r_squared(y: FloatArray, predicted: FloatArray) -> float:
@@ -214,13 +263,6 @@ def _r_squared(y: FloatArray, predicted: FloatArray) -> float:
         return math.nan if np.isnan(predicted).any() else float(close)
     total = ((y - y.mean()) ** 2).sum()
     return float(1 - ((y - predicted) ** 2).sum() / total)
-
-
-def _centred(bounds: FloatArray) -> FloatArray:
-    """Return the bounds (d, 2) that 0 and 1 of the scaled coefficients stand for."""
-    lower, upper = bounds.T
-    centre = (lower + upper) / 2
-    return np.column_stack([centre, centre + (upper - lower)])
 
 
 def one_thread() -> AbstractContextManager[object]:

@@ -11,17 +11,74 @@ weighs all points alike.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from scipy.optimize import least_squares
 
+from mergekit_map.errors import DesignError
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.links import Link
-from mergekit_map.surrogates.observations import RANK_TOLERANCE, Observations
 
 log = logging.getLogger(__name__)
+
+# Singular values below this fraction of the largest count as zero: a design this close
+# to degenerate would answer with the rounding of the coefficients.
+RANK_TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """Rows of a least-squares problem for the terms, with their weights."""
+
+    features: FloatArray  # (n, t)
+    y: FloatArray  # (n,)
+    weights: FloatArray  # (n,) positive, mean 1
+
+    def without(self, point: int) -> Observations:
+        """Return the observations without a point."""
+        rest = np.arange(len(self.y)) != point
+        return Observations(self.features[rest], self.y[rest], self.weights[rest])
+
+
+def check_distinct(X: FloatArray) -> None:
+    """Raise DesignError for fewer distinct merges than show any curvature.
+
+    Raises:
+        DesignError: with what is missing.
+    """
+    d, n_distinct = X.shape[1], len(np.unique(X, axis=0))
+    if n_distinct < 3:
+        raise DesignError(
+            f"a surrogate in {d} coefficients needs at least 3 distinct merges, but "
+            f"only {n_distinct} were evaluated; evaluate at least {3 - n_distinct} more"
+        )
+
+
+def check_identified(X: FloatArray, features: FloatArray) -> None:
+    """Raise DesignError for a design that does not identify every term.
+
+    Raises:
+        DesignError: with what is missing and why.
+    """
+    d, n_terms = X.shape[1], features.shape[1]
+    n_distinct = len(np.unique(X, axis=0))
+    if n_distinct < n_terms:
+        raise DesignError(
+            f"a full quadratic in {d} coefficients has {n_terms} parameters, but only "
+            f"{n_distinct} distinct merges were evaluated; evaluate at least "
+            f"{n_terms - n_distinct} more"
+        )
+    singular = np.linalg.svd(features, compute_uv=False)
+    rank = int((singular > RANK_TOLERANCE * singular[0]).sum())
+    if rank < n_terms:
+        raise DesignError(
+            f"{n_distinct} distinct merges identify only {rank} of {n_terms} "
+            "parameters: the design is degenerate (weights that sum to 1, a fixed "
+            "coefficient, two levels per coefficient) and more merges of the same "
+            "kind will not help; free the coefficient or leave it out of the search"
+        )
 
 
 def fit_terms(observed: Observations, link: Link) -> FloatArray:
@@ -103,11 +160,11 @@ def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray
     return np.asarray(fit.x, dtype=np.float64)
 
 
-def weigh(observed: Observations, stderr: FloatArray | None) -> Observations:
-    """Weigh the points by their standard errors (n,), positive; None if unknown."""
+def weigh(y: FloatArray, stderr: FloatArray | None) -> FloatArray:
+    """Weigh values by their standard errors (n,), positive; None if unknown."""
     if stderr is None or not stderr.any():
-        return observed
+        return np.ones_like(y)
     # Relative to the largest one: the squares of tiny standard errors would underflow.
     variances = (stderr / stderr.max()) ** 2
     weights = 1 / (variances + variances.mean())
-    return replace(observed, weights=weights / weights.mean())
+    return np.asarray(weights / weights.mean())

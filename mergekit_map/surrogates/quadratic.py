@@ -6,46 +6,19 @@ terms, always in the order intercept, linear, upper triangle of A row by row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, to_unit
 
 
-@dataclass(frozen=True, eq=False)
-class Quadratic:
-    """``s(x) = intercept + linear @ x + x @ hessian @ x / 2``, hessian symmetric."""
+def scaled(X: FloatArray, bounds: FloatArray) -> FloatArray:
+    """Scale X (n, d) to [-1/2, 1/2] by the bounds (d, 2).
 
-    intercept: float
-    linear: FloatArray  # (d,)
-    hessian: FloatArray  # (d, d)
-
-    def predict(self, X: FloatArray) -> FloatArray:
-        """Evaluate at every row of ``X`` (n, d); returns (n,)."""
-        curvature: FloatArray = (X @ self.hessian * X).sum(axis=1)
-        return self.intercept + X @ self.linear + curvature / 2
-
-
-def quadratic_from_terms(terms: FloatArray, bounds: FloatArray) -> Quadratic:
-    """Convert a fit on the scaled coordinates ``z = (x - lower) / width`` to x.
-
-    Args:
-        terms: (t,) the weights of the columns of ``quadratic_features(z)``.
-        bounds: (d, 2) the lower and upper ends that z = 0 and z = 1 stand for.
+    Around 0, so that shrinking the terms favours no corner of the box.
     """
-    d = len(bounds)
-    lower = bounds[:, 0]
-    slope = 1 / (bounds[:, 1] - lower)
-    rows, columns = np.triu_indices(d)
-    scaled = np.zeros((d, d))
-    scaled[rows, columns] = scaled[columns, rows] = terms[1 + d :]
-    hessian = scaled * np.outer(slope, slope)
-    scaled_linear = terms[1 : 1 + d] * slope
-    linear = scaled_linear - hessian @ lower
-    intercept = terms[0] - scaled_linear @ lower + lower @ hessian @ lower / 2
-    return Quadratic(float(intercept), linear, hessian)
+    return to_unit(X, bounds) - 0.5
 
 
 def n_quadratic_terms(d: int) -> int:

@@ -16,7 +16,7 @@ from mergekit_map.workflows.atomic_selection import look_at, save_choice, select
 from mergekit_map.workflows.results import Selection
 
 if TYPE_CHECKING:
-    from mergekit_map.surrogates.surrogate import Surrogate
+    from mergekit_map.surrogates.fit import Surrogate
 
 
 def select_point(

@@ -36,7 +36,7 @@ from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import measure
 from mergekit_map.search.planning import next_round
 from mergekit_map.search.study import Evaluator, Study
-from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.types import Measurement
 
 SPEC = ComparisonSpec(budget=12, opponents=("nsga2",))

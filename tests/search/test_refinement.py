@@ -22,7 +22,7 @@ from mergekit_map.search.refinement import (
 )
 from mergekit_map.search.study import Candidate
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.types import Metric
 
 # On the line between the two best merges each loss goes from 1 to 1 + this.

@@ -1,6 +1,5 @@
 """Standard errors hold the truth, whatever its shape; the best mean is taken."""
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -18,7 +17,6 @@ from surrogate_data import (
 )
 
 from mergekit_map.surrogates.links import Link
-from mergekit_map.surrogates.quadratic import quadratic_features
 from mergekit_map.types import SurrogateKind as Kind
 
 KINDS: list[Kind] = ["quadratic", "regularized", "residual_gp", "auto"]
@@ -146,8 +144,7 @@ def test_auto_takes_the_mean_that_errs_less(link: Link, is_quadratic: bool) -> N
     best, other = fits if is_quadratic else reversed(fits)
     assert found.quality.kind == kinds[not is_quadratic]
     assert found.quality.error == best.quality.error
-    assert found.quality.other_error == other.quality.error
-    assert found.quality.other_error > 1.5 * found.quality.error
+    assert other.quality.error > 1.5 * found.quality.error
     np.testing.assert_array_equal(found.predict(X), best.predict(X))
     np.testing.assert_array_equal(found.stderr(X), best.stderr(X))
 
@@ -177,19 +174,6 @@ def test_three_merges_say_little_and_claim_little(kind: Kind, link: Link) -> Non
     there, elsewhere = found.stderr(X), found.stderr(np.array([[1.0, 1.0]]))
     assert np.isfinite(there).all()
     assert elsewhere[0] > 0.1
-
-
-def test_what_the_residuals_say_is_that_of_ordinary_least_squares() -> None:
-    X, y = noisy_data(IDENTITY)
-    features = quadratic_features(X)
-    terms = np.linalg.solve(features.T @ features, features.T @ y)
-    variance = ((y - features @ terms) ** 2).sum() / (len(y) - 6)
-
-    quality = noisy_fit(IDENTITY).quality
-
-    assert quality.residual_stderr == pytest.approx(math.sqrt(variance))
-    centred = quadratic_features(X - 0.5)
-    assert quality.condition == pytest.approx(np.linalg.cond(centred))
 
 
 @pytest.mark.parametrize("link", LINKS)

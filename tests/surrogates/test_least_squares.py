@@ -4,43 +4,16 @@ import math
 
 import numpy as np
 import pytest
-from surrogate_data import LINKS, unit
+from surrogate_data import LINKS
 
+from mergekit_map.surrogates.fit import known_errors
 from mergekit_map.surrogates.links import INVERT_MARGIN, Link
-from mergekit_map.surrogates.observations import (
-    Observations,
-    known_errors,
-    make_observations,
-)
-from mergekit_map.surrogates.quadratic import (
-    quadratic_features,
-    quadratic_from_terms,
-)
-
-
-def observed(X: np.ndarray, y: np.ndarray) -> Observations:
-    return make_observations(X, y, unit(X.shape[1]))
 
 
 def test_unknown_errors_are_the_median_and_none_is_zero() -> None:
     found = known_errors(np.array([0.3, np.nan, 0.0, 0.2, 0.5]))
 
     np.testing.assert_array_equal(found, [0.3, 0.25, 0.2, 0.2, 0.5])
-
-
-@pytest.mark.parametrize("d", [1, 2, 5])
-def test_terms_of_scaled_coordinates_read_back_in_the_users_units(d: int) -> None:
-    rng = np.random.default_rng(d)
-    bounds = np.sort(rng.normal(size=(d, 2)), axis=1) * 3
-    terms = rng.normal(size=(d + 1) * (d + 2) // 2)
-    X = rng.normal(size=(20, d))
-    Z = (X - bounds[:, 0]) / (bounds[:, 1] - bounds[:, 0])
-
-    fitted = quadratic_from_terms(terms, bounds)
-
-    expected = quadratic_features(Z) @ terms
-    np.testing.assert_allclose(fitted.predict(X), expected, rtol=1e-9, atol=1e-8)
-    np.testing.assert_array_equal(fitted.hessian, fitted.hessian.T)
 
 
 def test_the_three_cases_of_the_paper() -> None:
