@@ -17,7 +17,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -45,43 +45,46 @@ _MARGIN = 1e-7  # of the range, by which limits are kept
 # What counts of the tasks that the wish leaves free, so that none is given away.
 _SECOND_THOUGHT = 1e-5
 _OUTSIDE = 1e3  # puts all that miss a limit behind all that keep them
+# The cost of missing a limit by the range of a task: more than is gained by it.
+_MISSED = 100.0
 
 
-def select_by_preference(
-    Y: FloatArray, weights: FloatArray, allowed: BoolArray | None = None
+def select_point(
+    Y: FloatArray,
+    weights: FloatArray,
+    allowed: BoolArray | None = None,
+    *,
+    achievement: bool = False,
 ) -> int:
-    """Return the row with the largest preference-weighted sum of the scaled metrics.
+    """Return the row that is best by a preference, each task scaled to [0, 1].
 
-    With equal weights it is the *knee*: the row from which every other one loses at
-    least what it gains, in totals over the scaled metrics (Rachmawati and Srinivasan,
-    2009). Of two tasks it is farthest beyond the chord between the front's ends.
+    By the largest weighted sum. With equal weights it is the *knee*: the row from which
+    every other one loses at least what it gains, in totals over the scaled metrics
+    (Rachmawati and Srinivasan, 2009). Of two tasks it is farthest beyond the chord
+    between the front's ends. Points in a hollow of the front are never chosen.
+
+    By achievement it is the row that on its worst task is nearest to the ideal:
+    Wierzbicki's function with the ideal point as its reference, also known as the
+    augmented weighted Chebyshev distance. It is the largest ``weight * (1 - scaled)``
+    over the tasks, plus a small share of their sum. For some weights any point of a
+    front is the choice, in its hollows too.
 
     A task that is constant over Y contributes nothing. Ties go to the point nearest to
-    the ideal point, then to the lowest index. Points in a hollow of the front are never
-    chosen, whatever the weights: see ``select_by_achievement``.
+    the ideal point, then to the lowest index.
 
     Args:
         Y: (n, m) finite metrics of at least one point.
         weights: (m,) the preference, 0 or more and not all 0; only ratios count.
         allowed: (n,) which rows may be chosen, at least one.
+        achievement: Whether the worst task decides, not the sum.
     """
     scaled = _scale(Y)
-    return _best(scaled @ _shares(weights), scaled, allowed)
-
-
-def select_by_achievement(
-    Y: FloatArray, weights: FloatArray, allowed: BoolArray | None = None
-) -> int:
-    """Return the row that on its worst task is nearest to the ideal, weighted.
-
-    Wierzbicki's achievement function with the ideal point as its reference, also known
-    as the augmented weighted Chebyshev distance: the largest ``weight * (1 - scaled)``
-    over the tasks, plus a small share of their sum. For some weights any point of a
-    front is the choice, in its hollows too. Arguments and ties as for
-    ``select_by_preference``.
-    """
-    scaled = _scale(Y)
-    missing = _shares(weights) * (1 - scaled)
+    # Divided by the largest first, as the sum of huge weights may overflow.
+    shares = weights / weights.max()
+    shares = shares / shares.sum()
+    if not achievement:
+        return _best(scaled @ shares, scaled, allowed)
+    missing = shares * (1 - scaled)
     worst = missing.max(axis=1) + _AUGMENTATION * missing.sum(axis=1)
     return _best(-worst, scaled, allowed)
 
@@ -138,13 +141,6 @@ def _best(score: FloatArray, scaled: FloatArray, allowed: BoolArray | None) -> i
     return int(tied[np.argmax(distance <= distance.min() + TIE)])
 
 
-def _shares(weights: FloatArray) -> FloatArray:
-    """Divide a preference by its sum."""
-    # Divided by the largest first, as the sum of huge weights may overflow.
-    relative = weights / weights.max()
-    return np.asarray(relative / relative.sum())
-
-
 def varying_range(Y: FloatArray) -> FloatArray:
     """Return the range of each task over Y (n, m); infinite if it is only rounding."""
     width = np.ptp(Y, axis=0)
@@ -182,7 +178,7 @@ def detect_tradeoff(Y: FloatArray, stderr: FloatArray) -> TradeOff:
         stderr: (k, m) standard errors, 0 or more; NaN where unknown.
     """
     equal = np.ones(Y.shape[1])
-    balanced = select_by_preference(Y, equal)
+    balanced = select_point(Y, equal)
     best, task = Y.argmax(axis=0), np.arange(Y.shape[1])
     behind = Y[best, task] - Y
     noise = SIGNIFICANT * stderr_of_difference(stderr[best, task], stderr)
@@ -193,7 +189,7 @@ def detect_tradeoff(Y: FloatArray, stderr: FloatArray) -> TradeOff:
     if will_do.all():
         return TradeOff("within noise", balanced)
     if will_do.any():
-        return TradeOff("one best", select_by_preference(Y, equal, will_do))
+        return TradeOff("one best", select_point(Y, equal, will_do))
     return TradeOff("trade-off", None)
 
 
@@ -245,136 +241,87 @@ def best_merge(
         S = (predict(from_unit(U, bounds)) - worst) / width
         return np.where(constant & ~np.isfinite(limits), 1.0, S)
 
-    problem = _Problem(scaled, wish, limits)
-    best_known = problem.rank(problem.scaled(to_unit(X, bounds))).max(axis=0)
-    found = problem.solve(to_unit(X, bounds))
-    gain = problem.rank(scaled(found[None]))[0] - best_known
-    return from_unit(found[None], bounds)[0] if gain > WORTH_A_POINT else None
+    def rank(U: FloatArray) -> FloatArray:
+        S = scaled(U)
+        missing = np.maximum(limits - S, 0).sum(axis=1)
+        return np.where(missing > 0, -_OUTSIDE - missing, wish.score(S))
+
+    points = to_unit(X, bounds)
+    known = rank(points)
+    # One of the best points of a front is near the best merge of any wish.
+    starts = points[np.argsort(-known, kind="stable")[:_N_STARTS]]
+    tops = np.array([_climb(scaled, wish, limits + _MARGIN, one) for one in starts])
+    found = rank(tops)
+    if found.max() <= known.max() + WORTH_A_POINT:
+        return None
+    return np.asarray(from_unit(tops[[found.argmax()]], bounds)[0])
 
 
-@dataclass(frozen=True, eq=False)
-class _Problem:
-    """A wish on the unit box, in scaled metrics."""
+def _climb(
+    scaled: Predict, wish: Wish, limits: FloatArray, start: FloatArray
+) -> FloatArray:
+    """Improve a point (d,) of the unit box by SLSQP.
 
-    scaled: Predict
-    wish: Wish
-    limits: FloatArray  # (m,), scaled
+    Beside the coefficients it varies what each limit is missed by, which costs more
+    than all that could be gained, and what the worst weighted task misses.
+    """
+    from scipy.optimize import minimize
 
-    def rank(self, S: FloatArray) -> FloatArray:
-        """Order scaled metrics (k, m): those within the limits, then by shortfall."""
-        missing = np.maximum(self.limits - S, 0).sum(axis=1)
-        return np.where(missing > 0, -_OUTSIDE - missing, self.wish.score(S))
+    d, limited = len(start), np.flatnonzero(np.isfinite(limits))
+    n, weights = len(limited), wish.weights
 
-    def solve(self, candidates: FloatArray) -> FloatArray:
-        """Find the best point, from the best of the candidates (k, d).
+    def problem(Z: FloatArray) -> FloatArray:
+        """Return the cost, and what must not be negative; (k, 1 + r)."""
+        S, missed = scaled(Z[:, :d]), Z[:, d : d + n]
+        kept = S[:, limited] - limits[limited] + missed
+        lost = _MISSED * missed.sum(axis=1) - _SECOND_THOUGHT * S.sum(axis=1)
+        if not wish.achievement:
+            return np.column_stack([lost - S @ weights, kept])
+        worst = Z[:, -1]
+        return np.column_stack([lost + worst, kept, worst[:, None] - weights * (1 - S)])
 
-        These are points of the front, of which one is near the best merge of any wish.
-        """
-        rank = self.rank(self.scaled(candidates))
-        starts = candidates[np.argsort(-rank, kind="stable")[:_N_STARTS]]
-        if np.isfinite(self.limits).any() and rank.max() <= -_OUTSIDE:
-            starts = np.array([self._approach(start) for start in starts])
-        tops = np.array([self._climb(start) for start in starts])
-        both = np.vstack([starts, tops])
-        return np.asarray(both[self.rank(self.scaled(both)).argmax()])
+    @lru_cache(maxsize=1)  # cost and constraints ask in turn
+    def linearised(z: bytes) -> FloatArray:
+        return _linearise(problem, np.frombuffer(z), d)
 
-    def _approach(self, start: FloatArray) -> FloatArray:
-        """Come as near to the limits as possible."""
-        n = len(self._limited)
-        first = np.maximum(self._floor - self.scaled(start[None])[0], 0)[self._limited]
-        extra = (np.ones(n), np.eye(n), np.zeros(len(self.limits)))
-        return self._slsqp(start, first, self._within, extra)
+    def at(z: FloatArray) -> FloatArray:
+        """Return values and slopes of the problem, a row each; SLSQP changes them."""
+        return linearised(z.tobytes()).copy()
 
-    def _climb(self, start: FloatArray) -> FloatArray:
-        """Improve the wish's score within the limits."""
-        n, m = len(self._limited), len(self.limits)
-        free = np.full(m, _SECOND_THOUGHT)
-        weights = self.wish.weights
-        if not self.wish.achievement:
-            extra = (np.empty(0), np.empty((n, 0)), weights + free)
-            return self._slsqp(start, np.empty(0), self._within, extra)
+    def cost(z: FloatArray) -> tuple[float, FloatArray]:
+        value, *slopes = at(z)[0]
+        return float(value), np.array(slopes)
 
-        def all_missing(values: FloatArray, slopes: FloatArray) -> Any:
-            kept, steep = self._within(values, slopes)
-            near = -weights * (1 - values)  # plus the largest of them, >= 0
-            rows = np.concatenate([kept, near])
-            return rows, np.vstack([steep, weights[:, None] * slopes])
-
-        largest = (weights * (1 - self.scaled(start[None])[0])).max(keepdims=True)
-        enters = np.concatenate([np.zeros(n), np.ones(m)])[:, None]
-        return self._slsqp(start, largest, all_missing, (np.ones(1), enters, free))
-
-    @cached_property
-    def _limited(self) -> IntArray:
-        return np.flatnonzero(np.isfinite(self.limits))
-
-    @property
-    def _floor(self) -> FloatArray:
-        return self.limits + _MARGIN
-
-    def _within(self, values: FloatArray, slopes: FloatArray) -> Any:
-        """Return how far limited tasks (m,) are within the limits, and the slopes."""
-        rows = self._limited
-        return values[rows] - self._floor[rows], slopes[rows]
-
-    def _slsqp(
-        self,
-        start: FloatArray,
-        first: FloatArray,
-        constrain: Callable[[FloatArray, FloatArray], Any],
-        extra: tuple[FloatArray, FloatArray, FloatArray],
-    ) -> FloatArray:
-        """Minimise ``costs @ v - gains @ scaled(u)``, ``rows(u) + enters @ v >= 0``.
-
-        Args:
-            start: u (d,) to start from.
-            first: v (e,) further numbers, kept at least 0.
-            constrain: Returns the rows and their slopes, given values and slopes.
-            extra: costs (e,), enters (rows, e), gains (m,).
-        """
-        from scipy.optimize import minimize
-
-        d = len(start)
-        costs, enters, gains = extra
-
-        @lru_cache(maxsize=1)  # objective and constraints ask in turn
-        def linearised(u: bytes) -> tuple[FloatArray, FloatArray]:
-            return _linearise(self.scaled, np.frombuffer(u))
-
-        def at(z: FloatArray) -> tuple[FloatArray, FloatArray]:
-            return linearised(np.clip(z[:d], 0, 1).tobytes())
-
-        def descent(z: FloatArray) -> tuple[float, FloatArray]:
-            values, slopes = at(z)
-            value = float(costs @ z[d:] - gains @ values)
-            return value, np.concatenate([-gains @ slopes, costs])
-
-        # Typed by hand: SciPy's stubs do not know the "jac" of a constraint.
-        kept: Any = {
-            "type": "ineq",
-            "fun": lambda z: constrain(*at(z))[0] + enters @ z[d:],
-            "jac": lambda z: np.hstack([constrain(*at(z))[1], enters]),
-        }
-        # SLSQP warns of a step that left the box, and clips it; so do we.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            found = minimize(
-                descent,
-                np.concatenate([start, first]),
-                jac=True,
-                method="SLSQP",
-                bounds=[(0.0, 1.0)] * d + [(0.0, None)] * len(first),
-                constraints=kept if len(enters) else (),
-                options={"ftol": 1e-12, "maxiter": 100},
-            )
-        return np.clip(found.x[:d], 0, 1)
+    S = scaled(start[None])[0]
+    further = np.maximum(limits - S, 0)[limited]
+    if wish.achievement:
+        further = np.append(further, (weights * (1 - S)).max())
+    # Typed by hand: SciPy's stubs do not know the "jac" of a constraint.
+    kept: Any = {
+        "type": "ineq",
+        "fun": lambda z: at(z)[1:, 0],
+        "jac": lambda z: at(z)[1:, 1:],
+    }
+    # SLSQP warns of a step that left the box, and clips it; so do we.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found = minimize(
+            cost,
+            np.concatenate([start, further]),
+            jac=True,
+            method="SLSQP",
+            bounds=[(0.0, 1.0)] * d + [(0.0, np.inf)] * len(further),
+            constraints=kept if len(further) else (),
+            options={"ftol": 1e-12, "maxiter": 100},
+        )
+    return np.asarray(np.clip(found.x[:d], 0, 1))
 
 
-def _linearise(scaled: Predict, u: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return scaled metrics (m,) and their slopes (m, d) at u (d,) in one call."""
-    d = len(u)
-    steps = _STEP * np.eye(d)
-    points = np.clip(np.vstack([u[None], u + steps, u - steps]), 0, 1)
-    values = scaled(points)
-    widths = np.diag(points[1 : d + 1] - points[d + 1 :])
-    return values[0], (values[1 : d + 1] - values[d + 1 :]).T / widths
+def _linearise(problem: Predict, z: FloatArray, d: int) -> FloatArray:
+    """Return a problem's values (r,) and slopes at z, whose first d are in the box."""
+    steps = _STEP * np.eye(len(z))
+    Z = z + np.vstack([0 * steps[:1], steps, -steps])
+    Z[:, :d] = np.clip(Z[:, :d], 0, 1)
+    up, down = slice(1, 1 + len(z)), slice(1 + len(z), None)
+    values, widths = problem(Z), np.diag(Z[up] - Z[down])
+    return np.column_stack([values[0], (values[up] - values[down]).T / widths])

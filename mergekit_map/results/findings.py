@@ -17,7 +17,7 @@ import numpy as np
 from mergekit_map.optimize.scalarization import (
     TradeOff,
     detect_tradeoff,
-    select_by_preference,
+    select_point,
 )
 from mergekit_map.results.front import Ending, Front, Merge
 from mergekit_map.results.gains import HeldOutGain, held_out_gains
@@ -55,7 +55,7 @@ def dominating_merge(front: Front) -> tuple[Merge, dict[str, Difference]] | None
     ahead = np.flatnonzero(found.kept & better.any(axis=1))
     if not len(ahead):
         return None
-    best = ahead[select_by_preference(paired.Y[ahead], np.ones(len(front.tasks)))]
+    best = ahead[select_point(paired.Y[ahead], np.ones(len(front.tasks)))]
     cells = zip(paired.ahead[best].tolist(), paired.stderr[best].tolist(), strict=True)
     ahead_on = dict(zip(front.tasks, cells, strict=True))
     tasks = itertools.compress(front.tasks, better[best])

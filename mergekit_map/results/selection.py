@@ -26,8 +26,7 @@ from mergekit_map.optimize.scalarization import (
     Wish,
     best_merge,
     nearest_to_limits,
-    select_by_achievement,
-    select_by_preference,
+    select_point,
 )
 from mergekit_map.results.front import UNKNOWN, Front, Merge
 from mergekit_map.results.gains import on_held_out
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from mergekit_map.surrogates.fit import Surrogate
 
 MERGE = "merge"  # the advice to use the chosen merge
-_SCALARIZATIONS = {"sum": select_by_preference, "achievement": select_by_achievement}
 
 
 def choose_measured(front: Front) -> Front:
@@ -71,7 +69,8 @@ def choose_measured(front: Front) -> Front:
     rows = _first(rows, np.array([found[base].any() for found in beaten]))
     mask = np.isin(np.arange(len(front.points)), rows)
     weights = Request.of(front).weights()
-    chosen = _SCALARIZATIONS[select.scalarization](_values(front), weights, mask)
+    achievement = select.scalarization == "achievement"
+    chosen = select_point(_values(front), weights, mask, achievement=achievement)
     return chosen_as(front, chosen, select)
 
 
@@ -261,4 +260,4 @@ def choose(
     allowed[[*failed]] = False
     if not allowed.any():
         return nearest_to_limits(utilities, wish.lower)
-    return _SCALARIZATIONS[select.scalarization](utilities, wish.weights, allowed)
+    return select_point(utilities, wish.weights, allowed, achievement=wish.achievement)

@@ -1,6 +1,6 @@
 """Selection: small fronts whose answer can be read off, and identities."""
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,8 +8,7 @@ import pytest
 from mergekit_map.optimize.scalarization import (
     detect_tradeoff,
     nearest_to_limits,
-    select_by_achievement,
-    select_by_preference,
+    select_point,
     spread,
 )
 
@@ -20,10 +19,6 @@ HOLLOW = np.array([[1.0, 0.0], [0.4, 0.4], [0.0, 1.0]])
 # The second task moves by 0.1, a tenth of the first.
 FRONT = np.array([[1.0, 0.0], [0.9, 0.08], [0.0, 0.1]])
 NAN = np.nan
-
-
-def select_knee(Y: np.ndarray) -> int:
-    return select_by_preference(Y, np.ones(Y.shape[1]))
 
 
 def random_front(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
@@ -54,7 +49,7 @@ TIES = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]])
 def test_the_preference_decides(
     Y: np.ndarray, weights: list[float], index: int
 ) -> None:
-    assert select_by_preference(Y, np.array(weights, dtype=float)) == index
+    assert select_point(Y, np.array(weights, dtype=float)) == index
 
 
 def test_achievement_gives_each_point_of_a_front_to_some_preference() -> None:
@@ -63,23 +58,24 @@ def test_achievement_gives_each_point_of_a_front_to_some_preference() -> None:
     # At these weights both tasks of a point miss their best by the same.
     weights = (1 - hollow)[:, ::-1]
 
-    chosen = [select_by_achievement(hollow, w) for w in weights]
+    chosen = [select_point(hollow, w, achievement=True) for w in weights]
 
     assert chosen == list(range(11))
-    assert {select_by_preference(hollow, w) for w in weights} == {0, 10}  # of a sum
+    assert {select_point(hollow, w) for w in weights} == {0, 10}  # of a sum
 
 
 def test_achievement_leaves_a_point_that_is_no_better_on_its_worst_task() -> None:
     Y = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, 0.5, 0.9], [0.0, 1.0, 1.0]])
 
-    assert select_by_achievement(Y, np.ones(3)) == 2
+    assert select_point(Y, np.ones(3), achievement=True) == 2
 
 
-@pytest.mark.parametrize("select", [select_by_preference, select_by_achievement])
+@pytest.mark.parametrize("achievement", [False, True])
 @pytest.mark.parametrize("m", [2, 3, 5])
 def test_units_and_the_order_of_points_and_tasks_do_not_matter(
-    select: Callable[[np.ndarray, np.ndarray], int], m: int
+    achievement: bool, m: int
 ) -> None:
+    select = partial(select_point, achievement=achievement)
     rng = np.random.default_rng(m)
     Y = random_front(rng, 40, m)
     order = rng.permutation(len(Y))
@@ -98,7 +94,7 @@ def test_of_two_tasks_the_knee_is_farthest_from_the_chord_between_the_ends() -> 
         Y = random_front(np.random.default_rng(seed), 30, 2) * [1.0, 50.0]
         (x0, y0), (x1, y1) = Y[Y[:, 0].argmin()], Y[Y[:, 1].argmin()]
         beyond = (y0 - y1) * (Y[:, 0] - x0) + (x1 - x0) * (Y[:, 1] - y0)
-        assert select_knee(Y) == beyond.argmax()
+        assert select_point(Y, np.ones(2)) == beyond.argmax()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +110,7 @@ def test_of_two_tasks_the_knee_is_farthest_from_the_chord_between_the_ends() -> 
     ],
 )
 def test_degenerate_fronts_have_a_knee(Y: list[list[float]], index: int) -> None:
-    assert select_knee(np.array(Y)) == index
+    assert select_point(np.array(Y), np.ones(len(Y[0]))) == index
 
 
 def test_a_limit_that_the_choice_keeps_anyway_changes_nothing() -> None:
@@ -122,8 +118,9 @@ def test_a_limit_that_the_choice_keeps_anyway_changes_nothing() -> None:
     for _ in range(50):
         Y, weights = random_front(rng, 25, 3), rng.uniform(size=3)
         allowed = rng.uniform(size=25) < 0.5
-        for select in (select_by_preference, select_by_achievement):
-            free, limited = select(Y, weights), select(Y, weights, allowed)
+        for achievement in (False, True):
+            select = partial(select_point, Y, weights, achievement=achievement)
+            free, limited = select(), select(allowed=allowed)
             assert limited == free if allowed[free] else allowed[limited]
 
 
