@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PACKAGES = {"cma_es": "cma", "qlognehvi": "botorch", "optuna": "optuna"}
-STARTUP_TRIALS = 10  # optuna's own default
 # Of the Bayesian optimisation. Small, but what BoTorch's tutorials use is of this kind.
 BATCH = 4
 MC_SAMPLES = 16
@@ -107,10 +106,15 @@ def cma_es(evaluations: Budget, rng: np.random.Generator) -> None:
 def optuna_tpe(evaluations: Budget, rng: np.random.Generator) -> None:
     """Optuna's multi-objective TPE with its defaults, one point at a time.
 
-    The first 10 points are random and evaluated together, so that a failure among them
-    has something to be worse than.
+    What could not be measured is a failed trial of Optuna's.
     """
     import optuna
+
+    names = [f"x{index}" for index in range(evaluations.d)]
+
+    def objective(trial: Any) -> list[float]:
+        evaluations.spend(np.array([[trial.suggest_float(n, 0.0, 1.0) for n in names]]))
+        return [*map(float, evaluations.Y[-1])]
 
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -119,15 +123,7 @@ def optuna_tpe(evaluations: Budget, rng: np.random.Generator) -> None:
             directions=["maximize"] * evaluations.m,
             sampler=optuna.samplers.TPESampler(seed=draw_seed(rng)),
         )
-        names = [f"x{index}" for index in range(evaluations.d)]
-        at_once = STARTUP_TRIALS
-        while evaluations.left:
-            trials = [study.ask() for _ in range(at_once)]
-            at_once = 1
-            asked = [[t.suggest_float(n, 0.0, 1.0) for n in names] for t in trials]
-            Y = evaluations.spend(np.array(asked))
-            for trial, row in zip(trials, Y, strict=False):  # the budget may have ended
-                study.tell(trial, row.tolist())
+        study.optimize(objective, n_trials=evaluations.left)
     finally:
         optuna.logging.set_verbosity(verbosity)
 
@@ -174,29 +170,22 @@ def _quiet_torch(seed: int) -> Iterator[None]:
 
 def _propose(U: FloatArray, Y: FloatArray, seed: int) -> FloatArray:
     import torch
-    from botorch.optim.optimize import optimize_acqf
+    from botorch.optim.optimize import optimize_acqf_list
 
-    d = U.shape[1]
     X = torch.tensor(U)
     model = _fit(X, torch.tensor(Y))
-    acquisition = _acquisition(model, X, torch.tensor(Y), seed)
-    box = torch.tensor([[0.0] * d, [1.0] * d], dtype=torch.float64)
-    pending: list[Any] = []
-    for _ in range(BATCH):
-        point, _ = optimize_acqf(
-            acquisition(torch.cat(pending) if pending else None),
-            box,
-            q=1,
-            num_restarts=RESTARTS,
-            raw_samples=RAW_SAMPLES,
-            options={
-                "batch_limit": RESTARTS,
-                "init_batch_limit": RAW_SAMPLES,
-                "maxiter": ITERATIONS,
-            },
-        )
-        pending.append(point)
-    return np.asarray(torch.cat(pending).numpy(), dtype=np.float64)
+    points, _ = optimize_acqf_list(
+        _acquisitions(model, X, torch.tensor(Y), seed),
+        torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, U.shape[1]),
+        num_restarts=RESTARTS,
+        raw_samples=RAW_SAMPLES,
+        options={
+            "batch_limit": RESTARTS,
+            "init_batch_limit": RAW_SAMPLES,
+            "maxiter": ITERATIONS,
+        },
+    )
+    return np.asarray(points.numpy(), dtype=np.float64)
 
 
 def _fit(X: Tensor, Y: Tensor) -> Any:
@@ -212,10 +201,8 @@ def _fit(X: Tensor, Y: Tensor) -> Any:
     return model
 
 
-def _acquisition(
-    model: Any, X: Tensor, Y: Tensor, seed: int
-) -> Callable[[Tensor | None], Any]:
-    """Return a factory of acquisition functions for pending points (k, d) or None."""
+def _acquisitions(model: Any, X: Tensor, Y: Tensor, seed: int) -> list[Any]:
+    """Return the acquisition function of every point of a batch."""
     import torch
     from botorch.acquisition.multi_objective.logei import (
         qLogNoisyExpectedHypervolumeImprovement,
@@ -226,24 +213,19 @@ def _acquisition(
     m = Y.shape[1]
     sampler = SobolQMCNormalSampler(torch.Size([MC_SAMPLES]), seed=seed)
     if m > HYPERVOLUME_MAX_TASKS:
-        return lambda pending: qLogNParEGO(
-            model, X, sampler=sampler, X_pending=pending, prune_baseline=True
-        )
-    reference = _reference_point(model, X, Y, seed)
+        return [
+            qLogNParEGO(model, X, sampler=sampler, prune_baseline=True)
+            for _ in range(BATCH)
+        ]
     acquisition = qLogNoisyExpectedHypervolumeImprovement(
         model,
-        reference,
+        _reference_point(model, X, Y, seed),
         X,
         sampler=sampler,
         prune_baseline=True,
         alpha=0.0 if m <= EXACT_MAX_TASKS else ALPHA,
     )
-
-    def with_pending(pending: Tensor | None) -> Any:
-        acquisition.set_X_pending(pending)
-        return acquisition
-
-    return with_pending
+    return [acquisition] * BATCH
 
 
 def _reference_point(model: Any, X: Tensor, Y: Tensor, seed: int) -> Tensor:
