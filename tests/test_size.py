@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 30_463, "tests": 23_306, "benchmarks": 9_914}
-MOST_MODULES = 146
+MOST_LINES = {"mergekit_map": 29_968, "tests": 23_267, "benchmarks": 9_913}
+MOST_MODULES = 144
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)
