@@ -65,7 +65,7 @@ def show_answer(front: Front, *, verbose: bool = False) -> Answer:
     console.print()
     for line in _gain_lines((found.headings, *found.table), console.width):
         console.print(line)
-    console.print(Text(f"\n{found.sample}"))
+    console.print(Text(f"\n{found.sample} {answers.advice_on_sample(front)}".rstrip()))
     for finding in found.findings:
         console.print(Text(f"- {finding}"))
     if verbose:

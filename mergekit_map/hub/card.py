@@ -32,6 +32,7 @@ from mergekit_map.hub.sanitize import (
 )
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer
+from mergekit_map.results.findings import border_in_words
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import gains
 from mergekit_map.utils.files import read_json_or_nothing
@@ -114,12 +115,13 @@ def _answer(record: MergeRecord) -> str:
     rows = [[*found.headings[:-1], _COMPARED], ["---", "---", "---:", "---:", "---"]]
     rows += [[*map(escaped, row)] for row in found.table]
     details = _bullets(found.details)
+    findings = [f for f in found.findings if f != border_in_words(record.front)]
     parts = [
         f"**{sentence(found.headline)}**",
         "\n".join(f"| {' | '.join(row)} |" for row in rows),
         _explained(record.tasks),
         sentence(found.sample),
-        _bullets(filter(None, (*found.findings, record.difference))),
+        _bullets(filter(None, (*findings, record.difference))),
         "![Merges of the search, task against task](front.png)",
         f"<details><summary>More on the front</summary>\n\n{details}\n\n</details>",
     ]

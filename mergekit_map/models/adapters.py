@@ -136,8 +136,9 @@ def check_adapter(
         return
     trained_on = str(adapter.settings.base_model_name_or_path or "")
     if trained_on and not same_model(trained_on, front):
-        cause = f"its adapter was trained on {trained_on}, but stands behind {front}"
-        yield Finding("adapter-base", "warning", cause, _ADVICE)
+        cause = f"its adapter was trained on {trained_on}, and is merged into {front}"
+        advice = "check that these are the same model"
+        yield Finding("adapter-base", "warning", cause, advice)
     if adapter.obscure:
         cause = f"its adapter ({adapter.obscure}) is not looked into"
         yield Finding("adapter-unknown", "note", cause, "mergekit leaves that to peft")

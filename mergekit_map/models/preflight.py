@@ -128,7 +128,7 @@ def inspect_models(
     names = _names(places)
     models = [InspectedModel(r, names[r], key) for r, key in places.items()]
     for model in models:
-        _look_at(model, options, download=download)
+        _look_at(model, merge.get("base_model"), options, download=download)
     base, *others = models
     if base.facts is not None:
         base.findings += _check_base(base.facts)
@@ -148,15 +148,20 @@ def inspect_models(
     return Family(models, figures)
 
 
-def _look_at(model: InspectedModel, options: MergeOptions, *, download: bool) -> None:
+def _look_at(
+    model: InspectedModel, base: str | None, options: MergeOptions, *, download: bool
+) -> None:
     reference = Reference.parse(model.reference)
     front = str(reference.model)
     try:
         files = find_model(front, weights=download)
         if files.is_adapter:
-            cause = f"{front} is a LoRA adapter"
-            whole = f"{files.trained_on or 'BASE'}+{front}"
-            advice = f"write the model it was trained on in front: 'model: {whole}'"
+            trained_on = files.trained_on or "BASE"
+            cause = f"{front} is a LoRA adapter of {trained_on}, not of {base}"
+            advice = f"write {trained_on}+{front}"
+            if base is not None:
+                same = f"if these are the same model, write {base}+{front}"
+                advice = f"{same}; or else {trained_on}+{front}"
             model.findings.append(Finding("adapter-alone", "error", cause, advice))
         else:
             model.facts, found = read_facts(files, model.name, options)

@@ -26,7 +26,7 @@ from mergekit_map.results.gains import (
     held_out_gains,
 )
 from mergekit_map.results.limits import MISSED, Request, limits_in_words
-from mergekit_map.results.selection import MERGE, advice
+from mergekit_map.results.selection import MERGE, advice, beats_somewhere
 from mergekit_map.types import BASE, NATS, SOUP, perplexity
 from mergekit_map.utils.text import listed
 
@@ -149,6 +149,8 @@ def _not_beaten(front: Front, advised: str, name: str) -> str:
         )
     counted = Request.of(front).task_weights()
     if len(counted) == len(front.tasks):
+        if beats_somewhere(front, advised):
+            return f"By the sum of gains, no merge beats {name} here"
         return f"No merge beats {name} here"
     alone = "alone counts" if len(counted) == 1 else "alone count"
     return f"On {listed(counted)}, which {alone}, no merge beats {name}"
@@ -214,11 +216,7 @@ def sample(front: Front, found: Gains) -> str:
         if front.differences:
             counts = {task: of.items for task, of in front.differences.items()}
             searched = f"{searched} ({_counted(front, counts)})"
-        text = f"{searched}: gains may look better than they are."
-        each = front.differences.keys() == front.tasks.keys()  # has documents
-        if each and front.unfinished is None:
-            text += " To check them on other documents, search with `--holdout 0.3`."
-        return text
+        return f"{searched}: gains may look better than they are."
     tasks = [task for task, source in sources.items() if source == "held-out"]
     if not tasks:
         return f"{searched}; merging it measures the held-out ones."
@@ -236,6 +234,16 @@ def sample(front: Front, found: Gains) -> str:
             "if you take the best of them, its gains look a little too good."
         )
     return text
+
+
+def advice_on_sample(front: Front) -> str:
+    """Tell whoever searches how gains are checked on other documents; "" if they are.
+
+    Only tasks with documents can be.
+    """
+    if front.holdout or front.unfinished or {*front.tasks} - {*front.differences}:
+        return ""
+    return "To check them on other documents, search with `--holdout 0.3`."
 
 
 def _counted(front: Front, counts: Mapping[str, int]) -> str:

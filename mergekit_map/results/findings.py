@@ -133,9 +133,9 @@ def find(front: Front) -> Iterator[tuple[str, bool]]:
     if fitted < _LEAST_MERGES * (len(front.axes) + 1):
         text = (
             f"Only {fitted} merges were measured for {len(front.axes)} coefficients: "
-            "predictions are a guess. Allow more evaluations."
+            "predictions are a guess."
         )
-        yield text, True
+        yield text if search else f"{text} Allow more evaluations.", True
     if search is None or search.fitted:
         yield from _of_predictions(front)
 
@@ -148,13 +148,8 @@ def _of_predictions(front: Front) -> Iterator[tuple[str, bool]]:
         yield quality
     if trade_off.kind != "trade-off":
         yield _no_trade_off(trade_off), in_noise
-    if front.border and not in_noise:
-        at = " or ".join(f"{end.coefficient}={end.end:g}" for end in front.border)
-        text = (
-            f"Some points of the front lie at a bound ({at}). Wider bounds may enlarge "
-            f"the front by {percent(_beyond(front))} (hypervolume)."
-        )
-        yield text, _beyond(front) >= _WORTH_MORE
+    if not in_noise and (border := border_in_words(front)):
+        yield border, _beyond(front) >= _WORTH_MORE
     if front.ending is not None:
         yield _ending(front.ending), False
     if errors := [*prior_predictions(front)]:
@@ -195,7 +190,8 @@ def prediction_quality(front: Front) -> tuple[str, bool] | None:
             rest = f" Elsewhere they are poorer ({listed(poor)})." if poor else ""
             return f"Predictions on the front are good to ± {known}.{rest}", False
         text = f"Predictions on the front are good only to ± {known}"
-    return f"{text}: trust measured merges, or allow more evaluations.", True
+    more = "let the search finish" if front.unfinished else "allow more evaluations"
+    return f"{text}: trust measured merges, or {more}.", True
 
 
 def _dominance(front: Front, merge: Merge, better: Mapping[str, Difference]) -> str:
@@ -228,6 +224,17 @@ def _no_trade_off(found: TradeOff) -> str:
     return f"No point is predicted to be better than point {found.best} by {error}."
 
 
+def border_in_words(front: Front) -> str:
+    """Tell whoever searches that points lie at a bound; "" if none do, or not yet."""
+    if front.unfinished is not None or not front.border:
+        return ""
+    at = " or ".join(f"{end.coefficient}={end.end:g}" for end in front.border)
+    return (
+        f"Some points of the front lie at a bound ({at}). Wider bounds may enlarge the "
+        f"front by {percent(_beyond(front))} (hypervolume)."
+    )
+
+
 def _beyond(front: Front) -> float:
     """Return the predicted share that wider bounds add to the hypervolume."""
     return max((end.gain for end in front.border), default=0.0)
@@ -238,7 +245,7 @@ def wider_bounds(front: Front) -> str:
 
     Bounds of 0 and 1 are left out. Those of nested searches are of groups of models.
     """
-    if front.groups or _beyond(front) < _WORTH_MORE:
+    if front.groups or front.unfinished or _beyond(front) < _WORTH_MORE:
         return ""
     bounds = {name: [*ends] for name, ends in front.coefficients.items()}
     for end in front.border:

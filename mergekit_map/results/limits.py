@@ -30,6 +30,7 @@ class Limit:
 
     value: float
     source: str = ""  # where it is from, if it was not given as a number
+    rounding: float = 0.0  # half of the last digit that it is shown with
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,9 @@ class Request:
             else:
                 base, best = self._gain(task)
                 source = f"{100 * share:g}% of the best parent's gain"
-                limits[task] = Limit((1 - share) * base + share * best, source)
+                rounding = abs(best - base) / 200  # of a percentage
+                value = (1 - share) * base + share * best
+                limits[task] = Limit(value, source, rounding)
         return limits
 
     def least(self, limits: Mapping[str, Limit]) -> FloatArray:
@@ -292,8 +295,8 @@ def limits_in_words(front: Front) -> str:
     where = "" if front.holdout is None else " on the documents of the search"
     missed = [
         f"{task}={required[task]} by {short[task]:.2g}"
-        for task, value in zip(metrics, values, strict=True)
-        if short[task] > TIE * abs(value)
+        for task, limit in limits.items()
+        if short[task] > max(limit.rounding, TIE * abs(limit.value))
     ]
     if missed:
         return f"misses {listed(missed)}{where}, no more than noise"

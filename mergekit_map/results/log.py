@@ -108,7 +108,8 @@ class Evaluation(Record):
     task: Line
     """The measured task."""
     role: Role
-    """The purpose of the measurement; `checkpoint` is of what `merge` wrote."""
+    """The purpose of the measurement; `checkpoint`: measured again, of what `merge`
+    wrote."""
     value: _Value
     """The value in the task's own units; null where the measurement failed."""
     stderr: Stderr | None
@@ -241,7 +242,7 @@ def read_log(path: Path) -> Iterator[Evaluation]:
                 f"{path}:{number}: not an evaluation: {in_one_sentence(error)}; "
                 "restore the file, or remove this line"
             ) from None
-        if line not in known or evaluation.failed:
+        if line not in known or evaluation.failed:  # which may fail alike each time
             known.add(line)
             yield evaluation
 

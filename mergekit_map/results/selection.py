@@ -101,6 +101,20 @@ def advice(front: Front) -> str:
     return front.known[instead[sums.argmax()]].label or MERGE if len(instead) else MERGE
 
 
+def beats_somewhere(front: Front, label: str) -> bool:
+    """Whether a measured point is significantly better than a reference point.
+
+    On some task, whatever it loses on others; each point is tested by itself.
+    """
+    labels = [anchor.label for anchor in front.anchors]
+    rival = int(front.anchor_places[labels.index(label)])
+    points = _measured_points(front)
+    return any(
+        PairedMerges.of(front, point, rival).tested().better.any()
+        for point in points[:, None]
+    )
+
+
 def _measured_points(front: Front) -> IntArray:
     return front.complete[front.complete < len(front.points)]
 

@@ -32,6 +32,10 @@ from mergekit_map.surrogates.fit import Surrogate
 def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyResult:
     """Measure what the log lacks, fit, find the front, and measure points of it.
 
+    Rounds are planned anew from the beginning, each from what was measured before it.
+    A search that goes on asks for the same merges again, and only those that its log
+    lacks are measured.
+
     Raises:
         ConfigError: a limit cannot be computed from the measurements.
         DesignError: too few merges can be, or could be, measured for a quadratic.
@@ -54,10 +58,13 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
         planned = [] if out_of_time else next_round(study, rounds, known, surrogates)
         if not planned:
             break
-        measure_all(planned, surrogates)
-        rounds.append(planned)
-        if len(rounds) == 1:
+        if not rounds:
+            measure_all([c for c in planned if c[0] == "anchor"], surrogates)
             _refuse_unknown_limits(study, log)
+            measure_all([c for c in planned if c[0] != "anchor"], surrogates)
+        else:
+            measure_all(planned, surrogates)
+        rounds.append(planned)
     anchors = reference_values(study, known, log)
     result = end_search(study, rounds, known, anchors, measure_all, surrogates)
     if out_of_time and result.ending is not None:

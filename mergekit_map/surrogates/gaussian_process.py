@@ -63,12 +63,14 @@ _AT_ONCE = 1 << 13  # places, each of which is thousands of numbers
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """The posterior of the latent metric, averaged over draws of theta.
+    """The posterior of the latent metric for each of several draws of theta.
 
-    The same data give the same process.
+    The metric is a quadratic plus a Matérn process plus noise (``kernel``), each with
+    normal priors. Whoever predicts averages over the draws by their weights. The same
+    data give the same process.
     """
 
-    rows: Rows  # the training data
+    rows: Rows  # the training data, noise in units of ``scale``
     z: FloatArray  # (n,) latent values: minus ``offset``, divided by ``scale``
     offset: float
     scale: float
@@ -108,10 +110,10 @@ class Process:
     def mean(self, U: FloatArray) -> FloatArray:
         """Return the latent mean at U (m, d) for the most probable theta; (m,)."""
         lengths = np.exp(self.theta[LENGTH_SCALES:])
-        height = np.exp(2 * self.theta[AMPLITUDE])
-        near = matern(distances(U / lengths, self.rows.U / lengths))
-        bumps = near @ (self.scale * height * self._best.alpha)
-        return np.asarray(quadratic_features(U) @ self.terms + bumps)
+        amplitude = np.exp(2 * self.theta[AMPLITUDE])
+        correlation = matern(distances(U / lengths, self.rows.U / lengths))
+        process = correlation @ (self.scale * amplitude * self._best.alpha)
+        return np.asarray(quadratic_features(U) @ self.terms + process)
 
     def left_out(self) -> FloatArray:
         """Predict each merge from the others, with theta as it is; (n,)."""
@@ -163,7 +165,7 @@ class Posterior:
 def _cholesky_with_jitter(K: FloatArray) -> FloatArray:
     """Return the Cholesky factor of a covariance, with as little jitter as it needs."""
     jitter, size = 0.0, float(np.abs(K).max())
-    while jitter <= size < np.inf:
+    while jitter <= size and 0 < size < np.inf:
         with suppress(np.linalg.LinAlgError):
             return cholesky(K + jitter * np.eye(len(K)))
         jitter = max(10 * jitter, 1e-12 * size)
@@ -196,9 +198,16 @@ def fit_process(
     if quadratic:
         ends[AMPLITUDE] = (_LEAST, _LEAST)
     theta = _hyperposterior(rows, z, known=known_noise).maximise(start, ends)
-    weights, discrepancy = np.ones(1), np.zeros(1)
     return Process(
-        rows, z, offset, scale, theta, theta[None], weights, 1.0, discrepancy
+        rows=rows,
+        z=z,
+        offset=offset,
+        scale=scale,
+        theta=theta,
+        draws=theta[None],
+        weights=np.ones(1),
+        inflation=1.0,
+        discrepancy=np.zeros(1),
     )
 
 

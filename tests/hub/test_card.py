@@ -135,6 +135,17 @@ def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
 USE = "How to use it"
 
 
+def test_advice_to_whoever_searches_is_not_on_the_card(tmp_path: Path) -> None:
+    border = {"coefficient": "a", "end": 1.0, "beyond": 1.2, "gain": 0.02}
+    made = record(border=[border])
+    assert "Wider bounds" in " ".join(answer(made.front).findings)
+
+    card = written(tmp_path, made)
+
+    assert "bounds" not in card.text
+    assert "--holdout" not in card.text
+
+
 @pytest.mark.parametrize(
     ("method", "papers"),
     [

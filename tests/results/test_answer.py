@@ -112,6 +112,15 @@ def test_where_a_reference_is_as_good_it_is_the_answer(
     assert found.headline.startswith(expected)
 
 
+def test_a_merge_that_beats_it_on_one_task_alone_is_not_denied() -> None:
+    wins_one_and_loses_more: Row = [(0.95, 0.01), (2.4, 0.01)]
+    points = [(CHOSEN, CHOSEN), (wins_one_and_loses_more,) * 2]
+
+    found = answer(make_front(points, {**ANCHORS, "one": BETTER}))
+
+    assert found.headline.startswith("By the sum of gains, no merge beats the model")
+
+
 @pytest.mark.parametrize(
     ("index", "expected"),
     [

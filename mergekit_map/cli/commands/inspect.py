@@ -90,7 +90,7 @@ def _show(inspection: Inspection) -> None:
         Console().print(table)
         if weights.read and not weights.exact:
             n_read, total = map(count_in_words, (weights.read, weights.parameters))
-            _print(f"Read were evenly spread rows: {n_read} of {total} parameters.")
+            _print(f"Read: {n_read} of {total} parameters, in evenly spread rows.")
         if any(model.norm_ratio is not None for model in inspection.models):
             _print("Norm ratio: sum of |model - base|, divided by the sum of |base|.")
             _print("Changed: share of the parameters that differ from the base.")

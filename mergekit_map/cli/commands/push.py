@@ -73,7 +73,7 @@ def push(
     """
     if not re.fullmatch("[a-z0-9][a-z0-9.+-]*", options["licence"] or "none"):
         raise click.UsageError("--license: write an id of the Hub, such as apache-2.0")
-    with starting(f"reading {out} and asking the Hub"):
+    with starting(f"reading {out}"):
         from huggingface_hub import utils
 
         from mergekit_map.hub.push import PushOptions, open_hub, plan_push, upload
