@@ -181,7 +181,7 @@ CASES: dict[str, tuple[Change, str]] = {
         ),
         r"tasks\.other: the key 'metric' is required and missing; 'choices' has: acc, ",
     ),
-    "preset of code": (task(preset="mbpp"), r"'mbpp'; it runs code that a model"),
+    "preset of code": (task(preset="mbpp"), r"'mbpp'; .* as it runs code that a model"),
     "task that is a word": (
         put("map", "tasks", "other", "gsm8k"),
         r"tasks\.other: a mapping was expected, such as \{perplexity: text\.txt\}",
@@ -270,7 +270,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     ("content", "expected"),
     [
         ("", "a mapping with merge_method, models and map was expected, got an empty"),
-        ("- a", "was expected, got seq"),
+        ("- a", "was expected, got a list"),
         ("a: 1\na: 2\n", "stands twice"),
         ("1.5: a\n", "unknown key '1.5'"),
         (

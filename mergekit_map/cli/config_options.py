@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -137,8 +138,9 @@ def _written(
     written = config.read_text(errors="replace") if config.exists() else content
     if written != _signed(written.rpartition(_SIGNATURE)[0]):
         raise ArtifactError(
-            f"{config}, where these options would be written, is another file or was "
-            "edited, and is left as it is; name it in their place, or remove it"
+            f"{config}, where these options would be written, is another file, was "
+            "edited, or is of another version, and is left as it is; name it in their "
+            "place, or remove it"
         )
     write_atomically(config, content)
     click.echo(f"wrote {config}", err=True)
@@ -186,12 +188,17 @@ NEW_MERGE_OPTIONS = {
 
 
 def _bounds(text: str) -> dict[str, list[float]]:
-    """Parse ``fr=0:1.2,de=-0.2:1``."""
+    """Parse ``fr=0:1.2,de=-0.2:1``; names may have these characters, too."""
+    found = re.findall(r"(.+?)=([^=:,]+):([^=:,]+)(?:,|$)", text)
     try:
-        pairs = [part.split("=") for part in text.split(",")]
-        return {name: [*map(float, ends.split(":"))] for name, ends in pairs}
+        bounds = {name: [float(low), float(high)] for name, low, high in found}
     except ValueError:
-        raise click.BadParameter("write it as NAME=LOW:HIGH,...") from None
+        bounds = {}
+    if ",".join("=".join([n, f"{a}:{b}"]) for n, a, b in found) != text or not bounds:
+        raise click.BadParameter("write it as NAME=LOW:HIGH,...")
+    if len(bounds) < len(found):
+        raise click.BadParameter("give each name once")
+    return bounds
 
 
 _SETTINGS = {
@@ -199,7 +206,11 @@ _SETTINGS = {
         SearchSpec,
         evaluations={"type": click.IntRange(min=1)},
         hours={"type": click.FloatRange(0, min_open=True)},
-        bounds={"metavar": "NAME=LOW:HIGH,...", "type": _bounds},
+        bounds={
+            "metavar": "NAME=LOW:HIGH,...",
+            "type": _bounds,
+            "help": "Bounds of coefficients; 0 and 1 for those that are left out.",
+        },
         holdout={"type": click.FloatRange(0.001, 0.99)},
         seed={"type": click.IntRange(min=0)},
     ),

@@ -91,8 +91,10 @@ class TerminalReporter(Callback):
             self._say(f"{text}: {seconds:.1f} s", always=False)
             return
         self._what = f"{text} ..."
-        self._say(self._what, always=not self._values)
-        self._last_line = time.monotonic()  # not a second time
+        measuring = bool(self._values or self._task.completed)
+        self._say(self._what, always=not measuring)
+        if not measuring:
+            self._last_line = time.monotonic()  # not a second time
         self._show()
 
     def on_step(self, done: int, total: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from rich.text import Text
 
 from mergekit_map.cli.main import command_line
 from mergekit_map.cli.output import answer, output_options
-from mergekit_map.errors import MapError
 from mergekit_map.types import SOUP
 
 if TYPE_CHECKING:
@@ -94,34 +92,34 @@ def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:
         yield Text(text, _STYLES[word] if sure else "" if row else "dim")
 
 
-def show_steps(run: Path, found: Answer, out: Path | None = None) -> None:
+def show_steps(
+    run: Path, found: Answer, out: Path | None = None, *, trusted: bool = False
+) -> None:
     """Print commands to copy, each after what it is for."""
     console = Console()
     console.print("\nNext:")
-    for purpose, command in next_steps(run, found, out):
+    for purpose, command in next_steps(run, found, out, trusted=trusted):
         # A command is never folded, which would break it.
         console.print(Text(f"  {purpose:<16} {command}"), soft_wrap=True)
 
 
 def next_steps(
-    run: Path, found: Answer, out: Path | None = None
+    run: Path, found: Answer, out: Path | None = None, *, trusted: bool = False
 ) -> list[tuple[str, str]]:
     """Return purposes and commands after a search, a choice, or the merge ``out``.
 
     Merge what is advised, look at others or beyond the bounds, publish a merge that is
-    advised.
+    advised. If the run folder is ``trusted``, commands run the code that it names.
     """
     from mergekit_map.results.selection import MERGE
 
+    trusting = _trusting(run / "config.yml") if trusted else []
     look = [
         ("see the front", command_line("report", run)),
         ("choose another", command_line("browse", run)),
     ]
-    trusting = _trusting(run / "config.yml")
-    if bounds := found.wider_bounds:
-        wider = (run / "config.yml", run, "--bounds", bounds)
-        again = command_line("search", *wider, *trusting)
-        look[1] = ("widen the bounds", again)
+    if found.wider_bounds and (again := _wider_search(run, found.wider_bounds)):
+        look = [look[1], ("widen the bounds", command_line(*again, *trusting))]
     if found.advice == SOUP:
         recipe = run / "recipes" / "soup.yml"
         if not recipe.exists():
@@ -137,14 +135,25 @@ def next_steps(
     return [*look, publish] if found.advice == MERGE else look
 
 
+def _wider_search(run: Path, bounds: str) -> list[str]:
+    """Return the command of a wider search, if its relative paths start here."""
+    from mergekit_map.results.run_folder import RunFolder
+
+    before = RunFolder(run).read_manifest()
+    if Path(before.directory) != Path.cwd():
+        return []
+    command = ["search", str(run / "config.yml"), str(run), "--bounds", bounds]
+    if before.random_seed not in {None, before.seed}:
+        command += ["--random-seed", str(before.random_seed)]
+    return command
+
+
 def _trusting(config: Path) -> list[str]:
     """Return the option that a configuration with code needs in a run folder."""
     from mergekit_map.config.problems import parse_map_block
     from mergekit_map.config.yaml_file import read_yaml
     from mergekit_map.results.run_folder import named_code
 
-    with suppress(MapError):
-        spec, tasks, _ = parse_map_block(read_yaml(config))
-        if spec is not None and named_code(tasks, spec.backend, spec.engine):
-            return ["--trust-run"]
-    return []
+    spec, tasks, _ = parse_map_block(read_yaml(config))
+    code = spec and named_code(tasks, spec.backend, spec.engine)
+    return ["--trust-run"] if code else []

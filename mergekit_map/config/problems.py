@@ -59,8 +59,8 @@ def shown(value: Any) -> str:
 
 
 def _sentence(found: list[ErrorDetails], model: type[BaseModel] | None) -> str:
-    if missing := [d["loc"][-1] for d in found if d["type"] == "missing"]:
-        return _missing(missing)
+    if missing := {d["loc"][-1] for d in found if d["type"] == "missing"}:
+        return _missing(sorted(missing, key=str))
     first = found[0]
     if first["type"] == "extra_forbidden":
         return _unknown(first["loc"], model)
@@ -82,6 +82,7 @@ def _missing(keys: list[str | int]) -> str:
 
 def _unknown(loc: tuple[str | int, ...], model: type[BaseModel] | None) -> str:
     known = {} if model is None else _fields(model, loc)
+    known |= {"map": None} if "merge_method" in known else {}
     hint = f"; {nearest(str(loc[-1]), known)}" if known else ""
     return f"unknown key {loc[-1]!r}{hint}"
 

@@ -46,7 +46,13 @@ EngineName = Literal["auto", "hf", "vllm"]
 # Names of the engines that can measure a task.
 CALLED: Mapping[str, str] = {"hf": "generate of transformers", "vllm": "vLLM"}
 # Arguments of vLLM that only this program sets.
-_OURS = ("worker_extension_cls", "pretrained", "model", "data_parallel_size")
+_OURS = (
+    "worker_extension_cls",
+    "pretrained",
+    "model",
+    "data_parallel_size",
+    "batch_size",
+)
 
 
 class Strict(BaseModel):
@@ -271,10 +277,10 @@ def _known_preset(name: str) -> str:
         return name
     hint = nearest(name, PRESETS)
     if name.startswith(_RUN_CODE):
-        hint = "it runs code that a model wrote, if confirm_run_unsafe_code allows it"
+        hint = "as it runs code that a model wrote, add confirm_run_unsafe_code: true"
     raise ValueError(
-        "any task of lm-eval can be written as {lm_eval: TASK, metric: METRIC}, but "
-        f"there is no preset {name!r}; {hint}"
+        f"there is no preset {name!r}; write other tasks of lm-eval as "
+        "{lm_eval: TASK, metric: METRIC}; " + hint
     )
 
 

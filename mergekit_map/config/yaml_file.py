@@ -137,7 +137,8 @@ def read_yaml(path: Path) -> YamlFile:
         loader = _Loader(text)
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
-            got = "an empty file" if node is None else node.tag.removeprefix(_TAG)
+            kind = "an empty file" if node is None else node.tag.removeprefix(_TAG)
+            got = {"seq": "a list", "str": "text"}.get(kind, kind)
             raise ConfigError(
                 f"{path}: a mapping with merge_method, models and map was expected, "
                 f"got {got}"

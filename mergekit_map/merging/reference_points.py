@@ -138,7 +138,7 @@ def _is_that_model(
     for entry in model_entries(config):
         leaves = list(leaves_of(entry.weight))
         wanted = weights[names[entry.model]]
-        equal = (math.isclose(x, wanted, abs_tol=_ROUNDING) for x in leaves)
+        equal = (math.isclose(float(x), wanted, abs_tol=_ROUNDING) for x in leaves)
         if entry.weighted and not (leaves and all(equal)):
             return False
     elected = elects_signs(config["merge_method"])

@@ -191,13 +191,14 @@ def _unknown_names(merge: MergeConfig) -> Iterator[Problem]:
         "out_dtype": DTYPES,
         "chat_template": ["auto", *(n[:-6] for n in templates if n.endswith(".jinja"))],
     }.items():
-        name = merge.get(key)
-        if not isinstance(name, str) or name.removeprefix("torch.") in known:
+        name, kind = merge.get(key), key.removeprefix("out_").replace("_", " ")
+        if not isinstance(name, str) or (kind == "chat template" and not name):
             continue
+        short = name.removeprefix("torch.") if kind == "dtype" else name
         is_template = "{" in name and len(name) >= _SHORTEST_TEMPLATE
-        if key != "chat_template" or not is_template:
-            text = f"there is no {key.replace('_', ' ')} {shown(name)}"
-            yield Problem((key,), f"{text}; {nearest(name, known)}")
+        if short not in known and not (kind == "chat template" and is_template):
+            text = f"there is no {kind} {shown(name)}; {nearest(name, known)}"
+            yield Problem((key,), text)
 
 
 def _bad_layers(merge: MergeConfig) -> Iterator[Problem]:

@@ -48,12 +48,13 @@ def check_layout(model: ModelFacts) -> Iterator[Finding]:
         yield Finding("tensors-missing", "error", f"{cause}({some(missing)})", advice)
 
 
-def check_left_out(model: ModelFacts) -> Iterator[Finding]:
-    """List the tensors of a model that mergekit does not know."""
+def check_left_out(model: ModelFacts, base: ModelFacts | None) -> Iterator[Finding]:
+    """List tensors of a model that mergekit does not know, other than of its base."""
     weights = (model.weights or {}).values()
     if any(w.name not in model.headers for w in weights if not w.optional):
         return  # its names are converted
     known = {name for w in weights for name in (w.name, *(w.aliases or ()))}
+    known |= _tensors(base) if known and base is not None else set()
     if known and (names := sorted(_tensors(model) - known)):
         cause = f"mergekit leaves {len(names)} of its tensors out of the merge "
         advice = "what they do is not in the merge; check that it is not needed"

@@ -142,7 +142,8 @@ def inspect_models(
     for model in models:
         if model.facts is not None:
             if not has_errors(model.findings):
-                model.findings += check_left_out(model.facts)
+                known = base.facts if model is not base else None
+                model.findings += check_left_out(model.facts, known)
             model.findings += check_layers(model.facts, model.reference, merge)
     figures = _measure(models, has_base=merge.get("base_model") is not None)
     return Family(models, figures)

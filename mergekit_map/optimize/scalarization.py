@@ -41,6 +41,7 @@ Kind = Literal["one point", "within noise", "one best", "trade-off"]
 WORTH_A_POINT = 1e-4  # of the range: what a further point must gain
 _N_STARTS = 3  # points of the front
 _STEP = 1e-5  # of the numerical derivatives
+_AT_A_BOUND = 1e-9  # share of the box: so near is rounding
 _MARGIN = 1e-7  # of the range, by which limits are kept
 # What counts of the tasks that the wish leaves free, so that none is given away.
 _SECOND_THOUGHT = 1e-5
@@ -294,8 +295,11 @@ def _climb(
 
     S = scaled(start[None])[0]
     further = np.maximum(limits - S, 0)[limited]
+    # A start that keeps a limit must not be bought off it.
+    most = np.where(further > 0, np.inf, 0.0)
     if wish.achievement:
         further = np.append(further, (weights * (1 - S)).max())
+        most = np.append(most, np.inf)
     # Typed by hand: SciPy's stubs do not know the "jac" of a constraint.
     kept: Any = {
         "type": "ineq",
@@ -310,11 +314,13 @@ def _climb(
             np.concatenate([start, further]),
             jac=True,
             method="SLSQP",
-            bounds=[(0.0, 1.0)] * d + [(0.0, np.inf)] * len(further),
+            bounds=[(0.0, 1.0)] * d + [(0.0, one) for one in most.tolist()],
             constraints=kept if len(further) else (),
             options={"ftol": 1e-12, "maxiter": 100},
         )
-    return np.asarray(np.clip(found.x[:d], 0, 1))
+    u, corner = found.x[:d], found.x[:d].round()
+    near = np.abs(u - corner) <= _AT_A_BOUND  # or another merge would be measured
+    return np.asarray(np.where(near, corner, u).clip(0, 1))
 
 
 def _linearise(problem: Predict, z: FloatArray, d: int) -> FloatArray:

@@ -229,9 +229,11 @@ def border_in_words(front: Front) -> str:
     if front.unfinished is not None or not front.border:
         return ""
     at = " or ".join(f"{end.coefficient}={end.end:g}" for end in front.border)
+    bounds = wider_bounds(front)
+    how = f": search again with `--bounds {bounds}`" if bounds else ""
     return (
         f"Some points of the front lie at a bound ({at}). Wider bounds may enlarge the "
-        f"front by {percent(_beyond(front))} (hypervolume)."
+        f"front by {percent(_beyond(front))} (hypervolume){how}."
     )
 
 
@@ -243,16 +245,19 @@ def _beyond(front: Front) -> float:
 def wider_bounds(front: Front) -> str:
     """Write the bounds of another search as ``--bounds`` takes them, if it is worth it.
 
-    Bounds of 0 and 1 are left out. Those of nested searches are of groups of models.
+    Those that are and stay 0 and 1 are left out. Bounds of nested searches are of
+    groups of models.
     """
     if front.groups or front.unfinished or _beyond(front) < _WORTH_MORE:
         return ""
     bounds = {name: [*ends] for name, ends in front.coefficients.items()}
     for end in front.border:
         bounds[end.coefficient].append(end.beyond)
-    ends = {name: (min(known), max(known)) for name, known in bounds.items()}
-    moved = {name: pair for name, pair in ends.items() if pair != (0, 1)}
-    return ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in moved.items())
+    return ",".join(
+        f"{name}={min(ends):.12g}:{max(ends):.12g}"
+        for name, ends in bounds.items()
+        if {*ends} != {0, 1}
+    )
 
 
 def _ending(found: Ending) -> str:

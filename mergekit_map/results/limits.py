@@ -272,7 +272,8 @@ def reason(front: Front) -> str:
     if select.knee:
         verb, what = "is", "the knee of the front"
     limits = [f"{task}={limit}" for task, limit in (select.require or {}).items()]
-    kept = f"that keep the limit {listed(limits)}" if limits else ""
+    word = "limits" if len(limits) > 1 else "limit"
+    kept = f"that keep the {word} {listed(limits)}" if limits else ""
     worse = f"not worse than {listed(select.rivals)}" if select.rivals else ""
     asked = " ".join(filter(None, (worse, kept)))
     return f"{start} {verb} {what}{f', of all merges {asked}' if asked else ''}."

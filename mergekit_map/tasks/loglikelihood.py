@@ -240,6 +240,7 @@ class Likelihoods:
     tokens: int  # that are read at once, padding included
     rows: int | None  # that are read at once, instead
     width: int | None  # as ``grow_trees`` has it
+    greedy: bool  # whether it is asked if targets are the most likely tokens
 
     def score_all(self, requests: Sequence[Request]) -> list[Likelihood]:
         """Score requests in the order in which they were given."""
@@ -278,7 +279,8 @@ class Likelihoods:
                 known, goal = logits.float(), goal.to(logits.device)
                 loss = F.cross_entropy(known, goal, reduction="none")
                 losses.append(loss.cpu())
-                best.append(_is_best(known, goal).cpu())
+                asked_for = _is_best(known, goal) if self.greedy else goal < 0
+                best.append(asked_for.cpu())
         lengths = [len(requests[index].targets) for index in asked]
         found = zip(
             asked,
@@ -332,7 +334,9 @@ def likelihoods(
     rows = None if batch_size == "auto" else batch_size
     tokens = _TOKENS_CPU if model.device.type == "cpu" else _TOKENS
     width = model.config.get_text_config().hidden_size if in_trees else None
-    scores = Likelihoods(model, next_tokens(model), tokens, rows, width)
+    scores = Likelihoods(
+        model, next_tokens(model), tokens, rows, width, greedy=in_trees
+    )
     if model.device.type == "cpu" or rows is not None:
         return scores
     return fitted(scores, requests)

@@ -127,7 +127,7 @@ def test_a_file_that_was_edited_is_left_as_it_is(options: list[str]) -> None:
 
     result = invoke("search", *options, "s", code=2)
 
-    assert "was edited, and is left as it is" in result.stderr
+    assert "is left as it is" in result.stderr
     assert "name it in their place, or remove it" in result.stderr
     assert Path("s.yml").read_text() == edited
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
-from fronts import CODE, MATH, NOT_MEASURED, Row, make_front
+from fronts import CODE, MATH, NOT_MEASURED, Row, make_front, write_folder
 
 from mergekit_map.cli.main import main
 from mergekit_map.cli.progress import TerminalReporter
@@ -91,13 +91,17 @@ def test_more_shows_details(capsys: pytest.CaptureFixture[str]) -> None:
     assert all("".join(detail.split()) in together for detail in found.details)
 
 
-def test_commands_to_type_next_are_accepted(tmp_path: Path) -> None:
+def test_commands_to_type_next_are_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, out = tmp_path / "my run", tmp_path / "it's mine"
     run.mkdir()
     out.mkdir()
     found = replace(answer(front_of(2)), advice=MERGE)
     wider = replace(found, wider_bounds="a b=-0.2:1.2,c=0:2")
+    write_folder(run, front_of(2))
     (run / "config.yml").touch()
+    monkeypatch.chdir(run)
 
     steps = [*next_steps(run, found), *next_steps(run, wider, out)]
 

@@ -268,6 +268,6 @@ def test_of_equal_logits_the_first_is_the_most_likely() -> None:
         model.lm_head.weight.zero_()
     requests = [Request((5,), (0,)), Request((5,), (6,))]
 
-    found = likelihoods(model, "auto", requests, in_trees=False).score_all(requests)
+    found = likelihoods(model, "auto", requests, in_trees=True).score_all(requests)
 
     assert [best for _, best in found] == [True, False]

@@ -49,7 +49,7 @@ def search(make_options: MakeOptions, config: Path, run: Path, **how: Any) -> No
     from mergekit_map.cli.screen import show_front, show_steps
 
     found = show_front(run, _find_front(config, run, options, **how), run)
-    show_steps(run, found)
+    show_steps(run, found, trusted=True)  # the search has just written the folder
 
 
 @click.command(cls=MergeCommand)

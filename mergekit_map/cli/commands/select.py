@@ -104,4 +104,4 @@ def merge_and_show(
         "mergekit alone writes the same tensors with:"
     )
     click.echo(f"  {merged.command}")
-    show_steps(run, found, out)
+    show_steps(run, found, out, trusted=where.get("trust_run", False))

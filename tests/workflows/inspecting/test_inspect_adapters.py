@@ -51,7 +51,7 @@ def test_an_adapter_alone_is_merged_into_the_base_model_it_was_trained_on(
     else:
         assert found(content)["adapter"] == named("adapter-alone")
         (finding,) = content["models"][1]["findings"]
-        assert f"'model: org/other+{adapter}'" in finding["advice"]
+        assert f"write {base}+{adapter}; or else org/other+{adapter}" in str(finding)
 
 
 ADAPTERS: dict[str, tuple[Edit, str, str]] = {
