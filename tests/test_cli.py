@@ -84,7 +84,10 @@ def test_one_yaml_in_checkpoint_out_as_others_merge_and_measure_it(
     assert all(m["value"] is not None for m in chosen["measured"].values())
     recipes = list(Path("out.run/recipes").glob("[0-9]*.yml"))
     assert len(recipes) == len(front["points"])
-    assert Path("out/mergekit_config.yml").read_text() == recipe
+    shipped = Path("out/mergekit_config.yml").read_text()
+    index = front["selected"]
+    here = shipped.replace("out/mergekit_config", f"out.run/recipes/{index:03d}")
+    assert here == recipe
     assert "--random-seed 3" in recipe
     assert manifest["random_seed"] == 3
     assert yaml.safe_load(recipe)["merge_method"] == "dare_ties"

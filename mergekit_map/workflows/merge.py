@@ -90,9 +90,10 @@ def _merge(
     if project.nests_checkpoints:  # the last pair has the coefficients of the point
         part, recipes, place = finished_pairs(project, chosen)
     of_run = recipes.command(chosen.recipe(selection.index), "OUT")
-    command = recipes.command(Path("mergekit_config.yml"), "OUT")
     text = recipes.of_point(selection.front, selection.index, chosen)
-    recipe = f"# {selection.front.reason}\n{text.replace(of_run, command)}"
+    # Another search may renumber the recipes of the run folder.
+    text = text.replace(of_run, recipes.command(out / "mergekit_config.yml", "OUT"))
+    recipe = f"# {selection.front.reason}\n{text}"
     refuse_replaced(project.fingerprints)
     # While the log is open, no search replaces the front.
     with open_log(place.log, place.lock) as log, whole_folder(out) as folder:
@@ -118,6 +119,7 @@ def _merge(
             front = _with_measured(project, selection, searched, chosen, place)
             save_choice(front, chosen, recipes.texts(front, chosen))
         shown = front.with_point(selection.index, written)
+        command = recipes.command(Path("mergekit_config.yml"), "OUT")
         name, tasks = out.resolve().name, project.spec.tasks
         record = MergeRecord(name, recipe, command, shown, tasks, difference)
         write_card(folder, record)
