@@ -241,7 +241,9 @@ def advice_on_sample(front: Front) -> str:
 
     Only tasks with documents can be.
     """
-    if front.holdout or front.unfinished or {*front.tasks} - {*front.differences}:
+    alone = {*front.tasks} - {*front.differences}
+    measured = front.chosen.is_measured(*front.tasks)
+    if front.holdout or front.unfinished or alone or not measured:
         return ""
     return "To check them on other documents, search with `--holdout 0.3`."
 
