@@ -309,7 +309,7 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
     check_room(project.space, project.spec, project.options)
     spec, generations = project.spec, Generations()
     with resident_merge(project.space, project.options, spec.task_vectors) as merge:
-        with stage(f"preparing {', '.join(project.tasks)}"):
+        with stage(f"preparing the tasks {', '.join(project.tasks)}"):
             measures = prepare_tasks(
                 project.tasks,
                 merge.model,

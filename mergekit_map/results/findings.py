@@ -232,8 +232,8 @@ def border_in_words(front: Front) -> str:
     bounds = wider_bounds(front)
     how = f": search again with `--bounds {bounds}`" if bounds else ""
     return (
-        f"Some points of the front lie at a bound ({at}). Wider bounds may enlarge the "
-        f"front by {percent(_beyond(front))} (hypervolume){how}."
+        f"Some points of the front lie at a bound of the weights ({at}). Wider bounds "
+        f"may enlarge the front by {percent(_beyond(front))} (hypervolume){how}."
     )
 
 
