@@ -100,7 +100,7 @@ def show_steps(
     console.print("\nNext:")
     for purpose, command in next_steps(run, found, out, trusted=trusted):
         # A command is never folded, which would break it.
-        console.print(Text(f"  {purpose:<16} {command}"), soft_wrap=True)
+        console.print(Text(f"  {purpose:<17} {command}"), soft_wrap=True)
 
 
 def next_steps(
