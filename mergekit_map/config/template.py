@@ -36,7 +36,7 @@ def map_block(
     """
     known = tasks or {
         name: {"perplexity": f"{name}.txt"}
-        for name in _task_names(Path(model.partition("@")[0]).name for model in models)
+        for name in _task_names(Path(model).name.partition("@")[0] for model in models)
     }
     block = {"tasks": known, **{key: keys for key, keys in settings.items() if keys}}
     if on_base and "require" not in block.get("select", {}):

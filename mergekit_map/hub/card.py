@@ -114,8 +114,9 @@ def _answer(record: MergeRecord) -> str:
     found = answer(record.front)
     rows = [[*found.headings[:-1], _COMPARED], ["---", "---", "---:", "---:", "---"]]
     rows += [[*map(escaped, row)] for row in found.table]
-    details = _bullets(found.details)
-    findings = [f for f in found.findings if f != border_in_words(record.front)]
+    border = border_in_words(record.front)  # told to whoever searches
+    findings = [text for text in found.findings if text != border]
+    details = _bullets(text for text in found.details if text != border)
     parts = [
         f"**{sentence(found.headline)}**",
         "\n".join(f"| {' | '.join(row)} |" for row in rows),

@@ -157,10 +157,10 @@ def _look_at(
     try:
         files = find_model(front, weights=download)
         if files.is_adapter:
-            trained_on = files.trained_on or "BASE"
-            cause = f"{front} is a LoRA adapter of {trained_on}, not of {base}"
-            advice = f"write {trained_on}+{front}"
-            if base is not None:
+            cause, trained_on = f"{front} is a LoRA adapter", files.trained_on
+            advice = f"write {trained_on or 'BASE'}+{front}"
+            if trained_on and base not in {None, front}:
+                cause = f"{cause} of {trained_on}, not of {base}"
                 same = f"if these are the same model, write {base}+{front}"
                 advice = f"{same}; or else {trained_on}+{front}"
             model.findings.append(Finding("adapter-alone", "error", cause, advice))

@@ -147,13 +147,16 @@ def _not_beaten(front: Front, advised: str, name: str) -> str:
         return (
             f"{merge_name(front, front.chosen, start=True)} is not better than {name}"
         )
-    counted = Request.of(front).task_weights()
+    counted, select = Request.of(front).task_weights(), front.select
+    within = " within the limits" if select.require else ""
+    text = f"no merge{within} beats {name}"
+    if beats_somewhere(front, advised, counted):
+        total = "weighted sum" if select.prefer else "sum"
+        text = f"no merge{within} has a larger {total} of gains than {name}"
     if len(counted) == len(front.tasks):
-        if beats_somewhere(front, advised):
-            return f"By the sum of gains, no merge beats {name} here"
-        return f"No merge beats {name} here"
+        return f"N{text[1:]} here"
     alone = "alone counts" if len(counted) == 1 else "alone count"
-    return f"On {listed(counted)}, which {alone}, no merge beats {name}"
+    return f"On {listed(counted)}, which {alone}, {text}"
 
 
 def _tasks(names: Sequence[str]) -> str:

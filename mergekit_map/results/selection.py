@@ -15,7 +15,7 @@ At the end of a search the choice is among the measured points of its front:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -101,16 +101,19 @@ def advice(front: Front) -> str:
     return front.known[instead[sums.argmax()]].label or MERGE if len(instead) else MERGE
 
 
-def beats_somewhere(front: Front, label: str) -> bool:
+def beats_somewhere(front: Front, label: str, counted: Iterable[str]) -> bool:
     """Whether a measured point is significantly better than a reference point.
 
-    On some task, whatever it loses on others; each point is tested by itself.
+    On some task that counts, whatever it loses on others; it keeps the limits, and is
+    tested by itself.
     """
     labels = [anchor.label for anchor in front.anchors]
     rival = int(front.anchor_places[labels.index(label)])
     points = _measured_points(front)
+    points = points[keep_limits(front, points)]
+    columns = [[*front.tasks].index(task) for task in counted]
     return any(
-        PairedMerges.of(front, point, rival).tested().better.any()
+        PairedMerges.of(front, point, rival).tested().better[:, columns].any()
         for point in points[:, None]
     )
 

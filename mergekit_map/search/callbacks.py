@@ -62,18 +62,14 @@ class CallbackList(Listener):
         self._done: set[object] = set()
         self._total: int | None = None
 
-    def start(self, started: Started, study: Study, *, ended: bool) -> None:
-        """Announce a search once; its pairs are parts of it.
-
-        What another search measured, or this one before it ``ended`` for the first
-        time, is no progress: it makes the search shorter.
-        """
+    def start(self, started: Started, study: Study) -> None:
+        """Announce a search once; its pairs are parts of it."""
         known = [
             *own_evaluations(study, started.known),
             *on_disk_evaluations(study, started.known),
         ]
-        if not ended:
-            self._done |= {_counted(e) for e in known if e.taken is None}
+        # What another search measured is no progress of this one: it makes it shorter.
+        self._done |= {_counted(e) for e in known if e.taken is None}
         if self._total is None:
             self._total = max(started.total, len(self._done))
             started = replace(started, known=known, total=self._total)

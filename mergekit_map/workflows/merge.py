@@ -33,6 +33,7 @@ from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Candidate
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage, warn
+from mergekit_map.utils.text import printable
 from mergekit_map.workflows.atomic_selection import (
     look_at,
     save_choice,
@@ -92,7 +93,8 @@ def _merge(
     of_run = recipes.command(chosen.recipe(selection.index), "OUT")
     text = recipes.of_point(selection.front, selection.index, chosen)
     # Another search may renumber the recipes of the run folder.
-    text = text.replace(of_run, recipes.command(out / "mergekit_config.yml", "OUT"))
+    here = printable(recipes.command(out / "mergekit_config.yml", "OUT"))
+    text = text.replace(of_run, here)
     recipe = f"# {selection.front.reason}\n{text}"
     refuse_replaced(project.fingerprints)
     # While the log is open, no search replaces the front.

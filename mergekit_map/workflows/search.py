@@ -189,7 +189,6 @@ def _begin(
     folder = RunFolder(log.path.parent)
     ahead = forecast(study, checkpoints=project.nests_checkpoints)
     before, changed = _measured_before(folder), "the configuration"
-    ended = folder.manifest.exists()
     if before is not None:
         changed = changes_in_words(before.identity, project.identity)
     write_record(folder.plan, _search_plan(project, study, folder, ahead))
@@ -205,7 +204,7 @@ def _begin(
         total=ahead.measurements,
         known=list(log),
     )
-    events.start(start, study, ended=ended)
+    events.start(start, study)
     log.listener = events.on_measured
 
 

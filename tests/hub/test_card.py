@@ -135,10 +135,14 @@ def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
 USE = "How to use it"
 
 
-def test_advice_to_whoever_searches_is_not_on_the_card(tmp_path: Path) -> None:
-    border = {"coefficient": "a", "end": 1.0, "beyond": 1.2, "gain": 0.02}
+@pytest.mark.parametrize("gain", [0.02, 0.002])  # a finding, a detail
+def test_advice_to_whoever_searches_is_not_on_the_card(
+    gain: float, tmp_path: Path
+) -> None:
+    border = {"coefficient": "a", "end": 1.0, "beyond": 1.2, "gain": gain}
     made = record(border=[border])
-    assert "Wider bounds" in " ".join(answer(made.front).findings)
+    found = answer(made.front)
+    assert "Wider bounds" in " ".join((*found.findings, *found.details))
 
     card = written(tmp_path, made)
 

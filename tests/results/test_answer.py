@@ -118,7 +118,7 @@ def test_a_merge_that_beats_it_on_one_task_alone_is_not_denied() -> None:
 
     found = answer(make_front(points, {**ANCHORS, "one": BETTER}))
 
-    assert found.headline.startswith("By the sum of gains, no merge beats the model")
+    assert found.headline.startswith("No merge has a larger sum of gains than the")
 
 
 @pytest.mark.parametrize(

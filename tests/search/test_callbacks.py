@@ -58,20 +58,6 @@ def test_a_callback_hears_start_every_measurement_and_the_end() -> None:
     assert any(text.startswith("loading a model for the merges (") for text in stages)
 
 
-def test_a_search_in_wider_bounds_counts_no_further_than_it_said(
-    family: dict[str, Path],
-) -> None:
-    search()
-    write_plain(family, bounds=[0, 1.5])
-    callback = Mock(spec=Callback)
-
-    search(callback)
-
-    progressed = heard(callback, "on_progress")
-    assert {p.total for p in progressed} == {progressed[0].total}
-    assert progressed[-1].done < progressed[0].total
-
-
 def test_a_callback_that_fails_is_left_out_and_the_search_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
