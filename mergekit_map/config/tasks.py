@@ -169,7 +169,7 @@ DocumentLimit = (
 
 
 class BenchmarkSettings(Strict):
-    """What a task of lm-evaluation-harness takes, by its own name or as a preset."""
+    """Settings of a task of lm-evaluation-harness, by its own name or as a preset."""
 
     limit: DocumentLimit = None
     """Documents to use, from the first: a whole number, or a share between 0 and 1; all

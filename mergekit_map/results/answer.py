@@ -240,7 +240,7 @@ def sample(front: Front, found: Gains) -> str:
 
 
 def advice_on_sample(front: Front) -> str:
-    """Tell whoever searches how gains are checked on other documents; "" if they are.
+    """Return how whoever searches checks gains on other documents; "" if they are.
 
     Only tasks with documents can be.
     """

@@ -225,7 +225,7 @@ def _no_trade_off(found: TradeOff) -> str:
 
 
 def border_in_words(front: Front) -> str:
-    """Tell whoever searches that points lie at a bound; "" if none do, or not yet."""
+    """Write, for whoever searches, that points lie at a bound; "" if none do yet."""
     if front.unfinished is not None or not front.border:
         return ""
     at = " or ".join(f"{end.coefficient}={end.end:g}" for end in front.border)
