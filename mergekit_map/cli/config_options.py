@@ -194,7 +194,7 @@ def _bounds(text: str) -> dict[str, list[float]]:
         bounds = {name: [float(low), float(high)] for name, low, high in found}
     except ValueError:
         bounds = {}
-    if ",".join("=".join([n, f"{a}:{b}"]) for n, a, b in found) != text or not bounds:
+    if ",".join(f"{n}={a}:{b}" for n, a, b in found) != text or not bounds:
         raise click.BadParameter("write it as NAME=LOW:HIGH,...")
     if len(bounds) < len(found):
         raise click.BadParameter("give each name once")

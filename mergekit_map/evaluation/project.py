@@ -54,7 +54,7 @@ from mergekit_map.models.references import (
     with_places,
 )
 from mergekit_map.results.records import Identity, device_of
-from mergekit_map.results.run_folder import Manifest, refuse_code
+from mergekit_map.results.run_folder import Manifest, named_code, refuse_code
 from mergekit_map.search.checks import part_problems, search_problems, select_problems
 from mergekit_map.search.study import Study
 from mergekit_map.tasks.engines import (
@@ -172,7 +172,7 @@ def _read_map_block(
     spec, specs, problems = parse_map_block(file)
     backend, engine = (spec.backend, spec.engine) if spec else (None, None)
     if not trust_run:
-        refuse_code(config, specs, backend, engine)
+        refuse_code(config, named_code(specs, backend, engine))
     tasks, wrong = load_tasks(specs, directory)
     problems = [*problems, *wrong, *backend_problems(backend)]
     if spec is not None:

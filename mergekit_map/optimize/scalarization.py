@@ -268,37 +268,25 @@ def _climb(
     """
     from scipy.optimize import minimize
 
-    d, limited = len(start), np.flatnonzero(np.isfinite(limits))
-    n, weights = len(limited), wish.weights
-
-    def problem(Z: FloatArray) -> FloatArray:
-        """Return the cost, and what must not be negative; (k, 1 + r)."""
-        S, missed = scaled(Z[:, :d]), Z[:, d : d + n]
-        kept = S[:, limited] - limits[limited] + missed
-        lost = _MISSED * missed.sum(axis=1) - _SECOND_THOUGHT * S.sum(axis=1)
-        if not wish.achievement:
-            return np.column_stack([lost - S @ weights, kept])
-        worst = Z[:, -1]
-        return np.column_stack([lost + worst, kept, worst[:, None] - weights * (1 - S)])
+    d, problem = len(start), _problem_of(scaled, wish, limits)
 
     @lru_cache(maxsize=1)  # cost and constraints ask in turn
     def linearised(z: bytes) -> FloatArray:
         return _linearise(problem, np.frombuffer(z), d)
 
     def at(z: FloatArray) -> FloatArray:
-        """Return values and slopes of the problem, a row each; SLSQP changes them."""
-        return linearised(z.tobytes()).copy()
+        return linearised(z.tobytes()).copy()  # SLSQP changes what it gets
 
     def cost(z: FloatArray) -> tuple[float, FloatArray]:
         value, *slopes = at(z)[0]
         return float(value), np.array(slopes)
 
     S = scaled(start[None])[0]
-    further = np.maximum(limits - S, 0)[limited]
+    further = np.maximum(limits - S, 0)[np.isfinite(limits)]
     # A start that keeps a limit must not be bought off it.
     most = np.where(further > 0, np.inf, 0.0)
     if wish.achievement:
-        further = np.append(further, (weights * (1 - S)).max())
+        further = np.append(further, (wish.weights * (1 - S)).max())
         most = np.append(most, np.inf)
     # Typed by hand: SciPy's stubs do not know the "jac" of a constraint.
     kept: Any = {
@@ -318,9 +306,29 @@ def _climb(
             constraints=kept if len(further) else (),
             options={"ftol": 1e-12, "maxiter": 100},
         )
-    u, corner = found.x[:d], found.x[:d].round()
-    near = np.abs(u - corner) <= _AT_A_BOUND  # or another merge would be measured
-    return np.asarray(np.where(near, corner, u).clip(0, 1))
+    u, end = found.x[:d], found.x[:d].round()  # what is nearly at it is the same merge
+    return np.asarray(np.where(np.abs(u - end) <= _AT_A_BOUND, end, u).clip(0, 1))
+
+
+def _problem_of(scaled: Predict, wish: Wish, limits: FloatArray) -> Predict:
+    """Return cost, and what must not be negative, as a function; (k, 1 + r).
+
+    Its rows are coefficients, by what each limit is missed, and for the achievement
+    what the worst weighted task misses.
+    """
+    limited = np.flatnonzero(np.isfinite(limits))
+
+    def problem(Z: FloatArray) -> FloatArray:
+        d = Z.shape[1] - len(limited) - wish.achievement
+        S, missed = scaled(Z[:, :d]), Z[:, d : d + len(limited)]
+        kept = S[:, limited] - limits[limited] + missed
+        lost = _MISSED * missed.sum(axis=1) - _SECOND_THOUGHT * S.sum(axis=1)
+        if not wish.achievement:
+            return np.column_stack([lost - S @ wish.weights, kept])
+        worst, gaps = Z[:, -1], wish.weights * (1 - S)
+        return np.column_stack([lost + worst, kept, worst[:, None] - gaps])
+
+    return problem
 
 
 def _linearise(problem: Predict, z: FloatArray, d: int) -> FloatArray:

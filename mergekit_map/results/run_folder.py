@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -240,14 +240,9 @@ def _refuse_unreadable(error: OSError) -> None:
         raise ArtifactError(f"{error.filename} cannot be read: {error}") from None
 
 
-def refuse_code(
-    config: Path,
-    tasks: Mapping[str, TaskSpec],
-    backend: BackendSpec | None,
-    engine: EngineSpec | None = None,
-) -> None:
+def refuse_code(config: Path, code: Sequence[str]) -> None:
     """Raise ArtifactError for a configuration in a run folder that names code."""
-    code, folder = named_code(tasks, backend, engine), RunFolder(config.parent)
+    folder = RunFolder(config.parent)
     if folder.exists and code:
         raise ArtifactError(
             f"the configuration of the run folder {folder.path} names code that would "

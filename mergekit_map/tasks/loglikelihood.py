@@ -334,9 +334,7 @@ def likelihoods(
     rows = None if batch_size == "auto" else batch_size
     tokens = _TOKENS_CPU if model.device.type == "cpu" else _TOKENS
     width = model.config.get_text_config().hidden_size if in_trees else None
-    scores = Likelihoods(
-        model, next_tokens(model), tokens, rows, width, greedy=in_trees
-    )
+    scores = Likelihoods(model, next_tokens(model), tokens, rows, width, in_trees)
     if model.device.type == "cpu" or rows is not None:
         return scores
     return fitted(scores, requests)

@@ -167,8 +167,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         task = self._pending.pop(request, None) or PendingTask(request)
         task.arrived = None
         self._pending = {request: task, **self._pending}
-        text = f"opening the models in {self.count} workers, and the first measurement"
-        opening = stage(text)
+        opening = stage(f"opening the models in {self.count} workers, and measuring")
         with nullcontext() if self._begun else opening:
             self._begun = True
             self._wait_for(task)
