@@ -53,7 +53,7 @@ from mergekit_map.models.references import (
     references_in,
     with_places,
 )
-from mergekit_map.results.records import Identity, device_of
+from mergekit_map.results.records import Identity
 from mergekit_map.results.run_folder import Manifest, named_code, refuse_code
 from mergekit_map.search.checks import part_problems, search_problems, select_problems
 from mergekit_map.search.study import Study
@@ -258,8 +258,7 @@ class Project:
     @property
     def fingerprints(self) -> dict[str, str]:
         """The fingerprint of each model, by its reference."""
-        found: Any = self.identity["models"]
-        return dict(found)
+        return self.identity.models
 
     @property
     def merge(self) -> str:
@@ -282,7 +281,7 @@ class Project:
         """
         project = self
         if self.open_device:
-            options = decided(left_open(self.options), device_of(before.identity))
+            options = decided(left_open(self.options), before.identity.device)
             project = replace(self, options=options)
         used = {}
         for task, chosen in project.engines.items():

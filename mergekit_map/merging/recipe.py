@@ -121,29 +121,29 @@ def merge_identity(space: MergeSpace, options: MergeOptions) -> Identity:
     Two runs may share measurements only if these are equal, wherever the models lie.
     """
     template = dict(space.template)
-    identity: Identity = {
-        "method": template.pop("merge_method"),
-        "models": {m: fingerprint(m) for m in referenced_models(template)},
-        "coefficients": {
-            c.name: [list(p) for p in c.places] for c in space.coefficients
-        },
-        "remainder": [list(place) for place in space.remainder],
-    }
-    for key in ("dtype", "out_dtype"):
-        identity[key] = template.pop(key, None)
-    identity["configuration"] = template
-    identity["device"] = str(options.device)
+    given: dict[str, Any] = {"method": template.pop("merge_method")}
+    given |= {key: template.pop(key, None) for key in ("dtype", "out_dtype")}
     if draws_random_numbers(space):
-        identity["seed"] = options.random_seed
-    if models_with_adapter(space.template):
-        identity["lora_merge_dtype"] = options.lora_merge_dtype
-    return identity
+        given["seed"] = options.random_seed
+    if models_with_adapter(template):
+        given["lora_merge_dtype"] = options.lora_merge_dtype
+    return Identity(
+        models={m: fingerprint(m) for m in referenced_models(template)},
+        coefficients={c.name: [list(p) for p in c.places] for c in space.coefficients},
+        remainder=[list(place) for place in space.remainder],
+        configuration=template,
+        device=str(options.device),
+        **given,
+    )
 
 
 def space_digest(identity: Identity) -> str:
     """Return a digest of what decides a search's merges, wherever its models lie."""
-    recipe = {**identity, "configuration": _by_content(identity)}
-    return digest({key: recipe[key] for key in recipe.keys() - {"models"}})
+    content = identity.content()
+    models = content.pop("models", {})
+    return digest(
+        content | {"configuration": _by_content(identity.configuration, models)}
+    )
 
 
 def recipe_digest(identity: Identity, coefficients: Mapping[str, float]) -> str:
@@ -152,34 +152,28 @@ def recipe_digest(identity: Identity, coefficients: Mapping[str, float]) -> str:
     The digest contains the content of models, not their paths. Models of weight 0 are
     left out where the merge is the same, bit for bit, without them.
     """
-    config: Any = identity["configuration"]
-    places: Any = identity["coefficients"]
-    rest: Any = identity["remainder"]
-    config = filled(config, places, rest, coefficients)
-    recipe = _by_content({**identity, "configuration": config})
-    most = _most_in_order(identity)
-    if identity["dtype"] and recipe.get("base_model") and not recipe.keys() & _SHARED:
-        recipe = _without_zeros(recipe, most)
+    places, rest = identity.coefficients, identity.remainder
+    config = filled(identity.configuration, places, rest, coefficients)
+    recipe = _by_content(config, identity.models)
+    if identity.dtype and recipe.get("base_model") and not recipe.keys() & _SHARED:
+        recipe = _without_zeros(recipe, _most_in_order(identity))
+    content = identity.content()
     apart = {"models", "coefficients", "remainder"}
-    kept = {key: identity[key] for key in identity.keys() - apart}
+    kept = {key: content[key] for key in content.keys() - apart}
     return digest({**kept, "configuration": recipe})
 
 
-def _by_content(identity: Identity) -> dict[str, Any]:
-    """Return the configuration with the digests of models in place of their paths."""
-    models, config = identity.get("models"), identity.get("configuration")
-    if not isinstance(models, dict) or not isinstance(config, dict):
-        return {}
-    return dict(map_references(config, lambda m: str(models.get(m, m))))
+def _by_content(config: MergeConfig, models: Mapping[str, str]) -> dict[str, Any]:
+    """Return a configuration with the digests of models in place of their paths."""
+    return dict(map_references(config, lambda m: models.get(m, m)))
 
 
 def _most_in_order(identity: Identity) -> float:
     """Return how many models a method adds up such that one of weight 0 is as none."""
-    configuration = identity["configuration"]
-    parameters = isinstance(configuration, dict) and configuration.get("parameters")
-    if identity["method"] == "linear" and parameters == {"normalize": False}:
+    parameters = identity.configuration.get("parameters")
+    if identity.method == "linear" and parameters == {"normalize": False}:
         return math.inf  # one after the other, however many
-    return _IN_ORDER if identity["method"] in _SUMS else 0
+    return _IN_ORDER if identity.method in _SUMS else 0
 
 
 def _without_zeros(content: Any, most: float) -> Any:
@@ -198,26 +192,22 @@ def _without_zeros(content: Any, most: float) -> Any:
 def changes_in_words(before: Identity, now: Identity) -> str:
     """Describe the differences between two identities of a merge."""
     changed = _differing(_numbered(before), _numbered(now))
-    match before.get("models"), now.get("models"):
-        case dict() as former, dict() as present if "models" in changed:
-            others = _other_models(former, present)
-            names = dict.fromkeys(Path(name).name for name in others)
-            changed[changed.index("models")] = f"models ({', '.join(names)})"
+    if "models" in changed:
+        others = _other_models(before.models, now.models)
+        names = dict.fromkeys(Path(name).name for name in others)
+        changed[changed.index("models")] = f"models ({', '.join(names)})"
     return "the " + ", ".join(changed or ["configuration"])
 
 
-def _numbered(identity: Identity) -> Identity:
-    """Number the models, wherever they lie."""
-    match identity:
-        case {"configuration": dict() as configuration, "models": dict() as models}:
-            numbers = {model: str(index) for index, model in enumerate(models)}
-            numbered = map_references(configuration, lambda m: numbers.get(m, m))
-            digests = list(models.values())
-            return {**identity, "models": digests, "configuration": dict(numbered)}
-    return identity
+def _numbered(identity: Identity) -> dict[str, Any]:
+    """Return the settings with models by their number, wherever they lie."""
+    numbers = {model: str(index) for index, model in enumerate(identity.models)}
+    configuration = _by_content(identity.configuration, numbers)
+    models = [*identity.models.values()]
+    return {**identity.content(), "models": models, "configuration": configuration}
 
 
-def _other_models(former: Identity, present: Identity) -> list[str]:
+def _other_models(former: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
     """List the models with other files, by their former names; none that moved."""
     if len(former) != len(present):
         return _differing(former, present)
@@ -225,7 +215,7 @@ def _other_models(former: Identity, present: Identity) -> list[str]:
     return [name for (name, was), now in pairs if was != now]
 
 
-def _differing(before: Identity, now: Identity) -> list[str]:
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [key for key in {**before, **now} if before.get(key) != now.get(key)]
 
 

@@ -133,7 +133,7 @@ def _name(path: Path) -> str:
 def _facts(run: FinishedSearch) -> dict[str, object]:
     manifest = run.manifest
     return {
-        "method": manifest.identity.get("method"),
+        "method": manifest.identity.method,
         "seed": manifest.seed,
         "searched_with": {
             "mergekit-map": manifest.mergekit_map,

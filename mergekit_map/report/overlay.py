@@ -67,7 +67,7 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
         "runs": [
             {
                 "name": name,
-                "method": str(run.manifest.identity.get("method")),
+                "method": run.manifest.identity.method,
                 "answer": asdict(answer(run.front)),
                 "coefficients": list(run.front.coefficients),
                 "points": [

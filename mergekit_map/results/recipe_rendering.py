@@ -8,7 +8,6 @@ the first.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import yaml
@@ -53,19 +52,19 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
     Raises:
         ArtifactError: that of the first is damaged, or none of a merge of the manifest.
     """
-    identity: Mapping[str, Any] = folder.of_points(front).read_manifest().identity
+    identity = folder.of_points(front).read_manifest().identity
     planned = folder.read_plan().recipe if folder.unfinished else None
     source = folder.plan if planned else folder.recipe(0)
     text = planned or folder.read_recipe(0)
     try:
         *stages, config = documents(text)
-        kept = {k: identity[k] for k in ("dtype", "out_dtype") if identity[k]}
-        searched: Any = identity["configuration"]
-        searched = {**searched, "merge_method": identity["method"], **kept}
-        places, rest = identity["coefficients"], identity.get("remainder", ())
-        weights = front.points[index].coefficients
+        dtypes = {"dtype": identity.dtype, "out_dtype": identity.out_dtype}
+        searched = {**identity.configuration, "merge_method": identity.method}
+        searched |= {key: name for key, name in dtypes.items() if name}
+        places, weights = identity.coefficients, front.points[index].coefficients
         config, known = (
-            filled(one, places, rest, weights) for one in (config, searched)
+            filled(one, places, identity.remainder, weights)
+            for one in (config, searched)
         )
         if map_references(config, _no_model) != map_references(known, _no_model):
             raise ValueError("its settings are others")

@@ -149,35 +149,34 @@ def in_one_sentence(error: ValidationError) -> str:
 _Place: TypeAlias = list[Line | Annotated[int, Field(ge=0)]]
 
 
-class _Shape(BaseModel):
-    """The keys of an identity that other modules read, where present."""
+def _finite(content: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Raise ValueError for infinities, which JsonValue lets pass."""
+    json.dumps(content, allow_nan=False)
+    return content
 
-    model_config = ConfigDict(strict=True)
+
+class Identity(Frozen):
+    """The settings that decide the merges of a search."""
 
     method: Line = ""
-    models: dict[Line, Line] = {}
-    coefficients: dict[Line, list[_Place]] = {}
-    remainder: list[_Place] = []
+    """Merge method."""
+    models: dict[Line, Line] = Field(default_factory=dict)
+    """Digest of each model, by its reference."""
+    coefficients: dict[Line, list[_Place]] = Field(default_factory=dict)
+    """Places of each coefficient in the configuration."""
+    remainder: list[_Place] = Field(default_factory=list)
+    """Places of the weight that is 1 minus all others."""
     dtype: Line | None = None
     out_dtype: Line | None = None
-    configuration: dict[str, JsonValue] = {}
+    configuration: Annotated[dict[str, JsonValue], AfterValidator(_finite)] = Field(
+        default_factory=dict
+    )
+    """The other keys of mergekit's YAML."""
     device: Line | None = None
+    seed: int | None = None
+    """Seed of a method that drops parameters at random."""
+    lora_merge_dtype: Line | None = None
 
-
-def _checked(identity: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Raise ValueError for content that is no identity of a merge."""
-    json.dumps(identity, allow_nan=False)
-    try:
-        _Shape.model_validate(identity)
-    except ValidationError as error:
-        raise ValueError(in_one_sentence(error)) from None
-    return identity
-
-
-Identity: TypeAlias = Annotated[dict[Line, JsonValue], AfterValidator(_checked)]
-
-
-def device_of(identity: Identity) -> str | None:
-    """Return the name of the device that merges were made on."""
-    device = identity.get("device")
-    return device if isinstance(device, str) else None
+    def content(self) -> dict[str, Any]:
+        """Return the settings that were given, as JSON content."""
+        return self.model_dump(mode="json", exclude_unset=True)

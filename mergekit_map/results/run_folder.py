@@ -64,18 +64,12 @@ class Manifest(Record):
     """Seed of methods that drop parameters at random."""
     merge: Line
     """Fingerprint of the merge, as in the log."""
-    identity: Identity
+    identity: Annotated[Identity, AS_GIVEN]
     """Content that the fingerprint of the merge is of."""
     definitions: dict[Line, Line]
     """Fingerprints of the tasks."""
     digests: Literal[1, 2] = 1
     """Version of the digests of models: 2 covers all files that a loader may read."""
-
-    @property
-    def models(self) -> list[str]:
-        """List the references of the models that were merged."""
-        models = self.identity.get("models")
-        return list(models) if isinstance(models, dict) else []
 
 
 class RunFolder:

@@ -120,12 +120,12 @@ def finished_pairs(
 
 def _places(project: Project, run: RunFolder, n_pairs: int) -> dict[str, str]:
     """Map the earlier paths of models and merged pairs to the present ones."""
-    known = run.read_manifest().models
+    known = run.read_manifest().identity.models
     models = referenced_models(project.space.template)
     places = dict(zip(known, models, strict=False))
     for number in range(1, n_pairs + 1):
         pair = run.pair(number)
-        for model in pair.read_manifest().models:
+        for model in pair.read_manifest().identity.models:
             *_, merged, name = ["", "", *ModelPart(model).names]
             if merged == run.merged.name and model not in places:
                 places[model] = str(run.merged / name)

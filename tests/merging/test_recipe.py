@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from mergekit_map.merging.recipe import recipe_digest, space_digest
+from mergekit_map.results.records import Identity
 
 
-def identity(models: str = "abc", **changes: Any) -> dict[str, Any]:
+def identity(models: str = "abc", **changes: Any) -> Identity:
     """The identity of a search of some models, with a coefficient for each."""
     names = {n: f"/models/{n}" for n in models}
-    return {
+    given = {
         "method": "ties",
         "models": {"/models/base": "0", **{p: n * 16 for n, p in names.items()}},
         "coefficients": {
@@ -28,8 +29,11 @@ def identity(models: str = "abc", **changes: Any) -> dict[str, Any]:
             ],
         },
         "device": "cpu",
-        **changes,
     }
+    for key, value in changes.items():
+        place = given if key in Identity.model_fields else given["configuration"]
+        place[key] = value
+    return Identity(**given)
 
 
 WEIGHTS = {"a": 0.3, "b": 0.7, "c": 0.0}
@@ -50,8 +54,9 @@ def test_a_model_of_weight_0_is_left_out() -> None:
 @pytest.mark.parametrize("weight", [0, [0.0, 0], [{"filter": "mlp", "value": 0}, 0]])
 def test_a_weight_is_0_where_all_of_it_is(weight: Any) -> None:
     fixed = identity("abc")
-    fixed["coefficients"].pop("c")
-    fixed["configuration"]["models"][2]["parameters"]["weight"] = weight
+    fixed.coefficients.pop("c")
+    models: Any = fixed.configuration["models"]
+    models[2]["parameters"]["weight"] = weight
 
     assert recipe_digest(fixed, WEIGHTS) == recipe_digest(identity("ab"), WEIGHTS)
 
@@ -69,15 +74,9 @@ def test_a_weight_is_0_where_all_of_it_is(weight: Any) -> None:
 def test_a_model_that_may_leave_a_trace_at_weight_0_stays(
     changes: dict[str, Any],
 ) -> None:
-    digests = []
-    for models in ("ab", "abc"):
-        changed = identity(models)
-        for key, value in changes.items():
-            place = changed if key in {*changed, "seed"} else changed["configuration"]
-            place[key] = value
-        digests.append(recipe_digest(changed, WEIGHTS))
+    one, other = (identity(models, **changes) for models in ("ab", "abc"))
 
-    assert digests[0] != digests[1]
+    assert recipe_digest(one, WEIGHTS) != recipe_digest(other, WEIGHTS)
 
 
 def test_sums_of_more_than_four_models_depend_on_all_of_them() -> None:
