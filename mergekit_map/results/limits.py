@@ -12,7 +12,7 @@ from mergekit_map.config.schema import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.optimize.scalarization import TIE, Wish
 from mergekit_map.results.front import Front, Kind
-from mergekit_map.results.gains import Anchors, anchor_values
+from mergekit_map.results.gains import Anchors, anchor_values, best_single
 from mergekit_map.results.paired import PairedMerges
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, Metric
@@ -188,30 +188,52 @@ def excess(front: Front, rows: IntArray) -> FloatArray:
     """Return by how much measured merges miss what the selection requires; (r, m).
 
     In standard errors beyond those that noise explains: 0 or less where it is kept. A
-    requirement may be missed by one, paired with the base. No task may be significantly
-    worse than with a rival: the base, if nothing was selected. The merges, places in
-    ``front.known``, are measured on every task.
+    requirement may be missed by one. No task may be significantly worse than with a
+    rival: the base, if nothing was selected. The merges, places in ``front.known``, are
+    measured on every task.
     """
     select, tasks = front.select, list(front.tasks)
     rivals = select.rivals if select.model_fields_set else (BASE,)
     found = np.full((len(rows), len(tasks)), -np.inf)
-    noise = np.zeros(found.shape)
     for place, merge in enumerate(front.known):
-        if merge.label in {BASE, *rivals} and merge.is_measured(*tasks):
+        if merge.label in rivals and merge.is_measured(*tasks):
             paired = PairedMerges.of(front, rows, place)
-            if merge.label in rivals:
-                np.fmax(found, -SIGNIFICANT - paired.tested().scores, out=found)
-            if merge.label == BASE:
-                noise = np.nan_to_num(paired.stderr)
+            np.fmax(found, -SIGNIFICANT - paired.tested().scores, out=found)
     request = Request.of(front)
     lower = request.least(request.required())
     Y = front.utilities([front.known[row] for row in rows], "measured")
     short = lower - Y
     short[short <= TIE * np.abs(Y)] = 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        missed = np.where(short > 0, short / noise - 1, -np.inf)
+        missed = np.where(short > 0, short / _noise(front, rows) - 1, -np.inf)
     worst: FloatArray = np.fmax(found, missed)
     return worst
+
+
+def _noise(front: Front, rows: IntArray) -> FloatArray:
+    """Return the standard errors of measured merges minus their limits; (r, m).
+
+    The noise beside a number is taken to be that beside the base. A share s is the
+    limit (1 - s) base + s parent; the variance of what a merge is ahead of it is 1 - s
+    times that from the base, plus s times that from the parent, minus s (1 - s) times
+    that between these two. Unknown noise is 0.
+    """
+    labels, places = [anchor.label for anchor in front.anchors], front.anchor_places
+    if BASE not in labels:
+        return np.zeros((len(rows), len(front.tasks)))
+    base = places[labels.index(BASE)]
+    noise = PairedMerges.of(front, rows, base).stderr
+    for column, task in enumerate(front.tasks):
+        share = share_of((front.select.require or {}).get(task, 0.0))
+        if share is None or (best := best_single(front, task)) is None:
+            continue
+        parent = places[labels.index(best.label)]
+        from_parent = PairedMerges.of(front, rows, parent).stderr[:, column]
+        between = PairedMerges.of(front, np.array([base]), parent).stderr[0, column]
+        variance = (1 - share) * noise[:, column] ** 2 + share * from_parent**2
+        variance -= share * (1 - share) * between**2
+        noise[:, column] = np.sqrt(np.maximum(variance, 0))
+    return np.nan_to_num(noise)
 
 
 def keep_limits(front: Front, rows: IntArray) -> BoolArray:

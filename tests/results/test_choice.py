@@ -22,7 +22,8 @@ from mergekit_map.results.findings import (
 )
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import Anchors, anchor_values
-from mergekit_map.results.limits import Request
+from mergekit_map.results.limits import Request, excess
+from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.selection import (
     MERGE,
     advice,
@@ -149,6 +150,26 @@ def test_a_merge_far_from_a_rival_is_not_excused_by_the_noise_between_them() -> 
     known = {"merges": [0, 1, 2], "items": 100, "stderr": stderr}
     front = make_front(points, {"base": BASE}, differences={"code": known})
     assert anchor_values(front).errors["base"]["code"] == 0.002
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0, 1.2])
+def test_noise_beside_a_share_is_that_of_the_items(share: float) -> None:
+    """The limit is a mean of base and parent, item by item."""
+    U = np.random.default_rng(0).normal(size=(3, 50))
+    U -= U.mean(axis=1, keepdims=True)  # of the merge, the base and the parent
+    stderr = stderrs_of_differences(U, np.zeros(50))
+    known = Differences.of(range(3), stderr, 50, answers=False).model_dump()
+    limit = 2.5 - share * 0.3
+    front = make_front(
+        [(row(0.6, 2.3), row(0.6, limit + 0.01))],
+        {"base": BASE, "two": row(0.4, 2.2)},
+        differences={"code": known},
+        select={"require": {"code": f"{100 * share:g}%"}},
+    )
+
+    beside = U[0] - (1 - share) * U[1] - share * U[2]
+    noise = math.sqrt(np.square(beside).sum() * 50 / 49)
+    assert excess(front, np.array([0]))[0, 1] == pytest.approx(0.01 / noise - 1, 1e-4)
 
 
 @pytest.mark.parametrize(
