@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 30_088, "tests": 23_300, "benchmarks": 9_913}
+MOST_LINES = {"mergekit_map": 30_026, "tests": 23_241, "benchmarks": 9_907}
 MOST_MODULES = 144
 
 

@@ -16,13 +16,7 @@ import numpy as np
 
 from mergekit_map.compare.baselines import NAMES
 from mergekit_map.compare.contest import OURS_PAID
-from mergekit_map.compare.indicators import (
-    Scale,
-    Sums,
-    best_merges,
-    best_rows,
-    weighted_sums,
-)
+from mergekit_map.compare.indicators import Sums, best_merges, scaled, weighted_sums
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.finished import read_finished
@@ -111,9 +105,9 @@ def asked(
     worth (P, m). They are measured beside the run folder, whose log says what others
     are held to.
     """
-    front, scale = compared.front, compared.scale
+    front, reference = compared.front, compared.contest.reference
     # ``select`` scales each task by its range over the front, as predicted.
-    predicted = scale.apply(front.utilities(front.points, "predicted"))
+    predicted = scaled(front.utilities(front.points, "predicted"), reference)
     surrogates = read_finished(compared.path).surrogates
     chosen = []
     for weights in compared.preferences * np.ptp(predicted, axis=0):
@@ -127,7 +121,7 @@ def asked(
 
 def _sums(runs: Runs, n: int) -> dict[str, Sums]:
     compared = runs.compare(n)
-    terms = compared.preferences, compared.scale
+    terms = compared.preferences, compared.contest.reference
     methods: Mapping[str, Mapping[str, Any]] = compared.report["methods"]
     found = {
         _LABELS.get(name, name): Sums(sums["sums"], sums["mean"], sums["std"])
@@ -140,15 +134,23 @@ def _sums(runs: Runs, n: int) -> dict[str, Sums]:
     sums, ours = as_predicted(literal, *terms), found.pop(DEFAULT)
     _, worth = asked(runs, runs.models[:n], compared)
     chosen = weighted_sums(worth, *terms)
-    own = weighted_sums(best_rows(compared.own, *terms), *terms)
-    return {**found, _OWN: own, LITERAL: sums, DEFAULT: ours, ASKED: chosen}
+    own = compared.own[best_merges(compared.own, *terms)]
+    return {
+        **found,
+        _OWN: weighted_sums(own, *terms),
+        LITERAL: sums,
+        DEFAULT: ours,
+        ASKED: chosen,
+    }
 
 
-def as_predicted(searched: Searched, preferences: FloatArray, scale: Scale) -> Sums:
+def as_predicted(
+    searched: Searched, preferences: FloatArray, reference: FloatArray
+) -> Sums:
     """Give each preference the measured point of a front that is predicted best."""
     points = searched.assessed()
-    chosen = best_merges(points.predicted, preferences, scale)
-    return weighted_sums(points.measured[chosen], preferences, scale)
+    chosen = best_merges(points.predicted, preferences, reference)
+    return weighted_sums(points.measured[chosen], preferences, reference)
 
 
 def _rivals(sums: Mapping[str, Sums | Spread]) -> dict[str, float]:
@@ -276,7 +278,7 @@ def _rows(runs: Runs, n: int) -> list[list[Any]]:
     X = np.vstack([X for X, _ in chosen.values()])
     anew = runs.measured(folder, _second_halves(runs, models, folder), X)
     parts = np.split(-anew, len(chosen))  # of losses
-    terms = compared.preferences, compared.scale
+    terms = compared.preferences, compared.contest.reference
     sums = {
         name: [weighted_sums(Y, *terms) for Y in (seen, part)]
         for (name, (_, seen)), part in zip(chosen.items(), parts, strict=True)
@@ -292,7 +294,7 @@ def _chosen(
     runs: Runs, models: Sequence[str], compared: Compared
 ) -> dict[str, tuple[FloatArray, FloatArray]]:
     """Give what each preference gets: merges (P, d), and what was measured (P, m)."""
-    terms = compared.preferences, compared.scale
+    terms = compared.preferences, compared.contest.reference
     assessed = compared.assessed()
     shown = compared.study.vectors(compared.shown)
     rows = best_merges(assessed.predicted, *terms)

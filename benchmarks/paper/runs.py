@@ -33,7 +33,6 @@ from mergekit_map.compare.contest import (
     read_utilities,
     run_contest,
 )
-from mergekit_map.compare.indicators import Scale, by_ideal_and_nadir
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.evaluation.project import Project, quiet_options
 from mergekit_map.optimize.scalarization import spread
@@ -309,18 +308,13 @@ class Compared(Searched):
         return np.array(self.report["preference_vectors"])
 
     @cached_property
-    def scale(self) -> Scale:
-        """Give the units in which metrics are added up, as the comparison did."""
-        return by_ideal_and_nadir(self.contest.reference)
-
-    @cached_property
     def adapted(self) -> Mapping[str, FloatArray]:
         """Measure what AdaMerging finds, unless the log has it; (m,)."""
         folder = RunFolder(self.path)
         with open_log(folder.log) as log:
             bench = Bench(folder, log, total=0)
-            terms = self.spec, self.preferences, self.scale
-            rivals = Rivals(bench, self.project, *terms)
+            ends = self.contest.reference
+            rivals = Rivals(bench, self.project, self.preferences, ends)
             return adapted(rivals, self.out / "adamerging.json")
 
     @cached_property

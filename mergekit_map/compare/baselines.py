@@ -15,16 +15,15 @@ measurement failed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mergekit_map.compare.contest import ComparisonSpec, Rivals
-from mergekit_map.compare.indicators import best_merges, best_rows, preferred_models
+from mergekit_map.compare.contest import Rivals
+from mergekit_map.compare.indicators import best_merges, preferred_models
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.models.references import referenced_models
 from mergekit_map.search.nested_groups import best_models
@@ -54,16 +53,19 @@ class Names(NamedTuple):
 
 NAMES = Names()
 
-_TRIMMED = {"density": 0.2}  # of the TIES paper
-_DROPPED = {"density": 0.5}
-# Densities that are tried, the usual one first. DARE's paper drops from a tenth to nine
-# tenths; DELLA's rates spread around the density, which leaves no room at the ends.
+# Weights that are tried for task arithmetic, the same for all models.
+SCALARS = tuple(k / 10 for k in range(1, 11))
+# Scales tried for methods that elect signs: the range of TIES' own program, and 1.
+SCALES = (0.8, 1.0, 1.2, 1.6, 2.0, 2.5)
+# Densities that are tried, the usual one first: TIES keeps a fifth. DARE's paper drops
+# from a tenth to nine tenths; DELLA's rates spread around the density, which leaves no
+# room at the ends.
 DROPPED = (0.5, 0.1, 0.3, 0.7, 0.9)
-TUNED = {
-    NAMES.ties_tuned: ("ties", (0.2, 0.1, 0.3)),
-    NAMES.dare_ties_tuned: ("dare_ties", DROPPED),
-    NAMES.della_tuned: ("della", (0.5, 0.3, 0.7)),
-}
+ELECTING = (
+    (NAMES.ties, NAMES.ties_tuned, "ties", (0.2, 0.1, 0.3)),
+    (NAMES.dare_ties, NAMES.dare_ties_tuned, "dare_ties", DROPPED),
+    (NAMES.della, NAMES.della_tuned, "della", (0.5, 0.3, 0.7)),
+)
 
 # Keys of a configuration that say how it merges; all others are kept.
 _REPLACED = {"merge_method", "base_model", "models", "slices", "modules", "parameters"}
@@ -85,22 +87,14 @@ def single_model(space: MergeSpace, model: str) -> MergeSpace:
     return _fixed(_config(space, "passthrough", [model]))
 
 
-def fixed_merges(space: MergeSpace) -> dict[str, MergeSpace]:
-    """Return the baselines without parameters that the models allow, by name."""
+def whole_merges(space: MergeSpace) -> dict[str, MergeSpace]:
+    """Return the baselines that take the models as they are, by name."""
     models = fine_tuned_models(space)
     soup = _config(space, "linear", models, each={"weight": 1.0})
     found = {NAMES.soup: _fixed(soup)}
     if len(models) == 2:
         halfway = _config(space, "slerp", models, base=models[0])
         found[NAMES.slerp] = _fixed({**halfway, "parameters": {"t": 0.5}})
-    electing = (
-        (NAMES.ties, "ties", _TRIMMED),
-        (NAMES.dare_ties, "dare_ties", _DROPPED),
-        (NAMES.della, "della", _DROPPED),
-    )
-    for name, method, density in electing if has_base(space) else ():
-        config = _with_vectors(space, method, {"weight": 1.0, **density})
-        found[name] = _fixed({**config, "parameters": {"normalize": True}})
     return found
 
 
@@ -111,9 +105,7 @@ def elected(space: MergeSpace, method: str, density: float, scale: float) -> Mer
     return _fixed({**config, "parameters": {"normalize": True, "lambda": scale}})
 
 
-def dare_arithmetic(
-    space: MergeSpace, weight: float, density: float = DROPPED[0]
-) -> MergeSpace:
+def dare_arithmetic(space: MergeSpace, density: float, weight: float) -> MergeSpace:
     """Return DARE with task arithmetic, every model with the same weight."""
     each = {"weight": weight, "density": density}
     return _fixed(_with_vectors(space, "dare_linear", each))
@@ -158,14 +150,13 @@ def _fixed(config: Config) -> MergeSpace:
     return MergeSpace(config, (), np.empty((0, 2)))
 
 
-def count_baselines(project: Project, spec: ComparisonSpec) -> int:
-    """Count the merges to measure, at most."""
-    space = project.space
-    merges = len(fine_tuned_models(space)) + len(fixed_merges(space))
+def count_baselines(space: MergeSpace, preferences: int) -> int:
+    """Count the merges to measure for so many preferences, at most."""
+    merges = len(fine_tuned_models(space)) + len(whole_merges(space))
     if not has_base(space):
         return merges
-    scanned = (len(spec.scales) + len(others) for _, (_, *others) in TUNED.values())
-    return merges + len(spec.scalars) + spec.preferences + len(DROPPED) + sum(scanned)
+    scanned = sum(len(SCALES) + len(others) for *_, (_, *others) in ELECTING)
+    return merges + len(SCALARS) + preferences + len(DROPPED) + scanned
 
 
 def measure_baselines(rivals: Rivals) -> dict[str, FloatArray]:
@@ -178,15 +169,20 @@ def measure_baselines(rivals: Rivals) -> dict[str, FloatArray]:
     models = fine_tuned_models(space)
     singles = np.vstack([rivals.measure(m, single_model(space, m)) for m in models])
     owners = best_models(singles)
+    best = best_merges(singles, rivals.preferences, rivals.reference)
     found = {
         NAMES.singles: singles[owners, np.arange(len(owners))],
-        NAMES.best_single: best_rows(singles, rivals.preferences, rivals.scale),
+        NAMES.best_single: singles[best],
     }
-    for name, merge in fixed_merges(space).items():
+    for name, merge in whole_merges(space).items():
         found[name] = rivals.measure(name, merge)
     if has_base(space):
         found |= _task_arithmetic(rivals, owners)
-        found |= _tuned(rivals)
+        for fixed, tuned, method, densities in ELECTING:
+            elect = partial(elected, space, method)
+            rows = _scan(rivals, fixed, elect, densities, SCALES)
+            found[fixed] = rows[SCALES.index(1.0)]
+            found[tuned] = rows[_best(rivals, rows)]
     return {name: found[name] for name in NAMES if name in found}
 
 
@@ -194,44 +190,37 @@ def _task_arithmetic(rivals: Rivals, owners: IntArray) -> dict[str, FloatArray]:
     """Measure task arithmetic, and DARE with the scalar that is best without it."""
     space = task_arithmetic(rivals.project.space)
     shares = preferred_models(rivals.preferences, owners, len(space.names))
-    grid = [dict.fromkeys(space.names, scalar) for scalar in rivals.spec.scalars]
+    grid = [dict.fromkeys(space.names, scalar) for scalar in SCALARS]
     points = [*grid, *map(space.named, shares)]
     measured = rivals.measure_all(NAMES.arithmetic, space, points)
     scalars, by_preference = np.split(measured, [len(grid)])
-    found = {NAMES.by_preference: by_preference}
-    if np.isnan(scalars).any(axis=1).all():
-        return found
     best = _best(rivals, scalars)
-    found[NAMES.arithmetic] = scalars[best]
-    weight = rivals.spec.scalars[best]
-    usual, *others = DROPPED
-    dare = partial(dare_arithmetic, rivals.project.space, weight)
-    found[NAMES.dare] = rivals.measure(NAMES.dare, dare(usual))
-    tried = [found[NAMES.dare]]
-    tried += [rivals.measure(NAMES.dare_tuned, dare(density)) for density in others]
-    found[NAMES.dare_tuned] = tried[_best(rivals, tried)]
-    return found
+    dare = partial(dare_arithmetic, rivals.project.space)
+    rows = _scan(rivals, NAMES.dare, dare, DROPPED, [SCALARS[best]])
+    return {
+        NAMES.arithmetic: scalars[best],
+        NAMES.by_preference: by_preference,
+        NAMES.dare: rows[0],
+        NAMES.dare_tuned: rows[_best(rivals, rows)],
+    }
 
 
-def _tuned(rivals: Rivals) -> dict[str, FloatArray]:
-    """Scan the scale at the usual density, then the density at the best scale."""
-    found, spec = {}, rivals.spec
-    for name, (method, (usual, *others)) in TUNED.items():
-        elect = partial(elected, rivals.project.space, method)
-        scaled = [rivals.measure(name, elect(usual, scale)) for scale in spec.scales]
-        if np.isnan(scaled).any(axis=1).all():
-            found[name] = scaled[0]
-            continue
-        best = spec.scales[_best(rivals, scaled)]
-        denser = [rivals.measure(name, elect(density, best)) for density in others]
-        tried = [*scaled, *denser]
-        found[name] = tried[_best(rivals, tried)]
-    return found
+def _scan(
+    rivals: Rivals,
+    name: str,
+    merge: Callable[[float, float], MergeSpace],
+    densities: Sequence[float],
+    scales: Sequence[float],
+) -> FloatArray:
+    """Try all scales at the first density, then the others at the best; (k, m)."""
+    first, *others = densities
+    scaled = [rivals.measure(name, merge(first, scale)) for scale in scales]
+    best = scales[_best(rivals, scaled)]
+    denser = [rivals.measure(name, merge(density, best)) for density in others]
+    return np.array([*scaled, *denser])
 
 
 def _best(rivals: Rivals, rows: Sequence[FloatArray] | FloatArray) -> int:
     """Find the row (m,) with the best equally weighted sum; the first if all failed."""
     Y = np.array(rows)
-    failed = np.isnan(Y).any(axis=1).all()
-    alike = np.ones((1, Y.shape[1]))
-    return 0 if failed else int(best_merges(Y, alike, rivals.scale)[0])
+    return int(best_merges(Y, np.ones((1, Y.shape[1])), rivals.reference)[0])

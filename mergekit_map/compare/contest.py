@@ -11,25 +11,23 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import (
-    DRAWS,
-    REPEATS,
     FrontScores,
     RSquared,
-    Scale,
     front_of,
+    generational_distance,
+    hypervolume,
     mean_and_std,
     r_squared,
-    score_front,
+    scaled,
     win_rate,
 )
 from mergekit_map.compare.opponents import OPPONENTS, WEIGHING, check_installed
-from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError, nearest
 from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker, open_merges
 from mergekit_map.evaluation.project import Project
@@ -69,10 +67,6 @@ class ComparisonSpec:
     seed: int = 0
     trust_run: bool = False  # whether the run folder may name code
     points: int = 100  # of the front that are measured, at most: the paper's K
-    # Tried for task arithmetic.
-    scalars: tuple[float, ...] = tuple(k / 10 for k in range(1, 11))
-    # Tried for methods that elect signs: the range of TIES' own program, and 1.
-    scales: tuple[float, ...] = (0.8, 1.0, 1.2, 1.6, 2.0, 2.5)
     # Where models lie that lie elsewhere now, by name.
     model_paths: Mapping[str, StrPath] = field(default_factory=dict)
 
@@ -191,30 +185,33 @@ def run_contest(
 
 def front_scores(contest: Contest, spec: ComparisonSpec) -> dict[str, FrontScores]:
     """Score all points of our front, and what is not dominated of each rival's."""
-    ours = contest.points[~np.isnan(contest.points).any(axis=1)]
-    fronts = {name: front_of(rival.Y) for name, rival in contest.rivals.items()}
-    yardsticks = contest.reference, fronts[DIRECT]
-    own = contest.own
-    spent = len(own.X), own.documents
-    scores = {OURS: score_front(ours, *yardsticks, *spent, _charged(contest))}
-    winners = {"win_rate": ours}
+    own, ends = contest.own, contest.reference
+    fronts = {OURS: contest.points[~np.isnan(contest.points).any(axis=1)]}
     if not np.isnan(own.Y).any(axis=1).all():
-        winners["win_rate_paid"] = paid = front_of(own.Y)
-        scores[OURS_PAID] = score_front(paid, *yardsticks, *spent, len(own.X))
+        fronts[OURS_PAID] = front_of(own.Y)
+    fronts |= {name: front_of(rival.Y) for name, rival in contest.rivals.items()}
+    whole, direct = scaled(ends, ends), scaled(fronts[DIRECT], ends)
+    scores = {}
     for name, front in fronts.items():
-        rival = contest.rivals[name]
-        spent = len(rival.X), rival.documents
-        score = score_front(front, *yardsticks, *spent, len(rival.X))
-        won: dict[str, Any] = {
-            key: _win_rate(winner, front, _generator(spec, name))
-            for key, winner in winners.items()
+        searched, points = contest.rivals.get(name, own), scaled(front, ends)
+        wins = {
+            key: win_rate(fronts[winner], front, _generator(spec, name))
+            for key, winner in (("win_rate", OURS), ("win_rate_paid", OURS_PAID))
+            if name in contest.rivals and winner in fronts
         }
-        scores[name] = replace(score, **won)
+        scores[name] = FrontScores(
+            evaluations=len(searched.X),
+            documents=searched.documents,
+            points=len(front),
+            hypervolume=hypervolume(front, ends),
+            gd=generational_distance(points, whole),
+            igd=generational_distance(whole, points),
+            gd_direct=generational_distance(points, direct),
+            igd_direct=generational_distance(direct, points),
+            charged=_charged(contest) if name == OURS else len(searched.X),
+            **wins,
+        )
     return scores
-
-
-def _win_rate(ours: FloatArray, theirs: FloatArray, rng: np.random.Generator) -> Spread:
-    return mean_and_std([win_rate(ours, theirs, rng, DRAWS) for _ in range(REPEATS)])
 
 
 def _charged(contest: Contest) -> int:
@@ -297,9 +294,8 @@ class Rivals:
 
     bench: Bench
     project: Project
-    spec: ComparisonSpec
     preferences: FloatArray  # (P, m), each adds up to 1
-    scale: Scale  # of the metrics that a preference weighs
+    reference: FloatArray  # (r, m) whose ends are the unit of each task
 
     def measure(self, name: str, space: MergeSpace) -> FloatArray:
         """Measure a merge without coefficients as stock mergekit writes it; (m,)."""

@@ -22,7 +22,7 @@ from scipy.spatial.distance import cdist
 from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import EvaluationError
 from mergekit_map.optimize.front_filling import non_dominated, volume
-from mergekit_map.surrogates.arrays import FloatArray, IntArray
+from mergekit_map.surrogates.arrays import FloatArray, IntArray, ranges
 
 # The hypervolume's reference point, between a front's ideal (0) and its nadir (1).
 REFERENCE_POINT = 1.1
@@ -31,19 +31,21 @@ DRAWS = 100  # points of each front in a win rate: the paper's K
 REPEATS = 10  # of a win rate; the paper does not say what its ± is over
 
 
-def win_rate(
-    ours: FloatArray, theirs: FloatArray, rng: np.random.Generator, k: int = 100
-) -> float:
+def win_rate(ours: FloatArray, theirs: FloatArray, rng: np.random.Generator) -> Spread:
     """Return the share of pairs of points and tasks that ours wins (section 4.1).
 
-    Returns the share of comparisons that ours (n, m) wins over theirs (n', m), in
-    [0, 1]. The paper counts ties as lost; we count them half, so that a front ties with
-    itself and the rates of the two sides sum to 1. Points are drawn with replacement
-    from a front of fewer than k.
+    The share, in [0, 1], of comparisons that ours (n, m) wins over theirs (n', m), with
+    its deviation over the draws of points. The paper counts ties as lost; we count them
+    half, so that a front ties with itself and the rates of the two sides sum to 1.
+    Points are drawn with replacement from a front of fewer than ``DRAWS``.
     """
-    first = ours[rng.choice(len(ours), k, replace=len(ours) < k)][:, None]
-    second = theirs[rng.choice(len(theirs), k, replace=len(theirs) < k)][None]
-    return float((first > second).mean() + (first == second).mean() / 2)
+
+    def draw(front: FloatArray) -> FloatArray:
+        return front[rng.choice(len(front), DRAWS, replace=len(front) < DRAWS)]
+
+    pairs = [(draw(ours)[:, None], draw(theirs)) for _ in range(REPEATS)]
+    rates = [(one > other).mean() + (one == other).mean() / 2 for one, other in pairs]
+    return mean_and_std(rates)
 
 
 def generational_distance(front: FloatArray, reference: FloatArray) -> float:
@@ -172,30 +174,12 @@ class Comparison:
     runs: Sequence[ComparedRun]
 
 
-@dataclass(frozen=True, eq=False)
-class Scale:
-    """The units in which metrics are added: ``zero`` and ``one`` (m,) become 0 and 1.
+def scaled(Y: FloatArray, reference: FloatArray) -> FloatArray:
+    """Scale metrics (k, m) from each task's nadir to its ideal on a reference (r, m).
 
     A task that is constant over the reference keeps its unit.
     """
-
-    zero: FloatArray
-    one: FloatArray
-
-    def apply(self, Y: FloatArray) -> FloatArray:
-        """Scale metrics (k, m)."""
-        width = self.one - self.zero
-        return np.asarray((Y - self.zero) / np.where(width > 0, width, 1.0))
-
-
-def as_they_are(m: int) -> Scale:
-    """Return the scale of metrics that are shares anyway: none."""
-    return Scale(np.zeros(m), np.ones(m))
-
-
-def by_ideal_and_nadir(reference: FloatArray) -> Scale:
-    """Return the scale from each task's nadir to its ideal on a reference front."""
-    return Scale(reference.min(axis=0), reference.max(axis=0))
+    return np.asarray((Y - reference.min(axis=0)) / ranges(reference))
 
 
 def front_of(*measured: FloatArray) -> FloatArray:
@@ -210,53 +194,23 @@ def front_of(*measured: FloatArray) -> FloatArray:
     return front
 
 
-def score_front(
-    front: FloatArray,
-    reference: FloatArray,
-    direct: FloatArray,
-    evaluations: int,
-    documents: int,
-    charged: int,
-) -> FrontScores:
-    """Score a front against a reference, and against that of direct search."""
-    scale = by_ideal_and_nadir(reference)
-    scaled, whole, other = map(scale.apply, (front, reference, direct))
-    return FrontScores(
-        evaluations,
-        documents,
-        len(front),
-        hypervolume(front, reference),
-        gd=generational_distance(scaled, whole),
-        igd=generational_distance(whole, scaled),
-        gd_direct=generational_distance(scaled, other),
-        igd_direct=generational_distance(other, scaled),
-        charged=charged,
-    )
-
-
-def best_merges(Y: FloatArray, preferences: FloatArray, scale: Scale) -> IntArray:
+def best_merges(
+    Y: FloatArray, preferences: FloatArray, reference: FloatArray
+) -> IntArray:
     """Find the row with the best weighted sum for every preference; (P,).
 
-    Of rows without NaN, the first of equal ones; ValueError if there is none.
+    Of rows without NaN, the first of equal ones; the first of all if there is none.
     """
-    known = np.flatnonzero(~np.isnan(Y).any(axis=1))
-    sums = preferences @ scale.apply(Y[known]).T
-    return np.asarray(known[sums.argmax(axis=1)])
+    failed = np.isnan(Y).any(axis=1)
+    sums = preferences @ scaled(Y, reference).T
+    return np.asarray(np.where(failed, -np.inf, sums).argmax(axis=1))
 
 
-def best_rows(Y: FloatArray, preferences: FloatArray, scale: Scale) -> FloatArray:
-    """Return the metrics of the best merge for each preference; (P, m).
-
-    NaN if every row has one.
-    """
-    if np.isnan(Y).any(axis=1).all():
-        return np.full(preferences.shape, np.nan)
-    return Y[best_merges(Y, preferences, scale)]
-
-
-def weighted_sums(Y: FloatArray, preferences: FloatArray, scale: Scale) -> Sums:
+def weighted_sums(
+    Y: FloatArray, preferences: FloatArray, reference: FloatArray
+) -> Sums:
     """Return the weighted sum of each preference's row (P, m), or of one row (m,)."""
-    sums = (scale.apply(Y) * preferences).sum(axis=1)
+    sums = (scaled(Y, reference) * preferences).sum(axis=1)
     return Sums(sums.tolist(), **asdict(mean_and_std(sums)))
 
 

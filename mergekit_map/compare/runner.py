@@ -40,10 +40,7 @@ from mergekit_map.compare.indicators import (
     Comparison,
     Reference,
     RSquared,
-    as_they_are,
     best_merges,
-    best_rows,
-    by_ideal_and_nadir,
     draw_preferences,
     weighted_sums,
 )
@@ -165,7 +162,7 @@ def _search(
         points=points,
         budget=budget,
         opponents=len(spec.rivals) * budget,
-        baselines=count_baselines(project, spec),
+        baselines=count_baselines(project.space, spec.preferences),
     )
 
 
@@ -192,18 +189,20 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
         with bench.open(project) as measure:
             points = [point.coefficients for point in search.points]
             contest = run_contest(study, points, spec, log, measure)
-        rng = np.random.default_rng(spec.seed)
-        scale = as_they_are(m) if percent else by_ideal_and_nadir(contest.reference)
-        preferences = draw_preferences(m, rng, spec.preferences)
-        rivals = Rivals(bench, project, spec, preferences, scale)
+        preferences = draw_preferences(
+            m, np.random.default_rng(spec.seed), spec.preferences
+        )
+        # Shares count as they are, other metrics by their range on the joint front.
+        ends = np.array([np.zeros(m), np.ones(m)]) if percent else contest.reference
+        rivals = Rivals(bench, project, preferences, ends)
         methods = measure_baselines(rivals)
-    for name, rival in contest.rivals.items():
-        methods[name] = best_rows(rival.Y, preferences, scale)
-    methods[OURS_PAID] = best_rows(contest.own.Y, preferences, scale)
+    searched = {**contest.rivals, OURS_PAID: contest.own}
+    for name, rival in searched.items():
+        methods[name] = rival.Y[best_merges(rival.Y, preferences, ends)]
     # Our front gives each preference the point with the best predicted sum.
     predicted = search.front.utilities(search.points, "predicted")
     known = np.where(np.isnan(contest.points), np.nan, predicted)
-    methods[OURS] = contest.points[best_merges(known, preferences, scale)]
+    methods[OURS] = contest.points[best_merges(known, preferences, ends)]
     return ComparedRun(
         name=search.name,
         models=len(fine_tuned_models(project.space)),
@@ -218,7 +217,7 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
         r2=_unseen_r_squared(search, contest),
         preference_vectors=preferences.tolist(),
         methods={
-            name: weighted_sums(Y, preferences, scale) for name, Y in methods.items()
+            name: weighted_sums(Y, preferences, ends) for name, Y in methods.items()
         },
     )
 

@@ -13,13 +13,13 @@ from safetensors.numpy import load_file
 
 from mergekit_map.compare.baselines import (
     NAMES,
+    count_baselines,
     dare_arithmetic,
     elected,
     fine_tuned_models,
-    fixed_merges,
-    has_base,
     single_model,
     task_arithmetic,
+    whole_merges,
 )
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.merging.checkpoint import write_checkpoint
@@ -65,7 +65,7 @@ def matrix(model: Path) -> Array:
 def test_the_soup_is_the_mean_of_the_fine_tuned_models(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
-    soup = merged(fixed_merges(searched(family, "abc"))[NAMES.soup], tmp_path)
+    soup = merged(whole_merges(searched(family, "abc"))[NAMES.soup], tmp_path)
 
     mean = np.mean([matrix(family[n]) for n in "abc"], axis=0)
     np.testing.assert_allclose(soup, mean, atol=1e-7)
@@ -74,7 +74,7 @@ def test_the_soup_is_the_mean_of_the_fine_tuned_models(
 def test_slerp_goes_half_the_way_on_the_arc(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
-    middle = merged(fixed_merges(searched(family))[NAMES.slerp], tmp_path)
+    middle = merged(whole_merges(searched(family))[NAMES.slerp], tmp_path)
 
     a, b = matrix(family["a"]).ravel(), matrix(family["b"]).ravel()
     cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
@@ -86,38 +86,36 @@ def test_slerp_goes_half_the_way_on_the_arc(
 def test_ties_averages_what_agrees_of_the_largest_fifth(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
-    ties = fixed_merges(searched(family, "abc"))[NAMES.ties]
+    ties = elected(searched(family, "abc"), "ties", 0.2, 2.5)
     task_vector = merged(ties, tmp_path) - matrix(family["base"])
 
     deltas = np.array([matrix(family[n]) - matrix(family["base"]) for n in "abc"])
     for delta in deltas:
         limit = np.sort(np.abs(delta).ravel())[-int(0.2 * delta.size)]
         delta[np.abs(delta) < limit] = 0
-    elected = np.where(deltas.sum(axis=0) >= 0, 1, -1)
-    agreeing = np.sign(deltas) == elected
+    agreeing = np.sign(deltas) == np.where(deltas.sum(axis=0) >= 0, 1, -1)
     count = np.maximum(agreeing.sum(axis=0), 1)
-    expected = (deltas * agreeing).sum(axis=0) / count
+    expected = 2.5 * (deltas * agreeing).sum(axis=0) / count
     np.testing.assert_allclose(task_vector, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [NAMES.dare_ties, NAMES.della])
+@pytest.mark.parametrize("method", ["dare_ties", "della"])
 def test_half_of_each_task_vector_is_dropped_at_random(
-    family: dict[str, Path], tmp_path: Path, name: str
+    family: dict[str, Path], tmp_path: Path, method: str
 ) -> None:
-    space = fixed_merges(searched(family))[name]
+    space = elected(searched(family), method, 0.5, 1.0)
     task_vector = merged(space, tmp_path) - matrix(family["base"])
 
     # An element is zero if both models drop it, or one does and the other is outvoted.
     assert np.mean(task_vector == 0) == pytest.approx(0.25, abs=0.03)
-    assert space.template["parameters"] == {"normalize": True}
 
 
 def test_dare_weighs_all_models_alike(family: dict[str, Path], tmp_path: Path) -> None:
     space = searched(family)
     base = matrix(family["base"])
 
-    whole = merged(dare_arithmetic(space, 1.0), tmp_path / "1") - base
-    third = merged(dare_arithmetic(space, 0.3), tmp_path / "0.3") - base
+    whole = merged(dare_arithmetic(space, 0.5, 1.0), tmp_path / "1") - base
+    third = merged(dare_arithmetic(space, 0.5, 0.3), tmp_path / "0.3") - base
 
     np.testing.assert_allclose(third, 0.3 * whole, atol=1e-6)
     assert np.mean(whole == 0) == pytest.approx(0.25, abs=0.03)
@@ -131,18 +129,6 @@ def test_what_task_arithmetic_has_measured_counts_for_its_baseline(
 
     assert merge_identity(same, OPTIONS) == merge_identity(space, OPTIONS)
     assert same.names == ("a", "b")
-
-
-def test_tuned_merges_are_scaled(family: dict[str, Path], tmp_path: Path) -> None:
-    space, base = searched(family), matrix(family["base"])
-
-    usual = merged(elected(space, "ties", 0.2, 1.0), tmp_path / "1") - base
-    scaled = merged(elected(space, "ties", 0.2, 2.5), tmp_path / "2.5") - base
-
-    same = merged(fixed_merges(space)[NAMES.ties], tmp_path / "plain") - base
-    np.testing.assert_array_equal(usual, same)
-    np.testing.assert_allclose(scaled, 2.5 * usual, atol=1e-6)
-    assert np.mean(scaled == 0) == pytest.approx(0.8**2, abs=0.05)
 
 
 def test_single_models_are_what_they_are_with_the_tokenizer_of_the_merge(
@@ -160,20 +146,23 @@ def test_single_models_are_what_they_are_with_the_tokenizer_of_the_merge(
     np.testing.assert_array_equal(merged(single, tmp_path), matrix(family["b"]))
 
 
-def test_a_merge_without_a_base_has_whole_models_alone(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
-    space = searched(family, method="linear", base_model=None)
-
-    assert not has_base(space)
-    soup = merged(fixed_merges(space)[NAMES.soup], tmp_path)
-    mean = (matrix(family["a"]) + matrix(family["b"])) / 2
-    np.testing.assert_allclose(soup, mean, atol=1e-7)
-
-
 def test_baselines_take_whole_models(family: dict[str, Path]) -> None:
     layers = [{"model": str(family[n]), "layer_range": [0, 2]} for n in "ab"]
     space = searched(family, method="ties", models=None, slices=[{"sources": layers}])
 
-    assert check_merge(fixed_merges(space)[NAMES.soup].template) == []
+    assert check_merge(whole_merges(space)[NAMES.soup].template) == []
     assert "slices" not in task_arithmetic(space).template
+
+
+@pytest.mark.parametrize(
+    ("names", "more", "count"),
+    [
+        # Models, soup, SLERP; scalars and preferences; scales, densities of each.
+        ("ab", {}, 2 + 2 + 10 + 20 + 3 * 6 + 2 + 4 + 2 + 5),
+        ("abc", {"method": "linear", "base_model": None}, 3 + 1),
+    ],
+)
+def test_counts_the_baselines_that_the_models_allow(
+    family: dict[str, Path], names: str, more: dict[str, Any], count: int
+) -> None:
+    assert count_baselines(searched(family, names, **more), 20) == count

@@ -17,18 +17,17 @@ from nested_runs import lines as read_lines
 from plain_runs import write_plain
 from quick_fronts import fronts_of_few_points
 
-from mergekit_map.compare import contest
-from mergekit_map.compare.baselines import NAMES, count_baselines
+from mergekit_map.compare import baselines, contest
+from mergekit_map.compare.baselines import NAMES
 from mergekit_map.compare.contest import Bench, ComparisonSpec
-from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.log import ASSESSING
 
 BUDGET = 12
 PREFERENCES = 3
 POINTS = 6  # of the front that are measured
 SCALARS = (0.3, 0.6)
-SCALES = (1.5,)
-TUNED = 2 + 4 + 2 + 4  # more densities, of TIES, DARE-TIES, DELLA and DARE
+SCALES = (1.0, 1.5)
+DENSITIES = 2 + 4 + 2 + 5  # of TIES, DARE-TIES, DELLA and DARE
 KEPT = ("tasks", "reference")
 TABLES = ("fronts", "methods", "win_rate")
 
@@ -56,8 +55,10 @@ def compared(
     folder = tmp_path_factory.mktemp("compared")
     run = folder / "run"
     with pytest.MonkeyPatch.context() as patch, fronts_of_few_points(24):
-        few = partial(ComparisonSpec, points=POINTS, scalars=SCALARS, scales=SCALES)
+        few = partial(ComparisonSpec, points=POINTS)
         patch.setattr(contest, "ComparisonSpec", few)  # what the command asks for
+        patch.setattr(baselines, "SCALARS", SCALARS)
+        patch.setattr(baselines, "SCALES", SCALES)
         invoke("search", write_config(folder, family), run)
         front = read(run / "front.json")
         searched = len(lines(run))
@@ -140,10 +141,9 @@ def test_nothing_is_measured_twice(compared: Compared) -> None:
 
     assert len(set(keys)) == len(keys)
     assert roles == {"front", "opponent", "baseline"}
-    # The front, two opponents, and baselines: two models; soup, SLERP and three that
-    # elect signs; scalars and preferences; DARE; what is tuned.
-    count = POINTS + 2 * BUDGET + 2 + 5 + len(SCALARS) + PREFERENCES + 1
-    count += TUNED + 3 * len(SCALES)
+    # The front, two opponents, and baselines.
+    count = POINTS + 2 * BUDGET
+    count += 2 + 2 + len(SCALARS) + PREFERENCES + 3 * len(SCALES) + DENSITIES
     assert f"{count} merges to measure" in compared.output
 
 
@@ -280,31 +280,3 @@ def test_refuses_before_it_loads_a_model(compared: Compared, tmp_path: Path) -> 
 
     assert "there is no opponent 'moad'; did you mean 'moead'?" in unknown
     assert "is not the folder of a search" in missing
-
-
-@pytest.mark.parametrize(
-    ("names", "method", "fixed", "weighted"),
-    [
-        ("ab", "ties", 2 + 5, 20 + 1),  # with SLERP; DARE
-        ("abc", "ties", 3 + 4, 20 + 1),
-        ("abc", "linear", 3 + 1, 0),  # without a base
-    ],
-)
-def test_counts_the_baselines_that_the_models_allow(
-    family: dict[str, Path],
-    tmp_path: Path,
-    names: str,
-    method: str,
-    fixed: int,
-    weighted: int,
-) -> None:
-    changes: dict[str, Any] = {"models": [{"model": str(family[n])} for n in names]}
-    if method == "linear":
-        changes["base_model"] = None
-    config = write_config(tmp_path, family, 10, merge_method=method, **changes)
-
-    merges = count_baselines(load_project(config), ComparisonSpec(preferences=20))
-
-    spec = ComparisonSpec()
-    tried = len(spec.scalars) + 3 * len(spec.scales) + TUNED if weighted else 0
-    assert merges == fixed + weighted + tried
