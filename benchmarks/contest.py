@@ -34,8 +34,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from mergekit_map import Measurement
-from mergekit_map.compare.budget import Budget
-from mergekit_map.compare.opponents import OPPONENTS
+from mergekit_map.compare.opponents import OPPONENTS, Budget
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.optimize.nsga3 import compute_front

@@ -36,7 +36,7 @@ from contest_truth import (
 )
 from records import append, markdown, parsers, read
 
-from mergekit_map.compare.budget import draw_seed
+from mergekit_map.compare.opponents import draw_seed
 from mergekit_map.errors import DesignError
 from mergekit_map.surrogates.fit import fit_surrogate
 from mergekit_map.surrogates.links import Link

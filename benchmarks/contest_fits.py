@@ -27,9 +27,8 @@ from contest_table import Reference
 from contest_truth import REAL, SCENES, UNSEEN, Truth, compared, scene, unseen_merges
 from records import Entry, markdown, parsers, read, run_missing
 
-from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import r_squared
-from mergekit_map.compare.opponents import OPPONENTS
+from mergekit_map.compare.opponents import OPPONENTS, Budget
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.results.findings import poor_tasks
 from mergekit_map.results.log import by_merge

@@ -28,7 +28,7 @@ from sklearn.metrics import r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from mergekit_map.compare.budget import sobol_points
+from mergekit_map.compare.opponents import sobol_points
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.types import Measurement, Metric
 from mergekit_map.workflows.differences import Itemised, compare_items

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 30_026, "tests": 23_241, "benchmarks": 9_907}
-MOST_MODULES = 144
+MOST_LINES = {"mergekit_map": 29_988, "tests": 23_239, "benchmarks": 9_905}
+MOST_MODULES = 143
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

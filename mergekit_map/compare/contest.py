@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import (
     FrontScores,
     RSquared,
@@ -27,7 +26,7 @@ from mergekit_map.compare.indicators import (
     scaled,
     win_rate,
 )
-from mergekit_map.compare.opponents import OPPONENTS, WEIGHING, check_installed
+from mergekit_map.compare.opponents import OPPONENTS, WEIGHING, Budget, check_installed
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError, nearest
 from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker, open_merges
 from mergekit_map.evaluation.project import Project
@@ -132,18 +131,18 @@ def opponent_merges(
     return max(1, own_documents(study, evaluations) // max(each, 1))
 
 
-def check_opponents(spec: ComparisonSpec) -> None:
-    """Raise ConfigError for opponents that there are not, or without their package."""
+def check_opponents(study: Study, spec: ComparisonSpec) -> None:
+    """Raise ConfigError for opponents that cannot take part.
+
+    They do not exist, their package is missing, or they search a trade-off where there
+    is none.
+    """
     for name in spec.opponents:
         if name not in OPPONENTS:
             known = nearest(name, OPPONENTS)
             raise ConfigError(f"there is no opponent {name!r}; {known}")
     check_installed(spec.opponents)
-
-
-def check_contest(study: Study, spec: ComparisonSpec) -> None:
-    """Raise ConfigError for opponents that search a trade-off where there is none."""
-    weighing = [name for name in spec.rivals if name in WEIGHING]
+    weighing = [name for name in spec.opponents if name in WEIGHING]
     if weighing and len(study.tasks) < 2:
         raise ConfigError(
             f"the opponent {weighing[0]!r} searches a trade-off between two or more "
@@ -227,17 +226,18 @@ def r_squared_scores(
 ) -> RSquared:
     """Score the surrogates on the merges of direct search, which no fit has seen.
 
-    NaN for a task without measurements, or with the same value everywhere.
+    NaN for a task without measurements, or with the same value everywhere, and for a
+    search without surrogates.
     """
     direct = contest.rivals[DIRECT]
     seen = set(map(tuple, contest.own.X.tolist()))
     unseen = [tuple(row) not in seen for row in direct.X.tolist()]
     X, Y = direct.X[unseen], direct.Y[unseen]
     tasks = {}
-    for (task, surrogate), utility in zip(surrogates.items(), Y.T, strict=True):
+    for task, utility in zip(surrogates, Y.T, strict=False):
         known = ~np.isnan(utility)
         y = study.tasks[task].sign * utility[known]
-        predicted = surrogate.predict(X[known])
+        predicted = surrogates[task].predict(X[known])
         tasks[task] = r_squared(y, predicted) if known.any() else math.nan
     over = mean_and_std([value for value in tasks.values() if not math.isnan(value)])
     return RSquared(tasks, over.mean, over.std)

@@ -1,11 +1,11 @@
 """Opponents of the search: other ways to spend a budget (docs/comparing.md).
 
-Notation: ``d`` coefficients, ``m`` tasks, larger is better. An opponent evaluates the
-real metrics at exactly its budget of points and returns nothing: the points that it
-requested are its result, and the first n points are its result after n.
-
-A point may repeat, and counts again. The metrics of a failed evaluation are replaced by
-worse than all seen (``budget.py``). The same generator leads to the same points.
+Notation: ``d`` coefficients, ``m`` tasks, ``U`` (k, d) points of the unit box, ``Y``
+(k, m) their metrics, larger is better. Opponents search the unit box: only the budget
+knows the bounds. An opponent evaluates the real metrics at exactly its budget of points
+and returns nothing: the points that it requested are its result, and the first n points
+are its result after n. A point may repeat, and counts again. The same generator leads
+to the same points.
 
 Population sizes are for budgets of tens to hundreds: pymoo's defaults of 100 would
 spend 200 evaluations on two generations. Here 200 are ten generations of 20, and in
@@ -33,10 +33,10 @@ from pymoo.core.problem import Problem
 from pymoo.core.termination import NoTermination
 from pymoo.problems.static import StaticProblem
 from pymoo.util.ref_dirs import get_reference_directions
+from scipy.stats import qmc
 
-from mergekit_map.compare.budget import Budget, draw_seed, sobol_points
 from mergekit_map.errors import ConfigError
-from mergekit_map.surrogates.arrays import FloatArray, ranges
+from mergekit_map.surrogates.arrays import FloatArray, from_unit, ranges
 
 if TYPE_CHECKING:
     from pymoo.core.algorithm import Algorithm
@@ -53,11 +53,61 @@ FRONT_SAMPLES = 512  # where the models predict the front that sets the referenc
 # beyond, cells may vanish altogether, and ParEGO takes over.
 EXACT_MAX_TASKS, HYPERVOLUME_MAX_TASKS = 3, 5
 ALPHA = 1e-2
-# Spends the whole budget; what it asked for is its result.
-Opponent: TypeAlias = Callable[[Budget, np.random.Generator], None]
 MIN_POPULATION = 4
 # MOEA/D mates and replaces within this share of its directions.
 NEIGHBOURHOOD = 0.2
+# A failed evaluation gets values below the worst seen, by this share of the range.
+FAILURE_MARGIN = 0.1
+# The value while all evaluations failed: no metric is this bad.
+NOTHING_SEEN = -1e12
+Evaluate: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
+
+
+class Budget:
+    """A number of evaluations in a box, spent in the order they are asked for.
+
+    A failed evaluation (a row of metrics that are not all finite) counts. Its metrics
+    are replaced by values worse than all measured so far, by a tenth of the range.
+    """
+
+    def __init__(
+        self, evaluate: Evaluate, bounds: FloatArray, n_tasks: int, n_evaluations: int
+    ) -> None:
+        """Take bounds (d, 2)."""
+        self.d, self.m = len(bounds), n_tasks
+        self.left = n_evaluations
+        self.bounds = bounds
+        self._evaluate = evaluate
+        self.U = np.empty((0, self.d))  # what was evaluated, in the unit box, and
+        self.Y = np.empty((0, self.m))  # what that gave
+
+    @property
+    def X(self) -> FloatArray:
+        """Return what was evaluated, in the bounds; (n, d)."""
+        return from_unit(self.U, self.bounds)
+
+    def spend(self, U: FloatArray) -> FloatArray:
+        """Evaluate the rows of U (k, d), or the first ``left``; returns metrics."""
+        asked = np.clip(U[: self.left], 0.0, 1.0)
+        if len(asked) == 0:
+            return np.empty((0, self.m))
+        Y = self._evaluate(from_unit(asked, self.bounds))
+        self.left -= len(asked)
+        self.U, self.Y = np.vstack([self.U, asked]), np.vstack([self.Y, Y])
+        return self.filled()[-len(asked) :]
+
+    def filled(self) -> FloatArray:
+        """Return all metrics so far, failures filled by what is known now; (n, m)."""
+        known = np.asarray(np.isfinite(self.Y).all(axis=1))
+        if not known.any():
+            return np.full_like(self.Y, NOTHING_SEEN)
+        measured = self.Y[known]
+        worst = measured.min(axis=0) - FAILURE_MARGIN * ranges(measured)
+        return np.where(known[:, None], self.Y, worst)
+
+
+# Spends the whole budget; what it asked for is its result.
+Opponent: TypeAlias = Callable[[Budget, np.random.Generator], None]
 
 
 def check_installed(names: Iterable[str]) -> None:
@@ -141,7 +191,7 @@ def qlognehvi(evaluations: Budget, rng: np.random.Generator) -> None:
     while evaluations.left:
         seed = draw_seed(rng)
         with _quiet_torch(seed):
-            points = _propose(*evaluations.history(), seed)
+            points = _propose(evaluations.U, evaluations.filled(), seed)
         evaluations.spend(points)
 
 
@@ -239,6 +289,19 @@ def _reference_point(model: Any, X: Tensor, Y: Tensor, seed: int) -> Tensor:
         known = torch.cat([Y, model.posterior(points).mean])
     reference: Tensor = infer_reference_point(known[is_non_dominated(known)])
     return reference
+
+
+def draw_seed(rng: np.random.Generator) -> int:
+    """Draw the seed of a library that takes no generator, in [0, 2**31)."""
+    return int(rng.integers(2**31))
+
+
+def sobol_points(d: int, n: int, rng: np.random.Generator) -> FloatArray:
+    """Draw scrambled Sobol points of the unit box, (n, d)."""
+    engine = qmc.Sobol(d, seed=rng)
+    # A whole power of two keeps SciPy from warning.
+    points = engine.random_base2((n - 1).bit_length())[:n]
+    return np.asarray(points, dtype=np.float64)
 
 
 def _random(evaluations: Budget, rng: np.random.Generator) -> None:

@@ -7,7 +7,6 @@ twice. A search that is continued later does not fit any of them.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,9 +25,7 @@ from mergekit_map.compare.contest import (
     OURS_PAID,
     Bench,
     ComparisonSpec,
-    Contest,
     Rivals,
-    check_contest,
     check_opponents,
     front_scores,
     opponent_merges,
@@ -39,7 +36,6 @@ from mergekit_map.compare.indicators import (
     ComparedRun,
     Comparison,
     Reference,
-    RSquared,
     best_merges,
     draw_preferences,
     weighted_sums,
@@ -50,6 +46,7 @@ from mergekit_map.errors import ConfigError
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.evaluation.project import Project, quiet_options
 from mergekit_map.optimize.scalarization import spread
+from mergekit_map.report.overlay import folder_names
 from mergekit_map.results.finished import read_evaluations
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log, read_log
@@ -65,7 +62,7 @@ from mergekit_map.workflows.reporting import reporting
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """A finished search, and the most that is measured for its comparison."""
+    """A finished search, and what is measured for its comparison."""
 
     run: RunFolder
     name: str  # in tables
@@ -74,12 +71,7 @@ class _Search:
     front: Front
     points: Sequence[Merge]  # of the front, those that are measured
     budget: int  # merges of each opponent
-    opponents: int  # merges of all of them
-    baselines: int  # merges
-
-    @property
-    def merges(self) -> int:
-        return len(self.points) + self.opponents + self.baselines
+    merges: tuple[int, int, int]  # at most: of the front, opponents and baselines
 
 
 def compare_runs(
@@ -102,10 +94,9 @@ def compare_runs(
     folders = [Path(run) for run in runs]
     spec, options = spec or ComparisonSpec(), quiet_options(options)
     with reporting(callbacks):
-        check_opponents(spec)
         searches = [
             _search(run, name, options, spec)
-            for run, name in zip(folders, _names(folders), strict=True)
+            for run, name in zip(folders, folder_names(folders), strict=True)
         ]
         for search in searches:
             warn(_cost_in_words(search))
@@ -146,7 +137,7 @@ def _search(
             "method that elects no signs, such as dare_linear"
         )
     study, folder = project.study(), RunFolder(run)
-    check_contest(study, spec)
+    check_opponents(study, spec)
     front = folder.read_front()
     predicted = front.utilities(front.points, "predicted")
     # All points, or as many that show the whole front.
@@ -161,37 +152,38 @@ def _search(
         front=front,
         points=points,
         budget=budget,
-        opponents=len(spec.rivals) * budget,
-        baselines=count_baselines(project.space, spec.preferences),
+        merges=(
+            len(points),
+            len(spec.rivals) * budget,
+            count_baselines(project.space, spec.preferences),
+        ),
     )
 
 
 def _cost_in_words(search: _Search) -> str:
-    study = search.study
+    study, total = search.study, sum(search.merges)
+    of_front, of_opponents, of_baselines = search.merges
     known = matching(study, read_log(search.run.log))
     pace = sum(
         statistics.median(e.seconds for e in known if e.task == task and e.whole)
         for task in study.tasks
     )
     return (
-        f"{search.run.path}: {search.merges} merges to measure ({len(search.points)} "
-        f"of its front, {search.opponents} by opponents, {search.baselines} of "
-        f"baselines), less what the log has; at the pace of the search that is "
-        f"{search.merges * pace / 60:.1f} minutes"
+        f"{search.run.path}: {total} merges to measure ({of_front} of its front, "
+        f"{of_opponents} by opponents, {of_baselines} of baselines), less what the log "
+        f"has; at the pace of the search that is {total * pace / 60:.1f} minutes"
     )
 
 
 def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> ComparedRun:
     project, study, m = search.project, search.study, len(search.front.tasks)
-    total = search.merges * m
+    rng = np.random.default_rng(spec.seed)
+    preferences = draw_preferences(m, rng, spec.preferences)
     with open_log(search.run.log, search.run.lock) as log:
-        bench = Bench(search.run, log, total)
+        bench = Bench(search.run, log, sum(search.merges) * m)
         with bench.open(project) as measure:
             points = [point.coefficients for point in search.points]
             contest = run_contest(study, points, spec, log, measure)
-        preferences = draw_preferences(
-            m, np.random.default_rng(spec.seed), spec.preferences
-        )
         # Shares count as they are, other metrics by their range on the joint front.
         ends = np.array([np.zeros(m), np.ones(m)]) if percent else contest.reference
         rivals = Rivals(bench, project, preferences, ends)
@@ -203,6 +195,9 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
     predicted = search.front.utilities(search.points, "predicted")
     known = np.where(np.isnan(contest.points), np.nan, predicted)
     methods[OURS] = contest.points[best_merges(known, preferences, ends)]
+    # Those of nested MAP predict merges of their pair only.
+    surrogates = fit_again(search.front, read_evaluations(search.run, search.front))
+    surrogates = {} if search.front.groups else surrogates
     return ComparedRun(
         name=search.name,
         models=len(fine_tuned_models(project.space)),
@@ -214,26 +209,9 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
             nadir=contest.reference.min(axis=0).tolist(),
         ),
         fronts=front_scores(contest, spec),
-        r2=_unseen_r_squared(search, contest),
+        r2=r_squared_scores(study, contest, surrogates),
         preference_vectors=preferences.tolist(),
         methods={
             name: weighted_sums(Y, preferences, ends) for name, Y in methods.items()
         },
     )
-
-
-def _unseen_r_squared(search: _Search, contest: Contest) -> RSquared:
-    """Score the surrogates; those of nested MAP predict merges of their pair only."""
-    surrogates = fit_again(search.front, read_evaluations(search.run, search.front))
-    if search.front.groups or not surrogates:
-        return RSquared({}, math.nan, math.nan)
-    return r_squared_scores(search.study, contest, surrogates)
-
-
-def _names(runs: Sequence[Path]) -> list[str]:
-    """Name runs by their folders, with the one above where that is not unique."""
-    names = [run.resolve().name for run in runs]
-    return [
-        name if names.count(name) == 1 else f"{run.resolve().parent.name}/{name}"
-        for name, run in zip(names, runs, strict=True)
-    ]

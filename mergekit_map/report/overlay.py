@@ -58,7 +58,8 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
     Raises:
         ArtifactError: they share no task, or one measured no merge on all of them.
     """
-    names, tasks = _names(runs), _shared_tasks(runs)
+    names = folder_names([run.folder.path for run in runs])
+    tasks = _shared_tasks(runs)
     found = [_measured(run, tasks) for run in runs]
     content: dict[str, object] = {
         "name": " and ".join(names),
@@ -92,9 +93,9 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
     return exact
 
 
-def _names(runs: Sequence[FinishedSearch]) -> list[str]:
-    """Name searches by their folders, with enough of the path to differ."""
-    parts = [run.folder.path.resolve().parts for run in runs]
+def folder_names(folders: Sequence[Path]) -> list[str]:
+    """Name folders by the ends of their paths, as long as it takes to differ."""
+    parts = [folder.resolve().parts for folder in folders]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]
         if len(set(names)) == len(names):

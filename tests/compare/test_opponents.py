@@ -11,12 +11,14 @@ import pytest
 import torch
 from surrogate_data import bowls
 
-from mergekit_map.compare.budget import FAILURE_MARGIN, NOTHING_SEEN, Budget
 from mergekit_map.compare.indicators import hypervolume
 from mergekit_map.compare.opponents import (
+    FAILURE_MARGIN,
+    NOTHING_SEEN,
     OPPONENTS,
     PACKAGES,
     WEIGHING,
+    Budget,
     Opponent,
     check_installed,
 )
@@ -176,7 +178,7 @@ def test_a_failure_is_told_as_worse_than_all_that_was_seen() -> None:
 
     floor = np.array([1.0, 4.0]) - FAILURE_MARGIN * np.array([1.0, 1.0])
     np.testing.assert_allclose(told, [[1.0, 5.0], floor, [2.0, 4.0]])
-    np.testing.assert_allclose(budget.history()[1][0], floor)
+    np.testing.assert_allclose(budget.filled()[0], floor)
     assert budget.left == 0
     assert budget.spend(np.zeros((1, 3))).shape == (0, 2)
 
