@@ -53,19 +53,15 @@ class Table:
         """Return the text of every cell, as rows of columns."""
         return [list(map(_text, row, self.columns)) for row in self.rows]
 
-    def best(self) -> set[tuple[int, int]]:
-        """Return the best cells, as row and column; equal ones all are."""
-        found = set()
-        for index, column in enumerate(self.columns):
-            values = {
-                row: _number(cells[index])
-                for row, cells in enumerate(self.rows)
-                if row not in self.beyond and not math.isnan(_number(cells[index]))
-            }
-            if column.bold_best and values:
-                top = max(values.values())
-                found |= {(row, index) for row, v in values.items() if v == top}
-        return found
+    def is_best(self, row: int, column: int) -> bool:
+        """Whether a cell stands out as the best of its column; equal ones all do."""
+        if not self.columns[column].bold_best or row in self.beyond:
+            return False
+        number = _number(self.rows[row][column])
+        rivals = (r for i, r in enumerate(self.rows) if i not in self.beyond)
+        # An empty cell is NaN, which is larger than nothing.
+        larger = any(_number(cells[column]) > number for cells in rivals)
+        return not larger and not math.isnan(number)
 
 
 def write_table(table: Table, folder: Path) -> None:
@@ -76,12 +72,11 @@ def write_table(table: Table, folder: Path) -> None:
 
 def markdown(table: Table) -> str:
     """Write a heading, the table with its best cells bold, and the caption."""
-    best = table.best()
     header = [_escaped(column.name) for column in table.columns]
     rules = ["---", *("---:" for _ in table.columns[1:])]
     body = [
         [
-            f"**{_escaped(cell)}**" if (row, column) in best else _escaped(cell)
+            f"**{_escaped(cell)}**" if table.is_best(row, column) else _escaped(cell)
             for column, cell in enumerate(cells)
         ]
         for row, cells in enumerate(table.text())

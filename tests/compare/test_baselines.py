@@ -62,27 +62,6 @@ def matrix(model: Path) -> Array:
     return load_file(model / "model.safetensors")[TENSOR]
 
 
-def test_the_soup_is_the_mean_of_the_fine_tuned_models(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
-    soup = merged(whole_merges(searched(family, "abc"))[NAMES.soup], tmp_path)
-
-    mean = np.mean([matrix(family[n]) for n in "abc"], axis=0)
-    np.testing.assert_allclose(soup, mean, atol=1e-7)
-
-
-def test_slerp_goes_half_the_way_on_the_arc(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
-    middle = merged(whole_merges(searched(family))[NAMES.slerp], tmp_path)
-
-    a, b = matrix(family["a"]).ravel(), matrix(family["b"]).ravel()
-    cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
-    # Half way sin(t θ) / sin θ is the same for both, 1 / (2 cos(θ / 2)).
-    expected = (a + b) / (2 * np.sqrt((1 + cosine) / 2))
-    np.testing.assert_allclose(middle.ravel(), expected, atol=1e-6)
-
-
 def test_ties_averages_what_agrees_of_the_largest_fifth(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -97,28 +76,6 @@ def test_ties_averages_what_agrees_of_the_largest_fifth(
     count = np.maximum(agreeing.sum(axis=0), 1)
     expected = 2.5 * (deltas * agreeing).sum(axis=0) / count
     np.testing.assert_allclose(task_vector, expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("method", ["dare_ties", "della"])
-def test_half_of_each_task_vector_is_dropped_at_random(
-    family: dict[str, Path], tmp_path: Path, method: str
-) -> None:
-    space = elected(searched(family), method, 0.5, 1.0)
-    task_vector = merged(space, tmp_path) - matrix(family["base"])
-
-    # An element is zero if both models drop it, or one does and the other is outvoted.
-    assert np.mean(task_vector == 0) == pytest.approx(0.25, abs=0.03)
-
-
-def test_dare_weighs_all_models_alike(family: dict[str, Path], tmp_path: Path) -> None:
-    space = searched(family)
-    base = matrix(family["base"])
-
-    whole = merged(dare_arithmetic(space, 0.5, 1.0), tmp_path / "1") - base
-    third = merged(dare_arithmetic(space, 0.5, 0.3), tmp_path / "0.3") - base
-
-    np.testing.assert_allclose(third, 0.3 * whole, atol=1e-6)
-    assert np.mean(whole == 0) == pytest.approx(0.25, abs=0.03)
 
 
 def test_what_task_arithmetic_has_measured_counts_for_its_baseline(
@@ -146,12 +103,32 @@ def test_single_models_are_what_they_are_with_the_tokenizer_of_the_merge(
     np.testing.assert_array_equal(merged(single, tmp_path), matrix(family["b"]))
 
 
-def test_baselines_take_whole_models(family: dict[str, Path]) -> None:
+def test_baselines_are_merges_of_whole_models_with_parameters_that_mergekit_knows(
+    family: dict[str, Path],
+) -> None:
     layers = [{"model": str(family[n]), "layer_range": [0, 2]} for n in "ab"]
     space = searched(family, method="ties", models=None, slices=[{"sources": layers}])
-
-    assert check_merge(whole_merges(space)[NAMES.soup].template) == []
-    assert "slices" not in task_arithmetic(space).template
+    tuned = {"normalize": True, "lambda": 1.2}
+    each = {"weight": 1.0, "density": 0.3}
+    expected: list[tuple[MergeSpace, str, Any, Any]] = [
+        (whole_merges(space)[NAMES.soup], "linear", None, {"weight": 1.0}),
+        (whole_merges(space)[NAMES.slerp], "slerp", {"t": 0.5}, None),
+        (elected(space, "ties", 0.3, 1.2), "ties", tuned, each),
+        (elected(space, "dare_ties", 0.3, 1.2), "dare_ties", tuned, each),
+        (elected(space, "della", 0.3, 1.2), "della", tuned, each),
+        (dare_arithmetic(space, 0.3, 1.0), "dare_linear", None, each),
+    ]
+    for merge, method, parameters, of_each in expected:
+        config = merge.config({})
+        assert check_merge(config) == []
+        assert "slices" not in config
+        assert (config["merge_method"], config.get("parameters")) == (
+            method,
+            parameters,
+        )
+        assert [model.get("parameters") for model in config["models"]] == [of_each] * 2
+    # Both ends of an arc are models.
+    assert whole_merges(space)[NAMES.slerp].template["base_model"] == str(family["a"])
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ POINTS = 6  # of the front that are measured
 SCALARS = (0.3, 0.6)
 SCALES = (1.0, 1.5)
 DENSITIES = 2 + 4 + 2 + 5  # of TIES, DARE-TIES, DELLA and DARE
-KEPT = ("tasks", "reference")
 TABLES = ("fronts", "methods", "win_rate")
 
 
@@ -181,49 +180,37 @@ def test_sums_are_those_of_what_was_measured(compared: Compared) -> None:
     sums = {name: found["sums"] for name, found in run["methods"].items()}
     merge = read(compared.run / ".state/manifest.json")["merge"]
     measured: dict[str, dict[str, float]] = {}
+    scanned: dict[float, dict[str, float]] = {}  # of task arithmetic
     for line in lines(compared.run):
         if line["merge"] == merge and line["task"] in run["tasks"]:
             place = str(line["coefficients"])
             measured.setdefault(place, {})[line["task"]] = line["value"]
-
-    assert content["unit"] == "scaled"
-    for index in range(PREFERENCES):
-        scores = [scaled_sum(losses, run, index) for losses in measured.values()]
-        assert sums["MAP"][index] == pytest.approx(
-            min(scores, key=lambda s: abs(s - sums["MAP"][index])), rel=1e-12
-        )
-        assert sums["random"][index] <= max(scores) + 1e-12
-        assert sums["Single task models"][index] >= sums["Best single model"][index]
-    soup = measured[str({"a": 0.5, "b": 0.5})]  # the same but for rounding
-    expected = [scaled_sum(soup, run, index) for index in range(PREFERENCES)]
-    assert sums["Model soup"] == pytest.approx(expected, abs=1e-3)
-
-
-def test_task_arithmetic_has_the_best_of_its_scalars(compared: Compared) -> None:
-    _, run = compared.content()
-    alike = {"preference_vectors": [[0.5, 0.5]], **{k: run[k] for k in KEPT}}
-    measured: dict[float, dict[str, float]] = {}
-    for line in lines(compared.run):
         weights = set(line["coefficients"].values())
         if line["role"] == "baseline" and weights <= set(SCALARS) and len(weights) == 1:
-            measured.setdefault(weights.pop(), {})[line["task"]] = line["value"]
+            scanned.setdefault(weights.pop(), {})[line["task"]] = line["value"]
 
-    assert set(measured) == set(SCALARS)
-    best, worst = sorted(
-        measured.values(), key=lambda m: scaled_sum(m, alike, 0), reverse=True
-    )
-    for index, found in enumerate(run["methods"][NAMES.arithmetic]["sums"]):
-        assert found == pytest.approx(scaled_sum(best, run, index), rel=1e-12)
-    assert scaled_sum(best, alike, 0) > scaled_sum(worst, alike, 0)
+    assert content["unit"] == "scaled"
+    assert set(scanned) == set(SCALARS)
+    best = max(scanned.values(), key=lambda losses: scaled_sum(losses, run, [0.5, 0.5]))
+    soup = measured[str({"a": 0.5, "b": 0.5})]
+    for index, preference in enumerate(run["preference_vectors"]):
+        scores = [scaled_sum(losses, run, preference) for losses in measured.values()]
+        nearest = min(scores, key=lambda s: abs(s - sums["MAP"][index]))
+        assert sums["MAP"][index] == pytest.approx(nearest, rel=1e-12)
+        assert sums["random"][index] <= max(scores) + 1e-12
+        assert sums["Single task models"][index] >= sums["Best single model"][index]
+        expected = scaled_sum(best, run, preference)
+        assert sums[NAMES.arithmetic][index] == pytest.approx(expected, rel=1e-12)
+        expected = scaled_sum(soup, run, preference)  # the same but for rounding
+        assert sums[NAMES.soup][index] == pytest.approx(expected, abs=1e-3)
 
 
-def scaled_sum(losses: dict[str, float], run: Any, preference: int) -> float:
+def scaled_sum(losses: dict[str, float], run: Any, preference: list[float]) -> float:
     """Add up losses by hand: 1 is the ideal of the reference front, 0 its nadir."""
     total = 0.0
     for column, task in enumerate(run["tasks"]):
         ideal, nadir = (run["reference"][end][column] for end in ("ideal", "nadir"))
-        share = (-losses[task] - nadir) / (ideal - nadir)
-        total += run["preference_vectors"][preference][column] * share
+        total += preference[column] * (-losses[task] - nadir) / (ideal - nadir)
     return total
 
 
