@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import numpy as np
+from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 from scipy.special import ndtri
 
 from mergekit_map.errors import DesignError
@@ -30,11 +31,8 @@ from mergekit_map.surrogates.kernel import (
     NOISE,
     Covariance,
     Rows,
-    cholesky,
-    cholesky_solve,
     covariance_to,
     distances,
-    forward_solve,
     matern,
     term_widths,
     variance,
@@ -131,7 +129,7 @@ class Posterior:
     def __init__(self, rows: Rows, z: FloatArray, theta: FloatArray):
         self._rows, self._z, self._theta = rows, z, theta
         self._L = _cholesky_with_jitter(Covariance(rows, theta).whole)
-        self.alpha: FloatArray = cholesky_solve(self._L, z)
+        self.alpha: FloatArray = cho_solve((self._L, True), z)
 
     @property
     def negative_log_likelihood(self) -> float:
@@ -148,7 +146,8 @@ class Posterior:
         """
         features = quadratic_features(U) if features is None else features
         k = covariance_to(self._rows, self._theta, U, features)
-        explained = (forward_solve(self._L, k.T) ** 2).sum(axis=0)  # k' K^-1 k
+        half = solve_triangular(self._L, k.T, lower=True, check_finite=False)
+        explained = (half**2).sum(axis=0)  # k' K^-1 k
         unexplained = variance(self._theta, features) - explained
         return k @ self.alpha, np.sqrt(np.maximum(unexplained, 0))
 
@@ -157,7 +156,7 @@ class Posterior:
 
         Of merge i they are z_i - alpha_i / K^-1_ii and 1 / K^-1_ii (equation 5.12).
         """
-        K_inverse = cholesky_solve(self._L, np.eye(len(self._z)))
+        K_inverse = cho_solve((self._L, True), np.eye(len(self._z)))
         variances = 1 / K_inverse.diagonal()
         return self._z - self.alpha * variances, variances
 
@@ -166,8 +165,8 @@ def _cholesky_with_jitter(K: FloatArray) -> FloatArray:
     """Return the Cholesky factor of a covariance, with as little jitter as it needs."""
     jitter, size = 0.0, float(np.abs(K).max())
     while jitter <= size and 0 < size < np.inf:
-        with suppress(np.linalg.LinAlgError):
-            return cholesky(K + jitter * np.eye(len(K)))
+        with suppress(LinAlgError):
+            return np.asarray(cholesky(K + jitter * np.eye(len(K)), lower=True))
         jitter = max(10 * jitter, 1e-12 * size)
     raise DesignError("the measurements are too large or too small to be fitted")
 
@@ -247,13 +246,13 @@ class _Hyperposterior:
         """Return the negative log posterior, up to a constant, and its gradient."""
         covariance = Covariance(self.rows, theta)
         try:
-            L = cholesky(covariance.whole)
-        except np.linalg.LinAlgError:
+            L = cholesky(covariance.whole, lower=True, check_finite=False)
+        except LinAlgError:
             return 1e12, np.zeros_like(theta)
-        alpha = cholesky_solve(L, self.z)
+        alpha = cho_solve((L, True), self.z)
         away = (theta - self.prior_mean) / self.prior_stddev
         value = self.z @ alpha / 2 + np.log(L.diagonal()).sum() + away @ away / 2
-        outer = cholesky_solve(L, np.eye(len(alpha))) - np.outer(alpha, alpha)
+        outer = cho_solve((L, True), np.eye(len(alpha))) - np.outer(alpha, alpha)
         gradient = covariance.gradient(outer) / 2 + away / self.prior_stddev
         return float(value), gradient
 

@@ -4,10 +4,6 @@ Notation: ``n`` merges, ``d`` coefficients, ``U`` (n, d) scaled to [-1/2, 1/2] b
 bounds of the search; ``t`` terms. ``theta`` (5 + d,) holds the logarithms of the
 standard deviations of linear terms, squares, products, noise and the process, then of
 the length scales of its kernel, in widths of the box.
-
-The Cholesky functions call LAPACK directly and return the same bits as SciPy's. The
-matrices here are so small that SciPy's checks of the arguments take longer than the
-solution, and they are factorised many thousand times.
 """
 
 from __future__ import annotations
@@ -17,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.surrogates.quadratic import quadratic_features
@@ -152,25 +147,3 @@ def matern(distance: FloatArray) -> FloatArray:
     np.negative(far, out=far)
     found *= np.exp(far, out=far)
     return found
-
-
-def cholesky(matrix: FloatArray) -> FloatArray:
-    """Return the lower Cholesky factor of a symmetric matrix.
-
-    Raises:
-        LinAlgError: the matrix is not positive definite, or not finite.
-    """
-    L, info = dpotrf(matrix, lower=1, clean=1)
-    if info:
-        raise np.linalg.LinAlgError("the matrix is not positive definite")
-    return np.asarray(L)
-
-
-def cholesky_solve(L: FloatArray, B: FloatArray) -> FloatArray:
-    """Solve (L L') X = B."""
-    return np.asarray(dpotrs(L, B, lower=1)[0])
-
-
-def forward_solve(L: FloatArray, B: FloatArray) -> FloatArray:
-    """Solve L X = B."""
-    return np.asarray(dtrtrs(L, B, lower=1)[0])
