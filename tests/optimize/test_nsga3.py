@@ -19,12 +19,14 @@ def slow(*arguments: int) -> Any:
     return pytest.param(*arguments, marks=pytest.mark.slow)
 
 
+def quadratics(A: np.ndarray, b: np.ndarray) -> Predict:
+    return lambda X: X @ b.T + np.einsum("ki,mij,kj->km", X, A, X) / 2
+
+
 def random_tasks(d: int, m: int, seed: int) -> Predict:
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(m, d, d))
-    A = A + A.transpose(0, 2, 1)
-    b = rng.normal(size=(m, d))
-    return lambda X: X @ b.T + np.einsum("ki,mij,kj->km", X, A, X) / 2
+    return quadratics(A + A.transpose(0, 2, 1), rng.normal(size=(m, d)))
 
 
 def brute_force(Y: np.ndarray) -> np.ndarray:
@@ -97,40 +99,32 @@ def test_every_front_is_distinct_non_dominated_and_inside(d: int, m: int) -> Non
     asked = []
 
     def predict(X: np.ndarray) -> np.ndarray:
-        asked.append(bool(((bounds[:, 0] <= X) & (bounds[:, 1] >= X)).all()))
+        asked.append(inside(X, bounds).all())
         return tasks(X)
 
     front = compute_front(predict, bounds, m, seed=0)
 
     assert asked
     assert all(asked)
-    assert (front >= bounds[:, 0]).all()
-    assert (front <= bounds[:, 1]).all()
+    assert inside(front, bounds).all()
     assert len(np.unique(front, axis=0)) == len(front)
     Y = tasks(front)
     assert brute_force(Y).all()
-    inside = np.random.default_rng(1).uniform(*bounds.T, size=(3000, d))
-    sampled = tasks(inside)
+    sampled = tasks(np.random.default_rng(1).uniform(*bounds.T, size=(3000, d)))
     # These tasks have many local optima, so a few points may be only nearly best.
-    loss = (sampled[:, None] - Y).min(axis=2).max(axis=0) / np.ptp(
-        sampled, axis=0
-    ).max()
+    behind = (sampled[:, None] - Y).min(axis=2).max(axis=0)
+    loss = behind / np.ptp(sampled, axis=0).max()
     assert (loss > 1e-3).mean() < 0.05
     assert loss.max() < 0.02
     assert (Y.max(axis=0) >= sampled.max(axis=0)).all()
 
 
-@pytest.mark.parametrize(("d", "m"), [(4, 2), (8, 8)])
-def test_the_best_of_each_task_is_that_of_an_exhaustive_search(d: int, m: int) -> None:
+def test_the_best_of_each_task_is_that_of_an_exhaustive_search() -> None:
     # A convex task is at its best in a corner of the box.
+    d = m = 8
     rng = np.random.default_rng(d)
     A = rng.normal(size=(m, d, d))
-    A = A @ A.transpose(0, 2, 1)
-    b = rng.normal(size=(m, d)) * 3
-
-    def predict(X: np.ndarray) -> np.ndarray:
-        return X @ b.T + np.einsum("ki,mij,kj->km", X, A, X) / 2
-
+    predict = quadratics(A @ A.transpose(0, 2, 1), 3 * rng.normal(size=(m, d)))
     corners = np.array(list(np.ndindex(*[2] * d)), dtype=float)
 
     front = compute_front(predict, unit(d), m, seed=0, n_points=30)
@@ -174,18 +168,15 @@ def test_units_and_the_box_do_not_matter() -> None:
 
 
 def test_the_seed_alone_decides() -> None:
-    def front(seed: int) -> np.ndarray:
+    def front(seed: int) -> bytes:
         tasks = random_tasks(3, 2, seed=0)
-        return compute_front(tasks, unit(3), 2, seed=seed, n_points=20)
+        return compute_front(tasks, unit(3), 2, seed=seed, n_points=20).tobytes()
 
-    np.random.seed(0)  # noqa: NPY002  # the global state must play no part
     first = front(7)
-    np.random.seed(1)  # noqa: NPY002
-    again = front(7)
-    other = front(8)
+    np.random.seed(1)  # noqa: NPY002  # the global state must play no part
 
-    assert first.tobytes() == again.tobytes()
-    assert first.tobytes() != other.tobytes()
+    assert first == front(7)
+    assert first != front(8)
 
 
 @pytest.mark.parametrize(("n", "m"), [(60, 1), (200, 2), (100, 6)])

@@ -44,6 +44,11 @@ TIES = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]])
         (CONSTANT, [0, 1, 99], 2),
         (CONSTANT, [0, 0, 1], 1),
         (TIES, [1, 1], 2),
+        (CONSTANT[:, ::2], [1, 1], 0),
+        (HOLLOW, [1, 1], 0),
+        (np.array([[1.0, 0.0], [0.0, 1.0]]), [1, 1], 0),  # a tie, for the first
+        (np.array([[1.0], [2.0]]), [1], 1),
+        (np.array([[3.0, 4.0]]), [1, 1], 0),
     ],
 )
 def test_the_preference_decides(
@@ -97,22 +102,6 @@ def test_of_two_tasks_the_knee_is_farthest_from_the_chord_between_the_ends() -> 
         assert select_point(Y, np.ones(2)) == beyond.argmax()
 
 
-@pytest.mark.parametrize(
-    ("Y", "index"),
-    [
-        ([[3.0, 4.0]], 0),
-        ([[1.0, 0.0], [0.0, 1.0]], 0),  # a tie, for the first
-        ([[2.0, 2.0], [2.0, 2.0]], 0),
-        ([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]], 2),  # one task is constant
-        ([[1.0], [2.0]], 1),
-        ([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]], 1),  # flat: nearest to the ideal
-        (HOLLOW, 0),
-    ],
-)
-def test_degenerate_fronts_have_a_knee(Y: list[list[float]], index: int) -> None:
-    assert select_point(np.array(Y), np.ones(len(Y[0]))) == index
-
-
 def test_a_limit_that_the_choice_keeps_anyway_changes_nothing() -> None:
     rng = np.random.default_rng(5)
     for _ in range(50):
@@ -149,7 +138,7 @@ def test_spread_takes_the_ends_then_halves_the_gaps() -> None:
     assert spread(line, 0).tolist() == []
 
 
-def test_spread_ignores_units() -> None:
+def test_spread_ignores_units_and_repeated_points() -> None:
     Y = np.random.default_rng(1).normal(size=(40, 3))
 
     chosen = spread(Y, 8)
@@ -157,12 +146,7 @@ def test_spread_ignores_units() -> None:
     np.testing.assert_array_equal(spread(Y * [1e-3, 1.0, 1e3] + 7, 8), chosen)
     assert len(set(chosen.tolist())) == 8
     assert set(Y.argmax(axis=0)) == set(chosen[:3].tolist())
-
-
-def test_spread_returns_fewer_where_points_repeat() -> None:
-    repeated = np.repeat(BALANCED, 4, axis=0)
-
-    assert spread(repeated, 10).tolist() == [0, 8, 4]
+    assert spread(np.repeat(BALANCED, 4, axis=0), 10).tolist() == [0, 8, 4]
     assert spread(np.ones((5, 2)), 3).tolist() == [0]
 
 

@@ -16,41 +16,27 @@ def test_unknown_errors_are_the_median_and_none_is_zero() -> None:
     np.testing.assert_array_equal(found, [0.3, 0.25, 0.2, 0.2, 0.5])
 
 
-def test_the_three_cases_of_the_paper() -> None:
+def test_the_three_cases_of_the_paper_and_the_mirrored_one() -> None:
     s = np.array([-1.5, 0.0, 2.0])
 
     np.testing.assert_array_equal(Link().apply(s), s)
     np.testing.assert_allclose(Link(-1, 3).apply(s), 4 / (1 + np.exp(-s)) - 1)
     np.testing.assert_allclose(Link(lower=2).apply(s), np.log(1 + np.exp(s)) + 2)
+    np.testing.assert_allclose(Link(upper=5).apply(s), 5 - np.log(1 + np.exp(-s)))
 
 
-def test_a_range_with_an_upper_end_only_mirrors_the_softplus() -> None:
-    s = np.linspace(-4, 4, 9)
+@pytest.mark.parametrize("link", LINKS)
+def test_a_link_increases_by_its_derivative_and_is_inverted(link: Link) -> None:
+    s, h = np.linspace(-6, 6, 25).reshape(5, 5), 1e-6
 
-    mirrored = Link(upper=5.0).apply(s)
+    slopes = (link.apply(s + h) - link.apply(s - h)) / (2 * h)
 
-    np.testing.assert_allclose(5.0 - mirrored, Link(lower=0.0).apply(-s))
-
-
-@pytest.mark.parametrize("link", [*LINKS, Link(-1.0, 3.0)])
-def test_the_derivative_is_the_limit_of_differences(link: Link) -> None:
-    s = np.linspace(-6, 6, 25)
-    h = 1e-6
-
-    differences = (link.apply(s + h) - link.apply(s - h)) / (2 * h)
-
-    np.testing.assert_allclose(link.derivative(s), differences, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(link.derivative(s), slopes, rtol=1e-6, atol=1e-9)
     assert (link.derivative(s) > 0).all()
-
-
-@pytest.mark.parametrize("link", [*LINKS, Link(-1.0, 3.0)])
-def test_invert_undoes_apply(link: Link) -> None:
-    s = np.linspace(-12, 12, 49).reshape(7, 7)
-
     np.testing.assert_allclose(link.invert(link.apply(s)), s, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("link", [*LINKS, Link(-1.0, 3.0)])
+@pytest.mark.parametrize("link", LINKS)
 def test_the_far_ends_stay_in_range_without_a_warning(link: Link) -> None:
     y = link.apply(np.array([-1e300, -1e4, 1e4, 1e300]))
 
@@ -87,7 +73,7 @@ def test_values_on_a_bound_are_moved_inside_by_the_margin(
     np.testing.assert_array_equal(y, values)
 
 
-@pytest.mark.parametrize("ends", [(1.0, 1.0), (2.0, 1.0), (math.nan, 1.0)])
+@pytest.mark.parametrize("ends", [(1.0, 1.0), (math.nan, 1.0)])
 def test_an_empty_range_is_refused(ends: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="range is empty"):
         Link(*ends)
