@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -138,22 +139,19 @@ def test_the_true_front_and_exact_surrogates_and_what_they_cost(
 def test_surrogates_are_scored_on_merges_that_they_were_not_fitted_to(
     study: Study,
 ) -> None:
-    class Learnt:
-        """Right where it was fitted, elsewhere always the same."""
-
-        def predict(self, X: np.ndarray) -> np.ndarray:
-            return np.where(X[:, 0] < 0.5, X[:, 0], 0.75)
-
     X = np.array([[x, 0.0] for x in (0.1, 0.2, 0.3, 0.6, 0.9)])
     direct = Searched(X, -X[:, [0, 0]], len(X))  # of losses
     own = Searched(X[:3], direct.Y[:3], 3)
     contest = Contest(direct.Y, own, {"random": direct}, X)
-    surrogates: Any = dict.fromkeys(study.tasks, Learnt())
+    # Right where it was fitted, elsewhere always the same.
+    learnt = SimpleNamespace(predict=lambda X: np.where(X[:, 0] < 0.5, X[:, 0], 0.75))
+    surrogates: Any = dict.fromkeys(study.tasks, learnt)
 
     r2 = r_squared_scores(study, contest, surrogates)
 
     # The mean of 0.6 and 0.9 explains nothing of them.
     assert r2.tasks == pytest.approx({"near_a": 0, "near_b": 0}, abs=1e-12)
+    assert np.isnan(r_squared_scores(study, contest, {}).mean)
 
 
 def test_a_contest_that_was_stopped_goes_on_and_then_measures_nothing(

@@ -73,16 +73,10 @@ def test_the_hypervolume_is_that_of_normalised_losses(m: int, error: float) -> N
     assert hypervolume(reference, reference) == 1.0
 
 
-@pytest.mark.parametrize("m", [3, 8])
-def test_a_point_far_below_the_nadir_adds_nothing(m: int) -> None:
-    reference, front = sphere_front(30, m), sphere_front(10, m, seed=1)
-    awful = np.full((1, m), 2.0)
-    awful[0, -1] = -50.0
+def test_a_point_far_below_the_nadir_adds_nothing() -> None:
+    awful = np.array([[2.0, 2.0, -50.0]])
 
-    assert hypervolume(awful, reference) == 0.0
-    assert hypervolume(np.vstack([front, awful]), reference) == pytest.approx(
-        hypervolume(front, reference)
-    )
+    assert hypervolume(awful, sphere_front(30, 3)) == 0.0
 
 
 def test_a_task_constant_over_the_reference_is_measured_by_both_fronts() -> None:
@@ -107,12 +101,7 @@ def test_r_squared_is_one_for_the_truth_and_zero_for_the_mean() -> None:
 
 
 def test_the_reference_is_what_nothing_dominates_each_once() -> None:
-    front = front_of(MEASURED[:3], MEASURED)
-
-    np.testing.assert_array_equal(front, FRONT)
-
-
-def test_says_so_where_everything_failed() -> None:
+    np.testing.assert_array_equal(front_of(MEASURED[:3], MEASURED), FRONT)
     with pytest.raises(EvaluationError, match="all 2 merges failed on some task"):
         front_of(np.array([[1.0, math.nan], [math.nan, 2.0]]))
 
