@@ -27,13 +27,13 @@ from contest_table import Reference
 from contest_truth import REAL, SCENES, UNSEEN, Truth, compared, scene, unseen_merges
 from records import Entry, markdown, parsers, read, run_missing
 
-from mergekit_map.compare.indicators import r_squared
 from mergekit_map.compare.opponents import OPPONENTS, Budget
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.results.findings import poor_tasks
 from mergekit_map.results.log import by_merge
 from mergekit_map.results.selection import choose_measured
 from mergekit_map.search.finish import found_front
+from mergekit_map.surrogates.fit import r_squared
 
 OURS = "ours"
 POOR = 0.9  # a true R2 below this is a bad fit

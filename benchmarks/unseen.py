@@ -30,10 +30,10 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from mergekit_map.compare.indicators import r_squared
 from mergekit_map.evaluation.evaluator import merges_in_memory
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.results.finished import FinishedSearch, read_finished
+from mergekit_map.surrogates.fit import r_squared
 
 COVERED = 1.96
 

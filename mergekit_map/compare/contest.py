@@ -22,7 +22,6 @@ from mergekit_map.compare.indicators import (
     generational_distance,
     hypervolume,
     mean_and_std,
-    r_squared,
     scaled,
     win_rate,
 )
@@ -43,7 +42,7 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.fit import Surrogate
+from mergekit_map.surrogates.fit import Surrogate, r_squared
 from mergekit_map.utils.files import StrPath
 from mergekit_map.utils.progress import Progress, measuring, warn
 

@@ -80,17 +80,6 @@ def hypervolume(front: FloatArray, reference: FloatArray) -> float:
     return part / whole
 
 
-def r_squared(y: FloatArray, predicted: FloatArray) -> float:
-    """Share of the variance of y (n,) that predictions (n,) of unseen points explain.
-
-    1 is perfect, 0 is as good as the mean of y, which is not known to the surrogate,
-    and there is no lower limit. NaN where y is constant: there is nothing to explain.
-    """
-    if np.ptp(y) <= 1e-12 * np.abs(y).max():
-        return float("nan")
-    return float(1 - ((y - predicted) ** 2).sum() / ((y - y.mean()) ** 2).sum())
-
-
 def draw_preferences(n_tasks: int, rng: np.random.Generator, n: int = 20) -> FloatArray:
     """Draw n preferences, (n, n_tasks): uniform in [0, 1), then normalised to sum 1.
 

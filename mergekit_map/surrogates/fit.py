@@ -203,8 +203,8 @@ class _Data:
         off = math.sqrt(float(((y - left_out) ** 2).mean()))
         quality = FitQuality(
             n=len(y),
-            r2=_r_squared(y, self.link.apply(latent)),
-            loo_r2=_r_squared(y, left_out),
+            r2=_r_squared_or_right(y, self.link.apply(latent)),
+            loo_r2=_r_squared_or_right(y, left_out),
             error=off / width if width > 0 else 0.0,
             kind=kind,
         )
@@ -254,15 +254,25 @@ def known_errors(stderr: FloatArray | None) -> FloatArray | None:
     return np.where(np.isnan(known), np.nanmedian(known), known)
 
 
-def _r_squared(y: FloatArray, predicted: FloatArray) -> float:
-    scale = float(np.abs(y).max())
-    if np.ptp(y) <= 1e-12 * scale:
-        # A constant metric leaves nothing to explain: right or wrong is all there is.
-        # The tolerance admits links, which cannot quite reach their own bounds.
-        close = np.abs(y - predicted).max() <= 1e-5 * max(scale, 1.0)
-        return math.nan if np.isnan(predicted).any() else float(close)
+def r_squared(y: FloatArray, predicted: FloatArray) -> float:
+    """Return the share of the variance of y (n,) that predictions (n,) explain.
+
+    1 is perfect, 0 is as good as the mean of y, which is not known to the surrogate,
+    and there is no lower limit. NaN where y is constant: there is nothing to explain.
+    """
+    if np.ptp(y) <= 1e-12 * np.abs(y).max():
+        return math.nan
     total = ((y - y.mean()) ** 2).sum()
     return float(1 - ((y - predicted) ** 2).sum() / total)
+
+
+def _r_squared_or_right(y: FloatArray, predicted: FloatArray) -> float:
+    """Return R2; of a constant metric whether it is right, which is all there is."""
+    found = r_squared(y, predicted)
+    if not math.isnan(found) or np.isnan(predicted).any():
+        return found
+    # The tolerance admits links, which cannot quite reach their own bounds.
+    return float(np.abs(y - predicted).max() <= 1e-5 * max(np.abs(y).max(), 1.0))
 
 
 def one_thread() -> AbstractContextManager[object]:

@@ -14,7 +14,6 @@ from mergekit_map.compare.indicators import (
     hypervolume,
     mean_and_std,
     preferred_models,
-    r_squared,
     scaled,
     weighted_sums,
     win_rate,
@@ -88,16 +87,6 @@ def test_a_task_constant_over_the_reference_is_measured_by_both_fronts() -> None
     assert hypervolume(worse, reference) == pytest.approx(0.1 / 1.1)
     one = np.array([[1.0, 2.0]])
     assert hypervolume(one, one) == pytest.approx(1.0)
-
-
-def test_r_squared_is_one_for_the_truth_and_zero_for_the_mean() -> None:
-    y = np.array([1.0, 2.0, 4.0])
-
-    assert r_squared(y, y) == 1.0
-    assert r_squared(y, np.full(3, y.mean())) == pytest.approx(0.0)
-    # Residuals 1, 0, 0 against squares of 16/9 + 1/9 + 25/9.
-    assert r_squared(y, np.array([2.0, 2.0, 4.0])) == pytest.approx(1 - 9 / 42)
-    assert math.isnan(r_squared(np.full(4, 0.3), np.full(4, 0.3)))
 
 
 def test_the_reference_is_what_nothing_dominates_each_once() -> None:
