@@ -109,14 +109,14 @@ def device_in_words(device: str) -> str:
     return f"{found.name} ({device}, {bytes_in_words(found.total_memory)})"
 
 
-def choice_in_words(device: str, best: str, *, was_open: bool) -> str | None:
+def choice_in_words(options: MergeOptions, *, was_open: bool) -> str | None:
     """Describe the device in use and the alternative; None where there is none.
 
     Args:
-        device: The device in use.
-        best: The result of ``best_device``.
+        options: With the device in use.
         was_open: Whether nobody requested a device.
     """
+    device, best = str(options.device), best_device()
     if device == best == "cpu":
         return None
     used = f"merges are made and measured on {device_in_words(device)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -30,12 +29,11 @@ class Itemised:
 
 
 def with_differences(
-    front: Front, samples: Path, run: RunFolder, log: Iterable[Evaluation] = ()
+    front: Front, run: RunFolder, log: Iterable[Evaluation] = ()
 ) -> Front:
-    """Compare the merges of a front item by item where possible.
-
-    ``samples`` has the records of its merges, the run folder those of linear ones.
-    """
+    """Compare the merges of a front item by item where its run folder has records."""
+    place = run.of_points(front)
+    samples = place.samples(place.read_manifest().merge)
     evaluations = list(log)
     own = {merge_key(e.coefficients) for e in evaluations if e.role not in _RIVALS}
     rivals = {merge_key(e.coefficients) for e in evaluations} - own

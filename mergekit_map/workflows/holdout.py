@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from mergekit_map.evaluation.evaluator import MergeEvaluator
 from mergekit_map.evaluation.project import Project
@@ -94,14 +93,3 @@ def with_confirmation(
         differences=differences_of(items),
     )
     return front.model_copy(update={"holdout": confirmation})
-
-
-def samples_of(project: Project, run: RunFolder) -> Path:
-    """Return the folder of records of the merges of a front.
-
-    Where pairs of checkpoints are merged, they are finished.
-    """
-    if not project.nests_checkpoints:
-        return run.samples(project.merge)
-    last = run.pair(len(project.space.names) - 1)
-    return last.samples(last.read_manifest().merge)

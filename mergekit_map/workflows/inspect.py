@@ -20,7 +20,7 @@ from mergekit_map.errors import EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import open_merges
 from mergekit_map.evaluation.project import Draft, Project, load_project, read_draft
 from mergekit_map.evaluation.vllm import memory_in_words
-from mergekit_map.merging.devices import best_device, choice_in_words
+from mergekit_map.merging.devices import choice_in_words
 from mergekit_map.merging.memory import Room, room_of
 from mergekit_map.models.compatibility import main_dtype
 from mergekit_map.models.facts import Finding
@@ -291,7 +291,5 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         device=str(options.device),
         task_vectors=None if storage is None else storage.place,
         task_vectors_why=None if storage is None else storage.why,
-        device_choice=choice_in_words(
-            str(options.device), best_device(), was_open=project.open_device
-        ),
+        device_choice=choice_in_words(options, was_open=project.open_device),
     )

@@ -40,7 +40,7 @@ from mergekit_map.workflows.atomic_selection import (
     selection_lock,
 )
 from mergekit_map.workflows.differences import with_differences
-from mergekit_map.workflows.holdout import Confirming, samples_of, with_confirmation
+from mergekit_map.workflows.holdout import Confirming, with_confirmation
 from mergekit_map.workflows.nested_checkpoints import finished_pairs
 from mergekit_map.workflows.partial_front import measured_so_far
 from mergekit_map.workflows.reporting import reporting
@@ -147,8 +147,7 @@ def _with_measured(
     """Return the front with the measurements of the selection, chosen as it was."""
     front = chosen.read_front().with_point(selection.index, searched)
     evaluations = list(read_log(place.log))
-    samples = samples_of(project, chosen)
-    front = with_differences(front, samples, chosen, evaluations)
+    front = with_differences(front, chosen, evaluations)
     kept = ("selected", "select", "reason")
     update = {key: getattr(selection.front, key) for key in kept}
     if front.unfinished is None:

@@ -89,8 +89,7 @@ def _find(
         of=of,
     )
     front = front.model_copy(update={"unfinished": unfinished})
-    samples = folder.samples(plan.manifest.merge)
-    return with_differences(front, samples, folder, log)
+    return with_differences(front, folder, log)
 
 
 def _study_of(plan: SearchPlan) -> Study:

@@ -52,7 +52,7 @@ def test_a_model_that_fits_on_all_gpus_and_not_on_one_is_shared_out() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_that_is_there_is_used_and_named_with_its_memory() -> None:
     assert decided(left_open(MergeOptions())).device == "cuda"
-    words = choice_in_words("cuda", best_device(), was_open=True)
+    words = choice_in_words(MergeOptions(device="cuda"), was_open=True)
     assert words is not None
     assert torch.cuda.get_device_name() in words
     assert "GB)" in words

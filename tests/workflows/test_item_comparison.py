@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import line
-from fronts import CODE, make_front
+from fronts import CODE, make_front, write_folder
 
 from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.log import Role
@@ -48,26 +48,33 @@ def value(samples: list[dict[str, float]]) -> float:
     return sum(s["loss"] * s["tokens"] for s in samples) / sum(TOKENS)
 
 
-def searched(folder: Path, shifts: list[float]) -> tuple[Front, list[np.ndarray]]:
+def records(run: Path) -> Path:
+    """Give the folder of what merges of a search answered on its only task."""
+    return RunFolder(run).samples("") / "code"
+
+
+def searched(run: Path, shifts: list[float]) -> tuple[Front, list[np.ndarray]]:
     """Write the records of merges with a=0, 0.01, ..., the last one an anchor."""
     rows, influences = [], []
     for index, shift in enumerate(shifts):
         samples = losses(shift)
         anchor = index == len(shifts) - 1
         place = {"a": 1.0, "b": 0.0} if anchor else {"a": index / 100, "b": 0.5}
-        keep(folder / "code", place, samples)
+        keep(records(run), place, samples)
         rows.append([(value(samples), 0.1)])
         itemised = itemise(answers_of(samples))
         assert itemised is not None
         influences.append(itemised.influences)
     points = [(row, row) for row in rows[:-1]]
-    return make_front(points, {"base": rows[-1]}, tasks={"code": CODE}), influences
+    front = make_front(points, {"base": rows[-1]}, tasks={"code": CODE})
+    write_folder(run, front)
+    return front, influences
 
 
 def test_merges_are_compared_item_by_item(tmp_path: Path) -> None:
     front, influences = searched(tmp_path, [0.0, 0.2, 0.5])
 
-    found = with_differences(front, tmp_path, RunFolder(tmp_path))
+    found = with_differences(front, RunFolder(tmp_path))
 
     expected = stderrs_of_differences(np.array(influences), np.zeros(N, int))
     kept = found.differences["code"]
@@ -80,9 +87,9 @@ def test_merges_are_compared_item_by_item(tmp_path: Path) -> None:
 def test_only_records_of_the_value_that_was_measured_count(tmp_path: Path) -> None:
     front, _ = searched(tmp_path, [0.0, 0.2, 0.5])
     # The file is of an earlier definition of the task, on texts as long as these.
-    keep(tmp_path / "code", {"a": 0.01, "b": 0.5}, losses(0.2))
+    keep(records(tmp_path), {"a": 0.01, "b": 0.5}, losses(0.2))
 
-    found = with_differences(front, tmp_path, RunFolder(tmp_path))
+    found = with_differences(front, RunFolder(tmp_path))
 
     assert found.differences["code"].merges == (0, 2)
 
@@ -90,21 +97,21 @@ def test_only_records_of_the_value_that_was_measured_count(tmp_path: Path) -> No
 def test_only_merges_with_the_same_items_are_compared(tmp_path: Path) -> None:
     front, _ = searched(tmp_path, [0.0, 0.2, 0.5])
     place = {"a": 0.01, "b": 0.5}
-    samples = read_samples(tmp_path / "code", place).samples
+    samples = read_samples(records(tmp_path), place).samples
     others = [{**s, "block": s["block"] + 1} for s in samples]
-    keep(tmp_path / "code", place, others)
+    keep(records(tmp_path), place, others)
 
-    found = with_differences(front, tmp_path, RunFolder(tmp_path))
+    found = with_differences(front, RunFolder(tmp_path))
 
     assert found.differences["code"].merges == (0, 2)
 
 
 def test_a_damaged_file_of_records_is_passed_over(tmp_path: Path) -> None:
     front, _ = searched(tmp_path, [0.0, 0.2])
-    for path in (tmp_path / "code").iterdir():
+    for path in records(tmp_path).iterdir():
         path.write_text('{"samples": 3}')
 
-    found = with_differences(front, tmp_path, RunFolder(tmp_path))
+    found = with_differences(front, RunFolder(tmp_path))
 
     assert found.differences == {}
 
@@ -125,22 +132,22 @@ def test_what_rivals_measured_is_not_compared(
         for role in roles
     ]
 
-    found = with_differences(front, tmp_path, RunFolder(tmp_path), log)
+    found = with_differences(front, RunFolder(tmp_path), log)
 
     assert found.differences["code"].merges == merges
 
 
 def test_anchors_of_other_models_have_records_of_their_own(tmp_path: Path) -> None:
-    front, influences = searched(tmp_path / "all", [0.0, 0.2, 0.5])
+    front, influences = searched(tmp_path, [0.0, 0.2, 0.5])
     (anchor,) = front.anchors
     single = {"one": 0.0, "two": 0.0}
     linear = LinearMerge(merge="singles", weights=single)
     nowhere = anchor.model_copy(update={"coefficients": {}, "linear": linear})
     front = front.model_copy(update={"anchors": (nowhere,)})
-    samples = read_samples(tmp_path / "all" / "code", anchor.coefficients).samples
+    samples = read_samples(records(tmp_path), anchor.coefficients).samples
     keep(RunFolder(tmp_path).samples("singles") / "code", single, samples)
 
-    found = with_differences(front, tmp_path / "all", RunFolder(tmp_path))
+    found = with_differences(front, RunFolder(tmp_path))
 
     expected = stderrs_of_differences(np.array(influences), np.zeros(N, int))
     kept = found.differences["code"].square
