@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -36,11 +36,10 @@ from mergekit_map.utils.text import printable
 
 @dataclass(frozen=True)
 class ExitAction:
-    """An action requested outside of the screen."""
+    """An action requested outside of the screen, on the current point of a view."""
 
-    doing: Literal["merge", "talk"]
-    choice: Mapping[str, Any]  # of select: the current point
-    words: Mapping[str, str]  # answers to the questions of the form
+    view: View
+    out: str | None = None  # the folder to merge into; None: chat
 
 
 WORKING = " working ..."
@@ -215,7 +214,7 @@ class Browser(App[ExitAction]):
 
     def action_talk(self) -> None:
         """Chat with the merge, outside of the screen."""
-        self.exit(ExitAction("talk", self.view.asked, {}))
+        self.exit(ExitAction(self.view))
 
     @work
     async def action_merge(self) -> None:
@@ -224,7 +223,7 @@ class Browser(App[ExitAction]):
         fields = [("out", "folder for the merge", f"{self._called}-{self.view.at}")]
         answer = await self.push_screen_wait(Form(about, fields))
         if answer and answer["out"]:
-            self.exit(ExitAction("merge", self.view.asked, answer))
+            self.exit(ExitAction(self.view, answer["out"]))
 
 
 class ReadingPage(ModalScreen[None]):

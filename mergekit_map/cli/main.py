@@ -102,7 +102,7 @@ def command_line(*words: object) -> str:
 
 def typed_arguments() -> list[str]:
     """Return what was typed after the name of this program."""
-    return list(click.get_current_context().find_root().obj or ())
+    return list(click.get_current_context().obj or ())
 
 
 def typed_command() -> str:

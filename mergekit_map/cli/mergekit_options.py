@@ -36,6 +36,7 @@ _TYPES = {
     "write_threads": click.IntRange(1, 1024),
     "lora_merge_dtype": click.Choice(DTYPES),
 }
+_SHOWN = {"quiet", "verbosity"}  # in the help of each command
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _HEAVY = ("torch", "transformers", "mergekit.common")
 
@@ -49,12 +50,7 @@ class MergeCommand(click.Command):
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
-        own = len(self.params)
         self.params += _mergekit_params()
-        hidden = _HIDDEN | (_NAMED_BY_ERRORS if own > _MOST_SHOWN else set())
-        for param in self.params:
-            if isinstance(param, click.Option):
-                param.hidden = param.name in hidden
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with a function in the place of mergekit's options."""
@@ -70,6 +66,7 @@ def _mergekit_params() -> list[click.Parameter]:
     for param in params:
         param.opts += {"verbosity": ["--verbose"], "quiet": ["-q"]}.get(param.name, [])
         param.type = _TYPES.get(param.name, param.type)
+        param.hidden = param.name not in _SHOWN
     help_option = click.Option(
         ["--help-mergekit"],
         is_flag=True,
@@ -155,8 +152,3 @@ if TYPE_CHECKING:
 else:
     # It says which options there are; commands get mergekit's own.
     MergeOptions = _OPTIONS["MergeOptions"]
-
-# Not in the help of each command: most of mergekit's, and on a long page three of ours.
-_HIDDEN = {*MergeOptions.model_fields} - {"quiet", "verbosity"}
-_NAMED_BY_ERRORS = {"log", "model_paths", "trust_run"}
-_MOST_SHOWN = 20

@@ -63,7 +63,6 @@ class TerminalReporter(Callback):
         (self._task,) = self._progress.tasks  # measurements, of the most there will be
         self._last_line = -float("inf")
         self._run: Path | None = None  # the folder of a search that has started
-        self._readable = False  # whether merges are measured that can be looked at
         self._what = ""
         self._values: dict[str, str] = {}  # the last one of each task
 
@@ -77,7 +76,6 @@ class TerminalReporter(Callback):
     def on_start(self, started: Started) -> None:
         """Keep the folder, to name it when the search is stopped."""
         self._run = started.run
-        self._readable = any(e.role != "anchor" for e in started.known)
 
     def on_progress(self, progress: Searched) -> None:
         """Show which merge is being measured on which task."""
@@ -104,7 +102,6 @@ class TerminalReporter(Callback):
     def on_measured(self, evaluation: Evaluation) -> None:
         """Keep the last value of each task, and show it where more is asked for."""
         e = evaluation
-        self._readable |= e.role != "anchor"
         self._progress.advance(self._task.id)
         self._values[e.task] = "failed" if e.failed else f"{e.value:.4g}"
         weights = " ".join(f"{n}={v:.4g}" for n, v in e.coefficients.items())
@@ -116,10 +113,10 @@ class TerminalReporter(Callback):
         """Show how much of a search is kept."""
         task = self._task
         if self._run and task.completed and isinstance(error, KeyboardInterrupt):
-            text = f"{task.completed:.0f} of at most {task.total} measurements are kept"
-            if self._readable:
-                text += f"; look at them with: {command_line('report', self._run)}"
-            self.on_notice(text)
+            self.on_notice(
+                f"{task.completed:.0f} of at most {task.total} measurements are kept; "
+                f"look at them with: {command_line('report', self._run)}"
+            )
 
     def on_notice(self, text: str) -> None:
         """Show a line that stays."""

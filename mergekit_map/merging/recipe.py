@@ -34,6 +34,7 @@ from mergekit_map.results.recipe_rendering import recipe_comments
 from mergekit_map.results.records import Identity
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.utils.files import digest
+from mergekit_map.utils.text import printable
 
 # Methods that only add up what weights multiply, with signs elected from these sums.
 _SUMS = {"task_arithmetic", "ties", "breadcrumbs", "breadcrumbs_ties"}
@@ -68,18 +69,19 @@ class Recipes:
         if self.folder is not None:
             config = by_stage_name(config, self.folder)
         if path is not None:
-            comments = [*comments, f"Merge it with: {self.command(path, 'OUT')}"]
+            command = printable(self.command(path, "OUT"))
+            comments = [*comments, f"Merge it with: {command}"]
         return yaml_text([*self.stages, config], comments)
 
-    def of_point(self, front: Front, index: int, folder: RunFolder) -> str:
-        """Return the recipe of a point of a front, as its run folder has it."""
+    def of_point(self, front: Front, index: int, path: Path) -> str:
+        """Return the recipe of a point of a front, to be written to ``path``."""
         comments = recipe_comments(front, index)
-        weights = front.points[index].coefficients
-        return self.text(weights, comments, folder.recipe(index))
+        return self.text(front.points[index].coefficients, comments, path)
 
     def texts(self, front: Front, folder: RunFolder) -> dict[int, str]:
         """Return the recipes of the points of a front, as its run folder has them."""
-        return {i: self.of_point(front, i, folder) for i in range(len(front.points))}
+        indices = range(len(front.points))
+        return {i: self.of_point(front, i, folder.recipe(i)) for i in indices}
 
     def command(self, recipe: Path, out: str) -> str:
         """Return the stock command that writes a recipe's checkpoint, bit for bit.

@@ -33,7 +33,6 @@ from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Candidate
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage, warn
-from mergekit_map.utils.text import printable
 from mergekit_map.workflows.atomic_selection import (
     look_at,
     save_choice,
@@ -90,11 +89,9 @@ def _merge(
     check_device(project.options)
     if project.nests_checkpoints:  # the last pair has the coefficients of the point
         part, recipes, place = finished_pairs(project, chosen)
-    of_run = recipes.command(chosen.recipe(selection.index), "OUT")
-    text = recipes.of_point(selection.front, selection.index, chosen)
     # Another search may renumber the recipes of the run folder.
-    here = printable(recipes.command(out / "mergekit_config.yml", "OUT"))
-    text = text.replace(of_run, here)
+    path = out / "mergekit_config.yml"
+    text = recipes.of_point(selection.front, selection.index, path)
     recipe = f"# {selection.front.reason}\n{text}"
     refuse_replaced(project.fingerprints)
     # While the log is open, no search replaces the front.
@@ -107,7 +104,7 @@ def _merge(
                 part = part.as_known(place.read_manifest())
                 refuse_changes(part, place.read_manifest())
         refuse_replaced(project.fingerprints)
-        (folder / "mergekit_config.yml").write_text(recipe, encoding="utf-8")
+        (folder / path.name).write_text(recipe, encoding="utf-8")
         point = selection.point
         # Base, soup and parents are measured on held-out documents at the end.
         held_out = selection.front.unfinished is None and part.held_out is not None
@@ -121,11 +118,12 @@ def _merge(
             front = _with_measured(project, selection, searched, chosen, place)
             save_choice(front, chosen, recipes.texts(front, chosen))
         shown = front.with_point(selection.index, written)
-        command = recipes.command(Path("mergekit_config.yml"), "OUT")
+        command = recipes.command(Path(path.name), "OUT")
         name, tasks = out.resolve().name, project.spec.tasks
         record = MergeRecord(name, recipe, command, shown, tasks, difference)
         write_card(folder, record)
-    return Merged(shown, out, written, of_run)
+    of_run = recipes.command(chosen.recipe(selection.index), "OUT")
+    return Merged(shown, out, of_run)
 
 
 def _refuse_other_front(run: RunFolder, selection: Selection) -> None:

@@ -24,6 +24,16 @@ class FrontResult:
 
     front: Front  # all that front.json holds
 
+    @property
+    def index(self) -> int:
+        """Return the number of the chosen point."""
+        return self.front.selected
+
+    @property
+    def point(self) -> Merge:
+        """Return the chosen point."""
+        return self.front.chosen
+
     def to_pandas(self) -> pandas.DataFrame:
         """Return the points of the front as a table, the columns of front.csv."""
         return front_frame(self.front)
@@ -57,16 +67,6 @@ class Selection(FrontResult):
 
     recipe: str  # mergekit YAML
 
-    @property
-    def index(self) -> int:
-        """Return the number of the point."""
-        return self.front.selected
-
-    @property
-    def point(self) -> Merge:
-        """Return the point."""
-        return self.front.chosen
-
     def __repr__(self) -> str:
         """Describe the choice in a line."""
         return f"Selection({front_line(self.front)})"
@@ -81,7 +81,6 @@ class Merged(FrontResult):
     """A checkpoint that was written and measured; its point is so in the front."""
 
     path: Path
-    point: Merge  # with what was measured of the checkpoint
     command: str  # that writes the same one with mergekit alone
 
     def __repr__(self) -> str:

@@ -198,10 +198,11 @@ def test_what_is_outside_of_the_screen_is_asked_for() -> None:
     merging = press(wide_front(), "up", "m", "enter").leaving
     elsewhere = press(wide_front(), "m", "text:there", "enter").leaving
 
-    assert (merging.doing, merging.choice) == ("merge", {"index": CHOSEN - 1})
-    assert merging.words == {"out": f"my-search-{CHOSEN - 1}"}
-    assert elsewhere.words == {"out": "there"}
-    assert press(wide_front(), "t").leaving.choice == {"index": CHOSEN}
+    assert merging.view.asked == {"index": CHOSEN - 1}
+    assert merging.out == f"my-search-{CHOSEN - 1}"
+    assert elsewhere.out == "there"
+    talking = press(wide_front(), "t").leaving
+    assert (talking.view.asked, talking.out) == ({"index": CHOSEN}, None)
 
 
 def test_the_help_names_every_key() -> None:

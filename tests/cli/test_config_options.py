@@ -73,19 +73,6 @@ def test_a_base_of_the_hub_is_merged_as_bfloat16(
     assert content["map"]["tasks"] == {"a": {"perplexity": "a.txt"}}  # to be filled in
 
 
-@pytest.mark.parametrize("name", ["no", "1e3", "a: b", "ü"])
-def test_any_name_of_a_model_or_file_is_written_as_it_is(
-    name: str, options: list[str]
-) -> None:
-    Path(f"{name}.txt").touch()
-
-    content = asked("--base", name, "--model", name, "--text", f"{name}.txt", *options)
-
-    assert content["models"][0] == {"model": name}
-    (task, *_) = content["map"]["tasks"].values()
-    assert task == {"perplexity": f"{name}.txt"}
-
-
 def test_options_of_search_and_choice_complete_and_override_a_configuration(
     options: list[str],
 ) -> None:

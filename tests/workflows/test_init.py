@@ -8,9 +8,7 @@ import pytest
 import yaml
 from nested_runs import invoke
 
-from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import ConfigError
-from mergekit_map.merging.space import build_space
 from mergekit_map.workflows.init import extend_plain
 
 PLAIN = """\
@@ -55,24 +53,6 @@ def test_only_weights_change_and_a_block_follows(tmp_path: Path) -> None:
     for entry in was["models"]:
         entry.get("parameters", {}).pop("weight", None)
     assert content == was
-
-
-def test_what_is_searched_is_what_a_file_without_weights_searches(
-    tmp_path: Path,
-) -> None:
-    plain = PLAIN.replace("dare_ties", "linear").replace("base_model: org/base ", "")
-    models = [{"model": f"org/{name}"} for name in ("base", "law-model", "medicine")]
-    without = {"merge_method": "linear", "models": [*models, {"model": "org/third"}]}
-
-    (space, _), (expected, _) = (
-        build_space(merge, SearchSpec())
-        for merge in (yaml.safe_load(extended(plain, tmp_path)), without)
-    )
-
-    assert space is not None
-    assert expected is not None
-    assert space.coefficients == expected.coefficients
-    assert space.remainder == expected.remainder
 
 
 @pytest.mark.parametrize(

@@ -107,9 +107,13 @@ def test_a_front_is_fitted_to_what_is_measured_and_says_how_far_it_is(
     stopped: Any,
 ) -> None:
     stopped(11)
+    log = Path("run/evaluations.jsonl")
+    log.write_bytes(log.read_bytes() + b'{"version": 1, "coeff')  # by a kill
+    before = log.read_bytes()
 
     result = invoke("select", "run")
 
+    assert log.read_bytes() == before
     assert "5 of at most 18 merges measured; the search goes on with: " in result.stderr
     assert not Path("run/.state/manifest.json").exists()
     front = RunFolder(Path("run")).read_front()
@@ -131,6 +135,9 @@ def test_the_command_that_goes_on_has_the_options_of_the_search(stopped: Any) ->
 
     command = shlex.join(["mergekit-map", "search", "config.yml", "run", *options])
     assert f"goes on with: {command}\n" in result.stderr
+    shutil.copytree("run", "copy")  # which goes on in its own folder
+    said = invoke("select", "copy").stderr
+    assert "goes on with: mergekit-map search config.yml copy\n" in said
 
 
 def test_too_few_merges_give_a_front_of_measured_merges_alone(stopped: Any) -> None:
@@ -147,17 +154,6 @@ def test_too_few_merges_give_a_front_of_measured_merges_alone(stopped: Any) -> N
     for point in front.utilities(front.points, "measured"):
         assert not ((point <= Y).all(axis=1) & (point < Y).any(axis=1)).any()
     assert "3 of at most 18 merges measured" in Path("run/report.html").read_text()
-
-
-def test_a_line_cut_short_by_a_kill_is_passed_over_and_stays(stopped: Any) -> None:
-    stopped(11)
-    log = Path("run/evaluations.jsonl")
-    log.write_bytes(log.read_bytes() + b'{"version": 1, "coeff')
-    before = log.read_bytes()
-
-    invoke("select", "run")
-
-    assert log.read_bytes() == before
 
 
 def test_what_was_chosen_stays_until_the_search_has_measured_more(stopped: Any) -> None:
@@ -250,12 +246,3 @@ def test_a_search_that_runs_is_not_merged_and_nothing_is_written(stopped: Any) -
 
     assert "another search is writing" in said
     assert "writing merged" not in said
-
-
-def test_a_copy_goes_on_in_its_own_folder(stopped: Any) -> None:
-    stopped(11)
-    shutil.copytree("run", "copy")
-
-    said = invoke("select", "copy").stderr
-
-    assert "goes on with: mergekit-map search config.yml copy\n" in said

@@ -55,10 +55,8 @@ def select(run: Path, *options: str, code: int = 0) -> click.testing.Result:
     ("options", "index"),
     [
         ("--index 0", 0),
-        ("--prefer math=2,code=1", 1),
         ("--prefer code=1 --scalarization achievement", 3),
         ("--knee", 2),
-        ("--require code=2.5 --prefer math=1", 1),
         ("--no-limits", 2),
         ("--require math=83%", 1),
         ("--not-worse-than base,baseline --require math=0.6", 2),
@@ -98,7 +96,6 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
     [
         ("--require mth=1", "require: there is no task 'mth'; did you mean 'math'?"),
         ("--prefer math", "written as math=2,code=1, each task once; got 'math'"),
-        ("--require math=1,math=2", "each task once; got 'math=1,math=2'"),
         ("--require math=101%", "short); relax a limit, nothing is measured"),
         ("--index 4", "the front has the points 0 to 3, not 4"),
         ("--not-worse-than bas", "there is no 'bas' to compare with; did you mean 'ba"),

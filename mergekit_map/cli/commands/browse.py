@@ -81,10 +81,8 @@ def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
     view = View.of(folder.read_front())
     with ExitStack() as models:
         outside = _Outside(folder, make_options, models, trust_run=trust_run)
-        app = Browser(folder, view, run.resolve().name)
-        while exit_action := app.run():
-            view = outside.do(exit_action, app.view)
-            app = Browser(folder, view, run.resolve().name)
+        while exit_action := Browser(folder, view, run.resolve().name).run():
+            view = outside.do(exit_action)
 
 
 @dataclass
@@ -97,13 +95,14 @@ class _Outside:
     trust_run: bool
     chat_models: ChatModels | None = None
 
-    def do(self, exit_action: ExitAction, view: View) -> View:
+    def do(self, exit_action: ExitAction) -> View:
         """Merge or chat; print the reason where that fails."""
+        view = exit_action.view
         try:
-            if exit_action.doing == "talk":
+            if exit_action.out is None:
                 self._talk(view)
                 return view
-            view = self._merge(Path(exit_action.words["out"]), exit_action.choice)
+            view = self._merge(Path(exit_action.out), view.asked)
         except (MapError, OSError, click.ClickException) as error:
             click.echo(f"error: {printable(str(error))}", err=True)
         except (KeyboardInterrupt, click.Abort):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+from typing_extensions import Unpack
 
 from mergekit_map.cli.commands.select import merge_and_show
-from mergekit_map.cli.config_options import config_or_options
+from mergekit_map.cli.config_options import ConfigOptions, config_or_options
 from mergekit_map.cli.main import typed_arguments
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand, MergeOptions
 from mergekit_map.cli.options import FILE, FOLDER, model_options, workers_option
@@ -34,7 +35,14 @@ if TYPE_CHECKING:
 )
 @workers_option
 @model_options
-def search(make_options: MakeOptions, config: Path, run: Path, **how: Any) -> None:
+def search(
+    make_options: MakeOptions,
+    config: Path,
+    run: Path,
+    import_file: Path | None,
+    workers: int | str | None,
+    **how: Unpack[ConfigOptions],
+) -> None:
     """Evaluate merges as CONFIG says, into the folder RUN, and find the front.
 
     A search that was stopped goes on where it was; one that is finished measures only
@@ -48,7 +56,8 @@ def search(make_options: MakeOptions, config: Path, run: Path, **how: Any) -> No
     options = make_options(f"reading {config}")
     from mergekit_map.cli.screen import show_front, show_steps
 
-    found = show_front(run, _find_front(config, run, options, **how), run)
+    front = _find_front(config, run, options, workers, import_file, **how)
+    found = show_front(run, front, run)
     show_steps(run, found, trusted=True)  # the search has just written the folder
 
 
@@ -65,7 +74,8 @@ def run(
     config: Path,
     out: Path,
     run_folder: Path | None,
-    **how: Any,
+    workers: int | str | None,
+    **how: Unpack[ConfigOptions],
 ) -> None:
     """Search, choose a merge, and write it to OUT.
 
@@ -78,7 +88,7 @@ def run(
     """
     options = make_options(f"reading {config}")
     folder = run_folder or out.parent / f"{out.name}.run"
-    _find_front(config, folder, options, **how)
+    _find_front(config, folder, options, workers, **how)
     # The search has just written this folder, so its code is the user's own.
     places = how["model_paths"]
     merge_and_show(folder, out, options, {}, model_paths=places, trust_run=True)
@@ -117,7 +127,7 @@ def demo(make_options: MakeOptions, out: Path, workers: int | str | None) -> Non
         family = train_family(family_folder())
     config = out / "demo.yml"
     write_atomically(config, demo_config(family))
-    _find_front(config, out / "run", options, workers=workers)
+    _find_front(config, out / "run", options, workers)
     merge_and_show(out / "run", out / "merged", options, {})
 
 
@@ -125,10 +135,9 @@ def _find_front(
     config: Path,
     run: Path,
     options: MergeOptions,
-    *,
+    workers: int | str | None,
     import_file: Path | None = None,
-    workers: int | str | None = None,
-    **how: Any,
+    **how: Unpack[ConfigOptions],
 ) -> Front:
     """Search as a configuration says, going on where it was stopped."""
     if isinstance(workers, int):

@@ -106,18 +106,6 @@ def start_anew(*parts: str) -> Callable[[dict[str, torch.Tensor]], None]:
     return change
 
 
-def add_biases(model: Path) -> None:
-    edit_config(attention_bias=True)(model)
-
-    def change(tensors: dict[str, torch.Tensor]) -> None:
-        for layer in range(2):
-            for part, size in {"q": 32, "k": 16, "v": 16, "o": 32}.items():
-                name = f"model.layers.{layer}.self_attn.{part}_proj.bias"
-                tensors[name] = torch.zeros(size)
-
-    edit_tensors(change)(model)
-
-
 def tie_embeddings(model: Path) -> None:
     edit_config(tie_word_embeddings=True)(model)
     edit_tensors(lambda tensors: tensors.__delitem__("lm_head.weight"))(model)
@@ -132,15 +120,7 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "rope-theta",
         "rope_theta is 1e+06 here and 10000 in base",
     ),
-    "key value heads": (edit_config(num_key_value_heads=4), "size", "is 4 here and 2"),
-    "activation": (edit_config(hidden_act="gelu"), "activation", "gelu here and silu"),
-    "biases": (add_biases, "bias", "attention_bias is True here and False in"),
     "tied embeddings": (tie_embeddings, "tied-embeddings", "its head is its"),
-    "context": (
-        edit_config(max_position_embeddings=4096),
-        "configuration-differs",
-        "is 4096 here and 128 in base",
-    ),
     "quantized": (
         edit_config(quantization_config={"quant_method": "awq", "bits": 4}),
         "quantized",
@@ -202,7 +182,6 @@ SEVERITIES = {
     **dict.fromkeys(
         (
             "adapter-base",
-            "configuration-differs",
             "matrices-unrelated",
             "norm-ratio",
             "special-tokens",
