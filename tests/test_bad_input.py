@@ -104,6 +104,10 @@ CASES: dict[str, tuple[Change, str]] = {
         searching(strategy="bayesian", design="sobol"),
         r"map\.search: bayesian draws its own merges; remove 'design'",
     ),
+    "hours that nothing heeds": (
+        searching(refine=False, hours=1.5),
+        r"map\.search\.hours: .*settles beforehand how many",
+    ),
     "order of no nesting": (
         searching(order=["a", "b"]),
         r"map\.search: 'order' is what nested merges.*add 'strategy: nested'",
@@ -182,6 +186,20 @@ CASES: dict[str, tuple[Change, str]] = {
         r"tasks\.other: the key 'metric' is required and missing; 'choices' has: acc, ",
     ),
     "preset of code": (task(preset="mbpp"), r"'mbpp'; .* as it runs code that a model"),
+    "subset in a nested search": (
+        lambda config, folder: (
+            searching(strategy="nested")(config, folder),
+            put("map", "tasks", "text", "documents", 8)(config, folder),
+        ),
+        r"text\.documents: nested measures every merge on all documents.* out",
+    ),
+    "subset of a function of the whole": (
+        lambda config, folder: (
+            (folder / "whole.py").write_text("def f(model, tokenizer): return [1.0]"),
+            task(python="whole:f", direction="maximize", documents=8)(config, folder),
+        ),
+        r"other\.documents: .* is not told which.* out",
+    ),
     "task that is a word": (
         put("map", "tasks", "other", "gsm8k"),
         r"tasks\.other: a mapping was expected, such as \{perplexity: text\.txt\}",

@@ -88,11 +88,15 @@ def test_help_and_init_import_nothing_heavy(tmp_path: Path) -> None:
     helps = [[command, "--help"] for command in ALL]
 
     first, *others = loaded_by(
-        ["--help"], *helps, ["init", new, *models], ["init", plain, extended]
+        ["--version"],
+        ["--help"],
+        *helps,
+        ["init", new, *models],
+        ["init", plain, extended],
     )
 
     assert packages(first) - sys.stdlib_module_names == {"click", "mergekit_map"}
-    assert len(others) == len(ALL) + 2
+    assert len(others) == len(ALL) + 3
     for loaded in others:
         assert not packages(loaded) & (HEAVY | {"numpy"})
 

@@ -1,4 +1,4 @@
-"""The program ``mergekit-map``. Commands are imported when they are called.
+"""The program ``mergekit-map``. Commands are imported when called or listed.
 
 Importing mergekit's options costs seconds, so this module imports click alone.
 """
@@ -17,41 +17,32 @@ from mergekit_map.errors import MapError, alike
 from mergekit_map.utils.shutdown import exit_code, ignore_signals, stopped_by
 from mergekit_map.utils.text import printable
 
-# Command, its module in commands/, and what it does.
-_COMMANDS = {
-    "run": ("search", "Search, choose and merge, from options or one YAML."),
-    "init": ("init", "Write a configuration to begin with."),
-    "inspect": ("inspect", "Check models and plan before a search."),
-    "search": (
-        "search",
-        "Evaluate merges and find the front; continues a stopped search.",
-    ),
-    "select": ("select", "Choose a point of the front and write its recipe."),
-    "browse": (
-        "browse",
-        "Walk along the front in the terminal; choose, merge, chat, push.",
-    ),
-    "merge": ("select", "Write the chosen merge as a checkpoint, and measure it."),
-    "push": ("push", "Upload a merge to the Hub, private unless told otherwise."),
-    "report": ("report", "Write one HTML page and pictures of a search."),
-    "compare": (
-        "report",
-        "Run other search methods too, and compare: the tables of the MAP paper.",
-    ),
-    "schema": ("init", "Print the JSON Schema of a configuration, for editors."),
-    "cache": ("init", "List and remove what is kept between searches."),
-    "demo": ("search", "Do all of it on tiny models that are trained on this machine."),
+_TYPED = "mergekit_map.typed"  # the arguments of the program
+_MODULES = {  # of each command, in commands/
+    "run": "search",
+    "init": "init",
+    "inspect": "inspect",
+    "search": "search",
+    "select": "select",
+    "browse": "browse",
+    "merge": "select",
+    "push": "push",
+    "report": "report",
+    "compare": "report",
+    "schema": "init",
+    "cache": "init",
+    "demo": "search",
 }
 
 
 class _LazyGroup(click.Group):
     def list_commands(self, _: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(_MODULES)
 
     def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in _MODULES:
             return None
-        module = f"{__package__}.commands.{_COMMANDS[cmd_name][0]}"
+        module = f"{__package__}.commands.{_MODULES[cmd_name]}"
         commands = importlib.import_module(module)
         command: click.Command = getattr(commands, cmd_name)
         return command
@@ -59,19 +50,15 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in _COMMANDS and (words := alike(args[0], _COMMANDS)):
+        if args[0] not in _MODULES and (words := alike(args[0], _MODULES)):
             raise click.UsageError(f"No such command {args[0]!r}; {words}")
         return super().resolve_command(ctx, args)
-
-    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(k, about) for k, (_, about) in _COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         readable = [text.encode(errors="replace").decode() for text in args]
         if wrong := [text for text in args if text not in readable]:
             raise click.UsageError(f"{wrong[0]!a} is no Unicode; rename the file")
-        ctx.obj = [*args]  # as they were typed
+        ctx.meta[_TYPED] = [*args]
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
@@ -102,7 +89,7 @@ def command_line(*words: object) -> str:
 
 def typed_arguments() -> list[str]:
     """Return what was typed after the name of this program."""
-    return list(click.get_current_context().obj or ())
+    return list(click.get_current_context().meta.get(_TYPED, ()))
 
 
 def typed_command() -> str:

@@ -18,8 +18,6 @@ from mergekit_map.cli.main import typed_command
 from mergekit_map.cli.options import with_options
 from mergekit_map.utils.text import redact
 
-_KEY = "mergekit_map.output"
-
 
 @dataclass
 class OutputOptions:
@@ -43,9 +41,7 @@ class OutputOptions:
 def output_options() -> OutputOptions:
     """Return the output options of the running command."""
     context = click.get_current_context(silent=True)
-    meta = {} if context is None else context.meta
-    known: OutputOptions = meta.setdefault(_KEY, OutputOptions())
-    return known
+    return OutputOptions() if context is None else context.ensure_object(OutputOptions)
 
 
 def answer(result: Path | None = None, **content: Any) -> None:

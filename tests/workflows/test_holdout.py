@@ -136,21 +136,6 @@ def test_the_paired_difference_is_that_of_the_documents(run: Path) -> None:
         assert gain.stderr == pytest.approx(error, rel=1e-4)
 
 
-def test_a_second_search_measures_nothing_again(run: Path) -> None:
-    def files() -> dict[Path, bytes]:
-        # The manifest names the folder that the search was started in.
-        found = [p for p in run.rglob("*.json*") if p.name != "manifest.json"]
-        return {path: path.read_bytes() for path in found}
-
-    before = files()
-    Path("asked.jsonl").unlink()
-
-    invoke("search", "config.yml", "run")
-
-    assert files() == before
-    assert not Path("asked.jsonl").exists()
-
-
 def test_a_search_that_was_killed_goes_on(run: Path) -> None:
     log = run / "evaluations.jsonl"
     front, text = (run / "front.json").read_bytes(), log.read_text()

@@ -151,25 +151,6 @@ def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
 
 
 @pytest.mark.usefixtures("place")
-def test_removing_a_model_takes_over_where_it_had_no_weight(family: Models) -> None:
-    search(family, "abc")
-    n_before = len(known())
-
-    said = search(family, "ac")
-
-    taken = [e for e in known()[n_before:] if "taken" in e]
-    assert {json.dumps(e["coefficients"]) for e in taken} >= {
-        json.dumps({"a": 0.0, "c": 0.0}),
-        json.dumps({"a": 1.0, "c": 0.0}),
-        json.dumps({"a": 0.0, "c": 1.0}),
-    }
-    assert "of an earlier search are fitted, too" in said
-    assert "are kept but not used: the models (b), coefficients" in said
-    found = [e for e in known() if e["coefficients"].keys() == {"a", "c"}]
-    assert set(merges(found).values()) == {1}
-
-
-@pytest.mark.usefixtures("place")
 def test_records_per_item_go_along(family: Models) -> None:
     old = of_search(known())[0]
     folder = Path("run/.state/samples", old["merge"], "low")

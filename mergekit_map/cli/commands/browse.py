@@ -59,10 +59,10 @@ def _line() -> str:
 @click.argument("run", type=RUN)
 @trust_option
 def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
-    """Walk along the front of RUN in the terminal, compare points, and choose one.
+    """Walk along the front of RUN in the terminal, and choose a point.
 
-    Save a point, merge it, or chat with it; only the last two load models. Press ? for
-    the keys. If the search is not finished, you see the front so far.
+    Compare points, and save, merge or chat with one; only the last two load models.
+    Press ? for the keys. If the search is not finished, you see the front so far.
 
     Example: mergekit-map browse my-search
     """

@@ -59,9 +59,10 @@ def _extended(plain: Path, given: dict[str, Any]) -> str:
 
 @click.command()
 def schema() -> None:
-    """Print the JSON Schema of a configuration, for completion and checks in editors.
+    """Print the JSON Schema of a configuration, for editors.
 
-    Save it once, and name it in the first line of a configuration:
+    They complete keys with it, and check values. Save it once, and name it in the
+    first line of a configuration:
     # yaml-language-server: $schema=mergekit-map.schema.json
 
     Example: mergekit-map schema > mergekit-map.schema.json

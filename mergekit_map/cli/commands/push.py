@@ -63,7 +63,7 @@ def push(
     dry_run: bool,
     **options: Any,
 ) -> None:
-    """Upload the merge in OUT to the Hub as REPO, private unless told otherwise.
+    """Upload the merge in OUT to the Hub as REPO, by default private.
 
     It shows the files, where they go and who will see them, and asks before it uploads.
     No path of this machine is uploaded: models go by their Hub id, or by the name of

@@ -111,11 +111,12 @@ def compare(
     opponents: str,
     **how: Any,
 ) -> None:
-    """Compare finished searches with other searches and baselines: the paper's tables.
+    """Compare finished searches with other methods and with baselines.
 
-    Each opponent measures as many merges as --budget says, by default on as many
-    documents as the search did. All is kept in the log of RUN: if stopped, the same
-    command continues; finished, it measures nothing again.
+    It makes the tables of the MAP paper. Each opponent measures as many merges as
+    --budget says, by default on as many documents as the search did. All is kept in the
+    log of RUN: if stopped, the same command continues; finished, it measures nothing
+    again.
 
     Example: mergekit-map compare my-search --opponents random,nsga2 --budget 100
     """

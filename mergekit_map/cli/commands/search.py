@@ -43,7 +43,7 @@ def search(
     workers: int | str | None,
     **how: Unpack[ConfigOptions],
 ) -> None:
-    """Evaluate merges as CONFIG says, into the folder RUN, and find the front.
+    """Evaluate merges as CONFIG says, into RUN, and find the front.
 
     A search that was stopped goes on where it was; one that is finished measures only
     what was added to CONFIG (more evaluations, another task).
@@ -105,7 +105,7 @@ def run(
 )
 @workers_option
 def demo(make_options: MakeOptions, out: Path, workers: int | str | None) -> None:
-    """Train a small family of models, search, select and merge, all offline.
+    """Train a family of tiny models, search and merge, all offline.
 
     A base model and two fine-tunes, for code and for arithmetic, are trained on the
     text of this Python installation, once. All of it takes about a minute.

@@ -72,7 +72,7 @@ def merge(
     trust_run: bool,
     **choice: Any,
 ) -> None:
-    """Write a point of the front of RUN as a checkpoint to OUT, and measure it.
+    """Write a point of the front as a checkpoint, and measure it.
 
     Without a choice, the last one is merged.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from inspect_seeds import (
@@ -130,54 +129,6 @@ def test_a_task_that_fails_in_a_probe_is_named(base: Path, tmp_path: Path) -> No
     message = " ".join(result.stderr.split())
     assert "task 'own' cannot be measured at the soup" in message
     assert "no grader" in message
-
-
-def messages(content: dict[str, Any], key: str) -> str:
-    """Give what is said at a key, which the place of a problem ends with."""
-    problems = content["problems"]
-    (text,) = [p["message"] for p in problems if p["place"].endswith(key)]
-    return str(text)
-
-
-@pytest.mark.parametrize(
-    ("search", "task", "why"),
-    [
-        (
-            {"strategy": "nested"},
-            {"perplexity": "text.txt"},
-            "nested measures every merge on all documents",
-        ),
-        ({}, {"python": "whole:f", "direction": "maximize"}, "is not told which"),
-    ],
-)
-def test_what_cannot_be_measured_on_a_subset_is_refused_at_its_key(
-    base: Path, tmp_path: Path, search: dict[str, Any], task: dict[str, Any], why: str
-) -> None:
-    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abc")]
-    Path("whole.py").write_text("def f(model, tokenizer):\n    return [1.0]\n")
-    config = configure(base, models)
-    config["map"]["search"] |= search
-    config["map"]["tasks"]["own"] = {**task, "documents": 8}
-
-    said = messages(inspected(config), "tasks.own.documents")
-
-    assert why in said
-    assert said.endswith("out")
-    config["map"]["tasks"]["own"]["documents"] = "all"
-    assert inspected(config)["problems"] == []
-
-
-@pytest.mark.parametrize("search", [{"strategy": "bayesian"}, {"refine": False}])
-def test_a_budget_that_nothing_heeds_is_refused(
-    base: Path, tmp_path: Path, search: dict[str, Any]
-) -> None:
-    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
-    config = configure(base, models)
-    config["map"]["search"] = {**search, "hours": 1.5}
-
-    content = inspected(config)
-
-    assert "settles beforehand how many" in messages(content, "map.search.hours")
 
 
 def test_the_plan_says_what_is_measured_on_all_documents(
