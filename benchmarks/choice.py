@@ -42,7 +42,6 @@ from mergekit_map.results.log import Evaluation, by_merge
 from mergekit_map.results.paired import PairedMerges
 from mergekit_map.results.selection import MERGE, advice, choose, choose_measured
 from mergekit_map.search.finish import found_front
-from mergekit_map.search.fitting import chosen_of, fit_surrogates, predict_utilities
 from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.types import BASE, SOUP
 
@@ -149,12 +148,12 @@ class Simulation:
         study = self.study
         many = qmc.Sobol(len(study.bounds), scramble=False).random(1024)
         for shown in (3, 0, 0):
-            surrogates = fit_surrogates(study, self.log)
-            Y = predict_utilities(study, surrogates, many)
+            surrogates = study.fit(self.log)
+            Y = study.predict(surrogates, many)
             best = np.flatnonzero(non_dominated(Y))
             rows = many[best[spread(Y[best], 40)]]
             anchors = measured_anchors(study.anchors, self.log)
-            rows, selected = chosen_of(study, surrogates, rows, anchors)
+            rows, selected = study.choose(surrogates, rows, anchors)
             new = rows[:shown] if shown else rows[[selected]]
             self.measure([("front", study.named(row)) for row in new])
         found = by_merge(self.log).values()

@@ -41,7 +41,6 @@ from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarization import spread
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.log import Evaluation, by_merge, open_log
-from mergekit_map.search.fitting import chosen_of
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Evaluator, Study, StudyResult
 from mergekit_map.types import BASE, SOUP
@@ -139,7 +138,7 @@ def search_as_a_user(truth: Truth, budget: int, seed: int, *, asks: bool) -> Any
 def _asked(study: Study, result: StudyResult, front: Array, weights: Array) -> Array:
     select = SelectSpec(prefer=dict(zip(study.tasks, weights.tolist(), strict=True)))
     asked = replace(study, select=select)
-    X, index = chosen_of(asked, result.surrogates, front, Anchors({}))
+    X, index = asked.choose(result.surrogates, front, Anchors({}))
     return np.asarray(X[index])
 
 

@@ -76,7 +76,7 @@ def _fronts(
         {
             "mergekit_map.optimize.nsga3.N_GENERATIONS": n_generations,
             "mergekit_map.optimize.nsga3.N_SAMPLES": n_samples,
-            "mergekit_map.search.fitting.compute_front": compute,
+            "mergekit_map.search.study.compute_front": compute,
         }
     )
 

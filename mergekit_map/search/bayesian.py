@@ -24,7 +24,6 @@ from mergekit_map.config.problems import Problem
 from mergekit_map.errors import DesignError
 from mergekit_map.optimize.design import make_design
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
-from mergekit_map.search.fitting import fit_surrogates, predict_utilities
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.arrays import FloatArray, IntArray, from_unit, to_unit
 from mergekit_map.surrogates.quadratic import n_quadratic_terms
@@ -101,11 +100,11 @@ def _errors(study: Study, known: Sequence[Evaluation]) -> tuple[FloatArray, Floa
     found = by_merge(known)
     X, measured = study.vectors(map(dict, found)), study.utilities(found.values())
     try:
-        surrogates = fit_surrogates(study, known)
+        surrogates = study.fit(known)
     except DesignError as error:
         LOG.info("the bins of this round are drawn alike: %s", error)
         return X, np.full(len(X), math.nan)
-    return X, squared_errors(measured, predict_utilities(study, surrogates, X))
+    return X, squared_errors(measured, study.predict(surrogates, X))
 
 
 def propose_points(

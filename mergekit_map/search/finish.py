@@ -32,12 +32,6 @@ from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key
 from mergekit_map.results.selection import chosen_as
 from mergekit_map.results.surrogates import locate, predict
 from mergekit_map.search.budget import more_choices
-from mergekit_map.search.fitting import (
-    chosen_of,
-    fit_surrogates,
-    predict_utilities,
-    predicted_front,
-)
 from mergekit_map.search.measure import matching
 from mergekit_map.search.planning import wanted_evaluations
 from mergekit_map.search.refinement import (
@@ -77,7 +71,7 @@ def end_search(
     Raises:
         DesignError: a surrogate cannot be fitted.
     """
-    fitted = surrogates or fit_surrogates(study, known)
+    fitted = surrogates or study.fit(known)
     end = _End(study, anchors, measure_all, list(known), fitted)
     rows, selected = end.choose(end.shown_front())
     merges = [study.named(row) for row in rows]
@@ -100,14 +94,14 @@ class _End:
 
     def shown_front(self) -> FloatArray:
         """Return the front after measuring points of it; (k, d)."""
-        front = left = predicted_front(self.study, self.surrogates)
+        front = left = self.study.predicted_front(self.surrogates)
         for _ in range(self.study.search.remeasure - more_choices(self.study)):
             if len(left):
                 most = self._most_telling(left)
                 self._measure(left[[most]])
                 left = np.delete(left, most, axis=0)
         if len(left) < len(front):
-            front = predicted_front(self.study, self.surrogates)
+            front = self.study.predicted_front(self.surrogates)
         return _with_measured(self.study, self.surrogates, front, self.known)
 
     def choose(self, front: FloatArray) -> tuple[FloatArray, int]:
@@ -116,10 +110,10 @@ class _End:
         request = Request(study.select, study.tasks, self.anchors)
         lower = request.least(request.limits())
         for _ in range(1 + more_choices(study)):
-            rows, selected = chosen_of(study, self.surrogates, front, self.anchors)
+            rows, selected = study.choose(self.surrogates, front, self.anchors)
             self._measure(rows[[selected]])
             # A merge just within its limits may be outside them once it is fitted.
-            utilities = predict_utilities(study, self.surrogates, rows[[selected]])
+            utilities = study.predict(self.surrogates, rows[[selected]])
             if (utilities >= lower).all():
                 break
         if len(study.tasks) == 1:
@@ -134,7 +128,7 @@ class _End:
         here = {e.key[0]: e.coefficients for e in own}
         X = self.study.vectors(here.values())
         Y, there = (
-            predict_utilities(self.study, self.surrogates, rows)
+            self.study.predict(self.surrogates, rows)
             for rows in (front, X[self.study.contains(X)])
         )
         worst, width = Y.min(axis=0), ranges(Y)
@@ -151,7 +145,7 @@ class _End:
         after = before | {e.key: e for e in usable}
         if any(before.get(key) is not e for key, e in after.items()):
             self.known = list(after.values())
-            self.surrogates = fit_surrogates(self.study, self.known)
+            self.surrogates = self.study.fit(self.known)
 
 
 def _with_measured(
@@ -168,12 +162,12 @@ def _with_measured(
     first = np.isin(np.arange(len(Y)), np.unique(Y, axis=0, return_index=True)[1])
     survived = X[non_dominated(Y) & first]
     there, added, seen = (
-        predict_utilities(study, surrogates, rows) for rows in (front, survived, X)
+        study.predict(surrogates, rows) for rows in (front, survived, X)
     )
     width = np.ptp(np.vstack([there, seen]), axis=0)
     apart = np.abs(there[:, None] - added) > _SAME * width
     both = np.vstack([front[apart.any(axis=2).all(axis=1)], survived])
-    keys = np.hstack([predict_utilities(study, surrogates, both), both])[:, ::-1]
+    keys = np.hstack([study.predict(surrogates, both), both])[:, ::-1]
     ordered = both[np.lexsort(keys.T)]
     return np.asarray(ordered[-1:] if len(study.tasks) == 1 else ordered)
 

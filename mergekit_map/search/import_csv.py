@@ -1,4 +1,4 @@
-"""Import of evaluations measured elsewhere, from a CSV file to the log of a search.
+"""Evaluations measured elsewhere, read from a CSV file.
 
 A row is a merge. Its columns are the coefficients, and for each task the value in the
 task's own units, its standard error and its number of items; an empty cell was not
@@ -20,12 +20,10 @@ from mergekit_map.config.problems import in_words
 from mergekit_map.config.tasks import LONGEST_TASK
 from mergekit_map.config.yaml_file import with_count
 from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.results.log import Count, Evaluation, EvaluationLog, Key
+from mergekit_map.results.log import Count, Evaluation, Key
 from mergekit_map.results.records import Finite, Stderr
-from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, read_whole
-from mergekit_map.utils.progress import warn
 
 _MOST_BYTES = 1 << 26  # of a file: a million numbers
 # What a line of the log takes for each part of a row.
@@ -191,33 +189,3 @@ def _evaluations(numbers: Mapping[_Column, Any], study: Study) -> Iterator[Evalu
 def _refuse(path: Path, problems: Sequence[str]) -> None:
     if problems:
         raise with_count(path, [f"{path}:{problem}" for problem in problems])
-
-
-def add_imported(
-    study: Study, log: EvaluationLog, imported: Sequence[Evaluation]
-) -> None:
-    """Append imported evaluations to the log, and notify of what was added.
-
-    Measurements made here stay; those of an earlier import are replaced.
-    """
-    if not imported:
-        return
-    known = {e.key: e for e in matching(study, log) if not e.failed}
-    fresh = [
-        e
-        for e in imported
-        if (here := known.get(e.key)) is None
-        or (
-            here.role == "imported"
-            and (here.value, here.stderr, here.n) != (e.value, e.stderr, e.n)
-        )
-    ]
-    for e in fresh:
-        log.append(e)
-    merges = {e.key[0]: e.coefficients for e in fresh}
-    fitted = int(study.contains(study.vectors(merges.values())).sum())
-    warn(
-        f"{len(fresh)} measurements of {len(merges)} merges imported, taken for merges "
-        f"of this configuration; {fitted} lie within the bounds and are fitted; "
-        f"{len(imported) - len(fresh)} measurements were known, and those here are kept"
-    )

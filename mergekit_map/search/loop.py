@@ -14,7 +14,6 @@ from mergekit_map.results.log import Evaluation, EvaluationLog, MergeKey, merge_
 from mergekit_map.results.surrogates import is_fitted, predict
 from mergekit_map.search.budget import can_go_on
 from mergekit_map.search.finish import end_search
-from mergekit_map.search.fitting import fit_surrogates
 from mergekit_map.search.measure import (
     is_own,
     matching,
@@ -53,7 +52,7 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
         surrogates: Mapping[str, Surrogate] = {}
         if rounds and study.search.refines and not out_of_time:
             with suppress(DesignError):  # too many failed
-                surrogates = fit_surrogates(study, known)
+                surrogates = study.fit(known)
         # Out of time, the end fits what there is.
         planned = [] if out_of_time else next_round(study, rounds, known, surrogates)
         if not planned:

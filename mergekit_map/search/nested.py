@@ -25,12 +25,6 @@ from mergekit_map.results.log import (
     Role,
     merge_key,
 )
-from mergekit_map.search.fitting import (
-    chosen_of,
-    fit_surrogates,
-    predict_utilities,
-    predicted_front,
-)
 from mergekit_map.search.measure import matching, measure, reference_values
 from mergekit_map.search.nested_groups import (
     Pair,
@@ -161,16 +155,16 @@ def _search_pair(
 ) -> StudyResult:
     study = plane.study
     known = _measure_pair(plane, measure_on)
-    surrogates = fit_surrogates(study, known)
-    front = predicted_front(study, surrogates)
-    predicted = predict_utilities(study, surrogates, front)
+    surrogates = study.fit(known)
+    front = study.predicted_front(surrogates)
+    predicted = study.predict(surrogates, front)
     merges = [plane.flat(study.named(row)) for row in front]
     again = spread(predicted, study.search.remeasure)
     measure_on(study.tasks, [("front", merges[i]) for i in again])
     for choice in choices:
         asked = replace(study, select=choice)
-        rows, selected = chosen_of(asked, surrogates, front, readings)
-        chosen = predict_utilities(study, surrogates, rows[[selected]])
+        rows, selected = asked.choose(surrogates, front, readings)
+        chosen = study.predict(surrogates, rows[[selected]])
         request = Request(choice, study.tasks, readings)
         if (chosen >= request.least(request.limits())).all():
             break

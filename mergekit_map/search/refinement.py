@@ -29,7 +29,6 @@ from mergekit_map.optimize.front_filling import gained, gains, volume
 from mergekit_map.optimize.nsga3 import sketch_front
 from mergekit_map.results.front import Border, Ending
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
-from mergekit_map.search.fitting import predict_utilities, standard_errors
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, to_unit
 from mergekit_map.surrogates.fit import Surrogate
@@ -89,7 +88,7 @@ def refinement_round(
         return []
     asked = {merge_key(c): c for planned in rounds for _, c in planned}
     X = study.vectors((asked | {e.key[0]: e.coefficients for e in known}).values())
-    there = predict_utilities(study, surrogates, X[study.contains(X)])
+    there = study.predict(surrogates, X[study.contains(X)])
     worst = front.Y.min(axis=0)
 
     def over_box() -> _Outlook:
@@ -173,20 +172,21 @@ def _came_true(tested: Evaluation, known: Sequence[Evaluation]) -> bool:
 
 
 def _sketched(study: Study, surrogates: Mapping[str, Surrogate]) -> _Outlook:
-    predict = partial(predict_utilities, study, surrogates)
+    predict = partial(study.predict, surrogates)
     return _outlook(study, surrogates, sketch_front(predict, study.box))
 
 
 def _outlook(
     study: Study, surrogates: Mapping[str, Surrogate], points: FloatArray
 ) -> _Outlook:
-    Y = predict_utilities(study, surrogates, points)
-    box = predict_utilities(study, surrogates, even_points(_N_SAMPLES, study.box))
+    Y = study.predict(surrogates, points)
+    box = study.predict(surrogates, even_points(_N_SAMPLES, study.box))
     # A task that is all but level on the front has the box for a unit.
     width = np.maximum(np.ptp(Y, axis=0), _LEVEL * np.ptp(box, axis=0))
     constant = width <= _ROUNDING * np.abs(box).max(axis=0)
     width = np.where(constant, np.inf, width)
-    return _Outlook(points, Y, standard_errors(surrogates, points), width)
+    stderr = np.column_stack([s.stderr(points) for s in surrogates.values()])
+    return _Outlook(points, Y, np.nan_to_num(stderr), width)  # 0 where it is unknown
 
 
 def _is_poor(box: _Outlook) -> bool:
@@ -228,7 +228,7 @@ def find_border(
     if not len(X):
         return
 
-    utilities = partial(predict_utilities, study, surrogates)
+    utilities = partial(study.predict, surrogates)
     Y = utilities(X)
     worst = np.vstack([Y, utilities(anchors)] if len(anchors) else [Y]).min(axis=0)
     for axis, (lower, upper) in enumerate(bounds.tolist()):

@@ -1,4 +1,4 @@
-"""Reuse of measurements of an earlier search in the same run folder.
+"""Reuse of measurements of earlier searches in the run folder, and of imported ones.
 
 A measurement is known by what was measured: the digest of the merge's recipe, in which
 models stand for their content and those of weight 0 are left out, and the fingerprint
@@ -8,7 +8,7 @@ in the search.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from mergekit_map.results.log import Evaluation, EvaluationLog, Key, Role, merge_key
@@ -39,6 +39,36 @@ def reuse_measurements(
     known = (e for part in study.parts for e in matching(part, log))
     used = {id(e) for e in (*known, *(e for e, _ in found))}
     _report_unused(study, log, used, changed)
+
+
+def add_imported(
+    study: Study, log: EvaluationLog, imported: Sequence[Evaluation]
+) -> None:
+    """Append imported evaluations to the log, and notify of what was added.
+
+    Measurements made here stay; those of an earlier import are replaced.
+    """
+    if not imported:
+        return
+    known = {e.key: e for e in matching(study, log) if not e.failed}
+    fresh = [
+        e
+        for e in imported
+        if (here := known.get(e.key)) is None
+        or (
+            here.role == "imported"
+            and (here.value, here.stderr, here.n) != (e.value, e.stderr, e.n)
+        )
+    ]
+    for e in fresh:
+        log.append(e)
+    merges = {e.key[0]: e.coefficients for e in fresh}
+    fitted = int(study.contains(study.vectors(merges.values())).sum())
+    warn(
+        f"{len(fresh)} measurements of {len(merges)} merges imported, taken for merges "
+        f"of this configuration; {fitted} lie within the bounds and are fitted; "
+        f"{len(imported) - len(fresh)} measurements were known, and those here are kept"
+    )
 
 
 def _copied(

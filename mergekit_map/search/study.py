@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
+from functools import partial
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
+from mergekit_map.optimize.nsga3 import compute_front
+from mergekit_map.optimize.scalarization import best_merge
 from mergekit_map.results.front import Ending, Order
+from mergekit_map.results.gains import Anchors
+from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, Role
+from mergekit_map.results.selection import choose
+from mergekit_map.results.surrogates import fit_all, locate
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, inside, weight
+from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
-
-if TYPE_CHECKING:
-    # Which needs SciPy, and who chooses from a front needs neither.
-    from mergekit_map.surrogates.fit import Surrogate
 
 Candidate: TypeAlias = tuple[Role, Mapping[str, float]]
 
@@ -163,6 +167,50 @@ class Study:
             ("anchor" if tuple(row) in anchors else "design", self.named(row))
             for row in points
         ]
+
+    def fit(self, evaluations: Iterable[Evaluation]) -> dict[str, Surrogate]:
+        """Fit a surrogate per task to all measurements within the bounds.
+
+        Raises:
+            DesignError: a task has too few measurements, or of merges too alike.
+        """
+        usable = [e for e in evaluations if not e.failed]
+        X = locate((e.coefficients for e in usable), self.bounds, {}, self.box)
+        return fit_all(self.tasks, self.box, self.search.surrogate, X, usable)
+
+    def predict(self, surrogates: Mapping[str, Surrogate], X: FloatArray) -> FloatArray:
+        """Predict all tasks at the rows of ``X`` (k, d), larger is better; (k, m)."""
+        signs = [self.tasks[task].sign for task in surrogates]
+        return np.column_stack([s.predict(X) for s in surrogates.values()]) * signs
+
+    def predicted_front(self, surrogates: Mapping[str, Surrogate]) -> FloatArray:
+        """Return the front of the surrogates within the bounds; (k, d)."""
+        predict, n_tasks = partial(self.predict, surrogates), len(surrogates)
+        return compute_front(predict, self.box, n_tasks, seed=self.search.seed)
+
+    def choose(
+        self,
+        surrogates: Mapping[str, Surrogate],
+        front: FloatArray,
+        anchors: Anchors,
+    ) -> tuple[FloatArray, int]:
+        """Choose from a front (k, d) by predictions, as the study requires.
+
+        A merge that is predicted to be better than all points becomes a further row. If
+        none keeps the limits, the nearest is chosen. Returns the rows and the index of
+        the chosen one.
+
+        Raises:
+            ConfigError: a limit cannot be computed from the measurements.
+            DesignError: there is no such row.
+        """
+        predict = partial(self.predict, surrogates)
+        request = Request(self.select, self.tasks, anchors)
+        if self.select.index is None:
+            better = best_merge(predict, self.box, front, request.wish())
+            if better is not None:
+                return np.vstack([front, better]), len(front)
+        return front, choose(request, predict(front))
 
 
 @dataclass(frozen=True, eq=False)

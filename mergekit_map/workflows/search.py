@@ -28,10 +28,9 @@ from mergekit_map.results.selection import choose_measured
 from mergekit_map.search.budget import Forecast, forecast
 from mergekit_map.search.callbacks import Callback, CallbackList, Started
 from mergekit_map.search.finish import found_front
-from mergekit_map.search.import_csv import add_imported
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import matching, measure, reference_values
-from mergekit_map.search.reuse import reuse_measurements
+from mergekit_map.search.reuse import add_imported, reuse_measurements
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.fit import one_thread
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP

@@ -31,7 +31,6 @@ from mergekit_map.compare.contest import (
 from mergekit_map.compare.opponents import OPPONENTS, Budget
 from mergekit_map.errors import ConfigError, EvaluationError
 from mergekit_map.results.log import EvaluationLog, Role, open_log
-from mergekit_map.search.fitting import fit_surrogates
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import measure
 from mergekit_map.search.planning import next_round
@@ -77,7 +76,7 @@ def contested(
 
 def fitted(study: Study, path: Path) -> dict[str, Surrogate]:
     fitted = [e for e in logged(path) if e.role in {"anchor", "design"}]
-    return fit_surrogates(study, fitted)
+    return study.fit(fitted)
 
 
 def test_a_front_ties_with_itself(

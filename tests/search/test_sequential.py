@@ -15,7 +15,6 @@ from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.log import by_merge, merge_key, open_log
 from mergekit_map.results.surrogates import predict
 from mergekit_map.search.budget import forecast
-from mergekit_map.search.fitting import fit_surrogates
 from mergekit_map.search.planning import design
 from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement
@@ -73,7 +72,7 @@ def test_what_is_foretold_is_predicted_by_a_fit_to_earlier_lines_alone(
         # Of a front first what would be chosen is measured, then the points that show
         # it, which are planned together.
         shown = min(start, first_front + 2) if lines[0].role == "front" else start
-        fits = [fit_surrogates(study, log[:end]) for end in {start, shown}]
+        fits = [study.fit(log[:end]) for end in {start, shown}]
         merge = study.vectors([lines[0].coefficients])
         told = [(e.foretold.value, e.foretold.stderr) for e in lines if e.foretold]
         expected = [

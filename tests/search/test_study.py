@@ -30,7 +30,6 @@ from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.front import Front
 from mergekit_map.results.limits import unmet_limits
 from mergekit_map.results.log import open_log
-from mergekit_map.search.fitting import fit_surrogates, predict_utilities
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Study, StudyResult
 from mergekit_map.types import Measurement, Metric
@@ -58,7 +57,7 @@ def test_finds_the_front_between_two_bowls(study: Study, tmp_path: Path) -> None
     front = np.array([list(c.values()) for c in result.front])
     chosen = front[result.selected]
     # Beside merges of the design that no other measured one dominates.
-    front = front[non_dominated(predict_utilities(study, result.surrogates, front))]
+    front = front[non_dominated(study.predict(result.surrogates, front))]
     start, end = np.array(IDEAL["near_a"]), np.array(IDEAL["near_b"])
     along = (front - start) @ (end - start) / np.sum((end - start) ** 2)
     np.testing.assert_allclose(front, start + along[:, None] * (end - start), atol=5e-3)
@@ -106,7 +105,7 @@ def test_a_measurement_counts_by_its_standard_error(study: Study) -> None:
             for x, value, stderr in zip(places, values, stderrs, strict=True)
             for task in study.tasks
         ]
-        surrogate = fit_surrogates(study, evaluations)["near_a"]
+        surrogate = study.fit(evaluations)["near_a"]
         return float(np.abs(surrogate.predict(places[:-1]) - truth[:-1]).mean())
 
     assert missed(0.001, 2.0) < missed(0.001, 0.001) / 2
@@ -230,7 +229,7 @@ def search_of(
         result = run_study(study, evaluate, log)
     front = np.array([study.vector(c) for c in result.front])
     # Beside what was measured, and what another is only predicted to dominate.
-    predicted = predict_utilities(study, result.surrogates, front)
+    predicted = study.predict(result.surrogates, front)
     return result, front[non_dominated(predicted)]
 
 
