@@ -27,14 +27,10 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.search.measure import matching, measure, reference_values
 from mergekit_map.search.nested_groups import (
+    Grouping,
     Pair,
     first_candidates,
-    first_groups,
-    merge_groups,
-    next_pair,
-    pair_choices,
     pair_tasks,
-    read_singles,
     single_models,
 )
 from mergekit_map.search.planning import design
@@ -68,28 +64,25 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
 
     known = measure_on(study.tasks, first_candidates(study))
     readings = reference_values(study, known, log)
-    singles = read_singles(study, measured_anchors(single_models(study), known))
-    groups = first_groups(study, singles)
     vectors = single_models(study)
+    grouping = Grouping(study, readings, measured_anchors(vectors, known))
     while True:
-        pair = next_pair(study, groups)
-        choices = pair_choices(study, singles, readings, groups, pair)
+        pair, is_last = grouping.next_pair(), grouping.is_last
+        choices = grouping.choices(pair)
         plane = _Plane(
-            study=pair_study(study, pair, choices[0], last=len(groups) == 2),
+            study=pair_study(study, pair, choices[0], last=is_last),
             vectors={group.label: vectors[group.label] for group in pair},
         )
         result = _search_pair(plane, choices, readings, measure_on)
         merge = result.front[result.selected]
         # Chosen of a pair, it is an anchor of a later one.
-        role: Role = "front" if len(groups) == 2 else "anchor"
+        role: Role = "front" if is_last else "anchor"
         measured = measure_on(plane.study.tasks, [(role, merge)])
         values = {e.task: e.value for e in measured if not e.failed}
-        label = f"pair-{len(study.bounds) - len(groups) + 1}"
-        merged = merge_groups(study, singles, pair, label, values)
-        groups = [*(g for g in groups if g not in pair), merged]
-        if len(groups) == 1:
+        merged = grouping.merge(pair, values)
+        if is_last:
             return replace(result, order=merged.order)
-        vectors[label] = dict(merge)
+        vectors[merged.label] = dict(merge)
 
 
 def of_tasks(study: Study, tasks: Iterable[str]) -> Study:

@@ -65,56 +65,118 @@ def single_models(study: Study) -> dict[str, dict[str, float]]:
     }
 
 
-def read_singles(study: Study, readings: Anchors) -> FloatArray:
-    """Return the measured values of the single models, whose labels are coefficients.
+class Grouping:
+    """The groups of a study, which are merged pair after pair.
 
-    Returns (N, m), larger is better, NaN where a measurement failed.
+    Args:
+        study: The study.
+        readings: The values of all reference points.
+        singles: Those of the single models, whose labels are coefficients.
     """
-    return np.array([_row(study, readings.values[name]) for name in study.bounds])
 
+    def __init__(self, study: Study, readings: Anchors, singles: Anchors):
+        self._study, self._readings = study, readings
+        rows = [self._row(singles.values[name]) for name in study.bounds]
+        self._singles: FloatArray = np.array(rows)  # (N, m), NaN where one failed
+        owners = best_models(self._singles)
+        self._groups = []
+        for row, name in enumerate(study.bounds):
+            owned = tuple(itertools.compress(study.tasks, owners == row))
+            loss = self._loss(owned, self._singles[row])
+            self._groups.append(Group(name, name, owned, loss))
 
-def first_groups(study: Study, singles: FloatArray) -> list[Group]:
-    """List the single models with the tasks they own; ``singles`` as read."""
-    owners = best_models(singles)
-    groups = []
-    for row, name in enumerate(study.bounds):
-        owned = tuple(itertools.compress(study.tasks, owners == row))
-        loss = _loss(study, singles, owned, singles[row])
-        groups.append(Group(name, name, owned, loss))
-    return groups
+    @property
+    def is_last(self) -> bool:
+        """Whether the next pair is the last one."""
+        return len(self._groups) == 2
 
+    def next_pair(self) -> Pair:
+        """Choose two groups to merge: the next of the order given, or the closest."""
+        if self._study.search.order is None:
+            every = itertools.combinations(self._groups, 2)
+            return min(every, key=lambda pair: abs(pair[0].loss - pair[1].loss))
+        known = {frozenset(members(group.order)): group for group in self._groups}
+        sides = (
+            [frozenset(members(side)) for side in pair]
+            for pair in pairs(self._study.search.order)
+        )
+        one, other = next(pair for pair in sides if known.keys() >= set(pair))
+        return known[one], known[other]
 
-def next_pair(study: Study, groups: Sequence[Group]) -> Pair:
-    """Choose the two groups to merge: the next of the order given, or the closest."""
-    if study.search.order is None:
-        first, second = closest_pair(np.array([group.loss for group in groups]))
-        return groups[first], groups[second]
-    known = {frozenset(members(group.order)): group for group in groups}
-    sides = (
-        [frozenset(members(s)) for s in pair] for pair in pairs(study.search.order)
-    )
-    one, other = next(pair for pair in sides if known.keys() >= set(pair))
-    return known[one], known[other]
+    def choices(self, pair: Pair) -> list[SelectSpec]:
+        """List the selections for the next pair, to be tried in order.
+
+        The last pair uses the selection of the study, the others the preference among
+        their own tasks, within limits.
+
+        Raises:
+            ConfigError: a limit cannot be computed from the measurements.
+        """
+        study = self._study
+        if self.is_last:
+            return [study.select]
+        tasks = pair_tasks(study, pair)
+        shares = {task: task_shares(study)[task] for task in tasks}
+        prefer = shares if any(shares.values()) else dict.fromkeys(tasks, 1.0)
+        choice = SelectSpec(prefer=prefer, scalarization=study.select.scalarization)
+        found = Request(study.select, study.tasks, self._readings).limits()
+        limits = {task: limit.value for task, limit in found.items()}
+        return [
+            choice.model_copy(update={"require": kept or None})
+            for kept in self._limits_within(limits, tasks)
+        ]
+
+    def merge(self, pair: Pair, measured: Mapping[str, float]) -> Group:
+        """Replace a pair by one group; ``measured`` is its values on ``pair_tasks``."""
+        tasks = self._study.tasks
+        owned = tuple(t for t in tasks if any(t in group.tasks for group in pair))
+        label = f"pair-{len(self._study.bounds) - len(self._groups) + 1}"
+        one, other = pair
+        loss = self._loss(owned, self._row(measured))
+        merged = Group(label, (one.order, other.order), owned, loss)
+        self._groups = [*(g for g in self._groups if g not in pair), merged]
+        return merged
+
+    def _limits_within(
+        self, limits: Mapping[str, float], tasks: Sequence[str]
+    ) -> list[dict[str, float]]:
+        """List limits for a pair; each is tried where those before cannot be kept.
+
+        The first goes only part of the way from the best single model to a limit, the
+        less the more groups and limits there are, because every merge with another
+        group costs some of it. The next goes as far as the limit. The last is none, as
+        later pairs may yet keep it.
+        """
+        near = {}
+        columns = zip(self._study.tasks.items(), self._singles.T, strict=True)
+        for (task, metric), column in columns:
+            if task not in tasks or task not in limits:
+                continue
+            limit = metric.utility(limits[task])
+            best = np.nanmax(column, initial=-np.inf)
+            if best >= limit:
+                way = (limit - best) / len(limits) / (len(self._groups) - 1)
+                near[task] = float(metric.sign * (best + way))
+        return [near, {task: limits[task] for task in near}, {}] if near else [{}]
+
+    def _row(self, measured: Mapping[str, float]) -> FloatArray:
+        """Return values in their own units as a row (m,), larger is better."""
+        tasks = self._study.tasks.items()
+        return np.array([m.utility(measured.get(task, math.nan)) for task, m in tasks])
+
+    def _loss(self, owned: Sequence[str], values: FloatArray) -> float:
+        tasks = self._study.tasks
+        ideals = np.array([max(map(m.utility, m.bounds)) for m in tasks.values()])
+        losses = scaled_losses(values[None], self._singles, ideals)[0]
+        counted = [task in (owned or tasks) for task in tasks]
+        weights = np.array(list(task_shares(self._study).values()))
+        return group_loss(losses[counted], weights[counted])
 
 
 def pair_tasks(study: Study, pair: Pair) -> list[str]:
     """List the tasks that a pair is measured on."""
     owned = {task for group in pair for task in group.tasks}
     return [task for task in study.tasks if task in owned or not owned]
-
-
-def merge_groups(
-    study: Study,
-    singles: FloatArray,
-    pair: Pair,
-    label: str,
-    measured: Mapping[str, float],
-) -> Group:
-    """Merge a pair into one group; ``measured`` is its values on ``pair_tasks``."""
-    owned = tuple(t for t in study.tasks if any(t in group.tasks for group in pair))
-    loss = _loss(study, singles, owned, _row(study, measured))
-    one, other = pair
-    return Group(label, (one.order, other.order), owned, loss)
 
 
 def task_shares(study: Study) -> dict[str, float]:
@@ -131,59 +193,6 @@ def task_shares(study: Study) -> dict[str, float]:
     return {task: weights.get(task, 0.0) / total for task in study.tasks}
 
 
-def pair_choices(
-    study: Study,
-    singles: FloatArray,
-    readings: Anchors,
-    groups: Sequence[Group],
-    pair: Pair,
-) -> list[SelectSpec]:
-    """List the selections for the next pair of ``groups``, to be tried in order.
-
-    The last pair uses the selection of the study, the others the preference among their
-    own tasks, within limits.
-
-    Raises:
-        ConfigError: a limit cannot be computed from the measurements.
-    """
-    if len(groups) == 2:
-        return [study.select]
-    tasks = pair_tasks(study, pair)
-    shares = {task: task_shares(study)[task] for task in tasks}
-    prefer = shares if any(shares.values()) else dict.fromkeys(tasks, 1.0)
-    choice = SelectSpec(prefer=prefer, scalarization=study.select.scalarization)
-    found = Request(study.select, study.tasks, readings).limits()
-    limits = {task: limit.value for task, limit in found.items()}
-    return [
-        choice.model_copy(update={"require": kept or None})
-        for kept in _limits_within(study, singles, limits, tasks, len(groups))
-    ]
-
-
-def _limits_within(
-    study: Study,
-    singles: FloatArray,
-    limits: Mapping[str, float],
-    tasks: Sequence[str],
-    n_groups: int,
-) -> list[dict[str, float]]:
-    """List limits for a pair; each is tried where those before cannot be kept.
-
-    The first goes only part of the way from the best single model to a limit, the less
-    the more groups and limits there are, because every merge with another group costs
-    some of it. The next goes as far as the limit. The last is none, as later pairs may
-    yet keep it.
-    """
-    near = {}
-    for column, (task, metric) in enumerate(study.tasks.items()):
-        best = np.nanmax(singles[:, column], initial=-np.inf)
-        if task in tasks and task in limits and best >= metric.utility(limits[task]):
-            way = metric.utility(limits[task]) - best
-            utility = best + way / len(limits) / (n_groups - 1)
-            near[task] = float(metric.sign * utility)
-    return [near, {task: limits[task] for task in near}, {}] if near else [{}]
-
-
 def order_problems(order: list[Any], names: Sequence[str]) -> list[Problem]:
     """Refuse an order of merges that is no binary tree with each name once."""
     with suppress(ValidationError):
@@ -195,23 +204,6 @@ def order_problems(order: list[Any], names: Sequence[str]) -> list[Problem]:
         f"{shown(order)}"
     )
     return [Problem(("map", "search", "order"), text)]
-
-
-def _row(study: Study, measured: Mapping[str, float]) -> FloatArray:
-    """Return values in their own units as a row of tasks, larger is better; (m,)."""
-    return np.array(
-        [m.utility(measured.get(task, math.nan)) for task, m in study.tasks.items()]
-    )
-
-
-def _loss(
-    study: Study, singles: FloatArray, owned: Sequence[str], values: FloatArray
-) -> float:
-    ideals = np.array([max(map(m.utility, m.bounds)) for m in study.tasks.values()])
-    losses = scaled_losses(values[None], singles, ideals)[0]
-    counted = [task in (owned or study.tasks) for task in study.tasks]
-    weights = np.array(list(task_shares(study).values()))
-    return group_loss(losses[counted], weights[counted])
 
 
 def best_models(Y: FloatArray) -> IntArray:
@@ -254,10 +246,3 @@ def group_loss(losses: FloatArray, weights: FloatArray) -> float:
     """
     shares = weights if weights.any() else np.ones_like(weights)
     return float(np.average(losses, weights=shares))
-
-
-def closest_pair(losses: FloatArray) -> tuple[int, int]:
-    """Find the two groups whose losses (g,) are closest, g > 1; of ties the first."""
-    rows, columns = np.triu_indices(len(losses), k=1)
-    nearest = int(np.abs(losses[rows] - losses[columns]).argmin())
-    return int(rows[nearest]), int(columns[nearest])

@@ -30,14 +30,7 @@ from mergekit_map.results.selection import chosen_as
 from mergekit_map.search.finish import anchors_on_disk
 from mergekit_map.search.measure import reference_values
 from mergekit_map.search.nested import pair_study
-from mergekit_map.search.nested_groups import (
-    Pair,
-    first_groups,
-    merge_groups,
-    next_pair,
-    pair_choices,
-    read_singles,
-)
+from mergekit_map.search.nested_groups import Grouping, Pair
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import whole_folder, write_atomically
 
@@ -62,13 +55,11 @@ def search_pairs(
     """
     study = project.study()
     readings = reference_values(study, (), log)
-    singles = read_singles(study, readings)
-    groups = first_groups(study, singles)
-    stages: list[MergeConfig] = []
+    grouping, stages = Grouping(study, readings, readings), list[MergeConfig]()
     while True:
-        pair, into = next_pair(study, groups), run.pair(len(stages) + 1)
-        is_last = len(groups) == 2
-        for choice in pair_choices(study, singles, readings, groups, pair):
+        pair, is_last = grouping.next_pair(), grouping.is_last
+        into = run.pair(len(stages) + 1)
+        for choice in grouping.choices(pair):
             small = _small_study(study, pair, choice, readings, last=is_last)
             part = _pair_project(project, small, pair, run, into)
             front = search(part, into.path)
@@ -76,14 +67,13 @@ def search_pairs(
                 break
         values = {task: front.chosen.measured[task].value for task in part.tasks}
         known = {task: value for task, value in values.items() if value is not None}
-        group = merge_groups(study, singles, pair, into.path.name, known)
+        group = grouping.merge(pair, known)
         if is_last:
             whole = _whole_front(study, log, front, group.order)
             return whole, _recipes(part, stages, run)
         merge = part.space.config(front.chosen.coefficients)
         _write_once(part, merge, run.merged / into.path.name)
         stages.append(_stage(merge, into, run))
-        groups = [*(g for g in groups if g not in pair), group]
 
 
 def _stage(merge: MergeConfig, pair: RunFolder, run: RunFolder) -> MergeConfig:
