@@ -1,8 +1,4 @@
-"""The budget of a search: the hours spent so far, and a forecast before it starts.
-
-Hours are read from the log, so that a resumed search decides as one that was never
-stopped.
-"""
+"""Forecasts of a search before it starts: its merges and measurements."""
 
 from __future__ import annotations
 
@@ -13,41 +9,13 @@ from dataclasses import dataclass, replace
 from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.bayesian import N_ROUND
+from mergekit_map.search.measure import missing_of, own_evaluations
 from mergekit_map.search.nested import EVALUATIONS
 from mergekit_map.search.nested_groups import first_candidates
 from mergekit_map.search.planning import next_round, wanted_evaluations
-from mergekit_map.search.study import Study
+from mergekit_map.search.refinement import n_spent
+from mergekit_map.search.study import Candidate, Study
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
-
-
-def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
-    """Whether the hours allow a further merge, and the end of the search after it.
-
-    Args:
-        study: The study.
-        evaluations: All that was measured so far, in the order of the log.
-    """
-    if study.search.hours is None:
-        return True
-    needed = sum(e.seconds for e in evaluations if e.taken is None)
-    for task in study.tasks:
-        lines = [e for e in evaluations if e.task == task and not e.failed]
-        whole = _mean_seconds([e for e in lines if e.whole])
-        subset = _mean_seconds([e for e in lines if not e.whole])
-        needed += (study.search.remeasure + 1) * whole + (subset or whole)
-    return needed <= 3600 * study.search.hours
-
-
-def more_choices(study: Study) -> int:
-    """Return how many measurements of the front are reserved for close limits.
-
-    These are met closely.
-    """
-    return min(2, study.search.remeasure) if study.select.limited else 0
-
-
-def _mean_seconds(lines: Sequence[Evaluation]) -> float:
-    return sum(e.seconds for e in lines) / max(len(lines), 1)
 
 
 @dataclass(frozen=True)
@@ -74,35 +42,62 @@ def forecast(study: Study, *, checkpoints: bool) -> Forecast:
     Raises:
         DesignError: fewer evaluations than reference points, or than a surrogate needs.
     """
-    front = study.search.remeasure + 1  # the chosen one, if it is not among the others
+    always, later = len(_first_round(study, [], checkpoints=checkpoints)), []
     if study.search.strategy == "nested":
-        return _forecast_pairs(study, front, checkpoints=checkpoints)
-    searched = len(next_round(study, [], []))
-    if study.search.strategy == "bayesian":
-        searched = study.search.evaluations or searched + 2 * N_ROUND
+        later = _pairs_to_merge(study, checkpoints=checkpoints)
+    elif study.search.strategy == "bayesian":
+        always = study.search.evaluations or always + 2 * N_ROUND
     elif study.search.refines:
-        searched = wanted_evaluations(study)
-    whole = front + (len(first_candidates(study)) if study.in_part else searched)
-    held_out = n_holdout(study) * len(study.tasks)
-    beside = n_beside(study)
-    total = (searched + front + beside) * len(study.tasks) + held_out
-    return Forecast(searched, front, total, total, whole + beside, held_out, beside)
+        always = wanted_evaluations(study)
+    searched = always + sum(merges for _, merges in later)
+    front = study.search.remeasure + 1  # the chosen one, if it is not among the others
+    beside = 0 if study.on_disk is None else len(study.on_disk.anchors)
+    n_tasks = len(study.tasks)
+    most = (searched + front + beside) * n_tasks
+    part = sum(merges * _expected_tasks(share, n_tasks) for share, merges in later)
+    expected = min(most, (always + front + beside) * n_tasks + math.ceil(part))
+    held_out, labels = 0, {*study.labels}
+    if study.search.holdout is not None:  # the chosen merge, base, soup, best parent
+        each = 1 + len({BASE, SOUP} & labels) + bool(labels - NO_SINGLE_MODEL)
+        held_out = each * n_tasks
+    whole = len(first_candidates(study)) if study.in_part else searched
+    return Forecast(
+        searched=searched,
+        front=front,
+        measurements=most + held_out,
+        expected=expected + held_out,
+        whole=whole + front + beside,
+        confirming=held_out,
+        references=beside,
+    )
 
 
-def n_beside(study: Study) -> int:
-    """Count the reference points that are no merges of the search."""
-    return 0 if study.on_disk is None else len(study.on_disk.anchors)
+def n_known(study: Study, log: Sequence[Evaluation], *, checkpoints: bool) -> int:
+    """Count the measurements of a forecast that a log has.
 
-
-def n_holdout(study: Study) -> int:
-    """Count the held-out measurements of a task.
-
-    They are of the chosen merge, base, soup and best single model.
+    Which points of the front it has is not known before the end; none is counted.
     """
-    if study.search.holdout is None:
-        return 0
-    labels = {*study.labels}
-    return 1 + len({BASE, SOUP} & labels) + bool(labels - NO_SINGLE_MODEL)
+    seen = [e for e in own_evaluations(study, log) if e.role != "front"]
+    first = _first_round(study, seen, checkpoints=checkpoints)
+    count = len(first) * len(study.tasks) - len(missing_of(study, first, seen))
+    if study.search.refines:  # and so uses other merges, too
+        spent = min(n_spent(study, [first], seen), wanted_evaluations(study))
+        count += (spent - len(first)) * len(study.tasks)
+    if (part := study.on_disk) is not None:
+        beside: list[Candidate] = [("anchor", c) for c in part.anchors.values()]
+        missing = missing_of(part, beside, log)
+        count += len(beside) * len(part.tasks) - len(missing)
+    return count
+
+
+def _first_round(
+    study: Study, known: Sequence[Evaluation], *, checkpoints: bool
+) -> list[Candidate]:
+    """List the merges that are measured whatever comes of them."""
+    if study.search.strategy != "nested":
+        return next_round(study, [], known)
+    # Where checkpoints are merged, the models are measured as they are on disk.
+    return [] if checkpoints else first_candidates(study)
 
 
 def probe_multiples(
@@ -123,7 +118,7 @@ def probe_multiples(
     # Pairs of a nested search are measured on their own tasks.
     part = (ahead.expected - ahead.confirming) / (merges * len(study.tasks))
     share = study.search.holdout or 0.0
-    held_out = n_holdout(study) * share / (1 - share)
+    held_out = ahead.confirming / len(study.tasks) * share / (1 - share)
     times = {}
     for task, size in sizes.items():
         count = study.documents.get(task, "all")
@@ -133,34 +128,21 @@ def probe_multiples(
     return merges, times
 
 
-def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
-    """Count the measurements of nested MAP; pairs are measured on their own tasks.
+def _pairs_to_merge(study: Study, *, checkpoints: bool) -> list[tuple[float, int]]:
+    """List the pairs of nested MAP: the share of the models in each, and its merges.
 
     The owner of a task is known when the single models are measured. Until then, any
     model may own each task; by default the pairs are a balanced tree.
     """
-    n, n_tasks = len(study.bounds), len(study.tasks)
-    # Checkpoints are merged pair by pair; the models are measured as they are on disk.
-    anchors = 0 if checkpoints else len(first_candidates(study))
-    beside = n_beside(study)
-    pair = study.search.evaluations or EVALUATIONS
+    n, count = len(study.bounds), study.search.evaluations or EVALUATIONS
     if not checkpoints:
         # Of a pair two groups are measured already, and base and soup of two if known.
         known = [set(merge.values()) for merge in study.fixed.values()]
-        pair -= 2 + ({0.0} in known) + ({0.5} in known)
+        count -= 2 + ({0.0} in known) + ({0.5} in known)
     order = _balanced(n) if study.search.order is None else study.search.order
-    *inner, last = [len(members(pair)) for pair in pairs(order)]
+    *inner, last = [len(members(pair)) / n for pair in pairs(order)]
     # What is chosen of an inner pair is measured, too.
-    parts = [(size, pair + 1) for size in inner] + [(last, pair)]
-    searched = anchors + sum(merges for _, merges in parts)
-    always = (anchors + front + beside) * n_tasks
-    part = sum(merges * _expected_tasks(size / n, n_tasks) for size, merges in parts)
-    most = (searched + front + beside) * n_tasks
-    expected, whole = min(most, always + math.ceil(part)), searched + front + beside
-    held_out = n_holdout(study) * n_tasks
-    return Forecast(
-        searched, front, most + held_out, expected + held_out, whole, held_out, beside
-    )
+    return [*((share, count + 1) for share in inner), (last, count)]
 
 
 def _expected_tasks(share: float, n_tasks: int) -> float:

@@ -10,8 +10,6 @@ from typing import Any
 
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation
-from mergekit_map.search.measure import on_disk_evaluations, own_evaluations
-from mergekit_map.search.study import Study
 from mergekit_map.types import Metric
 from mergekit_map.utils.progress import Listener, Progress
 from mergekit_map.utils.text import redact
@@ -27,7 +25,7 @@ class Started:
     config: Mapping[str, Any]  # the configuration, as it was read
     coefficients: Mapping[str, tuple[float, float]]  # what is searched, between bounds
     tasks: Mapping[str, Metric]  # what is measured
-    total: int  # measurements, of a task at a merge, at most
+    total: int  # measurements, of a task at a merge, at most, without earlier ones
     known: Sequence[Evaluation]  # what was measured before
 
 
@@ -62,18 +60,18 @@ class CallbackList(Listener):
         self._done: set[object] = set()
         self._total: int | None = None
 
-    def start(self, started: Started, study: Study) -> None:
-        """Announce a search once; its pairs are parts of it."""
-        known = [
-            *own_evaluations(study, started.known),
-            *on_disk_evaluations(study, started.known),
-        ]
-        # What another search measured is no progress of this one: it makes it shorter.
-        self._done |= {_counted(e) for e in known if e.taken is None}
+    def start(self, started: Started, done: Iterable[Evaluation]) -> None:
+        """Announce a search once; its pairs are parts of it.
+
+        Args:
+            started: The search.
+            done: What it measured before it was stopped.
+        """
+        self._done |= set(map(_counted, done))
         if self._total is None:
             self._total = max(started.total, len(self._done))
-            started = replace(started, known=known, total=self._total)
-            self._call(lambda one: one.on_start(started))
+            started = replace(started, total=self._total)
+            self.tell(lambda one: one.on_start(started))
 
     def on_progress(self, progress: Progress) -> None:
         """Forward a measurement that starts, with the count of the search."""
@@ -81,34 +79,27 @@ class CallbackList(Listener):
             done = len(self._done)
             total = max(self._total, done + 1)
             progress = replace(progress, done=done, total=total)
-        self._call(lambda one: one.on_progress(progress))
+        self.tell(lambda one: one.on_progress(progress))
 
     def on_measured(self, evaluation: Evaluation) -> None:
         """Forward a measurement."""
         self._done.add(_counted(evaluation))
-        self._call(lambda one: one.on_measured(evaluation))
+        self.tell(lambda one: one.on_measured(evaluation))
 
     def on_notice(self, text: str) -> None:
         """Forward a message for the user."""
-        self._call(lambda one: one.on_notice(text))
+        self.tell(lambda one: one.on_notice(text))
 
     def on_stage(self, text: str, seconds: float | None) -> None:
         """Forward the start or end of a stage."""
-        self._call(lambda one: one.on_stage(text, seconds))
+        self.tell(lambda one: one.on_stage(text, seconds))
 
     def on_step(self, done: int, total: int) -> None:
         """Forward the progress of a measurement."""
-        self._call(lambda one: one.on_step(done, total))
+        self.tell(lambda one: one.on_step(done, total))
 
-    def on_finish(self, front: Front) -> None:
-        """Forward the result."""
-        self._call(lambda one: one.on_finish(front))
-
-    def on_stop(self, error: BaseException) -> None:
-        """Forward the early end of a search."""
-        self._call(lambda one: one.on_stop(error))
-
-    def _call(self, event: Callable[[Callback], None]) -> None:
+    def tell(self, event: Callable[[Callback], None]) -> None:
+        """Call a method of each callback; one that fails is left out from then on."""
         for one in list(self._callbacks):
             try:
                 event(one)

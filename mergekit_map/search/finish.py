@@ -31,7 +31,6 @@ from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key
 from mergekit_map.results.selection import chosen_as
 from mergekit_map.results.surrogates import locate, predict
-from mergekit_map.search.budget import more_choices
 from mergekit_map.search.measure import matching
 from mergekit_map.search.planning import wanted_evaluations
 from mergekit_map.search.refinement import (
@@ -92,10 +91,16 @@ class _End:
     known: list[Evaluation]
     surrogates: Mapping[str, Surrogate]
 
+    @property
+    def more_choices(self) -> int:
+        """Return how many measurements are kept to meet limits closely."""
+        search, select = self.study.search, self.study.select
+        return min(2, search.remeasure) if select.limited else 0
+
     def shown_front(self) -> FloatArray:
         """Return the front after measuring points of it; (k, d)."""
         front = left = self.study.predicted_front(self.surrogates)
-        for _ in range(self.study.search.remeasure - more_choices(self.study)):
+        for _ in range(self.study.search.remeasure - self.more_choices):
             if len(left):
                 most = self._most_telling(left)
                 self._measure(left[[most]])
@@ -109,7 +114,7 @@ class _End:
         study = self.study
         request = Request(study.select, study.tasks, self.anchors)
         lower = request.least(request.limits())
-        for _ in range(1 + more_choices(study)):
+        for _ in range(1 + self.more_choices):
             rows, selected = study.choose(self.surrogates, front, self.anchors)
             self._measure(rows[[selected]])
             # A merge just within its limits may be outside them once it is fitted.

@@ -12,7 +12,6 @@ from mergekit_map.results.front import Readings
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, EvaluationLog, MergeKey, merge_key
 from mergekit_map.results.surrogates import is_fitted, predict
-from mergekit_map.search.budget import can_go_on
 from mergekit_map.search.finish import end_search
 from mergekit_map.search.measure import (
     is_own,
@@ -59,7 +58,9 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
             break
         if not rounds:
             measure_all([c for c in planned if c[0] == "anchor"], surrogates)
-            _refuse_unknown_limits(study, log)
+            # An unknown limit is refused before the design, and not at the end.
+            anchors = reference_values(study, matching(study, log), log)
+            Request(study.select, study.tasks, anchors).limits()
             measure_all([c for c in planned if c[0] != "anchor"], surrogates)
         else:
             measure_all(planned, surrogates)
@@ -72,13 +73,25 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
     return result
 
 
-def _refuse_unknown_limits(study: Study, log: EvaluationLog) -> None:
-    """Raise ConfigError for limits that the reference points do not tell.
+def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
+    """Whether the hours allow a further merge, and the end of the search after it.
 
-    That is known once these are measured, and would be a surprise at the end.
+    Hours are read from the log, so that a resumed search decides as one that was never
+    stopped.
     """
-    anchors = reference_values(study, matching(study, log), log)
-    Request(study.select, study.tasks, anchors).limits()
+    if study.search.hours is None:
+        return True
+    needed = sum(e.seconds for e in evaluations if e.taken is None)
+    for task in study.tasks:
+        lines = [e for e in evaluations if e.task == task and not e.failed]
+        whole = _mean_seconds([e for e in lines if e.whole])
+        subset = _mean_seconds([e for e in lines if not e.whole])
+        needed += (study.search.remeasure + 1) * whole + (subset or whole)
+    return needed <= 3600 * study.search.hours
+
+
+def _mean_seconds(lines: Sequence[Evaluation]) -> float:
+    return sum(e.seconds for e in lines) / max(len(lines), 1)
 
 
 def _measure(

@@ -137,7 +137,7 @@ def _check_scores(study: Study, evaluate: Evaluator, evaluation: Evaluation) -> 
 
 
 def missing_of(
-    study: Study, candidates: Sequence[Candidate], log: EvaluationLog
+    study: Study, candidates: Sequence[Candidate], log: Iterable[Evaluation]
 ) -> list[_Missing]:
     """List the measurements of candidates that the log lacks, task by task."""
     known = [e for e in matching(study, log) if e.error is None]

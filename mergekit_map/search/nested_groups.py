@@ -165,12 +165,14 @@ class Grouping:
         return np.array([m.utility(measured.get(task, math.nan)) for task, m in tasks])
 
     def _loss(self, owned: Sequence[str], values: FloatArray) -> float:
+        """Average losses by preference, or alike where no task is preferred."""
         tasks = self._study.tasks
         ideals = np.array([max(map(m.utility, m.bounds)) for m in tasks.values()])
         losses = scaled_losses(values[None], self._singles, ideals)[0]
         counted = [task in (owned or tasks) for task in tasks]
-        weights = np.array(list(task_shares(self._study).values()))
-        return group_loss(losses[counted], weights[counted])
+        weights = np.array(list(task_shares(self._study).values()))[counted]
+        weights = weights if weights.any() else np.ones_like(weights)
+        return float(np.average(losses[counted], weights=weights))
 
 
 def pair_tasks(study: Study, pair: Pair) -> list[str]:
@@ -237,12 +239,3 @@ def scaled_losses(values: FloatArray, Y: FloatArray, ideal: FloatArray) -> Float
     losses = np.zeros(values.shape)
     losses[:, usable] = (zero - values)[:, usable] / width[usable]
     return np.where(np.isnan(values), 1.0, losses)
-
-
-def group_loss(losses: FloatArray, weights: FloatArray) -> float:
-    """Average the losses (k,) of a group's tasks by preference (k,), k > 0.
-
-    If no task of the group is preferred, all count alike.
-    """
-    shares = weights if weights.any() else np.ones_like(weights)
-    return float(np.average(losses, weights=shares))

@@ -343,7 +343,10 @@ class WorkerProcess:
             self._process.kill()
         self._executor.shutdown(wait=True, cancel_futures=True)
         self._process.join()
-        how = _how(self._process.exitcode)
+        code = self._process.exitcode
+        how = f"ended with exit code {code}"
+        if code is not None and code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
         self._process.close()
         self._stack.close()
         self._executor = None
@@ -369,12 +372,6 @@ def gpus_of(gpus: Sequence[str], index: int, count: int) -> str | None:
     if not gpus:
         return None
     return ",".join(gpus[index::count] or [gpus[index % len(gpus)]])
-
-
-def _how(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
 
 
 @contextmanager

@@ -66,7 +66,8 @@ def reporting(callbacks: Sequence[Callback] | None) -> Iterator[CallbackList]:
         with notifying(events):
             yield events
     except BaseException as error:
-        events.on_stop(error)
+        stopped = error  # a name that outlives this clause
+        events.tell(lambda one: one.on_stop(stopped))
         raise
     finally:
         for line in lines:

@@ -25,11 +25,11 @@ from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest, RunFolder, SearchPlan
 from mergekit_map.results.selection import choose_measured
-from mergekit_map.search.budget import Forecast, forecast
+from mergekit_map.search.budget import Forecast, forecast, n_known
 from mergekit_map.search.callbacks import Callback, CallbackList, Started
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
-from mergekit_map.search.measure import matching, measure, reference_values
+from mergekit_map.search.measure import is_own, matching, measure, reference_values
 from mergekit_map.search.reuse import add_imported, reuse_measurements
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.fit import one_thread
@@ -72,7 +72,7 @@ def search_front(
     run = Path(run)
     with reporting(callbacks) as events, _started_pool(workers) as pool:
         front = _search(project, run, events, pool, imported)
-        events.on_finish(front)
+        events.tell(lambda one: one.on_finish(front))
     return Run(front, run)
 
 
@@ -183,25 +183,38 @@ def _begin(
 ) -> None:
     """Write the plan of a search, and add what is known to its log."""
     folder = RunFolder(log.path.parent)
-    ahead = forecast(study, checkpoints=project.nests_checkpoints)
+    nests = project.nests_checkpoints
+    ahead = forecast(study, checkpoints=nests)
     before, changed = _measured_before(folder), "the configuration"
     if before is not None:
         changed = changes_in_words(before.identity, project.identity)
-    write_record(folder.plan, _search_plan(project, study, folder, ahead))
+    start = len(list(log))
+    if before == _manifest(project, study):  # this search, which was stopped or is done
+        start = folder.read_plan().start if folder.plan.exists() else 0
+    write_record(folder.plan, _search_plan(project, study, folder, ahead, start))
     folder.manifest.unlink(missing_ok=True)
     write_atomically(folder.config, project.file.text)
     reuse_measurements(study, log, folder, changed)
     add_imported(study, log, imported)
-    start = Started(
+    # What other searches measured is no progress of this one: it makes it shorter.
+    earlier, done = list(log)[:start], list[Evaluation]()
+    for e in list(log)[start:]:
+        (done if e.taken is None else earlier).append(e)
+    started = Started(
         run=folder.path,
         config=project.file.content,
         coefficients=study.bounds,
         tasks=study.tasks,
-        total=ahead.measurements,
-        known=list(log),
+        total=ahead.measurements - n_known(study, earlier, checkpoints=nests),
+        known=_of_search(study, list(log)),
     )
-    events.start(start, study)
+    events.start(started, _of_search(study, done))
     log.listener = events.on_measured
+
+
+def _of_search(study: Study, log: Sequence[Evaluation]) -> list[Evaluation]:
+    """List the measurements of a search, those of models on disk last."""
+    return [e for part in study.parts for e in matching(part, log) if is_own(e)]
 
 
 def _warn_of_failures(study: Study, log: EvaluationLog) -> None:
@@ -214,7 +227,7 @@ def _warn_of_failures(study: Study, log: EvaluationLog) -> None:
 
 
 def _search_plan(
-    project: Project, study: Study, folder: RunFolder, ahead: Forecast
+    project: Project, study: Study, folder: RunFolder, ahead: Forecast, start: int
 ) -> SearchPlan:
     """Return the plan of a search, for readers before its end."""
     recipe, linear = None, dict[str, LinearMerge]()
@@ -233,6 +246,7 @@ def _search_plan(
         folder=printable(str(folder.path.resolve())),
         arguments=[*map(printable, project.arguments)],
         most=ahead.searched + ahead.front,
+        start=start,
         bounds=dict(study.bounds),
         anchors={label: dict(merge) for label, merge in study.anchors.items()},
         corners={label: dict(merge) for label, merge in study.corners.items()},

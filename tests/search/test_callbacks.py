@@ -9,12 +9,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from fakes import logged
+from fakes import killed_at, logged
 from plain_runs import write_plain
 
 from mergekit_map import load_project, search_front
 from mergekit_map.results.front import Front
-from mergekit_map.search.budget import forecast
 from mergekit_map.search.callbacks import Callback
 
 ROOT = Path(__file__).parents[2]
@@ -49,13 +48,30 @@ def test_a_callback_hears_start_every_measurement_and_the_end() -> None:
     log, progressed = logged(Path("run")), heard(callback, "on_progress")
     assert heard(callback, "on_measured") == log
     assert [progress.done for progress in progressed] == list(range(len(log)))
-    study = load_project(Path("config.yml")).study()
-    most = forecast(study, checkpoints=False).measurements
-    assert {progress.total for progress in progressed} == {most}
+    # Of two tasks: six merges, a point of the front, and the chosen one.
+    assert {progress.total for progress in progressed} == {2 * (6 + 1 + 1)}
     assert heard(callback, "on_finish") == [front]
     assert not callback.on_stop.called
     stages = heard(callback, "on_stage")
     assert any(text.startswith("loading a model for the merges (") for text in stages)
+
+
+def test_what_an_ended_search_measured_makes_the_next_one_shorter(
+    family: dict[str, Path],
+) -> None:
+    search()
+    known = len(logged(Path("run")))
+    write_plain(family, evaluations=9, bounds=[-0.5, 1.5])
+    callback = Mock(spec=Callback)
+
+    with killed_at(known + 5), pytest.raises(KeyboardInterrupt, match="killed"):
+        search(callback)
+    search(callback)
+
+    new, progressed = len(logged(Path("run"))) - known, heard(callback, "on_progress")
+    assert [one.done for one in progressed] == [*range(6), *range(5, new)]
+    (total,) = {one.total for one in progressed}
+    assert new <= total < known
 
 
 def test_a_callback_that_fails_is_left_out_and_the_search_goes_on(
@@ -87,21 +103,16 @@ def test_a_callback_hears_that_a_search_stops() -> None:
     assert not other.on_finish.called
 
 
-def example(name: str) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "recipes" / "callbacks")
-        return importlib.import_module(name)
-
-
 def test_the_examples_log_every_measurement_and_what_was_chosen(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not {"wandb", "mlflow"} & {*sys.modules}
+    monkeypatch.syspath_prepend(ROOT / "recipes" / "callbacks")
     wandb, mlflow = Mock(summary={}), Mock()
 
     front = search(
-        example("to_wandb").ToWandb(run=wandb),
-        example("to_mlflow").ToMlflow(mlflow=mlflow),
+        importlib.import_module("to_wandb").ToWandb(run=wandb),
+        importlib.import_module("to_mlflow").ToMlflow(mlflow=mlflow),
     )
 
     assert not [r for r in caplog.records if "callbacks" in r.name]

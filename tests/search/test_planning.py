@@ -10,11 +10,7 @@ import pytest
 from fakes import LOSS, make_study
 
 from mergekit_map.errors import DesignError
-from mergekit_map.search.nested_groups import (
-    best_models,
-    group_loss,
-    scaled_losses,
-)
+from mergekit_map.search.nested_groups import best_models, scaled_losses
 from mergekit_map.search.planning import design
 from mergekit_map.search.study import Study
 
@@ -68,10 +64,3 @@ def test_losses_go_from_the_ideal_to_the_worst_single_model(
     found = scaled_losses(np.array(values), np.array(singles), np.array(ideals))
 
     assert found == pytest.approx(np.array(losses))
-
-
-def test_the_loss_of_a_group_is_weighted_by_preference() -> None:
-    losses = np.array([0.1, 0.7])
-
-    assert group_loss(losses, np.array([0.2, 0.4])) == pytest.approx(0.5)
-    assert group_loss(losses, np.array([0.0, 0.0])) == pytest.approx(0.4)

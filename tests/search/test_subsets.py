@@ -24,8 +24,7 @@ from mergekit_map.evaluation import evaluator
 from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker
 from mergekit_map.results.log import merge_key
 from mergekit_map.search import measure
-from mergekit_map.search.budget import can_go_on
-from mergekit_map.search.loop import _last_requested
+from mergekit_map.search.loop import _last_requested, can_go_on
 from mergekit_map.search.study import Study
 from mergekit_map.types import Answers, Measure, Measurement, Metric
 
