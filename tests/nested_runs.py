@@ -115,6 +115,23 @@ def lines(path: str | Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
+def untimed(run: Path) -> list[dict[str, Any]]:
+    """Read the log of a run folder without its timings."""
+    return [{**line, "seconds": 0} for line in lines(run / "evaluations.jsonl")]
+
+
+def assert_same_run(run: Path, other: Path) -> None:
+    """Compare run folders, but for their timings and names."""
+    assert untimed(run) == untimed(other)
+    for name in ("front.json", "front.csv"):
+        assert (run / name).read_bytes() == (other / name).read_bytes()
+    recipes = [path.relative_to(run) for path in sorted(run.glob("recipes/*.yml"))]
+    assert recipes
+    for name in [*recipes, Path("recipe.yml")]:
+        text = (run / name).read_text().replace(f"{run}/", f"{other}/")
+        assert text == (other / name).read_text()
+
+
 def files_of(run: Path) -> dict[str, bytes]:
     """Read all files of a folder, but for locks."""
     files = (p for p in sorted(run.rglob("[!.]*")) if p.is_file())

@@ -256,6 +256,7 @@ def test_a_value_that_cannot_be_is_one_sentence(
         ("value", NAN),
         ("stderr", -0.1),
         ("stderr", "0.1"),
+        ("sampling", -1.0),
         ("coefficients", {"code-model": None}),
         ("coefficients", {"code-model": INF}),
         ("seconds", None),
@@ -309,11 +310,11 @@ def tensors(bend: Callable[[dict[str, torch.Tensor]], Any]) -> Damage:
     return damage
 
 
-def index(place: Any) -> Damage:
-    """Let an index say that all tensors are in some place."""
+def index(place: Any, *others: str) -> Damage:
+    """Let an index say that all tensors, and others, are in some place."""
 
     def damage(model: Path) -> None:
-        names = list(load_file(model / WEIGHTS))
+        names = [*load_file(model / WEIGHTS), *others]
         content = {"weight_map": dict.fromkeys(names, place)}
         (model / "model.safetensors.index.json").write_text(json.dumps(content))
 
@@ -355,6 +356,8 @@ MODELS: dict[str, tuple[Damage, str]] = {
     "not finite": (tensors(lambda t: t[TENSOR].fill_(float("nan"))), "NaN or infinity"),
     "missing tensor": (tensors(lambda t: t.pop(TENSOR)), TENSOR),
     "index out of the folder": (index("../secret.txt"), "index.json"),
+    "index of no names": (index(1), "must map tensors to files of its folder"),
+    "index of a lost tensor": (index(WEIGHTS, "lost"), "names 1 tensors that"),
     "code of its own": (
         settings(auto_map={"AutoModelForCausalLM": "evil.Model"}, model_type="evil"),
         "models[0].model",

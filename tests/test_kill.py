@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nested_runs import lines, write
+from nested_runs import assert_same_run, untimed, write
 from plain_runs import write_plain
 
 # Imports once what a search imports, then runs each search in a child of its own: a
@@ -117,23 +117,15 @@ def write_search(family: dict[str, Path], other: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_six_times_a_search_ends_as_if_undisturbed(folder: Path) -> None:
-    _, *codes = json.loads((folder / "codes").read_text())
+def test_killed_six_times_a_search_ends_as_if_undisturbed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    _, *codes = json.loads(Path("codes").read_text())
     assert codes.count(-signal.SIGKILL) >= 4  # the others were just finished
-    whole, killed = evaluations(folder / "whole"), evaluations(folder / "killed")
+    whole = [json.dumps(line) for line in untimed(Path("whole"))]
     assert len(whole) == len(set(whole)) > 20
-    assert killed == whole
-    for name in ("front.json", "front.csv"):
-        ours, theirs = (folder / run / name for run in ("killed", "whole"))
-        assert ours.read_bytes() == theirs.read_bytes()
-    recipe = (folder / "killed/recipe.yml").read_text().replace("killed/", "whole/")
-    assert recipe == (folder / "whole/recipe.yml").read_text()
-
-
-def evaluations(run: Path) -> list[str]:
-    """Read a log without its timings."""
-    log = lines(run / "evaluations.jsonl")
-    return [json.dumps({**line, "seconds": None}) for line in log]
+    assert_same_run(Path("killed"), Path("whole"))
 
 
 @pytest.mark.slow
@@ -144,8 +136,7 @@ def test_ctrl_c_between_measurements_says_how_to_go_on(folder: Path) -> None:
     assert code == 130, said
     assert "Traceback" not in said
     assert "type it again: mergekit-map search config.yml 'my run'" in said
-    text = (folder / "my run/evaluations.jsonl").read_text()
-    count = len([json.loads(line) for line in text.splitlines()])
-    assert 2 <= count < len(evaluations(folder / "whole"))
-    assert text.endswith("\n")
+    count = len(untimed(folder / "my run"))
+    assert 2 <= count < len(untimed(folder / "whole"))
+    assert (folder / "my run/evaluations.jsonl").read_bytes().endswith(b"\n")
     assert f"{count} of at most" in said

@@ -17,10 +17,8 @@ from huggingface_hub import constants
 from mergekit.options import MergeOptions
 from safetensors.torch import load_file, save_file
 
-from mergekit_map.errors import MergeError
 from mergekit_map.models.compatibility import compare_settings, compare_tokenizers
 from mergekit_map.models.facts import Finding, read_tokenizer
-from mergekit_map.models.files import find_model
 from mergekit_map.models.preflight import Family, inspect_models
 
 MakeModel = Callable[..., Path]
@@ -246,25 +244,6 @@ def test_two_models_of_another_base_point_the_same_way(
         "both were tuned from another base than base"
         in found.models[2].findings[0].cause
     )
-
-
-# Files.
-
-
-def test_an_index_that_names_tensors_that_are_not_there(
-    make_model: MakeModel, tmp_path: Path
-) -> None:
-    sharded = make_model("sharded", 4, shard="50KB")
-    model = shutil.copytree(sharded, tmp_path / "model")
-    path = model / "model.safetensors.index.json"
-    index = json.loads(path.read_text())
-    first = next(iter(index["weight_map"].values()))
-    index["weight_map"]["lost.weight"] = first
-    path.write_text(json.dumps(index))
-
-    with pytest.raises(MergeError, match=r"names 1 tensors that.*lost\.weight"):
-        find_model(str(model)).headers()
-    assert len(find_model(str(sharded)).headers()) == len(index["weight_map"]) - 1
 
 
 # Models of the Hub, from which nothing but headers and configurations is taken.

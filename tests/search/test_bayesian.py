@@ -17,7 +17,6 @@ from mergekit_map.results.log import Evaluation
 from mergekit_map.search.bayesian import (
     bayesian_round,
     bin_of,
-    bin_probabilities,
     bin_scores,
     n_bins,
     propose_points,
@@ -172,6 +171,8 @@ def test_scores_are_means_where_all_errors_of_a_bin_are_equal() -> None:
 
     # Bin 2 has no point and bin 3 no measured one: they get the largest score.
     assert scores == pytest.approx([0.2, 0.5, 0.5, 0.5])
+    unknown = np.full(6, np.nan)
+    assert bin_scores(bins, unknown, 2, np.random.default_rng(0)).tolist() == [0, 0]
 
 
 def test_half_the_deviation_of_the_bootstrapped_mean_is_added() -> None:
@@ -187,17 +188,6 @@ def test_half_the_deviation_of_the_bootstrapped_mean_is_added() -> None:
     # Of 30 draws the deviation is a little smaller: by sqrt(29 / 30) at most.
     assert np.mean(scores) == pytest.approx(3 + math.sqrt(2) / 8, rel=2e-3)
     assert np.std(scores) > 0
-
-
-def test_probabilities_are_a_softmax_in_units_of_the_largest_score() -> None:
-    expected = np.exp([-2, -1, 0]) / np.exp([-2, -1, 0]).sum()
-    for unit in (1.0, 1e-9):
-        found = bin_probabilities(unit * np.array([0.0, 1.0, 2.0]))
-        assert found == pytest.approx(expected)
-    # Nothing known scores zero, and is drawn alike.
-    scores = bin_scores(np.array([-1]), np.array([np.nan]), 4, np.random.default_rng(0))
-    assert scores.tolist() == [0, 0, 0, 0]
-    assert bin_probabilities(scores) == pytest.approx([0.25] * 4)
 
 
 def test_errors_of_tasks_are_in_units_of_their_variance() -> None:
@@ -220,7 +210,7 @@ def test_points_are_drawn_in_the_bins_that_err(d: int) -> None:
     bounds = box(d, 0.2, 1.7)
     X = 0.2 + 1.5 * rng.random((400, d))
     worst = n_bins(d) // 2
-    errors = np.where(bin_of(X, bounds) == worst, 1.0, 0.0)
+    errors = np.where(bin_of(X, bounds) == worst, 1e-9, 0.0)  # in any unit
 
     points = propose_points(X, errors, bounds, 300, rng)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fakes import Recorder, make_study, run
 from quick_fronts import fronts_of_few_points
@@ -15,9 +17,11 @@ from quick_fronts import fronts_of_few_points
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.front import Front
 from mergekit_map.search.checks import search_problems
+from mergekit_map.search.nested_groups import best_models, scaled_losses
 from mergekit_map.search.study import Study, StudyResult
 from mergekit_map.types import Measurement, Metric
 
+NAN, INF = math.nan, math.inf
 NAMES = "abcd"
 OPTIMUM = dict(zip(NAMES, (0.9, 0.6, 0.7, 0.8), strict=True))
 Function = Callable[[Mapping[str, float], str], float]
@@ -170,3 +174,40 @@ def test_orders_that_are_no_binary_tree_of_all_models(order: list[Any]) -> None:
     (alone,) = search_problems(study_of("a"))
     assert alone.key == ("map", "search", "strategy")
     assert "only 'a' is searched; use map" in alone.message
+
+
+def test_each_task_belongs_to_the_model_that_is_best_on_it() -> None:
+    Y = np.array([[0.9, 0.2, -3.0, 1.0], [0.5, 0.8, -1.0, 1.0], [0.1, 0.3, -0.5, 0.0]])
+
+    # Models and tasks are independent; of equals the first one owns it.
+    assert best_models(Y).tolist() == [0, 1, 2, 0]
+    # A failed measurement is never the best.
+    assert best_models(np.array([[NAN, NAN], [-9.0, NAN]])).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("values", "singles", "ideals", "losses"),
+    [
+        # An accuracy with the ideal 1, and a loss (turned) with the ideal 0.
+        (
+            [[0.6, -1.0], [1.0, -6.0]],
+            [[0.6, -4.0], [0.2, -1.0]],
+            [1.0, 0.0],
+            [[0.5, 0.25], [0.0, 1.5]],
+        ),
+        # Without an ideal the best single model stands for it, and what was not
+        # measured is as bad as the worst.
+        ([[6.0], [3.0], [NAN]], [[2.0], [6.0], [NAN]], [INF], [[0.0], [0.75], [1.0]]),
+        # A task that tells nothing apart has no loss.
+        ([[1.0]], [[1.0], [1.0]], [1.0], [[0.0]]),
+        ([[1.0]], [[1.0], [1.0]], [INF], [[0.0]]),
+        ([[3.0]], [[NAN], [NAN]], [1.0], [[0.0]]),
+        ([[3.0]], [[NAN], [NAN]], [INF], [[0.0]]),
+    ],
+)
+def test_losses_go_from_the_ideal_to_the_worst_single_model(
+    values: Any, singles: Any, ideals: Any, losses: Any
+) -> None:
+    found = scaled_losses(np.array(values), np.array(singles), np.array(ideals))
+
+    assert found == pytest.approx(np.array(losses))

@@ -254,18 +254,6 @@ def test_a_task_vector_that_stands_twice_takes_nothing_away(tmp_path: Path) -> N
         assert linear[1] == pytest.approx(linear[0], abs=1e-6)
 
 
-def test_tasks_that_agree_completely_leave_one_merge(tmp_path: Path) -> None:
-    tasks = {
-        "loss": (LOSS, bowl(0.3, 0.6)),
-        "score": (ACCURACY, lambda c: 0.9 - 0.3 * (bowl(0.3, 0.6)(c) - 1)),
-    }
-
-    _, front = search_of(tmp_path, 2, tasks, evaluations=12)
-
-    assert np.ptp(front, axis=0).max() < 0.02
-    assert front.mean(axis=0) == pytest.approx([0.3, 0.6], abs=0.02)
-
-
 def test_a_constant_task_has_no_say(tmp_path: Path) -> None:
     tasks = {"flat": (ACCURACY, lambda _: 0.25), "bowl": (LOSS, bowl(0.3, 0.6))}
 

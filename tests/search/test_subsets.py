@@ -6,7 +6,6 @@ Stopped, changed and broken; the documents of known functions have scores.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -17,14 +16,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 from fakes import changed, front_of, killed_at, logged, make_study, run, without_times
-from fakes import line as line_of
 
-from mergekit_map.errors import ArtifactError, EvaluationError
+from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluation import evaluator
 from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker
 from mergekit_map.results.log import merge_key
 from mergekit_map.search import measure
-from mergekit_map.search.loop import _last_requested, can_go_on
+from mergekit_map.search.loop import can_go_on
 from mergekit_map.search.study import Study
 from mergekit_map.types import Answers, Measure, Measurement, Metric
 
@@ -223,20 +221,6 @@ def test_another_number_of_documents_uses_what_is_there(
     assert {e.n for e in first} <= {SIZE if after == "all" else after, SIZE}
 
 
-def test_without_the_scores_of_references_all_documents_are_measured(
-    search: Search, tmp_path: Path
-) -> None:
-    study = study_of(12, evaluations=6)
-    search(study)
-    path = tmp_path / "evaluations.jsonl"
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:8]))
-    shutil.rmtree(tmp_path / "samples")
-
-    models = search(study)
-
-    assert {*models.counts} == {SIZE}
-
-
 def test_scores_that_nobody_wrote_are_no_reference(
     search: Search, tmp_path: Path
 ) -> None:
@@ -307,26 +291,6 @@ def test_few_documents_are_all_measured(
     search(study, Models(size=size))
 
     assert all(e.whole and e.n == size for e in logged(tmp_path))
-
-
-def test_a_merge_that_the_front_measured_ends_what_rounds_ask_of_it() -> None:
-    places = [("refinement", 0.2), ("refinement", 0.7), ("front", 0.2)]
-    lines = [line_of({"x": x}, "loss", role=role) for role, x in places]
-    asked = {merge_key({"x": 0.2}), merge_key({"x": 0.7})}
-
-    assert _last_requested(lines, asked) == 1
-    # A merge that the front measured first is one that a later round need not.
-    assert _last_requested(lines[1:], asked) == 1
-
-
-@pytest.mark.parametrize("sampling", [-1.0, "0.1"])
-def test_lines_that_nobody_wrote_are_refused(sampling: Any, tmp_path: Path) -> None:
-    line = line_of({"x": 0.5}, "loss", stderr=0.1, n=12, sampling=0.05)
-    content = json.dumps({**vars(line), "sampling": sampling})
-    (tmp_path / "evaluations.jsonl").write_text(content + "\n")
-
-    with pytest.raises(ArtifactError, match=r"jsonl:1: .*sampling"):
-        logged(tmp_path)
 
 
 # Anchors and a first design of five, all measured on all documents.

@@ -62,21 +62,6 @@ def test_the_tokens_of_the_text_before_the_stop_string_are_counted(
     assert found.details.keys() == {"exact_match,letter", "exact_match,whole"}
 
 
-@pytest.mark.parametrize("draws", [True, False])
-def test_both_metrics_of_a_task_are_of_one_generation(
-    bench: Bench, generated: list[list[str]], *, draws: bool
-) -> None:
-    write_generation(bench.folder, draws=draws)
-    alone = {name: bench.prepare(task)() for name, task in TASKS.items()}
-    generated.clear()
-
-    shared = prepare_both(bench, generations=Generations())
-    together = {name: measure() for name, measure in shared.items()}
-
-    assert together == alone
-    assert [len(texts) for texts in generated] == [6]
-
-
 def test_an_interrupt_is_looked_for_before_each_token(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,20 +63,6 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
     )
 
 
-def test_the_error_is_that_of_simulated_ratios() -> None:
-    rng = np.random.default_rng(2)
-    weights = rng.integers(50, 100, size=(2000, 40))
-    totals = weights * 2 + rng.normal(size=weights.shape) * weights
-    spread = (totals.sum(1) / weights.sum(1)).std()
-
-    errors = [
-        ratio_standard_error(list(t), list(w))
-        for t, w in zip(totals, weights, strict=True)
-    ]
-
-    assert np.mean(np.array(errors, dtype=float)) == pytest.approx(spread, rel=0.05)
-
-
 @pytest.mark.parametrize("totals", [[], [1.0]])
 def test_fewer_than_two_items_have_no_known_error(totals: list[float]) -> None:
     assert ratio_standard_error(totals, [1.0] * len(totals)) is None

@@ -292,12 +292,3 @@ def test_says_what_the_tokenizer_lacks(bench: Bench) -> None:
         bench.prepare({**ACC, "apply_chat_template": True})
     with pytest.raises(EvaluationError, match="BOS or EOS token, this one has neither"):
         bench.prepare(ACC, tokenizer=tokenizer)
-
-
-def test_a_failing_evaluation_names_task_and_model(bench: Bench) -> None:
-    write_choices(bench.folder)
-    run = bench.prepare(ACC)
-    bench.model.lm_head = torch.nn.Linear(3, 3)
-
-    with pytest.raises(EvaluationError, match=r"task 'mine' on model .*RuntimeError"):
-        run()

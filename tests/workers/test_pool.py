@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
+from nested_runs import assert_same_run, untimed
 from task_files import write_ask
-from worker_runs import assert_same, lines
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import Worker
@@ -187,10 +187,10 @@ def test_workers_find_what_one_process_finds(name: str, config: dict[str, Any]) 
     VARIANTS[name](config["map"])
     alone = search(config, "alone")
     fakes = Fakes(3, seed=len(name), deaths=3)
-    assert_same(search(config, "many", fakes), alone)
+    assert_same_run(search(config, "many", fakes), alone)
     assert fakes.killed
-    assert any("sampling" in line for line in lines(alone)) == (name == "on a subset")
-    held_out = any(e["role"] == "holdout" for e in lines(alone))
+    assert any("sampling" in line for line in untimed(alone)) == (name == "on a subset")
+    held_out = any(e["role"] == "holdout" for e in untimed(alone))
     assert held_out == name.startswith("held out")
 
 
@@ -224,7 +224,7 @@ def test_workers_that_die_before_all_measurements_stop_a_search(
     assert not Path("run/evaluations.jsonl").exists()
 
     fakes.kill = lambda _: False
-    assert lines(search(config, "run", fakes))
+    assert untimed(search(config, "run", fakes))
 
 
 def test_models_that_cannot_be_opened_stop_a_search_as_in_one_process(
@@ -282,7 +282,7 @@ def test_what_was_measured_ahead_is_not_measured_again(config: dict[str, Any]) -
     before, waiting = Path("run/evaluations.jsonl").read_bytes(), early()
     assert waiting
 
-    assert_same(search(config, "run"), alone)
+    assert_same_run(search(config, "run"), alone)
     assert Path("run/evaluations.jsonl").read_bytes().startswith(before)
     # Timings say whether it is the same measurement or another one.
     assert waiting <= logged("run")
@@ -303,7 +303,7 @@ def test_pairs_are_merged_by_the_same_workers(
     many = search(config, "many", fakes)
     assert fakes.opened > 2
     for pair in (".state/nested/pair-1", ".state/nested/pair-2"):
-        logs = [lines(run / pair) for run in (alone, many)]
+        logs = [untimed(run / pair) for run in (alone, many)]
         # Fingerprints name the folder that the first pair was merged to.
         assert [{**e, "merge": 0} for e in logs[0]] == [
             {**e, "merge": 0} for e in logs[1]
@@ -352,7 +352,7 @@ def test_processes_of_which_one_is_killed_find_what_one_process_finds(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    assert_same(search(config, "many", 2), alone)
+    assert_same_run(search(config, "many", 2), alone)
     assert len([*Path("marks").iterdir()]) == 1
     assert not [*scratch.glob("mergekit-map-*")]
     assert not [p for p in multiprocessing.active_children() if p.is_alive()]

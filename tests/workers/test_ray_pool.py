@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from worker_runs import assert_same
+from nested_runs import assert_same_run
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.types import MeasurementRequest
@@ -104,7 +104,7 @@ def test_actors_find_what_one_process_finds_also_when_some_are_killed(
 ) -> None:
     search_front("config.yml", "whole")
     search_front("config.yml", "shared", workers=actors)
-    assert_same(Path("shared"), Path("whole"))
+    assert_same_run(Path("shared"), Path("whole"))
     asked, ask = list[MeasurementRequest](), RayWorker.ask
 
     def ask_and_kill(
@@ -120,7 +120,7 @@ def test_actors_find_what_one_process_finds_also_when_some_are_killed(
     search_front("config.yml", "killed", workers=actors)
 
     assert len(asked) > len(set(asked))
-    assert_same(Path("killed"), Path("whole"))
+    assert_same_run(Path("killed"), Path("whole"))
 
 
 @HAS_RAY
