@@ -1,4 +1,4 @@
-"""The program ``mergekit-map``. Commands are imported when called or listed.
+"""The program ``mergekit-map``. Commands are imported when they are called.
 
 Importing mergekit's options costs seconds, so this module imports click alone.
 """
@@ -18,31 +18,41 @@ from mergekit_map.utils.shutdown import exit_code, ignore_signals, stopped_by
 from mergekit_map.utils.text import printable
 
 _TYPED = "mergekit_map.typed"  # the arguments of the program
-_MODULES = {  # of each command, in commands/
-    "run": "search",
-    "init": "init",
-    "inspect": "inspect",
-    "search": "search",
-    "select": "select",
-    "browse": "browse",
-    "merge": "select",
-    "push": "push",
-    "report": "report",
-    "compare": "report",
-    "schema": "init",
-    "cache": "init",
-    "demo": "search",
+# Command, its module in commands/, and what it does.
+_COMMANDS = {
+    "run": ("search", "Search, choose and merge, from options or one YAML."),
+    "init": ("init", "Write a configuration to begin with."),
+    "inspect": ("inspect", "Check models and plan before a search."),
+    "search": (
+        "search",
+        "Evaluate merges and find the front; continues a stopped search.",
+    ),
+    "select": ("select", "Choose a point of the front and write its recipe."),
+    "browse": (
+        "browse",
+        "Walk along the front in the terminal; choose, merge, chat, push.",
+    ),
+    "merge": ("select", "Write the chosen merge as a checkpoint, and measure it."),
+    "push": ("push", "Upload a merge to the Hub, private unless told otherwise."),
+    "report": ("report", "Write one HTML page and pictures of a search."),
+    "compare": (
+        "report",
+        "Run other search methods too, and compare: the tables of the MAP paper.",
+    ),
+    "schema": ("init", "Print the JSON Schema of a configuration, for editors."),
+    "cache": ("init", "List and remove what is kept between searches."),
+    "demo": ("search", "Do all of it on tiny models that are trained on this machine."),
 }
 
 
 class _LazyGroup(click.Group):
     def list_commands(self, _: click.Context) -> list[str]:
-        return list(_MODULES)
+        return list(_COMMANDS)
 
     def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _MODULES:
+        if cmd_name not in _COMMANDS:
             return None
-        module = f"{__package__}.commands.{_MODULES[cmd_name]}"
+        module = f"{__package__}.commands.{_COMMANDS[cmd_name][0]}"
         commands = importlib.import_module(module)
         command: click.Command = getattr(commands, cmd_name)
         return command
@@ -50,9 +60,13 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in _MODULES and (words := alike(args[0], _MODULES)):
+        if args[0] not in _COMMANDS and (words := alike(args[0], _COMMANDS)):
             raise click.UsageError(f"No such command {args[0]!r}; {words}")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(k, about) for k, (_, about) in _COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         readable = [text.encode(errors="replace").decode() for text in args]
