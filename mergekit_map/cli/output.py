@@ -63,6 +63,7 @@ _LOG_FILE_AND_JSON = [
         type=click.File("a", encoding="utf-8"),
         metavar="FILE",
         help="Append a log with times to FILE.",
+        hidden=True,  # a page of help has at most twenty options of ours
     ),
     _option(
         "--json",
