@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_953, "tests": 23_027, "benchmarks": 9_905}
+MOST_LINES = {"mergekit_map": 29_858, "tests": 22_641, "benchmarks": 9_903}
 MOST_MODULES = 143
 
 
