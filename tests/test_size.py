@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_858, "tests": 22_641, "benchmarks": 9_903}
-MOST_MODULES = 143
+MOST_LINES = {"mergekit_map": 29_859, "tests": 22_641, "benchmarks": 9_903}
+MOST_MODULES = 142
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)
