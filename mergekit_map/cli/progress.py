@@ -80,7 +80,7 @@ class TerminalReporter(Callback):
     def on_progress(self, progress: Searched) -> None:
         """Show which merge is being measured on which task."""
         weights = " ".join(f"{n}={v:.3f}" for n, v in progress.coefficients.items())
-        self._what = f"{progress.role} {weights}: {progress.task}"
+        self._what = f"merge {weights}, task {progress.task}"
         self._show(done=progress.done, total=progress.total)
 
     def on_stage(self, text: str, seconds: float | None) -> None:
@@ -97,7 +97,7 @@ class TerminalReporter(Callback):
 
     def on_step(self, done: int, total: int) -> None:
         """Show how far a measurement is."""
-        self._show(f" {done}/{total}" if total else "")
+        self._show(f", part {done} of {total}" if total else "")
 
     def on_measured(self, evaluation: Evaluation) -> None:
         """Keep the last value of each task, and show it where more is asked for."""
@@ -144,6 +144,6 @@ class TerminalReporter(Callback):
         if task.total:
             left = timedelta(seconds=task.time_remaining or 0)
             about = f", about {left} left" if left else ""
-            counts = f"{task.completed:.0f}/{task.total:.0f}{about}: "
+            counts = f"{task.completed:.0f} of {task.total:.0f} measurements{about}: "
         line = printable(f"{counts}{self._what}{steps}")
         self._console.print(Text(line), soft_wrap=True)

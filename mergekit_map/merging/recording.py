@@ -273,7 +273,7 @@ def _record_merge(
     own = options.model_copy(update=changes)
     names = ", ".join(Path(n).name for n in referenced_models(space.template))
     size = bytes_in_words(recording_bytes(space))
-    with stage(f"preparing task vectors: {names} ({size}){why}"):
+    with stage(f"reading the models {names} ({size}){why}"):
         with recording(keep_small):
             write_checkpoint({**config, **twin}, checkpoint, own)
         model_config = transformers.AutoConfig.from_pretrained(

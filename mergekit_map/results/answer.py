@@ -252,11 +252,11 @@ def advice_on_sample(front: Front) -> str:
 
 
 def _counted(front: Front, counts: Mapping[str, int]) -> str:
-    """Write how many documents tasks have: ``fr: 20 blocks of text``."""
+    """Write how many documents tasks have: ``fr: text in 20 blocks``."""
+    texts = [front.tasks[task].unit == NATS for task in counts]
     return ", ".join(
-        f"{task}: {count} "
-        f"{'blocks of text' if front.tasks[task].unit == NATS else 'documents'}"
-        for task, count in counts.items()
+        f"{task}: text in {count} blocks" if is_text else f"{task}: {count} documents"
+        for is_text, (task, count) in zip(texts, counts.items(), strict=True)
     )
 
 

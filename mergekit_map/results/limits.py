@@ -273,7 +273,7 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
 
 def reason(front: Front) -> str:
     """Return in a sentence how the point was chosen."""
-    select, start = front.select, f"Point {front.selected}"
+    select, start = front.select, f"The merge (point {front.selected})"
     if select.index is not None:
         return f"{start} was chosen by its index."
     if unmet := unmet_limits(front):

@@ -69,7 +69,7 @@ def test_the_options_choose_and_the_recipe_says_why(
 
     front = json.loads((run / "front.json").read_text())
     assert front["selected"] == index
-    assert front["reason"].startswith(f"Point {index} ")
+    assert front["reason"].startswith(f"The merge (point {index}) ")
     recipe = (run / "recipe.yml").read_text()
     assert recipe.startswith(f"# {front['reason']}\n")
     assert _number(recipe) == index
@@ -84,7 +84,7 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
     knee = select_point(run, knee=True)
     assert knee.index == 1  # with the limit of before
     knee = select_point(run, knee=True, limits=False)
-    assert knee.front.reason == "Point 2 is the knee of the front."
+    assert knee.front.reason == "The merge (point 2) is the knee of the front."
     with pytest.raises(ConfigError, match="give 'prefer' or 'knee', not both"):
         select_point(run, prefer={"math": 1}, knee=True)
     with pytest.raises(DesignError, match=r"not keep math at least 1 .*; relax a lim"):

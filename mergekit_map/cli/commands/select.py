@@ -99,9 +99,8 @@ def merge_and_show(
     found = show_front(run, merged.front, out)
     answer(model=str(out), command=merged.command)
     click.echo(
-        f"\n{out} holds the merge {merged.point.weights} (point {selection.index} of "
-        "the front).\n"
-        "mergekit alone writes the same tensors with:"
+        f"\nThe merge {merged.point.weights} (point {selection.index} of the front) "
+        f"is in {out}.\nmergekit alone writes the same tensors with:"
     )
     click.echo(f"  {merged.command}")
     show_steps(run, found, out, trusted=where.get("trust_run", False))
