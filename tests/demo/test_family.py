@@ -6,7 +6,6 @@ import torch
 from tiny_demo import TINY
 
 from mergekit_map.demo.family import Family, train_family
-from mergekit_map.demo.training import orthogonalise
 from mergekit_map.search.callbacks import Callback
 from mergekit_map.utils.progress import notifying
 
@@ -63,18 +62,3 @@ def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt, match="stop"), notifying(stop):
         train_family(tmp_path / "family", TINY)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("shape", [(16, 16), (40, 16), (16, 40)])
-def test_orthogonalise_keeps_singular_vectors_and_levels_the_values(
-    shape: tuple[int, int],
-) -> None:
-    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    left, _, right = torch.linalg.svd(matrix, full_matrices=False)
-
-    rotated = left.T @ orthogonalise(matrix) @ right.T
-
-    values = rotated.diagonal()
-    torch.testing.assert_close(rotated, torch.diag(values), rtol=0, atol=1e-3)
-    assert values.max() < 1.3
-    assert values.median() > 0.6

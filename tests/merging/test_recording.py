@@ -100,19 +100,6 @@ def test_nothing_is_kept_of_models_that_change_meanwhile(
     assert [path.name for path in home.iterdir()] in ([], [".one.lock"])
 
 
-def test_writing_into_the_model_leaves_the_recording_as_it_is(
-    space: MergeSpace, home: Path
-) -> None:
-    with resident_merge(space, OPTIONS) as merge:
-        (folder,) = (path for path in home.iterdir() if path.is_dir())
-        files = [*folder.rglob("*.safetensors"), *folder.glob("*.pt")]
-        before = {path: path.read_bytes() for path in files}
-        merge.write(some_coefficients(space))
-        assert len(before) == 3
-        for path, content in before.items():
-            assert path.read_bytes() == content
-
-
 def test_two_at_once_record_one_merge_once(
     space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

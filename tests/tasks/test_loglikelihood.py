@@ -107,38 +107,23 @@ def assert_same(found: Any, expected: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("width", [None, 4, 4096])
-@pytest.mark.parametrize("longest", [1, 40, 10_000])
-def test_every_request_is_a_path_of_its_tree_and_sees_nothing_else(
-    width: int | None, longest: int
-) -> None:
-    requests = [*questions(), Request((5,), (6,)), Request((5, 6), (7, 8))]
-
-    trees = grow_trees(requests, width=width, longest=longest)
-
-    found = sorted(index for tree in trees for index, _ in tree.scored)
-    assert found == list(range(len(requests)))
-    for tree in trees:
-        for index, places in tree.scored:
-            request, last = requests[index], places[-1]
-            above = [i for i in range(last + 1) if last < tree.ends[i]]
-            assert tuple(tree.tokens[i] for i in above) == request.inputs
-            assert [tree.depths[i] for i in above] == list(range(len(above)))
-            assert places == above[-len(request.targets) :]
-        assert width is not None or not tree.branches
-    own = max(len(request.inputs) for request in requests)
-    assert max(len(tree.tokens) for tree in trees) <= max(longest, own)
-
-
-def test_what_is_shared_is_there_once() -> None:
+def test_what_is_shared_is_there_once_in_trees_that_are_no_longer_than_asked() -> None:
     requests = questions()
+    longest = max(len(request.inputs) for request in requests)
 
     (tree,) = grow_trees(requests, width=4096, longest=10_000)
     apart = grow_trees(requests, width=None, longest=10_000)
+    short = grow_trees(requests, width=4096, longest=longest)
 
     beginnings = {r.inputs[:n] for r in requests for n in range(1, len(r.inputs) + 1)}
     assert len(tree.tokens) == len(beginnings)
     assert sum(len(one.tokens) for one in apart) > 2 * len(beginnings)
+    assert not any(one.branches for one in apart)
+    assert any(one.branches for one in short)
+    assert max(len(one.tokens) for one in short) <= longest
+    # What goes on where another ends is plain text with it.
+    going_on = [Request((5,), (6,)), Request((5, 6), (7,))]
+    assert len(grow_trees(going_on, width=None, longest=2)) == 1
 
 
 @pytest.mark.parametrize("kind", MODELS)
