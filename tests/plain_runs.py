@@ -38,3 +38,11 @@ def write_plain(
     }
     write(content)
     return content
+
+
+def write_texts(*names: str, **options: Any) -> dict[str, Any]:
+    """Write texts into the working directory; returns the tasks that measure them."""
+    for name in names:
+        line = "def return three" if name == "two" else "hello world, one plus two"
+        Path(f"{name}.txt").write_text(f"{line}\n" * 60)
+    return {name: {"perplexity": {"file": f"{name}.txt"}, **options} for name in names}

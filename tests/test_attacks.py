@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from nested_runs import invoke
+from nested_runs import invoke, write
+from plain_runs import write_plain, write_texts
 from run_v1 import DATA
 from safetensors.torch import load_file, save_file
 
@@ -281,17 +282,10 @@ def test_a_line_of_the_log_that_no_search_writes_is_one_sentence(
 def model(family: dict[str, Path]) -> Path:
     """Copy a fine-tune that a good configuration, ``config.yml``, merges."""
     shutil.copytree(family["a"], "tuned")
-    Path("text.txt").write_text("hello world, one plus two\n" * 40)
-    config = {
-        "merge_method": "task_arithmetic",
-        "base_model": str(family["base"]),
-        "models": [{"model": "tuned"}],
-        "map": {
-            "tasks": {"text": {"perplexity": "text.txt", "max_tokens": 64}},
-            "search": {"evaluations": 4, "remeasure": 0},
-        },
-    }
-    Path("config.yml").write_text(yaml.safe_dump(config))
+    config = write_plain({**family, "a": "tuned"}, [], evaluations=4, remeasure=0)
+    config["models"].pop()
+    config["map"]["tasks"] = write_texts("text", max_tokens=64)
+    write(config)
     return Path("tuned")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from nested_runs import invoke, lines, write
+from plain_runs import write_plain, write_texts
 from task_files import write_choices
 
 Change = Callable[[dict[str, Any], Path], None]
@@ -218,17 +219,12 @@ def good(
 ) -> dict[str, Any]:
     """A configuration that works, in the working directory."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text("hello world, one plus two\n" * 40)
-    tuned = [{"model": str(family[n]), "parameters": {"density": 0.5}} for n in "ab"]
-    return {
-        "merge_method": "ties",
-        "base_model": str(family["base"]),
-        "models": tuned,
-        "map": {
-            "tasks": {"text": {"perplexity": {"file": "text.txt"}, "max_tokens": 300}},
-            "search": {"evaluations": 6, "remeasure": 0},
-        },
-    }
+    config = write_plain(family, [], evaluations=6, remeasure=0)
+    del config["dtype"]
+    for model in config["models"]:
+        model["parameters"] = {"density": 0.5}
+    config["map"]["tasks"] = write_texts("text", max_tokens=300)
+    return {**config, "merge_method": "ties"}
 
 
 def search(config: dict[str, Any], code: int = 2) -> str:

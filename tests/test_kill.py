@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from nested_runs import assert_same_run, untimed, write
-from plain_runs import write_plain
+from plain_runs import write_plain, write_texts
 
 # Imports once what a search imports, then runs each search in a child of its own: a
 # whole one, one that is stopped by Ctrl-C, and one that is killed at random moments,
@@ -100,13 +100,8 @@ def folder(
 
 
 def write_search(family: dict[str, Path], other: Path) -> None:
-    texts = {"one": "hello world, one plus two\n", "two": "def return three\n"}
-    for name, text in texts.items():
-        Path(f"{name}.txt").write_text(text * 100)
     config = write_plain(family, evaluations=14, remeasure=3)
-    config["map"]["tasks"] = {
-        name: {"perplexity": {"file": f"{name}.txt"}, "block": 64} for name in texts
-    }
+    config["map"]["tasks"] = write_texts("one", "two", block=64)
     del config["dtype"]
     config["merge_method"] = "dare_ties"
     config["models"] = [

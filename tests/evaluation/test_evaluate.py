@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lm_eval.models.huggingface import HFLM
 from nested_runs import write
-from plain_runs import write_plain
+from plain_runs import write_plain, write_texts
 from task_files import write_ask
 
 from mergekit_map.errors import EvaluationError, MergeError
@@ -28,14 +28,12 @@ def config(
 ) -> dict[str, Any]:
     """A text and a function of one's own as tasks."""
     monkeypatch.chdir(tmp_path)
-    Path("text.txt").write_text("hello world, one plus two\n" * 40)
     code = "def f(model, tokenizer):\n    return 0.5\n"
     config = write_plain(family, ["f"], code)
     del config["dtype"]
     for model in config["models"]:
         model["parameters"] = {"density": 0.5}
-    text = {"perplexity": {"file": "text.txt"}, "max_tokens": 300}
-    config["map"]["tasks"]["text"] = text
+    config["map"]["tasks"] |= write_texts("text", max_tokens=300)
     return {**config, "merge_method": "ties"}
 
 
