@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest_table import ASKED, FAMILIES, MARKS, OURS, preferences, table
+from contest_table import ASKED, FAMILIES, MARKS, NAMES, OURS, preferences, table
 from contest_truth import Array, Truth, anchor_merges, plain_design, scene
 from records import parsers, run_missing
 from scipy.stats import qmc
@@ -43,7 +43,7 @@ from mergekit_map.results.gains import Anchors
 from mergekit_map.results.log import Evaluation, by_merge, open_log
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Evaluator, Study, StudyResult
-from mergekit_map.types import BASE, SOUP
+from mergekit_map.types import BASE, SOUP, Answers
 
 # Of our search, by coefficients, the first to be done first: 50 merges with those of
 # its end, what fits into 20, and its default where that is more.
@@ -53,8 +53,6 @@ SEARCHES = {
 }
 AT_THE_END = 6  # merges of its front that our search measures at most
 PLANNING = ("grid", "moead", "nsga2", "nsga3", "sms_emoa")
-GOING_ON = ("random", "sobol", "cma_es", "optuna", "qlognehvi")
-METHODS = (OURS, ASKED, "gp", "forest", *PLANNING, *GOING_ON)
 SEEDS = 5
 SECONDS = 60
 _CANDIDATES = 12  # log2 of the merges among which a forest finds its front
@@ -94,17 +92,36 @@ def study_of(truth: Truth, spec: SearchSpec) -> Study:
     )
 
 
-def evaluator(study: Study, truth: Truth) -> Evaluator:
-    """Ask the truth in the place of models."""
+class Documents:
+    """The truth of a family in the place of models, document by document."""
 
-    @functools.lru_cache(maxsize=1)
-    def measured(merge: tuple[float, ...]) -> Mapping[str, Measurement]:
-        return truth.measure(np.array(merge))
+    def __init__(self, study: Study, truth: Truth):
+        self._study, self._truth = study, truth
+        self._kept: dict[tuple[tuple[float, ...], str], Answers] = {}
 
-    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
-        return measured(tuple(study.vector(coefficients)))[task]
+    def __call__(
+        self,
+        coefficients: Mapping[str, float],
+        task: str,
+        documents: tuple[int, ...] | None = None,
+    ) -> Measurement:
+        """Measure as a task does."""
+        merge = tuple(self._study.vector(coefficients))
+        values = self._all(merge)[self._truth.names.index(task)]
+        ids = tuple(range(len(values))) if documents is None else documents
+        scores = values[list(ids)]
+        answers = Answers(ids, tuple(scores.tolist()), (1.0,) * len(ids))
+        self._kept[merge, task] = answers
+        stderr = float(scores.std(ddof=1) / np.sqrt(len(ids)))
+        return Measurement(float(scores.mean()), stderr, len(ids), answers=answers)
 
-    return evaluate
+    def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
+        """Return the scores of a merge that was measured last."""
+        return self._kept.get((tuple(self._study.vector(coefficients)), task))
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019
+    def _all(self, merge: tuple[float, ...]) -> Array:
+        return self._truth.items(np.array([merge]))[0]  # (m, b)
 
 
 def run_search(
@@ -121,7 +138,7 @@ def search_as_a_user(truth: Truth, budget: int, seed: int, *, asks: bool) -> Any
     A user who ``asks`` pays first for what ``select --prefer`` gives preferences.
     """
     study = study_of(truth, SearchSpec(evaluations=budget, seed=seed))
-    result, log = run_search(study, evaluator(study, truth))
+    result, log = run_search(study, Documents(study, truth))
     measured = study.vectors([dict(key) for key in by_merge(log)])
     front = study.vectors(result.front)
 
@@ -186,10 +203,10 @@ def forest(truth: Truth, budget: int, seed: int) -> Any:
 
 
 def opponent(truth: Truth, name: str, budget: int, seed: int, seconds: float) -> Array:
-    """Let an opponent spend the budget, from the merges that our search begins with."""
+    """Let an opponent spend what our first merges leave of the budget."""
     d, m = len(truth.bounds), len(truth.names)
-    given = truth.utilities, truth.bounds, m, budget, anchor_merges(d)
-    allowed = Timed(*given, seconds=seconds)
+    allowed = Timed(truth.utilities, truth.bounds, m, budget, seconds=seconds)
+    allowed.spend(anchor_merges(d) / truth.bounds[:, 1])
     OPPONENTS[name](allowed, np.random.default_rng(seed))
     return allowed.X
 
@@ -216,10 +233,9 @@ def _budgets(method: str, d: int) -> tuple[int, ...]:
 
 
 def do(families: Path, key: dict[str, Any], seconds: float) -> Any:
-    """Do one search; returns the line of the record."""
+    """Do one search; returns what it came to."""
     truth = scene(families, key["family"])
     method, search = key["method"], (key["budget"], key["seed"])
-    started = time.process_time()
     front: Any = np.empty((0, 0))
     if method in (OURS, ASKED):
         measured, front = search_as_a_user(truth, *search, asks=method == ASKED)
@@ -229,10 +245,8 @@ def do(families: Path, key: dict[str, Any], seconds: float) -> Any:
     else:
         measured = opponent(truth, method, *search, seconds)
     return {
-        **key,
         "measured": np.round(measured, _DIGITS).tolist(),
         "front": np.round(front, _DIGITS).tolist(),
-        "seconds": round(time.process_time() - started, 2),
         "limit": seconds,
     }
 
@@ -248,7 +262,7 @@ def main() -> None:
         __doc__, run, lambda a: print(table(a.folder, a.runs)), SEEDS
     )
     running.add_argument("--families", nargs="+", default=list(FAMILIES))
-    running.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    running.add_argument("--methods", nargs="+", choices=NAMES, default=[*NAMES])
     running.add_argument("--seconds", type=float, default=SECONDS)
     reading.add_argument("folder", type=Path)
     reading.add_argument("runs", type=Path)

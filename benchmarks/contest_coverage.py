@@ -82,10 +82,11 @@ def cases(families: Path, d: int) -> Iterator[Case]:
     box = np.tile([0.0, 1.0], (d, 1))
     for (name, f), link in itertools.product(_FUNCTIONS.items(), LINKS):
         yield Case(name, link, box, partial(_behind, link, f))
-    for name in [name for name, chosen in SCENES.items() if chosen.d == d]:
-        if not (families / f"{SCENES[name].family}.npz").exists():
+    for name in [name for name, models in SCENES.items() if models == d]:
+        try:
+            truth = scene(families, name)
+        except FileNotFoundError:
             continue
-        truth = scene(families, name)
         links = ["identity", "softplus", "mirror"]
         if truth.metric is ACCURACY:
             links = ["identity", "sigmoid"]

@@ -27,9 +27,10 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from contest_truth import Array, keep_family, quality
-from family8 import EARLIER_DEMO, build, config, read_domains, train
+from contest_truth import Array, block_losses, keep_family, quality
+from family8 import EARLIER_DEMO, build, read_domains, train
 from laboratory.family import open_project
+from laboratory.manual_pages import MANPAGES
 from scipy.stats import qmc
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -37,8 +38,10 @@ from mergekit_map.config.tasks import TextSource
 from mergekit_map.demo.family import train_family
 from mergekit_map.demo.training import Schedule, join_documents, one_thread
 from mergekit_map.evaluation.evaluator import InMemory, merges_in_memory
+from mergekit_map.evaluation.project import Project
 from mergekit_map.tasks.perplexity import read_documents
 from mergekit_map.types import Measure
+from mergekit_map.utils.files import whole_folder
 
 _STRONG = Schedule(steps=400, learning_rate=4e-3, matrix_learning_rate=1.2e-2, batch=16)
 _QUESTIONS = 200  # of each task; fewer are the first of them
@@ -124,18 +127,17 @@ def _build_models(folder: Path, models: str, manpages: Path) -> None:
     """Train what is missing of a set, and of the sets that it builds on."""
     if models == "demo":
         train_family(folder / "demo", EARLIER_DEMO)
-    elif not (folder / "gentle" / "manifest.json").exists():
+    else:
         build(folder / "gentle", manpages)
     if models in _TRAINED and not (folder / models).exists():
         origin, names = _TRAINED[models]
         _build_models(folder, origin, manpages)
-        unfinished = folder / f"{models}.unfinished"
-        shutil.copytree(folder / origin, unfinished, dirs_exist_ok=True)
-        for name in names:
-            shutil.copy(folder / "gentle" / f"{name}.jsonl", unfinished)
-            shutil.rmtree(unfinished / name, ignore_errors=True)
-        _train_strongly(unfinished, names, manpages)
-        unfinished.rename(folder / models)
+        with whole_folder(folder / models) as unfinished:
+            shutil.copytree(folder / origin, unfinished, dirs_exist_ok=True)
+            for name in names:
+                shutil.copy(folder / "gentle" / f"{name}.jsonl", unfinished)
+                shutil.rmtree(unfinished / name, ignore_errors=True)
+            _train_strongly(unfinished, names, manpages)
 
 
 def _train_strongly(folder: Path, names: Sequence[str], manpages: Path) -> None:
@@ -148,22 +150,31 @@ def _train_strongly(folder: Path, names: Sequence[str], manpages: Path) -> None:
         train(folder / name, copy.deepcopy(base), tokenizer, stream, _STRONG)
 
 
-def _measured(folder: Path, family: Family, X: Array, name: str) -> Iterator[Array]:
-    """Merge and measure in memory, point by point; yields all items of all tasks."""
-    content = config(
-        folder / family.models,
-        family.names,
-        family.names,
-        method=family.method,
-        max_tokens=family.tokens,
-        bounds=[0.0, family.upper],
-    )
-    for task in content["map"]["tasks"].values():
-        task["block"] = family.block
+def _open(folder: Path, family: Family) -> Project:
+    """Open the project of a family, whose models are trained."""
+    models = folder.resolve() / family.models
+    about = {"max_tokens": family.tokens, "block": family.block}
+    tasks = {
+        name: {"perplexity": {"file": str(models / f"{name}.jsonl")}, **about}
+        for name in family.names
+    }
+    content = {
+        "merge_method": family.method,
+        "base_model": str(models / "base"),
+        "models": [{"model": str(models / name)} for name in family.names],
+        "dtype": "float32",
+        "map": {"tasks": tasks, "search": {"seed": 0, "bounds": [0.0, family.upper]}},
+    }
     if family.method == "ties":
         content["parameters"] = {"density": 0.5}
-    project = open_project(content)
+    return open_project(content)
+
+
+def _measured(folder: Path, family: Family, X: Array, name: str) -> Iterator[Array]:
+    """Merge and measure in memory, point by point; yields all items of all tasks."""
+    project = _open(folder, family)
     with merges_in_memory(project) as merges:
+        merges(dict.fromkeys(project.space.names, 0.0))  # the base asks the questions
         measure = _answers(folder, family, merges) if family.choices else _block_losses
         for i, point in enumerate(X):
             named = dict(zip(project.space.names, map(float, point), strict=True))
@@ -173,14 +184,7 @@ def _measured(folder: Path, family: Family, X: Array, name: str) -> Iterator[Arr
 
 
 def _block_losses(measures: Mapping[str, Measure]) -> Array:
-    """Measure the texts block by block, (m, b), whose mean is the value."""
-    rows = []
-    for measure in measures.values():
-        samples = measure().samples
-        tokens = np.array([sample["tokens"] for sample in samples])
-        losses = np.array([sample["loss"] for sample in samples])
-        rows.append(losses * tokens / tokens.mean())
-    return np.array(rows)
+    return block_losses(measure() for measure in measures.values())
 
 
 def _answers(
@@ -190,7 +194,6 @@ def _answers(
 
     A question is how a text goes on: as it does, or as the base model would have it.
     """
-    merges(dict.fromkeys(merges.merge.coefficients, 0.0))
     rng = np.random.default_rng(0)
     asked = []
     for name in family.names:
@@ -232,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", default=list(FAMILIES))
-    parser.add_argument("--manpages", type=Path, default=Path("/usr/share/man"))
+    parser.add_argument("--manpages", type=Path, default=MANPAGES)
     arguments = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()

@@ -12,17 +12,15 @@ what is there is not run again.
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest import evaluator, run_search, study_of
+from contest import Documents, run_search, study_of
 from contest_table import Reference
 from contest_truth import REAL, SCENES, UNSEEN, Truth, compared, scene, unseen_merges
 from records import Entry, markdown, parsers, read, run_missing
@@ -36,6 +34,8 @@ from mergekit_map.search.finish import found_front
 from mergekit_map.surrogates.fit import r_squared
 
 OURS = "ours"
+FAMILIES = {**SCENES, **REAL}
+Searches = dict[int, list[Entry]]  # of a method, by budget
 POOR = 0.9  # a true R2 below this is a bad fit
 HEAD = f"""\
 # What a search knows after a few merges
@@ -70,7 +70,7 @@ NORMAL_95 = 1.96
 def our_search(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
     """Run a whole study, and see what its surrogates know of unseen merges."""
     study = study_of(truth, SearchSpec(evaluations=budget, seed=seed))
-    result, log = run_search(study, evaluator(study, truth))
+    result, log = run_search(study, Documents(study, truth))
     front = found_front(study, result, log)
     items = truth.items(study.vectors(merge.coefficients for merge in front.known))
     shipped = choose_measured(compared(front, [*items])).chosen
@@ -104,9 +104,8 @@ def jobs(arguments: Namespace) -> Iterator[dict[str, Any]]:
     """List the searches asked for, seed by seed."""
     for seed in range(arguments.seeds):
         for family in arguments.families:
-            d = {**SCENES, **REAL}[family].d
             for method in arguments.methods:
-                for budget in _budgets(method, d):
+                for budget in _budgets(method, FAMILIES[family]):
                     key = {"family": family, "method": method}
                     yield {**key, "budget": budget, "seed": seed}
 
@@ -123,15 +122,12 @@ def _budgets(method: str, d: int) -> Sequence[int]:
 
 
 def do(families: Path, key: dict[str, Any]) -> dict[str, Any]:
-    """Do one search; returns the line of the record."""
+    """Do one search; returns what it came to."""
     truth = scene(families, key["family"])
     method, search = key["method"], (key["budget"], key["seed"])
-    started = time.perf_counter()
     if method == OURS:
-        outcome = our_search(truth, *search)
-    else:
-        outcome = opponent(truth, method, *search)
-    return {**key, **outcome, "seconds": time.perf_counter() - started}
+        return our_search(truth, *search)
+    return opponent(truth, method, *search)
 
 
 def run(arguments: Namespace) -> None:
@@ -139,73 +135,48 @@ def run(arguments: Namespace) -> None:
     run_missing(arguments.runs, jobs(arguments), partial(do, arguments.folder))
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What the seeds of our search come to with one budget."""
-
-    used: float  # merges, on average
-    found: list[float]  # hypervolume of what was measured
-    front: list[float]  # hypervolume of what is recommended
-    r2: list[float]  # of the worst task
-    regret: list[float]
-    covered: list[float]  # of the worst task
-
-    @classmethod
-    def of(cls, entries: Sequence[Entry], reference: Reference) -> Outcome:
-        """Look up in truth what was measured and recommended."""
-        return cls(
-            used=float(np.mean([len(e["measured"]) for e in entries])),
-            found=[reference.volume(e["measured"]) for e in entries],
-            front=[reference.volume(e["front"]) for e in entries],
-            r2=[min(e["r2"]) for e in entries],
-            regret=[reference.regret(e["shipped"]) for e in entries],
-            covered=[min(e["covered"]) for e in entries],
-        )
-
-
-Outcomes = Mapping[int, Outcome]  # by budget
-
-
 def table(families: Path, runs: Sequence[Path]) -> str:
     """Write Markdown: what each way of searching comes to, scene by scene."""
     entries = read(*runs)
     parts = []
-    for name in {**SCENES, **REAL}:
-        searches: dict[str, dict[int, list[Entry]]] = defaultdict(dict)
+    for name, d in FAMILIES.items():
+        searches: dict[str, Searches] = defaultdict(dict)
         for entry in entries:
             if entry["family"] == name:
                 by_budget = searches[entry["method"]]
                 by_budget.setdefault(entry["budget"], []).append(entry)
         if not searches:
             continue
-        reference = Reference.of(scene(families, name))
-        ours = sorted(searches.pop(OURS, {}).items())
-        outcomes = {budget: Outcome.of(found, reference) for budget, found in ours}
-        parts += [f"## {name}", "", *_fits(outcomes), ""]
-        parts += [*_measured(searches, outcomes, reference), ""]
+        reference = Reference(scene(families, name), np.full((1, d), 1 / d))
+        ours = dict(sorted(searches.pop(OURS, {}).items()))
+        parts += [f"## {name}", "", *_fits(ours, reference), ""]
+        parts += [*_measured(searches, ours, reference), ""]
     return "\n".join([HEAD, *parts, *_warnings(entries)])
 
 
-def _fits(outcomes: Outcomes) -> list[str]:
+def _fits(ours: Searches, reference: Reference) -> list[str]:
     """Tell what is predicted and recommended, a row for each budget."""
     columns = "method", "budget", "seeds", "merges", "front", "R²", "regret", "covered"
-    rows = [
-        [
-            *(OURS, str(budget), str(len(outcome.found)), f"{outcome.used:.1f}"),
-            _median(outcome.front, min, "{:.4f}"),
-            _median(outcome.r2, min, "{:.3f}"),
-            _median(outcome.regret, max, "{:.2f}"),
-            _median(outcome.covered, min, "{:.2f}"),
+    rows = []
+    for budget, found in ours.items():
+        regrets = [reference.regret([e["shipped"]]) for e in found]
+        cells = [
+            _median([reference.volume(e["front"]) for e in found], min, "{:.4f}"),
+            _median([min(e["r2"]) for e in found], min, "{:.3f}"),
+            _median(regrets, max, "{:.2f}"),
+            _median([min(e["covered"]) for e in found], min, "{:.2f}"),
         ]
-        for budget, outcome in outcomes.items()
-    ]
+        merges = f"{_used(found):.1f}"
+        rows.append([OURS, str(budget), str(len(found)), merges, *cells])
     return markdown(columns, rows)
 
 
+def _used(found: Sequence[Entry]) -> float:
+    return float(np.mean([len(e["measured"]) for e in found]))
+
+
 def _measured(
-    rivals: Mapping[str, Mapping[int, Sequence[Entry]]],
-    outcomes: Outcomes,
-    reference: Reference,
+    rivals: Mapping[str, Searches], ours: Searches, reference: Reference
 ) -> list[str]:
     """Hold what a search of ours has measured against opponents' as many merges."""
     curves = {
@@ -215,15 +186,16 @@ def _measured(
         for name, of in rivals.items()
     }
     rows = []
-    for budget, outcome in outcomes.items():
+    for budget, found in ours.items():
+        used = _used(found)
+        volumes = [reference.volume(e["measured"]) for e in found]
         theirs = [
-            float(np.interp(outcome.used, *np.array(curve).T))
-            for curve in curves.values()
+            float(np.interp(used, *np.array(curve).T)) for curve in curves.values()
         ]
-        best = "**" if np.median(outcome.found) >= max(theirs, default=0.0) else ""
-        ours = best + _median(outcome.found, min, "{:.3f}") + best
+        best = "**" if np.median(volumes) >= max(theirs, default=0.0) else ""
         cells = [f"{volume:.3f}" for volume in theirs]
-        rows.append([OURS, str(budget), f"{outcome.used:.1f}", ours, *cells])
+        own = best + _median(volumes, min, "{:.3f}") + best
+        rows.append([OURS, str(budget), f"{used:.1f}", own, *cells])
     return markdown(("method", "budget", "merges", "measured", *curves), rows)
 
 

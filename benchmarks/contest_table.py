@@ -17,10 +17,11 @@ from records import Entry, machine, markdown, read
 from scipy.optimize import minimize
 from scipy.stats import qmc
 
-from mergekit_map.compare.indicators import draw_preferences, hypervolume
+from mergekit_map.compare.indicators import draw_preferences, hypervolume, scaled
 from mergekit_map.optimize.nsga3 import compute_front, non_dominated
 
 Score = Callable[[Array], float]
+Merges = Array | Sequence[Sequence[float]]
 
 FAMILIES = dict(n2_wide=2, n3_wide=3, n4=4, n5=5, n6=6, n7=7, n8=8)
 MARKS = (20, 50, 100, 200, 500, 1000)  # merges that are paid
@@ -98,13 +99,19 @@ def preferences(m: int) -> Array:
     return draw_preferences(m, np.random.default_rng(0))
 
 
-class Yardstick:
+class Reference:
     """The front of a family, and the best sum of each preference."""
 
-    def __init__(self, truth: Truth) -> None:
-        m = len(truth.names)
-        found = compute_front(truth.utilities, truth.bounds, m, seed=0)
-        self._truth, self._preferences = truth, preferences(m)
+    def __init__(self, truth: Truth, preferences: Array) -> None:
+        """Look for what is best at all by preferences (P, m)."""
+        d, m = len(truth.bounds), len(truth.names)
+        self._truth, self._preferences = truth, preferences
+        if truth.metric is LOSS:
+            found = compute_front(truth.utilities, truth.bounds, m, seed=0)
+        else:  # it has steps
+            found = qmc.Sobol(d, scramble=False).random_base2(DENSE)
+            found = found * truth.bounds[:, 1]
+            found = found[non_dominated(truth.utilities(found))]
         self._front = truth.utilities(found)  # (k, m)
         starts = found[self._sums(found).argmax(axis=0)]
         best = [
@@ -113,63 +120,18 @@ class Yardstick:
         ]
         self._best = -np.array([one.fun for one in best])  # (P,)
 
-    def volume(self, X: Array) -> float:
+    def volume(self, X: Merges) -> float:
         """Give the share of the front's hypervolume that merges (k, d) have."""
-        return hypervolume(self._truth.utilities(X), self._front)
+        return hypervolume(self._truth.utilities(np.array(X)), self._front)
 
-    def regret(self, X: Array) -> float:
+    def regret(self, X: Merges) -> float:
         """Give what the best of merges (k, d) lacks, in percent."""
-        return float(100 * (self._best - self._sums(X).max(axis=0)).mean())
+        return float(100 * (self._best - self._sums(np.array(X)).max(axis=0)).mean())
 
     def _sums(self, X: Array) -> Array:
-        scaled = _scaled(self._truth.utilities(X), self._front)
-        return np.asarray(scaled @ self._preferences.T)
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What can be had at all in a scene."""
-
-    truth: Truth
-    front: Array  # (k, m) utilities
-    best: float  # even sum
-
-    @classmethod
-    def of(cls, truth: Truth) -> Reference:
-        """Find the front of the truth."""
-        d, m = len(truth.bounds), len(truth.names)
-        dense = qmc.Sobol(d, scramble=False).random_base2(DENSE)
-
-        def utilities(U: Array) -> Array:
-            return truth.utilities(U * truth.bounds[:, 1])
-
-        Y = utilities(dense)
-        if truth.metric is not LOSS:
-            front = Y[non_dominated(Y)]
-            return cls(truth, front, float(_scaled(Y, front).mean(axis=1).max()))
-        found = compute_front(truth.utilities, truth.bounds, m, seed=0)
-        front = truth.utilities(found)
-        even = _scaled(Y, front).mean(axis=1)
-        top = minimize(
-            lambda u: -_scaled(utilities(u[None]), front).mean(),
-            dense[np.argmax(even)],
-            bounds=[(0.0, 1.0)] * d,
-        )
-        return cls(truth, front, max(float(even.max()), -float(top.fun)))
-
-    def volume(self, X: Sequence[Sequence[float]]) -> float:
-        """Give the share of the hypervolume that merges (k, d) have in truth."""
-        return hypervolume(self.truth.utilities(np.array(X)), self.front)
-
-    def regret(self, x: Sequence[float]) -> float:
-        """Give what a merge (d,) lacks, in percent."""
-        [score] = _scaled(self.truth.utilities(np.array([x])), self.front)
-        return 100 * (self.best - float(score.mean()))
-
-
-def _scaled(Y: Array, front: Array) -> Array:
-    """Give utilities (k, m) in units of their ranges over a front."""
-    return np.asarray((Y - front.min(axis=0)) / np.ptp(front, axis=0))
+        """Sum utilities in units of their ranges over the front; (k, P)."""
+        Y = scaled(self._truth.utilities(X), self._front)
+        return np.asarray(Y @ self._preferences.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +189,7 @@ def table(families: Path, path: Path) -> str:
     for family, d in FAMILIES.items():
         if OURS not in found[family]:
             continue
-        measure = Yardstick(scene(families, family))
+        measure = Reference(scene(families, family), preferences(d))
         methods = {m: Runs(found[family][m]) for m in NAMES if found[family][m]}
         matches.append([str(d), *_matches(methods, measure)])
         parts += [f"## {d} models (`{family}`)", ""]
@@ -259,7 +221,7 @@ def _head(families: Path, entries: Sequence[Entry], found: Mapping[str, Any]) ->
         when=f"Seeds {min(seeds)} to {max(seeds)}",
         searches=", ".join(map(str, searches)),
         limits=_limits(entries),
-        quality=min(quality(families / f"{name}.npz")[0].min() for name in names),
+        quality=min(quality(families / f"{name}.npz").min() for name in names),
     )
 
 
@@ -324,10 +286,10 @@ def _cell(values: Sequence[float], form: str, *, bold: bool = False) -> str:
     return f"{stars}{middle}{stars} ({low} to {high})"
 
 
-def _matches(methods: Mapping[str, Runs], measure: Yardstick) -> list[str]:
+def _matches(methods: Mapping[str, Runs], measure: Reference) -> list[str]:
     """Count what others pay for as much as MAP's longest search has measured."""
     searches = [max(runs.items())[1] for runs in methods[OURS].seeds.values()]
-    reached = [measure.volume(np.array(e["measured"])) for e in searches]
+    reached = [measure.volume(e["measured"]) for e in searches]
     wanted = float(np.median(reached))
     cells = [f"{np.median([_measured(e) for e in searches]):.0f}", f"{wanted:.3f}"]
     for name in NAMES:
@@ -337,7 +299,7 @@ def _matches(methods: Mapping[str, Runs], measure: Yardstick) -> list[str]:
     return cells
 
 
-def _reached(runs: Runs, measure: Yardstick, wanted: float) -> str:
+def _reached(runs: Runs, measure: Reference, wanted: float) -> str:
     numbers = [_first(of, measure, wanted) for of in runs.seeds.values()]
     middle = float(np.median(numbers))
     if not np.isfinite(middle):
@@ -346,9 +308,9 @@ def _reached(runs: Runs, measure: Yardstick, wanted: float) -> str:
     return f"≤ {middle:.0f}" if anew else f"{middle:.0f}"
 
 
-def _first(by_budget: Mapping[int, Entry], measure: Yardstick, wanted: float) -> float:
+def _first(by_budget: Mapping[int, Entry], measure: Reference, wanted: float) -> float:
     def is_enough(merges: Sequence[Sequence[float]]) -> bool:
-        return measure.volume(np.array(merges)) >= wanted
+        return measure.volume(merges) >= wanted
 
     if len(by_budget) > 1:  # a search of its own for each mark
         searches = sorted(by_budget.items())

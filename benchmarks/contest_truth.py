@@ -4,29 +4,20 @@ A ``Truth`` interpolates what ``contest_families.py`` measured, item by item (th
 of a block of text, the log-likelihood of an answer): that is smooth even where the
 metric, such as an accuracy, is not.
 
-    python benchmarks/contest_truth.py FOLDER [NAMES]
-
-prints how well it does on merges left out, and how well a quadratic would.
-
 Notation: ``d`` coefficients, ``m`` tasks, ``X`` (k, d) merges, ``Y`` (k, m) values in
 the tasks' own units and direction, ``b`` items of a task.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
-from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import PolynomialFeatures
 
 from mergekit_map.compare.opponents import sobol_points
 from mergekit_map.results.front import Front, Merge
@@ -40,37 +31,17 @@ ACCURACY = Metric(higher_is_better=True, lower=0.0, upper=1.0)
 UNSEEN = 500
 
 
-@dataclass(frozen=True)
-class Scene:
-    """A family that is searched: its file, its coefficients, how much of it is seen."""
-
-    family: str
-    d: int
-    questions: int | None = None
-
-
-SCENES = {
-    "n2_shape": Scene("n2_shape", 2),
-    "n2_wide": Scene("n2_wide", 2),
-    "ties2": Scene("ties2", 2),
-    "acc2_30": Scene("acc2", 2, 30),
-    "acc2_50": Scene("acc2", 2, 50),
-    "acc2_100": Scene("acc2", 2, 100),
-    "acc2_200": Scene("acc2", 2, 200),
-    "n3": Scene("n3", 3),
-    "n3_wide": Scene("n3_wide", 3),
-    "n3_shape": Scene("n3_shape", 3),
-    "acc3_50": Scene("acc3", 3, 50),
-    "acc3_200": Scene("acc3", 3, 200),
-    "n4": Scene("n4", 4),
-    "n7": Scene("n7", 7),
+# What is searched, by the number of models: families of losses, and of questions, of
+# which as many are seen as the name ends with.
+_SCENES = {
+    2: "n2_shape n2_wide ties2 acc2_30 acc2_50 acc2_100 acc2_200",
+    3: "n3 n3_wide n3_shape acc3_50 acc3_200",
+    4: "n4",
+    7: "n7",
 }
-# Of ``contest.py`` alone, which has two to eight models.
-MORE_MODELS = {f"n{d}": Scene(f"n{d}", d) for d in (5, 6, 8)}
+SCENES = {name: d for d, names in _SCENES.items() for name in names.split()}
 # Of real models, which ``unseen.py`` writes.
-REAL = {f"smollm2_{d}": Scene(f"smollm2_{d}", d) for d in (2, 3, 4)}
-# Of many documents: not in the contest, where all are measured.
-DOCUMENTS = {f"docs{d}": Scene(f"docs{d}", d) for d in (2, 3, 4)}
+REAL = {f"smollm2_{d}": d for d in (2, 3, 4)}
 
 
 def compared(front: Front, items: Sequence[Sequence[Array]]) -> Front:
@@ -95,8 +66,10 @@ def compared(front: Front, items: Sequence[Sequence[Array]]) -> Front:
 @functools.cache
 def scene(folder: Path, name: str) -> Truth:
     """Read the truth of a scene, from the folder of the families."""
-    chosen = {**SCENES, **MORE_MODELS, **REAL, **DOCUMENTS}[name]
-    return Truth(folder / f"{chosen.family}.npz", chosen.questions)
+    if not name.startswith("acc"):
+        return Truth(folder / f"{name}.npz")
+    family, _, questions = name.partition("_")
+    return Truth(folder / f"{family}.npz", int(questions))
 
 
 class Truth:
@@ -143,14 +116,6 @@ class Truth:
         items = self.items(X)
         return np.asarray(items.std(axis=2, ddof=1) / np.sqrt(items.shape[2]))
 
-    def measure(self, x: Array) -> dict[str, Measurement]:
-        """Measure one merge (d,) as a search would, with standard errors; by task."""
-        [means], [errors] = self.predict(x[None]), self.stderr(x[None])
-        return {
-            name: Measurement(float(mean), float(error), self._shape[1])
-            for name, mean, error in zip(self.names, means, errors, strict=True)
-        }
-
     def _unit(self, X: Array) -> Array:
         return X / self.bounds[:, 1]
 
@@ -186,42 +151,33 @@ def keep_family(
     np.savez(path, X=X, Y=values(items), items=items, **about)
 
 
+def block_losses(texts: Iterable[Measurement]) -> Array:
+    """List the losses of texts block by block, (m, b), whose mean is the value."""
+    samples = [measured.samples for measured in texts]
+    shortest = min(map(len, samples))
+    rows = []
+    for of_text in samples:
+        blocks = of_text[:shortest]
+        tokens = np.array([block["tokens"] for block in blocks])
+        losses = np.array([block["loss"] for block in blocks])
+        rows.append(losses * tokens / tokens.mean())
+    return np.array(rows)
+
+
 def values(items: Array) -> Array:
     """Average items (k, m, b), or the questions (k, m, b, answers) that are right."""
     return np.asarray((items if items.ndim == 3 else _right(items)).mean(axis=2))
 
 
-def quality(path: Path) -> tuple[Array, Array]:
-    """Score the interpolation and a quadratic on a tenth held out; R2 (m,) of each."""
+def quality(path: Path) -> Array:
+    """Score the interpolation on a tenth held out; R2 (m,)."""
     with np.load(path) as found:
         X, Y = found["X"], found["Y"]
     held_out = np.random.default_rng(0).permutation(len(X)) < len(X) / 10
-    quadratic = make_pipeline(PolynomialFeatures(2), LinearRegression())
-    quadratic.fit(X[~held_out], Y[~held_out])
-    interpolated, fitted = (
-        r2_score(Y[held_out], fit.predict(X[held_out]), multioutput="raw_values")
-        for fit in (Truth(path, points=~held_out), quadratic)
-    )
-    return interpolated, fitted
+    predicted = Truth(path, points=~held_out).predict(X[held_out])
+    return r2_score(Y[held_out], predicted, multioutput="raw_values")
 
 
 def _right(answers: Array) -> Array:
     """Tell which questions are answered rightly, 1 or 0; the first answer is right."""
     return np.asarray(answers[..., 0] > answers[..., 1:].max(axis=-1), np.float64)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*")
-    arguments = parser.parse_args()
-    paths = sorted(arguments.folder.glob("*.npz"))
-    for path in paths:
-        if path.stem in (arguments.names or [path.stem]):
-            interpolated, quadratic = quality(path)
-            print(path.stem, "interpolated", *interpolated.round(6), end=" ")
-            print("quadratic", *quadratic.round(4))
-
-
-if __name__ == "__main__":
-    main()

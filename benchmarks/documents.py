@@ -15,77 +15,43 @@ front and the regret of the chosen point, both in truth and as in the contest
 
 from __future__ import annotations
 
-import functools
 import itertools
-import time
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest import run_search, study_of
+from contest import Documents, run_search, study_of
 from contest_table import Reference
-from contest_truth import DOCUMENTS, Array, Truth, scene
-from records import append, markdown, missing, parsers, read
+from contest_truth import scene
+from records import Entry, markdown, parsers, read, run_missing
 
-from mergekit_map import Measurement
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.search.study import Study
-from mergekit_map.types import Answers
 
-FAMILIES = (*DOCUMENTS, "acc2_200", "acc3_200")
+FAMILIES = ("docs2", "docs3", "docs4", "acc2_200", "acc3_200")
 COUNTS = ("all", "16", "32", "64")
 
 
-class Documents:
-    """The truth of a family in the place of models, document by document."""
-
-    def __init__(self, study: Study, truth: Truth):
-        self._study, self._truth = study, truth
-        self._kept: dict[tuple[tuple[float, ...], str], Answers] = {}
-
-    def __call__(
-        self,
-        coefficients: Mapping[str, float],
-        task: str,
-        documents: tuple[int, ...] | None = None,
-    ) -> Measurement:
-        """Measure as a task does."""
-        merge = tuple(self._study.vector(coefficients))
-        values = self._all(merge)[self._truth.names.index(task)]
-        ids = tuple(range(len(values))) if documents is None else documents
-        scores = values[list(ids)]
-        answers = Answers(ids, tuple(scores.tolist()), (1.0,) * len(ids))
-        self._kept[merge, task] = answers
-        stderr = float(scores.std(ddof=1) / np.sqrt(len(ids)))
-        return Measurement(float(scores.mean()), stderr, len(ids), answers=answers)
-
-    def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
-        """Return the scores of a merge that was measured last."""
-        return self._kept.get((tuple(self._study.vector(coefficients)), task))
-
-    @functools.lru_cache(maxsize=4)  # noqa: B019
-    def _all(self, merge: tuple[float, ...]) -> Array:
-        return self._truth.items(np.array([merge]))[0]  # (m, b)
-
-
-def search(truth: Truth, documents: str, seed: int) -> dict[str, Any]:
+def search(families: Path, job: Entry) -> Entry:
     """Run a whole study, and look its front and its choice up in truth."""
+    family, documents, seed = job.values()
+    truth = scene(families, family)
     study = study_of(truth, SearchSpec(seed=seed))
     size = truth.items(np.zeros((1, len(truth.bounds)))).shape[2]
     if documents != "all":
         study = replace(study, documents=dict.fromkeys(study.tasks, int(documents)))
     result, lines = run_search(study, Documents(study, truth))
-    reference, front = Reference.of(truth), study.vectors(result.front)
+    d, front = len(study.tasks), study.vectors(result.front)
+    reference = Reference(truth, np.full((1, d), 1 / d))
     subset = [e for e in lines if not e.whole]
     known = truth.predict(study.vectors([e.coefficients for e in subset]))
     places = [truth.names.index(e.task) for e in subset]
     return {
         "front": reference.volume(front),
-        "regret": reference.regret(front[result.selected]),
+        "regret": reference.regret(front[[result.selected]]),
         "documents": sum(e.n for e in lines) / size / len(truth.names),
         "merges": len({e.key[0] for e in lines}),
         "asked": sum(e.n for e in subset) / size / max(len(subset), 1),
@@ -107,14 +73,7 @@ def run(arguments: Namespace) -> None:
     """Do the searches that the record does not have yet."""
     wanted = arguments.families, arguments.documents, range(arguments.seeds)
     jobs = (dict(zip(_KEYS, job, strict=True)) for job in itertools.product(*wanted))
-    for job in missing(arguments.runs, jobs):
-        family, documents, seed = job.values()
-        started = time.perf_counter()
-        found = search(scene(arguments.folder, family), documents, seed)
-        outcome = {**job, **found, "seconds": time.perf_counter() - started}
-        append(arguments.runs, outcome)
-        shown = (f"{outcome[k]:.4g}" for k in (*_SHOWN, "seconds"))
-        print(*job.values(), *shown, flush=True)
+    run_missing(arguments.runs, jobs, partial(search, arguments.folder))
 
 
 def table(arguments: Namespace) -> None:

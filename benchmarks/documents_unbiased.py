@@ -1,7 +1,7 @@
 """Whether metrics estimated from a subset of the documents are right, and how well.
 
-    python benchmarks/documents_unbiased.py FOLDER [--scenes NAMES]
-        [--repetitions N] [--out results/documents_unbiased.md]
+    python benchmarks/documents_unbiased.py FOLDER [--repetitions N]
+        [--out results/documents_unbiased.md]
 
 with the families of ``contest_families.py`` in FOLDER. In every repetition the
 documents of a task are drawn from those of the family, with replacement, so that the
@@ -121,13 +121,11 @@ def _row(name: str, count: int, trials: list[Trial]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--scenes", nargs="*", default=list(SCENES))
     parser.add_argument("--repetitions", type=int, default=800)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     results: dict[str, list[Trial]] = {}
-    for name in arguments.scenes:
-        family, kind = SCENES[name]
+    for name, (family, kind) in SCENES.items():
         truth = scene(arguments.folder, family)
         rows = (repetition(truth, kind, seed) for seed in range(arguments.repetitions))
         results[name] = [trial for row in rows for trial in row]

@@ -6,8 +6,7 @@ Six fine-tunes are on manual pages in six languages (Debian's packages manpages-
 -fr, -es, -it, -pl and -ru; DIR holds a folder per language), one is on the source of
 Python's standard library and one on arithmetic. Each domain has a held-out text to be
 measured on. The task vectors are small, as the paper assumes: the base has learnt all
-eight domains, and each fine-tune only leans towards one. What is finished is reused;
-``manifest.json``, written last, has the losses.
+eight domains, and each fine-tune only leans towards one. What is finished is reused.
 """
 
 from __future__ import annotations
@@ -15,16 +14,12 @@ from __future__ import annotations
 import argparse
 import copy
 import itertools
-import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import transformers
-from laboratory.family import measure_family
-from laboratory.manual_pages import draw_pages
+from laboratory.manual_pages import MANPAGES, draw_pages
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mergekit_map.demo.corpus import (
@@ -45,6 +40,7 @@ from mergekit_map.demo.training import (
     train_model,
     train_tokenizer,
 )
+from mergekit_map.utils.files import whole_folder
 
 LANGUAGES = dict(german="de", french="fr", spanish="es") | dict(
     italian="it", polish="pl", russian="ru"
@@ -66,15 +62,15 @@ _BASE = Schedule(3000, 6e-3, 0.02, batch=16)
 _FINE_TUNE = Schedule(300, 2e-3, 1.5e-3, batch=16)
 _TOKENIZER_CHARACTERS = 200_000  # of each domain
 _HELD_OUT_CHARACTERS = 60_000  # of each text to measure on
-_SMALLEST_GAIN = 0.05  # nats per token; less is noise, or another task's loss
-_MEASURED_TOKENS = 4096  # of each text, for the manifest
 _CHARACTERS = 1_500_000  # of each domain, about
 _HELD_OUT_SHARE = 0.1
 _FEWEST_PAGES = 20
 
 
 def build(folder: Path, manpages: Path) -> None:
-    """Train what is missing of the family, and write its manifest last."""
+    """Train what is missing of the family, the last domain last."""
+    if (folder / DOMAINS[-1]).exists():
+        return
     folder.mkdir(parents=True, exist_ok=True)
     with one_thread():
         corpus = read_domains(manpages)
@@ -83,42 +79,6 @@ def build(folder: Path, manpages: Path) -> None:
             passages = interleaved_passages(held_out, _HELD_OUT_CHARACTERS)
             write_documents(folder / f"{domain}.jsonl", passages)
         _train_models(folder, corpus)
-        content = config(folder, DOMAINS, DOMAINS, max_tokens=_MEASURED_TOKENS)
-        losses = measure_family(content, DOMAINS, _SMALLEST_GAIN)
-    text = json.dumps({"losses": losses}, indent=2) + "\n"
-    (folder / "manifest.json").write_text(text, encoding="utf-8")
-
-
-def config(
-    folder: Path,
-    names: Sequence[str],
-    tasks: Sequence[str],
-    method: str = "task_arithmetic",
-    max_tokens: int = 1024,
-    **search: Any,
-) -> dict[str, Any]:
-    """Give the content of a configuration: some fine-tunes, measured on some domains.
-
-    ``search`` goes into ``map.search`` as it is.
-    """
-    folder = folder.resolve()
-    return {
-        "merge_method": method,
-        "base_model": str(folder / "base"),
-        "models": [{"model": str(folder / name)} for name in names],
-        "dtype": "float32",
-        "map": {
-            "tasks": {
-                f"{task}_loss": {
-                    "perplexity": {"file": str(folder / f"{task}.jsonl")},
-                    "max_tokens": max_tokens,
-                    "block": _SIZES.positions,
-                }
-                for task in tasks
-            },
-            "search": {"seed": 0, **search},
-        },
-    }
 
 
 def read_domains(manpages: Path) -> dict[str, Split]:
@@ -157,18 +117,18 @@ def _train_models(folder: Path, corpus: Mapping[str, Split]) -> None:
         name: join_documents(tokenizer, split.train) for name, split in corpus.items()
     }
     print({name: len(stream) for name, stream in streams.items()}, "tokens", flush=True)
-    if not (folder / "base" / "config.json").exists():
+    if not (folder / "base").exists():
         base = new_model(_SEED, tokenizer, _SIZES)
         train(folder / "base", base, tokenizer, streams, _BASE)
     base = LlamaForCausalLM.from_pretrained(folder / "base", dtype="float32")
     for name in DOMAINS:
-        if not (folder / name / "config.json").exists():
+        if not (folder / name).exists():
             model = copy.deepcopy(base)
             train(folder / name, model, tokenizer, {name: streams[name]}, _FINE_TUNE)
 
 
 def _tokenizer(folder: Path, corpus: Mapping[str, Split]) -> PreTrainedTokenizerFast:
-    if (folder / "base" / "config.json").exists():
+    if (folder / "base").exists():
         return PreTrainedTokenizerFast.from_pretrained(folder / "base")
     documents: list[str] = []
     for split in corpus.values():
@@ -188,22 +148,19 @@ def train(
     sources = {name: (stream, 1.0) for name, stream in streams.items()}
     train_model(_generator(folder.name), model, sources, schedule)
     print(folder.name, flush=True)
-    unfinished = folder.with_name(folder.name + ".unfinished")
-    model.save_pretrained(unfinished)
-    tokenizer.save_pretrained(unfinished)
-    os.replace(unfinished, folder)
+    with whole_folder(folder) as unfinished:
+        model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--manpages", type=Path, default=Path("/usr/share/man"))
+    parser.add_argument("--manpages", type=Path, default=MANPAGES)
     arguments = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
-    if not (arguments.folder / "manifest.json").exists():
-        build(arguments.folder, arguments.manpages)
-    print((arguments.folder / "manifest.json").read_text(encoding="utf-8"), end="")
+    build(arguments.folder, arguments.manpages)
 
 
 if __name__ == "__main__":

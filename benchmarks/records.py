@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,21 +31,24 @@ def append(path: Path, *entries: Mapping[str, Any]) -> None:
         file.writelines(json.dumps(entry) + "\n" for entry in entries)
 
 
-def missing(path: Path, jobs: Iterable[Entry]) -> list[Entry]:
-    """List the jobs of which a record has no line with the same values."""
-    wanted = list(jobs)
-    keys = wanted[0] if wanted else ()
-    done = {tuple(entry[key] for key in keys) for entry in read(path)}
-    return [job for job in wanted if tuple(job.values()) not in done]
-
-
 def run_missing(
     path: Path, jobs: Iterable[Entry], search: Callable[[Entry], Entry]
 ) -> None:
-    """Do the searches of which a record has no line yet, and keep them."""
-    for job in missing(path, jobs):
-        append(path, line := search(job))
-        print(*job.values(), f"{line['seconds']:.1f} s", flush=True)
+    """Do the searches of which a record has no line yet, and keep them, timed.
+
+    Seconds are those of the processor.
+    """
+    wanted = list(jobs)
+    keys = wanted[0] if wanted else ()
+    done = {tuple(line[key] for key in keys) for line in read(path)}
+    for job in wanted:
+        if tuple(job.values()) in done:
+            continue
+        started = time.process_time()
+        found = search(job)
+        seconds = round(time.process_time() - started, 2)
+        append(path, {**job, **found, "seconds": seconds})
+        print(*job.values(), f"{seconds:.1f} s", flush=True)
 
 
 def parsers(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+MANPAGES = Path("/usr/share/man")
 _SHORTEST_PAGE = 1_500  # characters; shorter ones only point to another page
 
 # Macros of man(7) whose arguments are shown: headings, and words in alternating fonts.
