@@ -20,7 +20,7 @@ from laboratory.family import MANIFEST, Family, load
 from paper.fronts import table2, table3, table7
 from paper.kept import Result, keep
 from paper.preferences import fresh, table4
-from paper.runs import KIND, Runs, Unfit
+from paper.runs import Runs, Unfit
 
 NAMES: dict[str, Callable[[Runs], Result]] = {
     make.__name__: make for make in (table2, table3, table4, table7, fresh)
@@ -38,26 +38,21 @@ def main() -> None:
                 made = str(make(name, family, asked))
             except Unfit as reason:
                 made = f"left out, {reason}"
-            print(f"{family.name}-{family.size} {name}: {made}")
+            print(f"{family.folder.name} {name}: {made}")
 
 
 def make(name: str, family: Family, asked: argparse.Namespace) -> Path:
     """Make one table of a family, and keep it."""
-    folder = f"{family.name}-{family.size}"
+    folder = family.folder.name
     runs = Runs(family, asked.work / folder, asked.share, asked.tokens, asked.models)
-    if len(runs.models) < 2:
-        raise Unfit(f"it has no two models with a task of kind {KIND!r}")
     result = NAMES[name](runs)
     made = {
         "name": name,
         "folder": folder,
-        "family": family.name,
-        "size": family.size,
-        "parameters": family.parameters,
+        **{key: family.facts[key] for key in ("family", "size", "parameters", "seed")},
         "options": _options(family, asked),  # of the command, folders aside
         "share": asked.share,
         "tokens": asked.tokens,
-        "seed": family.seed,
         "digest": family.digest,  # of what its models do
         "seconds": sum(runs.spent),  # of what was not there yet
     }
@@ -66,7 +61,7 @@ def make(name: str, family: Family, asked: argparse.Namespace) -> Path:
 
 def _options(family: Family, asked: argparse.Namespace) -> list[str]:
     """Give what of the command decides what is made."""
-    options = ["--size", family.size, "--family", family.name]
+    options = ["--size", family.facts["size"], "--family", family.facts["family"]]
     for option in ("share", "tokens", "models"):
         value = getattr(asked, option)
         if value != _parser().get_default(option):

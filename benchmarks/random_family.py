@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import tokenizers
 import torch
 import transformers
-import yaml
+from laboratory.family import write_lm_eval_task
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,25 @@ def build_family(folder: Path, size: Size, n_models: int, n_words: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for index in range(n_models):
         write_text(folder / f"{NAMES[index]}.txt", size.vocabulary, n_words, index)
-    model = random_model(size)
-    start = {name: p.detach().clone() for name, p in model.named_parameters()}
-    for index, name in enumerate(("base", *NAMES[:n_models])):
-        torch.manual_seed(index)
-        with torch.no_grad():
-            for key, parameter in model.named_parameters():
-                parameter.copy_(start[key])
-                if name != "base":
-                    parameter.add_(torch.randn_like(parameter) * 1e-3)
+    names = ("base", *NAMES[:n_models])
+    write_models(folder, names, random_model(size), tokenizer(size.vocabulary))
+
+
+def write_models(
+    folder: Path,
+    names: Sequence[str],
+    model: transformers.PreTrainedModel,
+    tokenizer: transformers.PreTrainedTokenizerFast,
+) -> None:
+    """Save a model by the first name, and by the others what is near it."""
+    base = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for index, name in enumerate(names):
+        if index:
+            torch.manual_seed(index)
+            near = {k: t + torch.randn_like(t) * 1e-3 for k, t in base.items()}
+            model.load_state_dict(near)
         model.save_pretrained(folder / name, max_shard_size="4GB")
-        tokenizer(size.vocabulary).save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
 
 
 def random_model(size: Size) -> transformers.PreTrainedModel:
@@ -111,26 +120,17 @@ def write_choices(folder: Path, name: str, count: int) -> Path:
             answers = [" " + " ".join(rng.choices(words, k=4)) for _ in range(4)]
             asked = {"prompt": " ".join(words[start : start + 32]), "answer": 0}
             lines.write(json.dumps({**asked, "choices": answers}) + "\n")
-    task = folder / f"{name}_choice.yaml"
-    write_choice_task(task, questions)
-    return task
+    return write_choice_task(questions)
 
 
-def write_choice_task(path: Path, questions: Path) -> None:
-    """Write the task that reads ``questions``, named as its file.
-
-    lm-eval resolves relative data files against the working directory.
-    """
-    content = {
-        "task": path.stem,
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(questions.resolve())}},
-        "test_split": "test",
-        "output_type": "multiple_choice",
-        "doc_to_text": "{{prompt}}",
-        "doc_to_choice": "{{choices}}",
-        "doc_to_target": "{{answer}}",
-        "target_delimiter": "",
-        "metric_list": [{"metric": "acc"}],  # lm-eval knows its mean and direction
-    }
-    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+def write_choice_task(questions: Path) -> Path:
+    """Write a task beside its questions, by their name."""
+    return write_lm_eval_task(
+        questions,
+        output_type="multiple_choice",
+        doc_to_text="{{prompt}}",
+        doc_to_choice="{{choices}}",
+        doc_to_target="{{answer}}",
+        target_delimiter="",
+        metric_list=[{"metric": "acc"}],  # lm-eval knows its mean and direction
+    )

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 import yaml
-from laboratory.family import Family, configuration, load
+from laboratory.family import Family, configuration, load, write_lm_eval_task
 from records import append, markdown, read
 from safetensors.torch import load_file
 
@@ -106,10 +106,9 @@ def _configuration(
     family: Family, tasks: Mapping[str, tuple[Path, str]], count: int
 ) -> dict[str, Any]:
     """Return the content of a configuration of the first experts."""
-    names = [model.name for model in family.models[:count]]
     # Any merge will do, as long as all models are in it.
     search = {"evaluations": 2 * count + 3, "remeasure": 1, "bounds": [0.3, 0.9]}
-    content = configuration(family, names, "loss", **search)
+    content = configuration(family, family.models[:count], **search)
     content["map"]["tasks"] = {
         name: {"lm_eval": str(path), "metric": metric}
         for name, (path, metric) in tasks.items()
@@ -119,31 +118,27 @@ def _configuration(
 
 def _questions(family: Path, folder: Path) -> Path:
     task = yaml.safe_load((family / "arc_easy.yaml").read_text())
-    lines = (family / "arc_easy.jsonl").read_text().splitlines()[:_QUESTIONS]
-    return _task(folder, "questions", lines, task)
+    del task["task"], task["dataset_kwargs"]
+    data = _first(family / "arc_easy.jsonl", _QUESTIONS, folder / "questions.jsonl")
+    return write_lm_eval_task(data, **task)
 
 
 def _text(family: Path, folder: Path) -> Path:
-    lines = (family / "zen.jsonl").read_text().splitlines()[:_DOCUMENTS]
     metric = {"metric": _LOSS, "aggregation": _LOSS, "higher_is_better": False}
-    task = {
-        "dataset_path": "json",
-        "test_split": "test",
-        "output_type": "loglikelihood_rolling",
-        "doc_to_text": "",
-        "doc_to_target": "{{text}}",
-        "metric_list": [metric],
-    }
-    return _task(folder, "text", lines, task)
+    return write_lm_eval_task(
+        _first(family / "zen.jsonl", _DOCUMENTS, folder / "text.jsonl"),
+        output_type="loglikelihood_rolling",
+        doc_to_text="",
+        doc_to_target="{{text}}",
+        metric_list=[metric],
+    )
 
 
-def _task(folder: Path, name: str, lines: list[str], task: dict[str, Any]) -> Path:
-    data = folder / f"{name}.jsonl"
-    data.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    task |= {"task": name, "dataset_kwargs": {"data_files": {"test": str(data)}}}
-    path = data.with_suffix(".yaml")
-    path.write_text(yaml.safe_dump(task, sort_keys=False), encoding="utf-8")
-    return path
+def _first(source: Path, count: int, out: Path) -> Path:
+    """Copy the first lines of a file."""
+    lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+    out.write_text("".join(lines[:count]), encoding="utf-8")
+    return out
 
 
 def _same(one: Path, other: Path) -> tuple[int, int]:

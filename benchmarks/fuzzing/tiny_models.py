@@ -17,7 +17,7 @@ import torch
 import transformers
 from attack import Limits, command, held, refused
 from peft import LoraConfig, get_peft_model
-from random_family import write_choice_task
+from random_family import write_choice_task, write_models
 from tiny_tokenizer import make_tokenizer
 
 TEXT = "one plus two return three hello world def " * 40
@@ -42,36 +42,28 @@ def scratch(prefix: str) -> Path:
     return folder
 
 
-def write_models(folder: Path, names: Sequence[str]) -> None:
-    """Write a base model, whose name is the first, and others that are near it."""
+def _model(tokenizer: transformers.PreTrainedTokenizerFast) -> Any:
     torch.manual_seed(0)
-    tokenizer = make_tokenizer([])
     size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     ids = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
     more = {"vocab_size": len(tokenizer), "max_position_embeddings": 128}
     config = transformers.LlamaConfig(**size, **heads, **ids, **more)
-    model = transformers.LlamaForCausalLM(config)
-    base = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    for name in names:
-        model.save_pretrained(folder / name)
-        tokenizer.save_pretrained(folder / name)
-        model.load_state_dict(
-            {k: t + torch.randn_like(t) * 0.002 for k, t in base.items()}
-        )
+    return transformers.LlamaForCausalLM(config)
 
 
 @functools.cache
 def family() -> Path:
     """Make a folder with a base model, fine-tunes, an adapter and tasks, once."""
     folder = scratch("tiny-models-")
-    write_models(folder, ("base", "a", "b"))
+    tokenizer = make_tokenizer([])
+    write_models(folder, ("base", "a", "b"), _model(tokenizer), tokenizer)
     _write_adapter(folder / "adapter", folder / "base")
     (folder / "text.txt").write_text(TEXT)
     (folder / "more.txt").write_text(" ".join(reversed(TEXT.split())))
     question = {"prompt": "hello", "choices": ["a", "b"], "answer": 0}
     (folder / "questions.jsonl").write_text(f"{json.dumps(question)}\n" * 4)
-    write_choice_task(folder / "questions.yaml", folder / "questions.jsonl")
+    write_choice_task(folder / "questions.jsonl")
     (folder / "merge.yml").write_text(CONFIG)
     adapted = CONFIG.replace("model: a", "model: base+adapter")
     (folder / "adapted.yml").write_text(adapted)

