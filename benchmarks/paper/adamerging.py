@@ -32,8 +32,8 @@ from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.space import Coefficient, MergeSpace, build_space
 from mergekit_map.models.files import find_model
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.tasks.loglikelihood import NOT_SCORED
-from mergekit_map.tasks.perplexity import Blocks, make_blocks
+from mergekit_map.tasks.loglikelihood import NOT_SCORED, Request
+from mergekit_map.tasks.perplexity import make_blocks
 from mergekit_map.utils.files import write_json
 
 STEPS = 30  # of each descent; the authors take 500
@@ -124,9 +124,9 @@ def _descend(project: Project) -> dict[str, float]:
             # What draws the batch of a step is the same whenever that is taken again.
             rng = np.random.default_rng(c.view(np.uint64))
             for text in texts:
-                n = len(text.inputs)
+                n = len(text)
                 rows = range(n) if n <= _BATCH else rng.choice(n, _BATCH, replace=False)
-                for entropy in _entropies(merge.model, text.some(sorted(rows))):
+                for entropy in _entropies(merge.model, [text[i] for i in sorted(rows)]):
                     (entropy / len(texts)).backward()
             slope = _slopes(merge, at)
             if not np.isfinite(slope).all():
@@ -159,7 +159,7 @@ def _slopes(merge: ResidentMerge, c: Mapping[str, float]) -> FloatArray:
     return np.array([*slopes.values()])
 
 
-def _blocks(task: Any, model: PreTrainedModel, tokenizer: Any) -> Blocks:
+def _blocks(task: Any, model: PreTrainedModel, tokenizer: Any) -> list[Request]:
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return make_blocks(
         task.documents,
@@ -169,13 +169,13 @@ def _blocks(task: Any, model: PreTrainedModel, tokenizer: Any) -> Blocks:
     )
 
 
-def _entropies(model: PreTrainedModel, text: Blocks) -> Iterator[torch.Tensor]:
+def _entropies(model: PreTrainedModel, text: list[Request]) -> Iterator[torch.Tensor]:
     """Yield what adds up to the mean entropy of some blocks, each part by itself."""
-    scored = (text.targets != NOT_SCORED).to(model.device)
-    for inputs, mask in zip(
-        torch.split(text.inputs, _ROWS), torch.split(scored, _ROWS), strict=True
-    ):
-        logits = model(input_ids=inputs.to(model.device), use_cache=False).logits
+    inputs = torch.tensor([block.inputs for block in text]).to(model.device)
+    targets = torch.tensor([block.targets for block in text]).to(model.device)
+    scored = targets != NOT_SCORED
+    for some, mask in zip(inputs.split(_ROWS), scored.split(_ROWS), strict=True):
+        logits = model(input_ids=some, use_cache=False).logits
         # It knows that what has no probability adds nothing and passes nothing back.
         predicted = torch.distributions.Categorical(logits=logits[mask].float())
         entropies: torch.Tensor = predicted.entropy()  # type: ignore[no-untyped-call]

@@ -106,9 +106,8 @@ class NextTokens:
 
 def next_tokens(model: PreTrainedModel) -> NextTokens:
     """Try on a few tokens whether a model predicts in chunks what it does at once."""
-    embeddings = model.get_input_embeddings().weight
-    assert isinstance(embeddings, torch.Tensor)
-    vocabulary = len(embeddings)
+    embeddings: Any = model.get_input_embeddings()
+    vocabulary = len(embeddings.weight)
     most_bytes = MOST_BYTES_CPU if model.device.type == "cpu" else MOST_BYTES
     most = max(1, most_bytes // (4 * vocabulary))
     places = torch.arange(8, device=model.device)
@@ -221,14 +220,8 @@ def _joins(
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
     """Count the tokens that both begin with."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:  # comparing slices is faster than a loop over tokens
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    differing = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differing, min(len(one), len(other)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +233,6 @@ class Likelihoods:
     tokens: int  # that are read at once, padding included
     rows: int | None  # that are read at once, instead
     width: int | None  # as ``grow_trees`` has it
-    greedy: bool  # whether it is asked if targets are the most likely tokens
 
     def score_all(self, requests: Sequence[Request]) -> list[Likelihood]:
         """Score requests in the order in which they were given."""
@@ -279,8 +271,7 @@ class Likelihoods:
                 known, goal = logits.float(), goal.to(logits.device)
                 loss = F.cross_entropy(known, goal, reduction="none")
                 losses.append(loss.cpu())
-                asked_for = _is_best(known, goal) if self.greedy else goal < 0
-                best.append(asked_for.cpu())
+                best.append((known.argmax(-1) == goal).cpu())
         lengths = [len(requests[index].targets) for index in asked]
         found = zip(
             asked,
@@ -289,15 +280,6 @@ class Likelihoods:
             strict=True,
         )
         return {index: (-float(loss.sum()), bool(b.all())) for index, loss, b in found}
-
-
-def _is_best(logits: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
-    """Whether goals have the largest logit; of several largest ones, the first."""
-    own = logits.gather(-1, goal.clamp(min=0)[:, None])[:, 0]
-    best = own == logits.amax(-1)  # argmax takes longer than all the rest here
-    (places,) = best.nonzero(as_tuple=True)
-    best[places] = logits[places].argmax(-1) == goal[places]
-    return best
 
 
 def _inputs(trees: Sequence[Tree], model: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -334,7 +316,7 @@ def likelihoods(
     rows = None if batch_size == "auto" else batch_size
     tokens = _TOKENS_CPU if model.device.type == "cpu" else _TOKENS
     width = model.config.get_text_config().hidden_size if in_trees else None
-    scores = Likelihoods(model, next_tokens(model), tokens, rows, width, in_trees)
+    scores = Likelihoods(model, next_tokens(model), tokens, rows, width)
     if model.device.type == "cpu" or rows is not None:
         return scores
     return fitted(scores, requests)

@@ -215,41 +215,34 @@ def _read_dataset(source: TextSource, directory: Path) -> list[str]:
     return column
 
 
-@dataclass(frozen=True, eq=False)
-class Blocks:
-    """Rows of input tokens and, at each position, the token to predict."""
-
-    inputs: torch.Tensor  # (n, length) int64
-    targets: torch.Tensor  # (n, length) int64, NOT_SCORED where nothing is predicted
-
-
 def make_blocks(
     documents: Iterable[str], tokenizer: Any, *, length: int, max_tokens: int
-) -> Blocks:
+) -> list[Request]:
     """Concatenate the documents to one stream of tokens and cut it into blocks.
 
     Before each document stands one BOS (or EOS, where there is no BOS) that is never
     predicted; with neither, the first token of each document is not predicted. The
     stream ends after ``max_tokens`` positions, these separators included. The last
     block is shifted left to full length and what it repeats is not scored again; a
-    stream shorter than ``length`` is one short block. No rows if nothing is scored.
+    stream shorter than ``length`` is one short block. Blocks in which nothing is scored
+    are left out.
     """
-    inputs, targets = _make_stream(documents, tokenizer, max_tokens + 1)
-    inputs, targets = inputs[:-1], targets[1:]
-    length = min(length, len(inputs))
-    if length == 0:
-        return Blocks(inputs.reshape(0, 1), targets.reshape(0, 1))
-    starts = torch.arange(0, len(inputs), length).clamp(max=len(inputs) - length)
-    positions = starts[:, None] + torch.arange(length)  # (n, length)
-    goals = targets[positions]
-    goals[-1, : -len(inputs) % length] = NOT_SCORED
-    keep = (goals != NOT_SCORED).any(dim=1)
-    return Blocks(inputs[positions[keep]], goals[keep])
+    tokens, targets = _make_stream(documents, tokenizer, max_tokens + 1)
+    count = max(0, len(tokens) - 1)
+    blocks = []
+    for start in range(0, count, length):
+        first = max(0, min(start, count - length))
+        inputs = tokens[first : min(first + length, count)]
+        goals = [NOT_SCORED] * (start - first) + targets[start + 1 : first + length + 1]
+        if any(goal != NOT_SCORED for goal in goals):
+            blocks.append(Request(tuple(inputs), tuple(goals)))
+    return blocks
 
 
 def _make_stream(
     documents: Iterable[str], tokenizer: Any, max_length: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[list[int], list[int]]:
+    """Return the tokens, and the same as targets."""
     prefix = tokenizer.bos_token_id
     if prefix is None:
         prefix = tokenizer.eos_token_id
@@ -265,10 +258,7 @@ def _make_stream(
             ids = [prefix, *ids]
         tokens += ids
         targets += [NOT_SCORED, *ids[1:]] if ids else []
-    return (
-        torch.tensor(tokens[:max_length], dtype=torch.int64),
-        torch.tensor(targets[:max_length], dtype=torch.int64),
-    )
+    return tokens[:max_length], targets[:max_length]
 
 
 def prepare_perplexity(
@@ -285,41 +275,31 @@ def prepare_perplexity(
     Raises:
         EvaluationError: nothing to predict, or the model cannot read the blocks.
     """
-    blocks = _blocks(task, model.config, tokenizer)
-    embeddings = model.get_input_embeddings().weight
-    assert isinstance(embeddings, torch.Tensor)
-    vocabulary = len(embeddings)
-    _check(blocks, vocabulary)
-    rows = zip(blocks.inputs.tolist(), blocks.targets.tolist(), strict=True)
-    requests = [Request(tuple(inputs), tuple(targets)) for inputs, targets in rows]
-    scores = likelihoods(model, batch_size, requests, in_trees=False)
-    return PreparedTask(functools.partial(_measure, scores, requests), len(requests))
-
-
-def _blocks(task: PerplexityText, config: Any, tokenizer: Any) -> Blocks:
-    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+    config: Any = model.config.get_text_config()
+    longest = getattr(config, "max_position_embeddings", None)
     if task.block is not None and longest is not None and task.block > longest:
         raise EvaluationError(
             f"block must be at most the model's {longest} positions, got {task.block}; "
             "lower it or leave it out"
         )
     length = task.block or min(_DEFAULT_BLOCK, longest or _DEFAULT_BLOCK)
-    documents, most = task.documents, task.max_tokens
-    return make_blocks(documents, tokenizer, length=length, max_tokens=most)
-
-
-def _check(blocks: Blocks, vocabulary: int) -> None:
-    if len(blocks.inputs) == 0:
+    blocks = make_blocks(
+        task.documents, tokenizer, length=length, max_tokens=task.max_tokens
+    )
+    if not blocks:
         raise EvaluationError(
             "the text must have at least 2 tokens, a leading BOS included, so that one "
             "is predicted; give more text"
         )
-    largest = int(torch.maximum(blocks.inputs.max(), blocks.targets.max()))
-    if largest >= vocabulary:
+    largest = max(max(*block.inputs, *block.targets) for block in blocks)
+    embeddings: Any = model.get_input_embeddings()
+    if largest >= (vocabulary := len(embeddings.weight)):
         raise EvaluationError(
             f"the tokenizer gives token {largest}, but the model has embeddings for "
             f"{vocabulary} tokens; use the tokenizer the model was made with"
         )
+    scores = likelihoods(model, batch_size, blocks, in_trees=False)
+    return PreparedTask(functools.partial(_measure, scores, blocks), len(blocks))
 
 
 def _measure(

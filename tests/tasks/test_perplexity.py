@@ -185,8 +185,7 @@ def test_the_blocks_of_the_beginning_are_those_of_the_whole(
 
     whole = make_blocks([text, "one"], tokenizer, length=64, max_tokens=1000)
 
-    assert torch.equal(made.inputs, whole.inputs)
-    assert torch.equal(made.targets, whole.targets)
+    assert made == whole
 
 
 def test_of_a_long_text_only_the_beginning_is_cut_into_tokens() -> None:
