@@ -115,11 +115,6 @@ def perplexity(nats: float) -> str:
 class Measure(Protocol):
     """The evaluation of the model for which it was prepared."""
 
-    @property
-    def size(self) -> int | None:
-        """Return the number of documents; None where that is not known before."""
-        ...
-
     def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
         """Evaluate the model with its present weights, on all documents or some.
 

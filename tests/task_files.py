@@ -18,9 +18,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mergekit_map.config.tasks import TASK_KINDS
+from mergekit_map.tasks.base import PreparedTask
 from mergekit_map.tasks.isolation import quiet
 from mergekit_map.tasks.loading import LoadedTask, load_tasks, prepare_tasks
-from mergekit_map.types import Measure
 
 # fmt: off
 WORDS = [
@@ -124,7 +124,7 @@ class Bench:
 
     def prepare(
         self, task: LoadedTask | Mapping[str, Any], model: Any = None, **options: Any
-    ) -> Measure:
+    ) -> PreparedTask:
         """Prepare a task for the model, or for another one."""
         loaded = self.load(**task) if isinstance(task, Mapping) else task
         options = {"batch_size": 8, **options}

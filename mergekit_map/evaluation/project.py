@@ -57,6 +57,7 @@ from mergekit_map.results.records import Identity
 from mergekit_map.results.run_folder import Manifest, named_code, refuse_code
 from mergekit_map.search.checks import part_problems, search_problems, select_problems
 from mergekit_map.search.study import Study
+from mergekit_map.tasks.base import PreparedTask
 from mergekit_map.tasks.engines import (
     HF,
     NAMES,
@@ -353,7 +354,9 @@ class Project:
         here, rest = (replace(self, tasks=part) for part in parts)
         return (here if there else self), rest
 
-    def as_searched(self, measures: Mapping[str, Measure]) -> Mapping[str, Measure]:
+    def as_searched(
+        self, measures: Mapping[str, PreparedTask]
+    ) -> Mapping[str, Measure]:
         """Hide the held-out documents from the search."""
         apart = self.held_out
         return measures if apart is None else apart.parts(measures, self.tasks)

@@ -35,7 +35,7 @@ class PreparedTask:
     """A task of one model; it measures all documents or some of them."""
 
     measure: Callable[[Documents], Measurement]
-    size: int | None
+    size: int | None  # how many documents; None where that is not known before
 
     def __call__(self, documents: Documents = None) -> Measurement:
         """Evaluate the model with the weights it has now."""
@@ -48,7 +48,7 @@ def fingerprint(*parts: Any) -> str:
     A function counts with the text of the file that defines it, so an edited helper
     beside it is noticed. Sets are sorted; memory addresses never enter.
     """
-    text = json.dumps(_plain(parts), ensure_ascii=False, sort_keys=True)
+    text = json.dumps(plain(parts), ensure_ascii=False, sort_keys=True)
     return sha256(text.encode("utf-8", "surrogatepass"))
 
 
@@ -107,7 +107,8 @@ def _with_packages(name: str) -> Iterator[str]:
     yield from (".".join(parts[:n]) for n in range(1, len(parts) + 1))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it; a function as its name and a hash of its file."""
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, np.generic | np.ndarray):
@@ -115,17 +116,17 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         # Before Mapping: lm-eval's TaskConfig is both, and empty as a dict.
         fields = dataclasses.fields(value)
-        return {field.name: _plain(getattr(value, field.name)) for field in fields}
+        return {field.name: plain(getattr(value, field.name)) for field in fields}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Set):
-        return sorted(json.dumps(_plain(item), sort_keys=True) for item in value)
+        return sorted(json.dumps(plain(item), sort_keys=True) for item in value)
     if isinstance(value, bytes):
         return sha256(value)
     if isinstance(value, functools.partial):
-        return [_plain(value.func), _plain(value.args), _plain(value.keywords)]
+        return [plain(value.func), plain(value.args), plain(value.keywords)]
     if callable(value):
         # Not its module: lm-eval names those of local tasks by absolute path.
         name = getattr(value, "__qualname__", type(value).__qualname__)

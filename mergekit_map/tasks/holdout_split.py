@@ -6,8 +6,7 @@ held-out documents it does not.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +16,7 @@ from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.tasks.base import Documents, PreparedTask
 from mergekit_map.tasks.loading import LoadedTask
-from mergekit_map.types import Measure, Measurement
+from mergekit_map.types import Measurement
 from mergekit_map.utils.files import digest
 
 _LEAST = 2  # documents on either side: of one, no standard error is known
@@ -28,44 +27,39 @@ class HoldoutSplit:
     """A task on the documents of the search and, separately, on the held-out ones."""
 
     name: str
-    measure: Measure
+    measure: PreparedTask
     apart: HeldOut
     fingerprint: str
 
-    @property
-    def size(self) -> int | None:
-        """Return how many documents the search has; None where that is unknown yet."""
-        size = self._size
-        return None if size is None else len(self._ids(size)[0])
-
     def __call__(self, documents: Documents = None) -> Measurement:
         """Evaluate the model on all documents of the search, or some of them."""
-        return self._measure_part(0, documents)
+        return self._measure_part(self._divide()[0], documents)
 
-    @property
-    def held_out(self) -> PreparedTask:
-        """Return the task on the documents that the search never sees."""
-        return PreparedTask(functools.partial(self._measure_part, 1), None)
+    def held_out(self, documents: Documents = None) -> Measurement:
+        """Evaluate the model on the documents that the search never sees."""
+        return self._measure_part(self._divide()[1], documents)
 
-    def _measure_part(self, number: int, documents: Documents) -> Measurement:
+    def _measure_part(self, ids: Sequence[int], documents: Documents) -> Measurement:
         """Evaluate the model on a part, or on the documents at these places in it.
 
         Answers are counted by these places; records name documents as the task does.
         """
-        size = self._learn_size() if self._size is None else self._size
-        ids = self._ids(size)[number]
         places = range(len(ids)) if documents is None else documents
         measured = self.measure([ids[place] for place in places])
         if measured.answers is None:
             return measured
         return replace(measured, answers=replace(measured.answers, ids=tuple(places)))
 
-    @property
-    def _size(self) -> int | None:
-        known = self.apart.sizes.get(self.name)
-        return known if self.measure.size is None else self.measure.size
+    def _divide(self) -> tuple[list[int], list[int]]:
+        size = self.measure.size or self.apart.sizes.get(self.name)
+        if size is None:
+            size = self.apart.sizes[self.name] = self._count_documents()
+        try:
+            return self.apart.divide(self.fingerprint, size)
+        except EvaluationError as error:
+            raise EvaluationError(f"task {self.name!r}: {error}") from None
 
-    def _learn_size(self) -> int:
+    def _count_documents(self) -> int:
         answers = self.measure().answers
         if answers is None:
             raise EvaluationError(
@@ -73,13 +67,7 @@ class HoldoutSplit:
                 "each document, so that none can be held out; return a list, or leave "
                 "'holdout' out"
             )
-        return self.apart.sizes.setdefault(self.name, len(answers.ids))
-
-    def _ids(self, size: int) -> tuple[list[int], list[int]]:
-        try:
-            return self.apart.divide(self.fingerprint, size)
-        except EvaluationError as error:
-            raise EvaluationError(f"task {self.name!r}: {error}") from None
+        return len(answers.ids)
 
 
 class HeldOut:
@@ -90,8 +78,8 @@ class HeldOut:
         self.sizes: dict[str, int] = {}  # of tasks that do not say before
 
     def parts(
-        self, measures: Mapping[str, Measure], tasks: Mapping[str, LoadedTask]
-    ) -> dict[str, Measure]:
+        self, measures: Mapping[str, PreparedTask], tasks: Mapping[str, LoadedTask]
+    ) -> dict[str, HoldoutSplit]:
         """Split the documents of prepared tasks."""
         return {
             name: HoldoutSplit(name, measure, self, tasks[name].fingerprint)

@@ -33,7 +33,12 @@ from transformers import PreTrainedModel
 from mergekit_map.config.schema import BackendSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.results.samples import mean_of
-from mergekit_map.tasks.base import Documents, PreparedTask, ratio_standard_error
+from mergekit_map.tasks.base import (
+    Documents,
+    PreparedTask,
+    plain,
+    ratio_standard_error,
+)
 from mergekit_map.tasks.isolation import (
     build_requests,
     cached_templates,
@@ -304,7 +309,6 @@ def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, A
         results: Mapping[str, Any] = lm_eval.evaluate(
             lm=lm,
             task_dict=with_documents(task.loaded, asked),
-            limit=task.spec.limit,
             bootstrap_iters=0,
             log_samples=True,
             confirm_run_unsafe_code=task.spec.confirm_run_unsafe_code,
@@ -389,18 +393,10 @@ def _record(
         "task": leaf,
         "doc_id": sample["doc_id"],
         "doc_hash": sample["doc_hash"],
-        metric: _plain(sample[metric]),
+        metric: plain(sample[metric]),
     }
     if of.OUTPUT_TYPE == "multiple_choice":
         record["loglikelihoods"] = [
             float(loglikelihood) for loglikelihood, _ in sample["filtered_resps"]
         ]
     return record
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, int | float | str | None) else str(value)

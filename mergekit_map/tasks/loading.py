@@ -35,7 +35,7 @@ from mergekit_map.tasks.python_function import (
     load_function,
     prepare_function,
 )
-from mergekit_map.types import Measure, Measurement, Metric
+from mergekit_map.types import Measurement, Metric
 from mergekit_map.utils.progress import warn
 
 LoadedTask = PerplexityText | HarnessTask | PythonFunction
@@ -105,7 +105,7 @@ def prepare_tasks(
     batch_size: BatchSize = "auto",
     backend: BackendSpec | None = None,
     generations: Generations | None = None,
-) -> dict[str, Measure]:
+) -> dict[str, PreparedTask]:
     """Tokenise and build all requests once; each result measures the present model.
 
     The model is put into evaluation mode and otherwise left alone: overwrite its
@@ -132,7 +132,7 @@ def prepare_tasks(
             lm.generate_until = generations.remembered(lm.generate_until)
         return lm
 
-    measures: dict[str, Measure] = {}
+    measures: dict[str, PreparedTask] = {}
     for name, task in tasks.items():
         with _located(name, model):
             if tokenizer is None and not isinstance(task, PythonFunction):
@@ -153,7 +153,7 @@ def prepare_tasks(
 
 def prepare_generating(
     tasks: Mapping[str, LoadedTask], lm: Any, generations: Generations
-) -> dict[str, Measure]:
+) -> dict[str, PreparedTask]:
     """Prepare tasks that generate for a model of lm-eval that is no Hugging Face model.
 
     ``generations`` must be forgotten when its weights change.
@@ -162,7 +162,7 @@ def prepare_generating(
         EvaluationError: its tokenizer has no chat template, and a task needs one.
     """
     lm.generate_until = generations.remembered(lm.generate_until)
-    measures: dict[str, Measure] = {}
+    measures: dict[str, PreparedTask] = {}
     for name, task in tasks.items():
         assert isinstance(task, HarnessTask)
         with _located(name, lm.tokenizer):
@@ -171,7 +171,7 @@ def prepare_generating(
     return measures
 
 
-def _checked(task: LoadedTask, model: Any, measure: Measure) -> PreparedTask:
+def _checked(task: LoadedTask, model: Any, measure: PreparedTask) -> PreparedTask:
     """Name the task and the model in errors, and refuse impossible values.
 
     The caller judges NaN and infinity. Few documents are a warning.

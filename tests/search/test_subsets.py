@@ -67,10 +67,6 @@ class _Measured:
     coefficients: dict[str, float]
     task: str
 
-    @property
-    def size(self) -> int:
-        return self.models.size
-
     def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
         models, place = self.models, tuple(self.coefficients.values())
         ids = range(models.size) if documents is None else documents
