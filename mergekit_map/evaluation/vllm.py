@@ -81,10 +81,8 @@ class VllmFromDisk:
             folder = scratch / "model"
             with stage("merging to disk"):
                 _write(self._project, coefficients, folder)
-            with stage("starting vLLM"):
-                args = engine_args(self._project, folder)
-                lm = self._engine.enter_context(vllm_model(folder, **args))
-            return _measures(self._project, lm, Generations())
+            opened = checkpoint_in_vllm(self._project, folder)
+            return self._engine.enter_context(opened)(coefficients)
 
 
 @contextmanager

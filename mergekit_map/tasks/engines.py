@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from lm_eval.api.registry import MODEL_REGISTRY
+
 from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import BackendSpec, MapBlock
 from mergekit_map.config.tasks import CALLED
@@ -20,7 +22,7 @@ from mergekit_map.tasks.lm_eval_tasks import GENERATED, HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
 
 INSTALL = "pip install 'mergekit-map[vllm]'"
-_DRAWS = "draws its answers, which generate does alike for every merge"
+_DRAWS = "it draws its answers, which generate does alike for every merge"
 HF, VLLM = NAMES = ("hf", "vllm")
 # What may differ without another answer.
 _NO_MATTER = frozenset({"gpu_memory_utilization", "disable_log_stats"})
@@ -48,33 +50,13 @@ class EngineChoice:
         return fingerprint("engine", self.name, task.fingerprint, args)[:16]
 
 
-def generates(task: LoadedTask) -> bool:
-    """Whether a task has the model write text, and nothing else."""
-    return isinstance(task, HarnessTask) and task.kinds == {GENERATED}
-
-
 def backend_problems(backend: BackendSpec | None) -> list[Problem]:
     """List backends that lm-eval does not have, before a merge is written for them."""
-    if backend is None:
+    if backend is None or backend.name in MODEL_REGISTRY:
         return []
-    import lm_eval.models  # noqa: F401  # which makes its classes known
-    from lm_eval.api.registry import MODEL_REGISTRY
-
-    known = list(MODEL_REGISTRY)
-    if backend.name in known:
-        return []
-    text = (
-        f"lm-eval has no model class {backend.name!r}; {nearest(backend.name, known)}"
-    )
+    hint = nearest(backend.name, list(MODEL_REGISTRY))
+    text = f"lm-eval has no model class {backend.name!r}; {hint}"
     return [Problem(("map", "backend", "name"), text)]
-
-
-def draws(task: LoadedTask) -> bool:
-    """Whether a task has the model sample its answers, instead of the likeliest."""
-    return isinstance(task, HarnessTask) and any(
-        bool(options.get("do_sample")) or float(options.get("temperature") or 0) > 0
-        for options in (r.args[1] for r in task.requests if r.request_type == GENERATED)
-    )
 
 
 def choose_engines(
@@ -93,7 +75,7 @@ def choose_engines(
         return {}
     found = {}
     for name, task in tasks.items():
-        if not generates(task):
+        if not isinstance(task, HarnessTask) or task.kinds != {GENERATED}:
             continue
         if spec.engine.name == "auto" and name in used:
             why = "it generated the answers before"
@@ -103,15 +85,15 @@ def choose_engines(
     return found
 
 
-def _choose(task: LoadedTask, spec: MapBlock, *, on_gpu: bool) -> EngineChoice:
-    asked = spec.engine
+def _choose(task: HarnessTask, spec: MapBlock, *, on_gpu: bool) -> EngineChoice:
+    asked, draws = spec.engine, _draws(task)
     if asked.name != "auto":
-        if asked.name != HF and draws(task):
-            return EngineChoice(HF, f"it {_DRAWS}")
+        if asked.name != HF and draws:
+            return EngineChoice(HF, _DRAWS)
         return EngineChoice(asked.name, "as asked for", asked.args)
     installed = installed_vllm()
-    if draws(task):
-        why = f"it {_DRAWS}"
+    if draws:
+        why = _DRAWS
     elif spec.merge != "memory":
         why = "merges are loaded from disk, one after the other"
     elif installed is None:
@@ -121,6 +103,14 @@ def _choose(task: LoadedTask, spec: MapBlock, *, on_gpu: bool) -> EngineChoice:
     else:
         return EngineChoice(VLLM, f"vLLM {installed} is installed", open=True)
     return EngineChoice(HF, why, open=True)
+
+
+def _draws(task: HarnessTask) -> bool:
+    """Whether a task has the model sample its answers, instead of the likeliest."""
+    return any(
+        bool(options.get("do_sample")) or float(options.get("temperature") or 0) > 0
+        for options in (request.args[1] for request in task.requests)
+    )
 
 
 def installed_vllm() -> str | None:

@@ -218,12 +218,12 @@ def setting_up() -> Iterator[None]:
                 "; relative data_files of a task YAML start at the working directory "
                 f"{Path.cwd()}, not at the YAML's folder: write absolute paths"
             )
-        elif isinstance(error, ModuleNotFoundError):
+        elif isinstance(error, ModuleNotFoundError) and error.name is not None:
             text += f"; install it: {_installing(error.name)}"
         raise InvalidTask(_KEY, text) from error
 
 
-def _installing(module: str | None) -> str:
+def _installing(module: str) -> str:
     """Return the extra of lm-eval that installs a package, where there is one."""
     for wanted in requires("lm_eval") or ():
         package, _, extra = wanted.partition("extra == ")
