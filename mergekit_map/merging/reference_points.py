@@ -136,7 +136,7 @@ def _is_that_model(
     if len(places) > len(set(places)):  # a model that counts twice
         return False
     for entry in model_entries(config):
-        leaves = list(leaves_of(entry.weight))
+        leaves = [leaf for _, leaf in leaves_of(entry.weight)]
         wanted = weights[names[entry.model]]
         equal = (math.isclose(float(x), wanted, abs_tol=_ROUNDING) for x in leaves)
         if entry.weighted and not (leaves and all(equal)):

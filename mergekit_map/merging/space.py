@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,12 @@ from mergekit_map.config.tasks import RESERVED
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig, filled
 from mergekit_map.errors import nearest
 from mergekit_map.merging.methods import PREFIX
-from mergekit_map.merging.validation import ModelEntry, method_spec, model_entries
+from mergekit_map.merging.validation import (
+    ModelEntry,
+    leaves_of,
+    method_spec,
+    model_entries,
+)
 from mergekit_map.models.references import names_coefficient, short_names
 from mergekit_map.results.records import NO_LINE
 from mergekit_map.surrogates.arrays import FloatArray
@@ -179,20 +184,11 @@ def _coefficients(entries: list[ModelEntry]) -> tuple[Coefficient, ...]:
             place = (*entry.key, "parameters", "weight")
             places.setdefault(label, []).append(place)
             models.setdefault(label, label)
-        for key, name in _named_leaves(entry.weight, entry.weight_key):
-            places.setdefault(name, []).append(key)
-            models.setdefault(name, label)
+        for key, name in leaves_of(entry.weight, entry.weight_key):
+            if names_coefficient(name):
+                places.setdefault(name, []).append(key)
+                models.setdefault(name, label)
     return tuple(Coefficient(n, models[n], tuple(keys)) for n, keys in places.items())
-
-
-def _named_leaves(weight: Any, key: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    if names_coefficient(weight):
-        yield key, weight
-    elif isinstance(weight, list):
-        for index, item in enumerate(weight):
-            yield from _named_leaves(item, (*key, index))
-    elif isinstance(weight, dict):
-        yield from _named_leaves(weight.get("value"), (*key, "value"))
 
 
 def _identifiable(
@@ -216,7 +212,8 @@ def _identifiable(
         return coefficients, None, None
     asked = switch is None or parameters.get(switch, shares)
     weights = [e.weight for e in entries if e.weighted and e.weight is not None]
-    if not asked or any(not [*_named_leaves(weight, ())] for weight in weights):
+    searched = [any(names_coefficient(w) for _, w in leaves_of(x)) for x in weights]
+    if not asked or not all(searched):
         return coefficients, None, None
     models = list(dict.fromkeys(c.model for c in coefficients))
     whole = all(c.name == c.model for c in coefficients)

@@ -75,20 +75,24 @@ def settings_of(part: Any, parameter: str) -> Iterator[Any]:
     elif isinstance(part, Mapping):
         for key, value in part.items():
             if key == parameter:
-                yield from leaves_of(value)
+                yield from (leaf for _, leaf in leaves_of(value))
             else:
                 yield from settings_of(value, parameter)
 
 
-def leaves_of(setting: Any) -> Iterator[Any]:
-    """Yield the values of a setting: one, or those of filters and gradients."""
-    if isinstance(setting, list):
-        for item in setting:
-            yield from leaves_of(item)
+def leaves_of(setting: Any, key: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield the values of a setting at ``key``, each with its place.
+
+    There is one, or those of filters and gradients.
+    """
+    if isinstance(setting, list) and setting:
+        for index, item in enumerate(setting):
+            yield from leaves_of(item, (*key, index))
     elif isinstance(setting, Mapping):
-        yield from leaves_of(setting.get("value"))
+        if "value" in setting:
+            yield from leaves_of(setting["value"], (*key, "value"))
     else:
-        yield setting
+        yield key, setting
 
 
 def check_merge(merge: MergeConfig) -> list[Problem]:
@@ -144,26 +148,13 @@ def _bad_parameters(
     parameters = part.get("parameters")
     for name, value in parameters.items() if isinstance(parameters, dict) else ():
         place = (*key, "parameters", name)
-        if name in known:
-            yield from _wrong_values(value, place, known[name])
-        else:
+        if name not in known:
             text = f"{spec.name!r} has no parameter {name!r}; {nearest(name, known)}"
             yield Problem(place, text)
-
-
-def _wrong_values(
-    setting: Any, key: KeyPath, parameter: ParameterSpec
-) -> Iterator[Problem]:
-    """Let mergekit validate each value of a parameter, which may be a gradient."""
-    if isinstance(setting, dict):
-        if "value" in setting:
-            yield from _wrong_values(setting["value"], (*key, "value"), parameter)
-    elif isinstance(setting, list) and setting:
-        for index, item in enumerate(setting):
-            if not isinstance(item, list):  # mergekit says where lists may be
-                yield from _wrong_values(item, (*key, index), parameter)
-    elif text := _wrong_value(setting, parameter):
-        yield Problem(key, text)
+            continue
+        for leaf, one in leaves_of(value, place):
+            if wrong := _wrong_value(one, known[name]):
+                yield Problem(leaf, wrong)
 
 
 def _wrong_value(value: Any, parameter: ParameterSpec) -> str | None:

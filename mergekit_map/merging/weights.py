@@ -26,7 +26,7 @@ from mergekit_map.config.problems import Problem, in_words
 from mergekit_map.config.yaml_file import MergeConfig, put
 from mergekit_map.merging.checkpoint import REFUSALS
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.validation import model_entries
+from mergekit_map.merging.validation import leaves_of, model_entries
 from mergekit_map.models.references import models_with_adapter
 
 _Weights = dict[ModelReference, dict[str, float]]  # model to tensor name to weight
@@ -131,13 +131,6 @@ def _without_numbers(space: MergeSpace) -> MergeSpace:
     template = copy.deepcopy(dict(space.template))
     for entry in model_entries(template):
         if entry.weight is not None:
-            put(template, entry.weight_key, _zeroed(entry.weight))
+            for key, _ in leaves_of(entry.weight, entry.weight_key):
+                put(template, key, 0.0)
     return replace(space, template=template)
-
-
-def _zeroed(weight: Any) -> Any:
-    if isinstance(weight, list):
-        return [_zeroed(item) for item in weight]
-    if isinstance(weight, dict):
-        return {**weight, "value": _zeroed(weight["value"])}
-    return 0.0
