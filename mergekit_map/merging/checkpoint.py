@@ -25,10 +25,9 @@ from mergekit.io.tasks import LoaderCache
 from mergekit.merge import run_merge
 from mergekit.options import MergeOptions
 from mergekit.scripts.multimerge import load_config, make_tasks
-from safetensors import SafetensorError
 
 from mergekit_map.config.yaml_file import MergeConfig
-from mergekit_map.errors import MergeError
+from mergekit_map.errors import MapError, MergeError
 from mergekit_map.merging.devices import shared_out
 from mergekit_map.models.files import fingerprint
 from mergekit_map.models.references import models_with_adapter
@@ -79,20 +78,6 @@ def merge_adapters(merge: MergeConfig, options: MergeOptions) -> None:
 def _identity(reference: str, options: MergeOptions) -> str:
     return f"{fingerprint(reference)} {options.lora_merge_dtype}\n"
 
-
-# What mergekit raises on models and settings that it cannot merge, and transformers on
-# files that it cannot load.
-REFUSALS = (
-    RuntimeError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    ArithmeticError,
-    AssertionError,
-    OSError,
-    SafetensorError,
-)
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -166,14 +151,14 @@ def _translate_errors(folder: Path) -> Iterator[None]:
         yield
         if logged:
             raise logged[0]
-    except Exception as error:  # tokenizers raise no kind of their own
+    except MapError:
+        raise
+    except Exception as error:  # mergekit's, or of a library that it uses
         if _is_full_disk(error):
             raise MergeError(
                 f"{folder} cannot be written: {error}; free space, then run the same "
                 "command again"
             ) from error
-        if not isinstance(error, REFUSALS):
-            raise
         raise MergeError(
             f"mergekit cannot carry out this merge: {error}; try the same models with "
             "mergekit-yaml"

@@ -24,7 +24,6 @@ from pydantic import ValidationError
 
 from mergekit_map.config.problems import Problem, in_words
 from mergekit_map.config.yaml_file import MergeConfig, put
-from mergekit_map.merging.checkpoint import REFUSALS
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.validation import leaves_of, model_entries
 from mergekit_map.models.references import models_with_adapter
@@ -99,7 +98,7 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
         first = error.errors()[0]
         text = f"mergekit refuses a parameter: {in_words(first)}"
         return [Problem(("merge_method",), text)]
-    except REFUSALS as error:
+    except Exception as error:  # noqa: BLE001 - of any kind, by mergekit's planner
         return [Problem(("merge_method",), f"mergekit cannot plan this: {error}")]
     finally:
         LoaderCache().loaders.clear()
