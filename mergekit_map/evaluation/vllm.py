@@ -24,7 +24,6 @@ from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.memory import engine_share
 from mergekit_map.merging.recording import (
-    NoPlace,
     generic_coefficients,
     open_recorded,
     record,
@@ -143,11 +142,7 @@ def memory_in_words(project: Project) -> str:
 
 def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
     """Open an engine for writing merges in place; None where the check fails."""
-    try:
-        folder = record(project.space, project.options)
-    except NoPlace as error:
-        _say_why_not(str(error))
-        return None
+    folder = record(project.space, project.options)
     recorded = open_recorded(folder)
     args = engine_args(project, recorded.checkpoint)
     asking = stage("asking vLLM what a checkpoint says")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -22,12 +22,7 @@ from torch import Tensor
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint
 from mergekit_map.merging.memory import Place, choose_storage, on_device, placed
-from mergekit_map.merging.recording import (
-    NoPlace,
-    open_recorded,
-    record,
-    recorded_in_memory,
-)
+from mergekit_map.merging.recording import open_recorded, record
 from mergekit_map.merging.replay import MethodReplay, Replay, tensor_bytes
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.weights import WeightTable
@@ -140,18 +135,11 @@ def resident_merge(
         MergeError: mergekit or transformers refuse the models, or the names of tensors
             in the checkpoint differ from those in the model.
     """
-    no_file = ""
-    with ExitStack() as stack:
-        try:
-            recorded = open_recorded(record(space, options))
-        except NoPlace as error:
-            no_file = str(error)
-            held = recorded_in_memory(space, options, no_file)
-            recorded = stack.enter_context(held)
-        files = recorded.checkpoint.glob("*.safetensors")
-        size = sum(file.stat().st_size for file in files)
-        with stage(f"loading a model for the merges ({bytes_in_words(size)})"):
-            model, tokenizer = load_checkpoint(recorded.checkpoint, options)
+    recorded = open_recorded(record(space, options))
+    files = recorded.checkpoint.glob("*.safetensors")
+    size = sum(file.stat().st_size for file in files)
+    with stage(f"loading a model for the merges ({bytes_in_words(size)})"):
+        model, tokenizer = load_checkpoint(recorded.checkpoint, options)
     missing = [name for name in recorded.replays if name not in model.state_dict()]
     if missing:
         raise MergeError(
@@ -161,9 +149,9 @@ def resident_merge(
         )
     device = torch.device(str(options.device))
     size = sum(map(tensor_bytes, recorded.replays.values()))
-    storage = choose_storage(task_vectors, device, size, no_file=no_file)
+    storage = choose_storage(task_vectors, device, size)
     replays = recorded.replays
-    if storage.place != "mapped" and not (no_file and device.type == "cpu"):
+    if storage.place != "mapped":
         where = "onto the device" if storage.place == "device" else "into memory"
         with stage(f"reading base and task vectors {where}"):
             replays = placed(replays, storage.place, model.state_dict())

@@ -50,11 +50,7 @@ from mergekit_map.models.references import (
     referenced_models,
 )
 from mergekit_map.utils.files import cache_home
-from mergekit_map.utils.recordings_cache import (
-    lacking_room,
-    nearest_folder,
-    recordings_folder,
-)
+from mergekit_map.utils.recordings_cache import nearest_folder, recordings_folder
 from mergekit_map.utils.text import bytes_in_words
 
 Place: TypeAlias = Literal["device", "memory", "mapped"]
@@ -78,8 +74,6 @@ def choose_storage(
     device: torch.device,
     n_bytes: int,
     besides: int = 0,
-    *,
-    no_file: str = "",
 ) -> Storage:
     """Return the fastest place for merging in which ``n_bytes`` fit.
 
@@ -88,25 +82,19 @@ def choose_storage(
         device: The device of the evaluated model.
         n_bytes: Size of base and task vectors.
         besides: Further bytes that the device will hold.
-        no_file: Why there is no file to map, if there is none.
     """
-    if device.type == "cpu":
-        if asked == "auto" and no_file:
-            return Storage("memory", no_file)
-        if asked == "auto":
-            why = "read from disk, as fast as in memory; processes share them"
-            return Storage("mapped", f"{bytes_in_words(n_bytes)}, {why}")
-        asked = "memory" if asked == "device" else asked
-    if asked == "mapped" and no_file:
-        return Storage("memory", f"not mapped as asked: {no_file}")
     if asked != "auto":
-        return Storage(asked, "as asked")
+        on_cpu = asked == "device" and device.type == "cpu"
+        return Storage("memory" if on_cpu else asked, "as asked")
+    if device.type == "cpu":
+        why = "read from disk, as fast as in memory; processes share them"
+        return Storage("mapped", f"{bytes_in_words(n_bytes)}, {why}")
     free = free_memory(device)
     if free is None or n_bytes + besides <= (1 - FOR_ACTIVATIONS) * free:
         return Storage("device", f"they fit on {device}")
     why = f"{device} has {bytes_in_words(free)} free"
     host = free_memory(_HOST) or 0
-    if no_file or _PINNED * n_bytes <= host:
+    if _PINNED * n_bytes <= host:
         return Storage("memory", why)
     return Storage("mapped", f"{why}, the host {bytes_in_words(host)}")
 
@@ -118,7 +106,7 @@ def placed(
 
     def move(device: torch.device, tensor: Tensor) -> Tensor:
         if place == "device":
-            return tensor.to(device, copy=device.type == "cpu")
+            return tensor.to(device)
         tensor = tensor.cpu()
         return tensor.pin_memory() if device.type == "cuda" else tensor.clone()
 
@@ -238,10 +226,7 @@ def _storage(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Storage | 
     if spec.merge != "memory":
         return None
     device = torch.device(str(options.device))
-    no_file = lacking_room(sizes.recorded)
-    return choose_storage(
-        spec.task_vectors, device, sizes.held, sizes.shipped, no_file=no_file
-    )
+    return choose_storage(spec.task_vectors, device, sizes.held, sizes.shipped)
 
 
 def _memory(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Room:
@@ -295,11 +280,10 @@ def _written(
     space: MergeSpace, spec: MapBlock, size: int, recordings: Sequence[int]
 ) -> _Files:
     in_memory = spec.merge == "memory"
-    fit = [n for n in recordings if in_memory and not lacking_room(n)]
     pairs = len(space.names) - 2 if nests_checkpoints(space, spec.search) else 0
     return {
-        "base and task vectors": (recordings_folder(), sum(fit)),
-        "a merge at a time": (Path(gettempdir()), size * (recordings[0] not in fit)),
+        "base and task vectors": (recordings_folder(), in_memory * sum(recordings)),
+        "a merge at a time": (Path(gettempdir()), size * (not in_memory)),
         "checkpoints": (Path.cwd(), size * (1 + max(0, pairs))),
     }
 

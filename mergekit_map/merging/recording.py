@@ -14,8 +14,8 @@ import importlib.metadata
 import itertools
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.low_rank import Factors, adapter_factors
 from mergekit_map.merging.memory import recording_bytes
-from mergekit_map.merging.methods import Keep, recordable_method, recording
+from mergekit_map.merging.methods import recordable_method, recording
 from mergekit_map.merging.recipe import merge_identity, space_digest
 from mergekit_map.merging.replay import (
     MethodReplay,
@@ -54,7 +54,6 @@ from mergekit_map.models.references import NO_MODELS, referenced_models, referen
 from mergekit_map.utils.files import (
     digest,
     read_json_or_nothing,
-    scratch_folder,
     sha256,
     sha256_of_file,
     whole_folder,
@@ -63,7 +62,7 @@ from mergekit_map.utils.files import (
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.recordings_cache import (
     CONTENTS,
-    lacking_room,
+    free_bytes,
     lock_of,
     recordings_folder,
     remove_leftovers,
@@ -77,6 +76,10 @@ _SHARD_BYTES = 1 << 26
 _END_BYTES = 1 << 20  # of a large file: more than headers and directories take
 _MODEL = "model"  # the checkpoint
 _WEIGHTS = "weights.pt"
+_ADVICE = (
+    "free space there, set MERGEKIT_MAP_HOME to a folder with more (/dev/shm lies in "
+    "memory), or set 'merge: disk' in the map block"
+)
 # What torch may restore from files.
 _CLASSES = [
     WeightTable,
@@ -111,16 +114,11 @@ class Recorded:
     weights: WeightTable
 
 
-class NoPlace(MergeError):
-    """A recording cannot be kept on the disk; it can be held in memory."""
-
-
 def record(space: MergeSpace, options: MergeOptions) -> Path:
     """Return the folder of a recorded merge; record it if there is none.
 
     Raises:
-        MergeError: mergekit refuses the models.
-        NoPlace: the disk is full, or a replay cannot be stored in a file.
+        MergeError: mergekit refuses the models, or the disk is full.
     """
     key = recording_key(space, options)
     folder = recordings_folder() / key
@@ -131,7 +129,7 @@ def record(space: MergeSpace, options: MergeOptions) -> Path:
             with FileLock(lock_of(folder)):
                 _record_anew(folder, space, options)
     except OSError as error:
-        raise NoPlace(f"{folder} cannot be written: {error}") from None
+        raise MergeError(f"{folder} cannot be written: {error}; {_ADVICE}") from None
     with suppress(OSError):  # of another user, who lets us read
         os.utime(folder)
     return folder
@@ -142,8 +140,13 @@ def _record_anew(folder: Path, space: MergeSpace, options: MergeOptions) -> None
         return  # another process was faster
     if folder.exists():  # damaged
         shutil.rmtree(folder)
-    if reason := lacking_room(recording_bytes(space)):
-        raise NoPlace(reason)
+    wanted, free = recording_bytes(space), free_bytes()
+    if wanted > free:
+        raise MergeError(
+            f"{bytes_in_words(wanted)} are needed in {folder.parent}, where "
+            f"{bytes_in_words(free)} are free (mergekit-map cache lists what is kept "
+            f"there); {_ADVICE}"
+        )
     with whole_folder(folder) as place:
         _record_into(place, space, options)
         if recording_key(space, options) != folder.name:
@@ -188,25 +191,13 @@ def open_recorded(folder: Path) -> Recorded:
     return Recorded(folder / _MODEL, replays, weights)
 
 
-@contextmanager
-def recorded_in_memory(
-    space: MergeSpace, options: MergeOptions, reason: str
-) -> Iterator[Recorded]:
-    """Record a merge in memory; only its checkpoint is on the disk meanwhile."""
-    why = f", in memory: {reason}"
-    replays: dict[str, Replay] = {}
-    with scratch_folder() as scratch:
-        checkpoint = scratch / _MODEL
-        weights = _record_merge(space, checkpoint, options, replays.__setitem__, why)
-        yield Recorded(checkpoint, replays, weights)
-
-
 def generic_coefficients(space: MergeSpace) -> dict[str, float]:
     """Return the coefficients at which a merge is recorded."""
     return space.between(_GENERIC)
 
 
 def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None:
+    factors = adapter_factors(space.template)
     waiting: dict[str, Replay] = {}  # at most a shard and the last replay
     numbers = itertools.count(1)
 
@@ -215,17 +206,27 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
         waiting.clear()
 
     def keep(name: str, replay: Replay) -> None:
+        if isinstance(replay, TaskVectorReplay):
+            replay = replay.in_low_rank({m: of.get(name) for m, of in factors.items()})
         # A view would bring along all that it is a part of.
         waiting[name] = with_tensors(replay, _copied)
         if sum(map(tensor_bytes, waiting.values())) >= _SHARD_BYTES:
             flush()
 
-    weights = _record_merge(space, folder / _MODEL, options, keep)
-    flush()
-    _save(weights, folder / _WEIGHTS)
+    models = list(referenced_models(space.template))
+    names = ", ".join(Path(name).name for name in models)
+    size = bytes_in_words(recording_bytes(space))
+    with stage(f"reading the models {names} ({size})"):
+        with recording(keep):
+            _write_twin(space, folder / _MODEL, options)
+        flush()
+        model_config = transformers.AutoConfig.from_pretrained(
+            folder / _MODEL, trust_remote_code=options.trust_remote_code
+        )
+        _save(weight_table(space, model_config, options), folder / _WEIGHTS)
     contents = {
         "method": space.template["merge_method"],
-        "models": list(referenced_models(space.template)),
+        "models": models,
         "files": _written_files(folder),
     }
     write_json(folder / CONTENTS, contents)
@@ -235,51 +236,26 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
                 os.fsync(file.fileno())
 
 
+def _write_twin(space: MergeSpace, checkpoint: Path, options: MergeOptions) -> None:
+    """Write the checkpoint of a merge with the ``map_*`` twin of its method."""
+    config = space.config(generic_coefficients(space))
+    twin = {"merge_method": recordable_method(config["merge_method"])}
+    # Threads of mergekit's multi-GPU executor would not see the recording.
+    # Small shards leave memory early.
+    changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
+    write_checkpoint({**config, **twin}, checkpoint, options.model_copy(update=changes))
+
+
 def _save(content: object, path: Path) -> None:
     """Write a file of torch, in which tensors begin at lines of a CPU's cache."""
     try:
         torch.save(content, path)
-    except (OSError, RuntimeError) as error:
-        raise NoPlace(f"it is not kept: {error}") from None
+    except (OSError, RuntimeError) as error:  # the latter where the disk is full
+        raise MergeError(f"{path} cannot be written: {error}; {_ADVICE}") from None
 
 
 def _copied(tensor: Tensor) -> Tensor:
     return tensor.detach().clone(memory_format=torch.contiguous_format).cpu()
-
-
-def _record_merge(
-    space: MergeSpace,
-    checkpoint: Path,
-    options: MergeOptions,
-    keep: Keep,
-    why: str = "",
-) -> WeightTable:
-    """Write the checkpoint of a merge, and pass the replay of each tensor to ``keep``.
-
-    Returns the weights of the models in each tensor.
-    """
-    config = space.config(generic_coefficients(space))
-    twin = {"merge_method": recordable_method(config["merge_method"])}
-    factors = adapter_factors(space.template)
-
-    def keep_small(name: str, replay: Replay) -> None:
-        if isinstance(replay, TaskVectorReplay):
-            replay = replay.in_low_rank({m: of.get(name) for m, of in factors.items()})
-        keep(name, replay)
-
-    # Threads of mergekit's multi-GPU executor would not see the recording.
-    # Small shards leave memory early.
-    changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
-    own = options.model_copy(update=changes)
-    names = ", ".join(Path(n).name for n in referenced_models(space.template))
-    size = bytes_in_words(recording_bytes(space))
-    with stage(f"reading the models {names} ({size}){why}"):
-        with recording(keep_small):
-            write_checkpoint({**config, **twin}, checkpoint, own)
-        model_config = transformers.AutoConfig.from_pretrained(
-            checkpoint, trust_remote_code=options.trust_remote_code
-        )
-        return weight_table(space, model_config, options)
 
 
 def recording_key(space: MergeSpace, options: MergeOptions) -> str:

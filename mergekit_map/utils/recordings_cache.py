@@ -18,10 +18,9 @@ from mergekit_map.utils.files import (
     partial_folder,
     read_json_or_nothing,
 )
-from mergekit_map.utils.text import bytes_in_words, listed
+from mergekit_map.utils.text import listed
 
 CONTENTS = "contents.json"  # of a recorded merge, written last
-_SHARE = 0.5  # of what is free, for a recorded merge at most
 
 
 @dataclass(frozen=True)
@@ -65,17 +64,6 @@ def remove_leftovers() -> None:
         key = path.name.split(".")[1]
         with suppress(Timeout), FileLock(recordings_folder() / f".{key}.lock", 0):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def lacking_room(n_bytes: int) -> str:
-    """Return why a recording of so many bytes does not fit; empty if it does."""
-    free = free_bytes()
-    if n_bytes <= _SHARE * free:
-        return ""
-    return (
-        f"{bytes_in_words(n_bytes)} are wanted in {recordings_folder()}, and half of "
-        f"the {bytes_in_words(free)} that are free is less; see: mergekit-map cache"
-    )
 
 
 def free_bytes() -> int:

@@ -32,10 +32,6 @@ def test_on_a_cpu_they_are_mapped_unless_asked_otherwise() -> None:
     assert choose_storage("auto", CPU, 10**20).place == "mapped"
     assert choose_storage("memory", CPU, 1) == Storage("memory", "as asked")
     assert choose_storage("device", CPU, 1).place == "memory"
-    assert choose_storage("auto", CPU, 1, no_file="full") == Storage("memory", "full")
-    why = "not mapped as asked: full"
-    for device in (CPU, GPU):
-        assert choose_storage("mapped", device, 1, no_file="full").why == why
 
 
 def test_on_a_gpu_they_lie_where_they_fit_first(free: dict[str, int]) -> None:
@@ -44,7 +40,6 @@ def test_on_a_gpu_they_lie_where_they_fit_first(free: dict[str, int]) -> None:
     free["cpu"] = 999
     found = choose_storage("auto", GPU, 500, 401)
     assert found == Storage("mapped", "cuda has 1 kB free, the host 999 B")
-    assert choose_storage("auto", GPU, 500, 401, no_file="full").place == "memory"
     assert choose_storage("device", GPU, 10**9).place == "device"
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,14 +25,12 @@ from mergekit_map.errors import MergeError
 from mergekit_map.merging import recording
 from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.recording import (
-    NoPlace,
     Recorded,
     open_recorded,
     record,
     recording_key,
 )
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.utils.progress import notifying
 from mergekit_map.utils.recordings_cache import recordings_folder
 
 
@@ -119,32 +116,29 @@ def test_two_at_once_record_one_merge_once(
     assert [path for path in home.iterdir() if path.is_dir()] == [one]
 
 
-def test_without_a_place_a_merge_is_held_in_memory(
+def test_a_recording_for_which_there_is_no_room_is_refused_before_it_is_made(
     space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    point = some_coefficients(space)
-    with resident_merge(space, OPTIONS) as kept:
-        kept.write(point)
-        wanted = {n: t.clone() for n, t in kept.model.state_dict().items()}
-    del kept
-    shutil.rmtree(home)
-    monkeypatch.setattr(recording, "lacking_room", lambda _: "no room")
-    texts: list[str] = []
+    monkeypatch.setattr(recording, "free_bytes", lambda: 100_000)
 
-    def on_stage(text: str, seconds: float | None) -> None:
-        if seconds is None:
-            texts.append(text)
-
-    with (
-        notifying(SimpleNamespace(on_stage=on_stage)),
-        resident_merge(space, OPTIONS) as held,
-    ):
-        held.write(point)
-        assert_equal_states(held.model.state_dict(), wanted)
+    text = r"kB are needed in .*merges, where 100 kB are free .* set MERGEKIT_MAP_HOME"
+    with pytest.raises(MergeError, match=text):
+        record(space, OPTIONS)
 
     assert [path for path in home.iterdir() if path.is_dir()] == []
-    assert len(texts) == 2  # recorded and loaded, and copied nowhere
-    assert "in memory: no room" in texts[0]
+
+
+def test_a_disk_that_gets_full_is_named(
+    space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise RuntimeError("file write failed")  # as torch says it
+
+    monkeypatch.setattr("torch.save", full)
+    with pytest.raises(MergeError, match=r"\.pt cannot be written: file write failed"):
+        record(space, OPTIONS)
+
+    assert [path for path in home.iterdir() if path.is_dir()] == []
 
 
 def test_a_recording_that_is_there_is_read_by_whoever_may_not_write(
@@ -159,6 +153,6 @@ def test_a_recording_that_is_there_is_read_by_whoever_may_not_write(
 
     assert record(space, OPTIONS) == folder
     shutil.rmtree(folder)
-    with pytest.raises(NoPlace, match=r"cannot be written: read only"):
+    with pytest.raises(MergeError, match=r"cannot be written: read only; free"):
         record(space, OPTIONS)
     assert home.is_dir()
