@@ -17,13 +17,11 @@ from test_in_memory import (
     OPTIONS,
     assert_equal_states,
     config,
-    some_coefficients,
     space_of,
 )
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging import recording
-from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.recording import (
     Recorded,
     open_recorded,
