@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--family", type=Path)
     asked = parser.parse_args()
     search = read_finished(asked.run)
-    low, high = search.bounds.T
+    low, high = np.array([*search.front.coefficients.values()]).T
     corners = np.array([*itertools.product((0.0, 1.0), repeat=len(low))])
     sobol = qmc.Sobol(len(low), seed=0).random_base2((asked.merges - 1).bit_length())
     design = np.vstack([corners, sobol])[: asked.merges]
