@@ -68,7 +68,7 @@ def _number_or_share(limit: Any) -> Any:
         return limit
     raise ValueError(
         "a limit is a finite number in the task's own units, or a share above 0% of "
-        f"the best single model's gain over the base, such as 95%; got {limit!r:.60}"
+        f"the best parent's gain over the base, such as 95%; got {limit!r:.60}"
     )
 
 

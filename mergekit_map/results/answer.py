@@ -152,7 +152,9 @@ def _not_beaten(front: Front, advised: str, name: str) -> str:
     text = f"no merge{within} beats {name}"
     if beats_somewhere(front, advised, counted):
         total = "weighted sum" if select.prefer else "sum"
-        text = f"no merge{within} has a larger {total} of gains than {name}"
+        text = (
+            f"no merge{within} has a significantly larger {total} of gains than {name}"
+        )
     if len(counted) == len(front.tasks):
         return f"N{text[1:]} here"
     alone = "alone counts" if len(counted) == 1 else "alone count"

@@ -143,10 +143,12 @@ def find(front: Front) -> Iterator[tuple[str, bool]]:
 def _of_predictions(front: Front) -> Iterator[tuple[str, bool]]:
     utilities = front.utilities(front.points, "predicted")
     trade_off = detect_tradeoff(utilities, front.stderrs(front.points, "predicted"))
-    in_noise = trade_off.kind == "within noise"
+    # The errors of a poor fit are not the noise of the documents.
+    unclear = trade_off.kind == "within noise"
+    in_noise = unclear and not _differ_as_measured(front)
     if not in_noise and (quality := prediction_quality(front)) is not None:
         yield quality
-    if trade_off.kind != "trade-off":
+    if in_noise or not (unclear or trade_off.kind == "trade-off"):
         yield _no_trade_off(trade_off), in_noise
     if not in_noise and (border := border_in_words(front)):
         yield border, _beyond(front) >= _WORTH_MORE
@@ -159,6 +161,14 @@ def _of_predictions(front: Front) -> Iterator[tuple[str, bool]]:
             "their 95 % interval."
         )
         yield text, False
+
+
+def _differ_as_measured(front: Front) -> bool:
+    """Whether some measured points of the front differ by more than noise."""
+    points = front.complete[front.complete < len(front.points)]
+    ones, others = np.meshgrid(points, points)
+    paired = PairedMerges.of(front, ones.ravel(), others.ravel())
+    return bool((paired.tested().better & ~np.isnan(paired.stderr)).any())
 
 
 def poor_tasks(front: Front, least: float = _GOOD_R2) -> list[str]:

@@ -69,9 +69,9 @@ class Request:
     def limits(self) -> dict[str, Limit]:
         """Compute the limits that are required; of several on a task, the strictest.
 
-        A share s is of the gain of the best single model over the base, as measured:
+        A share s is of the gain of the best parent over the base, as measured:
         the limit is (1 - s) * base + s * best, whatever direction and sign values have.
-        Raises ConfigError where no single model is better, or was not measured.
+        Raises ConfigError where no parent is better, or was not measured.
         """
         limits = self.required()
         for task, limit in self._of_rivals():
@@ -152,9 +152,9 @@ class Request:
                 yield task, Limit(value, f"what {rival} has, within noise")
 
     def _gain(self, task: str) -> tuple[float, float]:
-        """Return the values of the base, and of the best single model above it."""
+        """Return the values of the base, and of the best parent, which is above it."""
         metric, values = self.metrics[task], self.anchors.values
-        start = f"require: a share of the best single model's gain on {task} is wanted"
+        start = f"require: a share of the best parent's gain on {task} is wanted"
         instead = "give the limit as a number, or not-worse-than"
         singles = [
             readings[task]
@@ -162,15 +162,15 @@ class Request:
             if label not in NO_SINGLE_MODEL and task in readings
         ]
         if not singles or task not in values.get(BASE, {}):
-            lacking = "base" if singles else "single model"
+            lacking = "base" if singles else "parent"
             raise ConfigError(
                 f"{start}, but no {lacking} was measured on it; {instead}"
             )
         base, best = values[BASE][task], max(singles, key=metric.utility)
         if metric.utility(best) <= metric.utility(base):
             raise ConfigError(
-                f"{start}, but no single model is better than the base there (base "
-                f"{base:.4g}, best single model {best:.4g}): there is no gain to keep "
+                f"{start}, but no parent is better than the base there (base "
+                f"{base:.4g}, best parent {best:.4g}): there is no gain to keep "
                 f"a share of; {instead}"
             )
         return base, best

@@ -122,8 +122,7 @@ def _merge(
         name, tasks = out.resolve().name, project.spec.tasks
         record = MergeRecord(name, recipe, command, shown, tasks, difference)
         write_card(folder, record)
-    of_run = recipes.command(chosen.recipe(selection.index), "OUT")
-    return Merged(shown, out, of_run)
+    return Merged(shown, out, recipes.command(path, "OUT"))
 
 
 def _refuse_other_front(run: RunFolder, selection: Selection) -> None:

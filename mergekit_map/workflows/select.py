@@ -44,7 +44,7 @@ def select_point(
             distance to the best, on the task where it is largest.
         knee: Take the point that every other one loses more against than it gains.
         require: Limits that the predictions of the point must keep: a number in the
-            task's own units, or a share of the best single model's gain over the base,
+            task's own units, or a share of the best parent's gain over the base,
             such as ``"95%"``.
         not_worse_than: ``base``, ``soup``, a model by its name, or several of these:
             on no task may the point be significantly worse than they measured.

@@ -9,6 +9,7 @@ from fronts import (
     ANCHORS,
     APART,
     CHOSEN,
+    MATH,
     NOT_MEASURED,
     Row,
     as_json,
@@ -118,7 +119,9 @@ def test_a_merge_that_beats_it_on_one_task_alone_is_not_denied() -> None:
 
     found = answer(make_front(points, {**ANCHORS, "one": BETTER}))
 
-    assert found.headline.startswith("No merge has a larger sum of gains than the")
+    assert found.headline.startswith(
+        "No merge has a significantly larger sum of gains than the"
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,3 +198,19 @@ def test_at_most_three_findings_are_shown_and_none_is_lost() -> None:
     assert "`--index 1`" in found.findings[0]
     assert "by 2 % (hypervolume)" in found.details[0]
     assert found.wider_bounds == "a=0:1.2"
+
+
+@pytest.mark.parametrize(
+    ("apart", "first"),
+    [
+        (0.2, "Predictions on the front are good only"),
+        (0.01, "The points of the front"),
+    ],
+)
+def test_what_is_measured_tells_a_poor_fit_from_noise(apart: float, first: str) -> None:
+    """The front is within the errors of its predictions, as of a fit that is poor."""
+    points = [([(math, 0.2)], [(math, 0.01)]) for math in (0.6, 0.6 + apart)]
+    fit = {"n": 9, "r2": 0.9, "loo_r2": 0.8, "front_error": 0.6}
+    front = make_front(points, selected=1, tasks={"math": {**MATH, "fit": fit}})
+
+    assert answer(front).findings[0].startswith(first)

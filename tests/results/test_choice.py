@@ -322,8 +322,8 @@ NO_GAIN = {"base": {"math": 0.22}, "one": {"math": 0.2}}
 @pytest.mark.parametrize(
     ("values", "options", "message"),
     [
-        (NO_GAIN, {"require": {"math": "95%"}}, "no single model is better .*or not-w"),
-        (VALUES_OF, {"require": {"text": "95%"}}, "on text .*no single model was meas"),
+        (NO_GAIN, {"require": {"math": "95%"}}, "no parent is better .*or not-w"),
+        (VALUES_OF, {"require": {"text": "95%"}}, "on text .*no parent was meas"),
         ({"one": {"math": 1}}, {"require": {"math": "95%"}}, "no base was measured on"),
         (VALUES_OF, {"not_worse_than": "bas"}, "no 'bas' .*did you mean 'base'"),
         (VALUES_OF, {"not_worse_than": "coder"}, "coder was not measured on text; gi"),
