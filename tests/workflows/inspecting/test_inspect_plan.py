@@ -71,8 +71,8 @@ def test_a_plan_that_does_not_fit_is_a_warning(
 
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
-    assert "task vectors: in memory (428 kB are wanted in" in text
-    assert "warning: 285 kB are needed in /" in text
+    assert "task vectors: memory-mapped (285 kB, read from disk" in text
+    assert "warning: 571 kB" in text
     assert "Errors: 0, warnings: 1; a search can start" in text
 
 
