@@ -159,8 +159,9 @@ def _translate_errors(folder: Path) -> Iterator[None]:
                 f"{folder} cannot be written: {error}; free space, then run the same "
                 "command again"
             ) from error
+        text = str(error).strip() or type(error).__name__
         raise MergeError(
-            f"mergekit cannot carry out this merge: {error}; try the same models with "
+            f"mergekit cannot carry out this merge: {text}; try the same models with "
             "mergekit-yaml"
         ) from error
     finally:

@@ -129,7 +129,11 @@ def record(space: MergeSpace, options: MergeOptions) -> Path:
             with FileLock(lock_of(folder)):
                 _record_anew(folder, space, options)
     except OSError as error:
-        raise MergeError(f"{folder} cannot be written: {error}; {_ADVICE}") from None
+        raise MergeError(
+            f"the merge cannot be recorded in {folder}: {error}; if that is for want "
+            "of space or of rights there, set MERGEKIT_MAP_HOME to another folder, or "
+            "'merge: disk' in the map block"
+        ) from None
     with suppress(OSError):  # of another user, who lets us read
         os.utime(folder)
     return folder

@@ -99,7 +99,8 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
         text = f"mergekit refuses a parameter: {in_words(first)}"
         return [Problem(("merge_method",), text)]
     except Exception as error:  # noqa: BLE001 - of any kind, by mergekit's planner
-        return [Problem(("merge_method",), f"mergekit cannot plan this: {error}")]
+        text = str(error).strip() or type(error).__name__
+        return [Problem(("merge_method",), f"mergekit cannot plan this: {text}")]
     finally:
         LoaderCache().loaders.clear()
     return []

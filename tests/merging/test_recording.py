@@ -22,6 +22,7 @@ from test_in_memory import (
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging import recording
+from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.recording import (
     Recorded,
     open_recorded,
@@ -95,6 +96,19 @@ def test_nothing_is_kept_of_models_that_change_meanwhile(
     assert [path.name for path in home.iterdir()] in ([], [".one.lock"])
 
 
+def test_writing_into_the_model_leaves_the_recording_as_it_is(
+    space: MergeSpace, home: Path
+) -> None:
+    with resident_merge(space, OPTIONS) as merge:
+        (folder,) = (path for path in home.iterdir() if path.is_dir())
+        files = [*folder.rglob("*.safetensors"), *folder.glob("*.pt")]
+        before = {path: path.read_bytes() for path in files}
+        merge.write(space.between(0.3))
+        assert len(before) == 3
+        for path, content in before.items():
+            assert path.read_bytes() == content
+
+
 def test_two_at_once_record_one_merge_once(
     space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +165,6 @@ def test_a_recording_that_is_there_is_read_by_whoever_may_not_write(
 
     assert record(space, OPTIONS) == folder
     shutil.rmtree(folder)
-    with pytest.raises(MergeError, match=r"cannot be written: read only; free"):
+    with pytest.raises(MergeError, match=r"cannot be recorded in .*: read only; if"):
         record(space, OPTIONS)
     assert home.is_dir()
