@@ -340,7 +340,7 @@ OUTER: dict[str, list[Any]] = {
         {"tokens": {"x": {"force": "maybe"}}},
         {"tokens": {"x": {"source": {"kind": "nothing"}}}},
     ],
-    "chat_template": [3, True, [], {"a": 1}, "", "\0", "\ud800"],
+    "chat_template": [3, True, [], {"a": 1}, "\0", "\ud800"],
     "slices": [3, "x", [{}], [{"sources": []}], [{"sources": 3}]],
     "modules": [3, "x", [], {"a": 3}, {"a": {}}, {"default": {"models": []}}],
     "nothing": [1],

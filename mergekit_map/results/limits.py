@@ -298,7 +298,7 @@ def reason(front: Front) -> str:
     kept = f"that keep the {word} {listed(limits)}" if limits else ""
     worse = f"not worse than {listed(select.rivals)}" if select.rivals else ""
     asked = " ".join(filter(None, (worse, kept)))
-    return f"{start} {verb} {what}{f', of all merges {asked}' if asked else ''}."
+    return f"{start} {verb}{f', of all merges {asked},' if asked else ''} {what}."
 
 
 def limits_in_words(front: Front) -> str:

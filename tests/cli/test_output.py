@@ -74,7 +74,10 @@ def test_more_says_stages_and_each_measurement_with_its_value_and_seconds(
     assert all(datetime.fromisoformat(time).tzinfo for time in times)
     assert re.search(r"reading the models base, a, b \([\d.]+ [kM]B\)", result.stderr)
     stages = ["checking models and tasks of config.yml ...", "reading the models"]
-    stages += ["loading a model for the merges (", "preparing the tasks one, two ..."]
+    stages += [
+        "loading a model to write merges into (",
+        "preparing the tasks one, two ...",
+    ]
     places = [result.stderr.index(text) for text in stages]
     assert places == sorted(places)
 

@@ -53,7 +53,9 @@ def test_a_callback_hears_start_every_measurement_and_the_end() -> None:
     assert heard(callback, "on_finish") == [front]
     assert not callback.on_stop.called
     stages = heard(callback, "on_stage")
-    assert any(text.startswith("loading a model for the merges (") for text in stages)
+    assert any(
+        text.startswith("loading a model to write merges into (") for text in stages
+    )
 
 
 def test_what_an_ended_search_measured_makes_the_next_one_shorter(
