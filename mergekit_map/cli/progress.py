@@ -76,7 +76,10 @@ class TerminalReporter(Callback):
     def on_start(self, started: Started) -> None:
         """Keep the folder, to name it when the search is stopped."""
         self._run = started.run
-        self.on_notice(f"measuring merges: at most {started.total} measurements ...")
+        total = started.total
+        self.on_notice(
+            f"searching: at most {total} measurements, each of a merge on a task"
+        )
 
     def on_progress(self, progress: Searched) -> None:
         """Show which merge is being measured on which task."""
