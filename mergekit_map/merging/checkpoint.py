@@ -27,7 +27,7 @@ from mergekit.options import MergeOptions
 from mergekit.scripts.multimerge import load_config, make_tasks
 
 from mergekit_map.config.yaml_file import MergeConfig
-from mergekit_map.errors import MapError, MergeError
+from mergekit_map.errors import MapError, MergeError, in_words
 from mergekit_map.merging.devices import shared_out
 from mergekit_map.models.files import fingerprint
 from mergekit_map.models.references import models_with_adapter
@@ -159,10 +159,9 @@ def _translate_errors(folder: Path) -> Iterator[None]:
                 f"{folder} cannot be written: {error}; free space, then run the same "
                 "command again"
             ) from error
-        text = str(error).strip() or type(error).__name__
         raise MergeError(
-            f"mergekit cannot carry out this merge: {text}; try the same models with "
-            "mergekit-yaml"
+            f"mergekit cannot carry out this merge: {in_words(error)}; try the same "
+            "models with mergekit-yaml"
         ) from error
     finally:
         logger.removeFilter(keep)

@@ -77,8 +77,8 @@ _END_BYTES = 1 << 20  # of a large file: more than headers and directories take
 _MODEL = "model"  # the checkpoint
 _WEIGHTS = "weights.pt"
 _ADVICE = (
-    "free space there, set MERGEKIT_MAP_HOME to a folder with more (/dev/shm lies in "
-    "memory), or set 'merge: disk' in the map block"
+    "set MERGEKIT_MAP_HOME to a folder with room (/dev/shm lies in memory), or set "
+    "'merge: disk' in the map block"
 )
 # What torch may restore from files.
 _CLASSES = [
@@ -131,8 +131,7 @@ def record(space: MergeSpace, options: MergeOptions) -> Path:
     except OSError as error:
         raise MergeError(
             f"the merge cannot be recorded in {folder}: {error}; if that is for want "
-            "of space or of rights there, set MERGEKIT_MAP_HOME to another folder, or "
-            "'merge: disk' in the map block"
+            f"of space or of rights there, {_ADVICE}"
         ) from None
     with suppress(OSError):  # of another user, who lets us read
         os.utime(folder)
@@ -149,7 +148,7 @@ def _record_anew(folder: Path, space: MergeSpace, options: MergeOptions) -> None
         raise MergeError(
             f"{bytes_in_words(wanted)} are needed in {folder.parent}, where "
             f"{bytes_in_words(free)} are free (mergekit-map cache lists what is kept "
-            f"there); {_ADVICE}"
+            f"there); free some, {_ADVICE}"
         )
     with whole_folder(folder) as place:
         _record_into(place, space, options)

@@ -22,6 +22,7 @@ from mergekit.options import MergeOptions
 from mergekit.plan import MergePlanner
 from pydantic import ValidationError
 
+from mergekit_map import errors
 from mergekit_map.config.problems import Problem, in_words
 from mergekit_map.config.yaml_file import MergeConfig, put
 from mergekit_map.merging.space import MergeSpace
@@ -99,8 +100,8 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
         text = f"mergekit refuses a parameter: {in_words(first)}"
         return [Problem(("merge_method",), text)]
     except Exception as error:  # noqa: BLE001 - of any kind, by mergekit's planner
-        text = str(error).strip() or type(error).__name__
-        return [Problem(("merge_method",), f"mergekit cannot plan this: {text}")]
+        text = f"mergekit cannot plan this: {errors.in_words(error)}"
+        return [Problem(("merge_method",), text)]
     finally:
         LoaderCache().loaders.clear()
     return []
