@@ -273,6 +273,21 @@ def test_all_problems_are_reported_together(good: dict[str, Any]) -> None:
     assert len(numbers) == 7
 
 
+def test_problems_of_tasks_hide_none_of_the_search(good: dict[str, Any]) -> None:
+    task(perplexity={"file": "no.txt"})(good, Path())
+    put("map", "tasks", "blocks", {"perplexity": {"file": "a", "blok": 2}})(
+        good, Path()
+    )
+    put("map", "search", {"evaluations": 2})(good, Path())
+    put("map", "select", {"not_worse_than": "sup"})(good, Path())
+
+    message = search(good)
+
+    assert message.startswith("4 problems in config.yml: ")
+    assert "map.search.evaluations: 4 reference points are always" in message
+    assert "map.select.not_worse_than: there is no 'sup' to compare with" in message
+
+
 # Ten lines that are ten thousand million values.
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n"

@@ -140,7 +140,7 @@ def values_by_task(text: str) -> dict[str, float | str]:
 def parse_map_block(
     file: YamlFile,
 ) -> tuple[MapBlock | None, dict[str, TaskSpec], list[Problem]]:
-    """Validate the ``map:`` block of a file; None where it has problems.
+    """Validate the ``map:`` block of a file; None where a key of its own is wrong.
 
     The valid tasks are returned separately, whatever the problems of the others.
     """
@@ -157,9 +157,9 @@ def parse_map_block(
         task, wrong = _parse_task(str(name), content)
         problems += wrong
         tasks |= {} if task is None else {str(name): task}
-    if problems:
-        return None, tasks, problems
-    return block.model_copy(update={"tasks": tasks}), tasks, []
+    if block is not None:
+        block = block.model_copy(update={"tasks": tasks})
+    return block, tasks, problems
 
 
 def _no_block(file: YamlFile, raw: Any) -> str:

@@ -131,7 +131,7 @@ def read_draft(
     plan = download or (family.is_here and not family.problems)
     space, more = _build_space(merge, spec.search, options if plan else None)
     problems += more
-    if space is None or problems:
+    if space is None:
         return Draft(file, problems, None, family, lost)
     project = Project(
         file=file,
