@@ -32,8 +32,8 @@ from tiny_models import scratch
 
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask
 from mergekit_map.hub.card import MergeRecord, write_card
-from mergekit_map.report.notebook import folded, front_html
 from mergekit_map.results.front import Front
+from mergekit_map.workflows.results import folded, front_html
 
 RUN = Path(__file__).resolve().parents[2] / "tests" / "data" / "run_v1" / "run"
 Text: TypeAlias = Callable[[str], str]  # what to put into a place, by its name

@@ -19,7 +19,6 @@ from typing import Literal
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import EvaluationError
 from mergekit_map.optimize.front_filling import non_dominated, volume
 from mergekit_map.surrogates.arrays import FloatArray, IntArray, ranges
@@ -29,6 +28,14 @@ REFERENCE_POINT = 1.1
 DIRECTIONS = 2**18  # of a hypervolume of more tasks than have an exact one
 DRAWS = 100  # points of each front in a win rate: the paper's K
 REPEATS = 10  # of a win rate; the paper does not say what its ± is over
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean and a standard deviation."""
+
+    mean: float
+    std: float
 
 
 def win_rate(ours: FloatArray, theirs: FloatArray, rng: np.random.Generator) -> Spread:

@@ -40,8 +40,7 @@ from mergekit_map.compare.indicators import (
     draw_preferences,
     weighted_sums,
 )
-from mergekit_map.compare.paper_tables import comparison_tables
-from mergekit_map.compare.tables import Table, write_table
+from mergekit_map.compare.tables import Table, comparison_tables, write_table
 from mergekit_map.errors import ConfigError
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.evaluation.project import Project, quiet_options

@@ -1,13 +1,20 @@
-"""The results of a search, a selection and a merge, for a notebook."""
+"""The results of a search, a selection and a merge, for a notebook.
+
+A notebook shows headline, gains and findings: a small table with inline style that
+leaves colours to the page, for dark and light themes. All text of the user is escaped,
+and there is no script.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mergekit_map.report.notebook import folded, front_html
 from mergekit_map.report.plots import front_figure
+from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.front_table import front_frame
 from mergekit_map.results.run_folder import open_run
@@ -16,6 +23,10 @@ from mergekit_map.utils.files import StrPath
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
+
+_TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"
+_CELL = "padding:.15em .7em;text-align:left;vertical-align:top;white-space:nowrap"
+_SMALL = "font-size:85%;opacity:.75;font-weight:normal"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,3 +118,46 @@ def front_line(front: Front) -> str:
     tasks = ", ".join(front.tasks)
     points = "1 point" if len(front.points) == 1 else f"{len(front.points)} points"
     return f"{points} for {tasks}; chosen {front.selected}: {front.chosen.weights}"
+
+
+def front_html(front: Front, heading: str) -> str:
+    """Return the answer of a front."""
+    found = answer(front)
+    rows = [
+        [f"<b>{escape(cell)}</b>" if row[0] else escape(cell) for cell in row]
+        for row in found.table
+    ]
+    parts = [
+        _small(heading),
+        f"<b>{escape(found.headline)}</b>",
+        _table(found.headings, rows),
+        _small(found.sample),
+        *map(escape, found.findings),
+    ]
+    shown = "".join(f"<div>{part}</div>" for part in parts)
+    details = "\n".join(found.details)
+    return shown + (folded("details", details) if details else "")
+
+
+def folded(title: str, text: str) -> str:
+    """Return a text that opens on a click."""
+    return (
+        f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre>"
+        "</details>"
+    )
+
+
+def _small(text: str) -> str:
+    return f'<span style="{_SMALL}">{escape(text)}</span>'
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of headings as text, and cells that are markup already."""
+    body = "".join(_row("td", row) for row in rows)
+    table = f'<table style="{_TABLE}">{_row("th", map(escape, headings))}{body}</table>'
+    return f'<div style="overflow-x:auto">{table}</div>'
+
+
+def _row(tag: str, cells: Iterable[str]) -> str:
+    row = "".join(f'<{tag} style="{_CELL}">{cell}</{tag}>' for cell in cells)
+    return f"<tr>{row}</tr>"

@@ -8,6 +8,7 @@ import pytest
 
 from mergekit_map.compare.indicators import (
     DRAWS,
+    Spread,
     best_merges,
     front_of,
     generational_distance,
@@ -18,7 +19,6 @@ from mergekit_map.compare.indicators import (
     weighted_sums,
     win_rate,
 )
-from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import EvaluationError
 
 Array = np.ndarray

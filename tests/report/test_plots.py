@@ -11,10 +11,10 @@ from fronts import MATH, Row, make_front
 from fronts import front as one_point
 from matplotlib.image import imread
 
-from mergekit_map.report.notebook import folded, front_html
 from mergekit_map.report.plots import MOST_DRAWN, front_figure, plot_front
 from mergekit_map.results.answer import HEADINGS, answer
 from mergekit_map.results.front import Front
+from mergekit_map.workflows.results import folded, front_html
 
 
 def front(tasks: list[str], n_points: int = 5) -> Front:

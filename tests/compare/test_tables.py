@@ -13,14 +13,18 @@ from mergekit_map.compare.indicators import (
     FrontScores,
     Reference,
     RSquared,
+    Spread,
     Sums,
 )
-from mergekit_map.compare.paper_tables import (
+from mergekit_map.compare.tables import (
+    Column,
+    Table,
+    csv_text,
     fronts_table,
+    markdown,
     methods_table,
     win_rate_table,
 )
-from mergekit_map.compare.tables import Column, Spread, Table, csv_text, markdown
 
 
 def scores(merges: int, win_rate: Spread | None = None) -> FrontScores:
