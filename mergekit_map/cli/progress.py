@@ -101,7 +101,7 @@ class TerminalReporter(Callback):
 
     def on_step(self, done: int, total: int) -> None:
         """Show how far a measurement is."""
-        self._show(f", part {done} of {total}" if total else "")
+        self._show(f", batch {done} of {total}" if total else "")
 
     def on_measured(self, evaluation: Evaluation) -> None:
         """Keep the last value of each task, and show it where more is asked for."""

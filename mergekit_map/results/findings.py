@@ -157,8 +157,8 @@ def _of_predictions(front: Front) -> Iterator[tuple[str, bool]]:
     if errors := [*prior_predictions(front)]:
         held = sum(error <= _STDERRS for error in errors)
         text = (
-            f"{held} of {len(errors)} predictions made before measuring fell within "
-            "their 95 % interval."
+            f"{held} of {len(errors)} values that were predicted before measuring lay "
+            "within the 95 % interval of the prediction."
         )
         yield text, False
 
@@ -195,7 +195,7 @@ def prediction_quality(front: Front) -> tuple[str, bool] | None:
     if error is None or shapeless:
         text = f"Predictions of {listed(shapeless or poor)} are not reliable"
     else:
-        known = f"{percent(error)} of its range ({worst})"
+        known = f"{percent(error)} of a task's range there (worst task: {worst})"
         if error <= _GOOD_SHARE:
             rest = f" Elsewhere they are poorer ({listed(poor)})." if poor else ""
             return f"Predictions on the front are good to ± {known}.{rest}", False
@@ -275,8 +275,8 @@ def _ending(found: Ending) -> str:
     if found.trusted:
         return f"The search converged after {merges}."
     return (
-        f"Budget used ({merges}). Possible gain from more evaluations: up to "
-        f"{percent(found.hope)} of hypervolume."
+        f"The search used its budget: {merges}, those of the front apart. More might "
+        f"enlarge the front by up to {percent(found.hope)} (hypervolume)."
     )
 
 

@@ -98,7 +98,7 @@ def _merge(
     with open_log(place.log, place.lock) as log, whole_folder(out) as folder:
         _refuse_other_front(chosen, selection)
         log.listener = events.on_measured
-        with stage(f"writing {out}"):
+        with stage(f"writing the model folder {out}"):
             write_recipe(recipe, recipes.folder, folder, project.options)
             if recipes.folder is not None:  # whose stages are there only now
                 part = part.as_known(place.read_manifest())
