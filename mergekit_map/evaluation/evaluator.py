@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -283,7 +283,7 @@ def _load(project: Project, folder: Path) -> Mapping[str, Measure]:
             tokenizer,
             batch_size=spec.batch_size,
             backend=spec.backend,
-            generations=Generations(),
+            generations={},
         )
     return project.as_searched(measures)
 
@@ -294,11 +294,11 @@ class InMemory:
 
     merge: ResidentMerge
     measures: Mapping[str, Measure]
-    generations: Generations = field(default_factory=Generations)
+    generations: Generations
 
     def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write the weights."""
-        self.generations.forget()
+        self.generations.clear()
         self.merge.write(coefficients)
         return self.measures
 
