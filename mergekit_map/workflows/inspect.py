@@ -22,7 +22,6 @@ from mergekit_map.evaluation.project import Draft, Project, load_project, read_d
 from mergekit_map.evaluation.vllm import memory_in_words
 from mergekit_map.merging.devices import choice_in_words
 from mergekit_map.merging.memory import Room, room_of
-from mergekit_map.models.compatibility import main_dtype
 from mergekit_map.models.facts import Finding
 from mergekit_map.models.preflight import Family, InspectedModel
 from mergekit_map.models.task_vectors import Figures
@@ -239,7 +238,7 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
         place=draft.file.locate(model.key),
         parameters=sum(header.n_elements for header in headers),
         bytes=facts.n_bytes if facts is not None else 0,
-        dtype=main_dtype(facts) if facts is not None else None,
+        dtype=facts.dtype if facts is not None else None,
         norm_ratio=figure.norm_ratio if figure else None,
         changed=figure.changed if figure else None,
         read=figure.n_read if figure else 0,

@@ -69,8 +69,8 @@ ADAPTERS: dict[str, tuple[Edit, str, str]] = {
         lambda folder: change_adapter(
             folder, lambda n, t: (n, t[:, :16] if "q_proj.lora_A" in n else t)
         ),
-        "adapter-shapes",
-        "has shape [32, 16], and",
+        "adapter-modules",
+        "changes 2 tensors that",
     ),
     "pattern that is none": (
         edit_json("adapter_config.json", alpha_pattern={"[": 3}),
@@ -89,7 +89,7 @@ ADAPTERS: dict[str, tuple[Edit, str, str]] = {
             folder, lambda n, t: (n, t * 0 if "lora_B" in n else t)
         ),
         "same-weights",
-        "same content as base",
+        "does not differ from base",
     ),
 }
 
