@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_650, "tests": 22_617, "benchmarks": 9_910}
+MOST_LINES = {"mergekit_map": 29_505, "tests": 22_571, "benchmarks": 9_911}
 MOST_MODULES = 142
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from mergekit.architecture import WeightInfo
@@ -87,6 +88,10 @@ def compare_models(
     layered = "slices" in merge or "modules" in merge  # combined as the user says
     one, other = mine.settings, base.settings
     found = [*compare_settings(one, other, base.name, layered=layered)]
+    if options.allow_crimes:
+        found = [
+            replace(f, severity="warning") if f.code == "rope" else f for f in found
+        ]
     if base.tokenizer is not None and "tokenizer" not in mine.unread:
         found += compare_tokenizers(mine.tokenizer, base.tokenizer, base.name, merge)
     if not layered and "size" not in {finding.code for finding in found}:
@@ -147,7 +152,12 @@ def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:
     return found
 
 
-# Sizes, in which fine-tunes of one model never differ.
+# In sizes, fine-tunes of one model never differ. Positions may be encoded otherwise
+# after long texts; then the attention of the one means nothing to the other.
+_POSITIONS = re.compile(
+    r"rope_(theta|local_base_freq|parameters|scaling)|rotary_(emb_base|dim|pct)"
+    r"|partial_rotary_factor"
+)
 _SIZES = re.compile(
     r"hidden_size|head_dim|(moe_|shared_expert_)?intermediate_size|ffn_dim"
     r"|num_\w*(heads|layers|experts)|num_heads|n_(embd|layer|head|inner)"
@@ -172,11 +182,12 @@ _LAYERS = re.compile(r"num_(hidden_)?layers|n_layer|layer_types")
 def compare_settings(
     mine: Settings, base: Settings, name: str, *, layered: bool
 ) -> Iterator[Finding]:
-    """Yield a finding for other sizes, and one for what may matter.
+    """Yield a finding for other sizes, for other positions, and for what may matter.
 
     The settings are without nesting; ``layered`` means that the user selects layers.
     """
     sizes: list[str] = []
+    positions: list[str] = []
     others: list[str] = []
     for key in sorted(mine.keys() & base.keys()):
         parts = key.split(".")
@@ -185,7 +196,11 @@ def compare_settings(
         if layered and _LAYERS.fullmatch(parts[-1]):
             continue
         text = f"{parts[-1]} is {_written(mine[key])} here and {_written(base[key])}"
-        (sizes if any(map(_SIZES.fullmatch, parts)) else others).append(text)
+        if any(map(_SIZES.fullmatch, parts)):
+            sizes.append(text)
+        else:
+            is_position = any(map(_POSITIONS.fullmatch, parts))
+            (positions if is_position else others).append(text)
     if sizes:
         cause = f"it is a model of another size: {', '.join(sizes)} in {name}"
         yield Finding("size", "error", cause, "merge fine-tunes of one model")
@@ -196,6 +211,10 @@ def compare_settings(
             "the merge has that of the base model; check that both are of one family"
         )
         yield Finding("configuration-differs", "warning", cause, advice)
+    if positions:
+        listed = ", ".join(dict.fromkeys(positions))
+        cause = f"its positions are encoded otherwise: {listed} in {name}"
+        yield Finding("rope", "error", cause, "choose models that agree in it")
 
 
 def _written(value: Any) -> str:

@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 
 from mergekit_map.models.adapters import ModelWeights
 from mergekit_map.models.facts import Finding, Severity, has_errors, some
-from mergekit_map.models.files import TensorHeader
+from mergekit_map.models.files import TensorHeader, fingerprint
 
 BUDGET = 1 << 27  # parameters of a model that are read; all, where it has no more
 _BLOCK = 1 << 16  # elements read in one piece
@@ -248,7 +248,8 @@ def weight_findings(
         read = min(figures.models[m].n_read for m in (one, other) if m != base)
         cause = f"it does not differ from {names[one]} in any of the {read} parameters "
         cause += "that were compared, so its coefficient would change nothing"
-        severity: Severity = "error" if figures.exact else "warning"
+        whole = figures.exact or fingerprint(one) == fingerprint(other)
+        severity: Severity = "error" if whole else "warning"
         return Finding("same-weights", severity, cause, "leave one of them out")
 
     found[base] += _not_finite(figures.base_not_finite)

@@ -34,21 +34,11 @@ def settings(**entries: Any) -> dict[str, Any]:
         ("num_local_experts", 8, 4, ("size", "error")),
         ("moe_intermediate_size", 8, 4, ("size", "error")),
         ("text_config.num_hidden_layers", 8, 4, ("size", "error")),
-        ("rope_parameters.rope_theta", 1e6, 1e4, ("configuration-differs", "warning")),
-        (
-            "rope_parameters.full.rope_theta",
-            1e6,
-            1e4,
-            ("configuration-differs", "warning"),
-        ),
-        ("rope_parameters.factor", 4.0, 8.0, ("configuration-differs", "warning")),
-        (
-            "rope_scaling.rope_type",
-            "yarn",
-            "linear",
-            ("configuration-differs", "warning"),
-        ),
-        ("partial_rotary_factor", 0.5, 1.0, ("configuration-differs", "warning")),
+        ("rope_parameters.rope_theta", 1e6, 1e4, ("rope", "error")),
+        ("rope_parameters.full.rope_theta", 1e6, 1e4, ("rope", "error")),
+        ("rope_parameters.factor", 4.0, 8.0, ("rope", "error")),
+        ("rope_scaling.rope_type", "yarn", "linear", ("rope", "error")),
+        ("partial_rotary_factor", 0.5, 1.0, ("rope", "error")),
         ("hidden_activation", "gelu", "silu", ("configuration-differs", "warning")),
         ("mlp_bias", True, False, ("configuration-differs", "warning")),
         ("sliding_window", 4096, None, ("configuration-differs", "warning")),
@@ -163,7 +153,7 @@ def test_allowed_crimes_are_warnings(family: dict[str, Path], tmp_path: Path) ->
     allowed = inspected(family["base"], model, options=MergeOptions(allow_crimes=True))
 
     assert codes(plain) == [[], [("architecture", "error")]]
-    assert codes(allowed) == [[], [("configuration-differs", "warning")]]
+    assert codes(allowed) == [[], [("rope", "warning")]]
 
 
 def test_truncated_embeddings_may_differ_in_size(

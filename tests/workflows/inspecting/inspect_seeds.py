@@ -117,7 +117,7 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
     "architecture": (edit_config(model_type="mistral"), "architecture", "mistral here"),
     "rope theta": (
         edit_config(rope_theta=1e6, rope_parameters=None),
-        "configuration-differs",
+        "rope",
         "rope_theta is 1e+06 here and 10000 in base",
     ),
     "tied embeddings": (

@@ -105,7 +105,7 @@ def test_independent_causes_of_one_model_are_all_named(
 
     content = inspected(configure(base, [str(model)]))
 
-    codes = ["configuration-differs", "vocabulary", "weights-not-finite"]
+    codes = ["configuration-differs", "rope", "vocabulary", "weights-not-finite"]
     assert [code for code, _ in found(content)["bad"]] == codes
 
 
