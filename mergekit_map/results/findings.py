@@ -123,10 +123,9 @@ def find(front: Front) -> Iterator[tuple[str, bool]]:
     if broken:
         yield _broken(broken), True
     if (search := front.unfinished) is not None:
-        few = "" if search.fitted else ", too few to predict others"
         text = (
             f"The search is not finished: {search.measured} of at most {search.most} "
-            f"merges are measured{few}."
+            "merges are measured."
         )
         yield text, True
     fitted = min(task.fit.n for task in front.tasks.values())
@@ -136,8 +135,7 @@ def find(front: Front) -> Iterator[tuple[str, bool]]:
             "predictions are a guess."
         )
         yield text if search else f"{text} Allow more evaluations.", True
-    if search is None or search.fitted:
-        yield from _of_predictions(front)
+    yield from _of_predictions(front)
 
 
 def _of_predictions(front: Front) -> Iterator[tuple[str, bool]]:
