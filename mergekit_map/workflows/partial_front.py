@@ -22,8 +22,8 @@ from mergekit_map.search.finish import end_search, found_front
 from mergekit_map.search.measure import own_evaluations, reference_values
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import digest
-from mergekit_map.workflows.atomic_selection import save_choice
 from mergekit_map.workflows.differences import with_differences
+from mergekit_map.workflows.select import save_choice
 
 
 def measured_so_far(folder: RunFolder) -> str:

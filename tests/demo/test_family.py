@@ -6,8 +6,8 @@ import torch
 from tiny_demo import TINY
 
 from mergekit_map.demo.family import Family, train_family
-from mergekit_map.search.callbacks import Callback
 from mergekit_map.utils.progress import notifying
+from mergekit_map.workflows.callbacks import Callback
 
 
 def stages(callback: Mock) -> list[str]:

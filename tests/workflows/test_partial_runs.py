@@ -19,10 +19,9 @@ from mergekit_map.results.front import Front
 from mergekit_map.results.log import open_log
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.workflows.atomic_selection import look_at
 from mergekit_map.workflows.merge import merge_point
 from mergekit_map.workflows.results import read_run
-from mergekit_map.workflows.select import select_point
+from mergekit_map.workflows.select import look_at, select_point
 
 # Two tasks that stop the search where a file says so.
 TASKS = """

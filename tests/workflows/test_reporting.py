@@ -8,7 +8,7 @@ import pytest
 import transformers
 
 from mergekit_map.utils.progress import warn
-from mergekit_map.workflows.reporting import reporting
+from mergekit_map.workflows.callbacks import reporting
 
 
 def test_a_notice_is_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> None:

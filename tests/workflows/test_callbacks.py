@@ -14,7 +14,7 @@ from plain_runs import write_plain
 
 from mergekit_map import load_project, search_front
 from mergekit_map.results.front import Front
-from mergekit_map.search.callbacks import Callback
+from mergekit_map.workflows.callbacks import Callback
 
 ROOT = Path(__file__).parents[2]
 
