@@ -34,7 +34,7 @@ from scipy.stats import qmc
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.front_filling import non_dominated
-from mergekit_map.optimize.scalarization import spread
+from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import Anchors, anchor_values, measured_anchors
 from mergekit_map.results.limits import Request
@@ -151,7 +151,7 @@ class Simulation:
             surrogates = study.fit(self.log)
             Y = study.predict(surrogates, many)
             best = np.flatnonzero(non_dominated(Y))
-            rows = many[best[spread(Y[best], 40)]]
+            rows = many[best[farthest_point_subset(Y[best], 40)]]
             anchors = measured_anchors(study.anchors, self.log)
             rows, selected = study.choose(surrogates, rows, anchors)
             new = rows[:shown] if shown else rows[[selected]]
@@ -162,16 +162,16 @@ class Simulation:
         rows = np.unique(np.vstack([rows, X[non_dominated(Y)]]), axis=0)
         result = StudyResult(surrogates, [study.named(row) for row in rows], 0)
         front = found_front(study, result, self.log)
-        vectors = study.vectors(merge.coefficients for merge in front.known)
+        vectors = study.vectors(merge.coefficients for merge in front.all_merges)
         items = [[task.sample(x) for task in self.tasks.values()] for x in vectors]
         return compared(front, items)
 
 
 def judge(simulation: Simulation, front: Front, advised: str) -> dict[str, Any]:
     """Compare the chosen merge with the truth."""
-    whole = [i for i, m in enumerate(front.known) if m.is_measured(*front.tasks)]
+    whole = [i for i, m in enumerate(front.all_merges) if m.is_measured(*front.tasks)]
     places = {a.label: len(front.points) + i for i, a in enumerate(front.anchors)}
-    X = simulation.study.vectors(merge.coefficients for merge in front.known)
+    X = simulation.study.vectors(merge.coefficients for merge in front.all_merges)
     tasks = simulation.tasks.values()
     truth = np.array([[task.utility(c) for task in tasks] for c in X])
     here = np.full(len(whole), front.selected)

@@ -38,7 +38,7 @@ from mergekit_map.compare.opponents import OPPONENTS, Budget
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.optimize.nsga3 import compute_front
-from mergekit_map.optimize.scalarization import spread
+from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.log import Evaluation, by_merge, open_log
 from mergekit_map.search.loop import run_study
@@ -146,7 +146,7 @@ def search_as_a_user(truth: Truth, budget: int, seed: int, *, asks: bool) -> Any
         values = [surrogate.predict(X) for surrogate in result.surrogates.values()]
         return truth.metric.sign * np.column_stack(values)
 
-    front = front[spread(predict(front), len(front))]
+    front = front[farthest_point_subset(predict(front), len(front))]
     wanted = preferences(len(truth.names)) if asks else ()
     chosen = [_asked(study, result, front, weights) for weights in wanted]
     return measured, np.vstack([*chosen, front])
@@ -185,7 +185,7 @@ def plain_process(truth: Truth, budget: int, seed: int) -> Any:
         return np.column_stack([process.predict(points / upper) for process in fits])
 
     front = compute_front(predict, truth.bounds, len(fits), seed=seed)
-    return X, front[spread(predict(front), len(front))]
+    return X, front[farthest_point_subset(predict(front), len(front))]
 
 
 def forest(truth: Truth, budget: int, seed: int) -> Any:
@@ -199,7 +199,7 @@ def forest(truth: Truth, budget: int, seed: int) -> Any:
     predicted = np.column_stack([one.predict(candidates) for one in forests])
     best = non_dominated(predicted)
     front = candidates[best]
-    return X, front[spread(predicted[best], min(len(front), MARKS[-1]))]
+    return X, front[farthest_point_subset(predicted[best], min(len(front), MARKS[-1]))]
 
 
 def opponent(truth: Truth, name: str, budget: int, seed: int, seconds: float) -> Array:

@@ -72,7 +72,7 @@ def our_search(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
     study = study_of(truth, SearchSpec(evaluations=budget, seed=seed))
     result, log = run_search(study, Documents(study, truth))
     front = found_front(study, result, log)
-    items = truth.items(study.vectors(merge.coefficients for merge in front.known))
+    items = truth.items(study.vectors(merge.coefficients for merge in front.all_merges))
     shipped = choose_measured(compared(front, [*items])).chosen
     poor = poor_tasks(front)
     measured = [dict(key) for key in by_merge(log)]

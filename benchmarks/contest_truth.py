@@ -47,7 +47,7 @@ REAL = {f"smollm2_{d}": d for d in (2, 3, 4)}
 def compared(front: Front, items: Sequence[Sequence[Array]]) -> Front:
     """Compare measured merges as ``run`` does, by what their values are means of.
 
-    ``items`` has a row per merge of ``front.known``, with an array (b,) for each task.
+    ``items`` has a row per merge of ``front.all_merges``, with arrays (b,), one a task.
     """
 
     def itemised(merge: Merge, x: Array) -> Itemised | None:
@@ -57,7 +57,7 @@ def compared(front: Front, items: Sequence[Sequence[Array]]) -> Front:
 
     columns = zip(front.tasks, zip(*items, strict=True), strict=True)
     differences = {
-        task: compare_items([*map(itemised, front.known, column)])
+        task: compare_items([*map(itemised, front.all_merges, column)])
         for task, column in columns
     }
     return front.model_copy(update={"differences": differences})

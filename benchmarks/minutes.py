@@ -45,7 +45,7 @@ from mergekit.merge import MergeOptions, run_merge
 from records import append, machine, markdown, read
 
 import mergekit_map
-from mergekit_map.optimize.front_filling import volume
+from mergekit_map.optimize.front_filling import hypervolume
 from mergekit_map.results.log import Evaluation, MergeKey
 from mergekit_map.surrogates.arrays import FloatArray
 
@@ -280,8 +280,8 @@ def table(given: argparse.Namespace) -> None:
         for seed in (s for m, s in found if m == method):
             lines, own = found[method, seed], found[OURS, seed]
             Y, times = gains(lines), [spent for spent, _ in own]
-            covered = volume(Y, 0.0)
-            same = [t for t in times if volume(gains(own, t), 0.0) >= covered]
+            covered = hypervolume(Y, 0.0)
+            same = [t for t in times if hypervolume(gains(own, t), 0.0) >= covered]
             reached = min(same, default=math.nan) / lines[-1][0]
             columns.append([len(lines), covered, Y.min(axis=1).max(), reached])
         merges, volumes, worst, shares = zip(*columns, strict=True)

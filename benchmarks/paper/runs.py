@@ -35,7 +35,7 @@ from mergekit_map.compare.contest import (
 )
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.evaluation.project import Project, quiet_options
-from mergekit_map.optimize.scalarization import spread
+from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import (
     ASSESSING,
@@ -265,7 +265,7 @@ class Searched:
     def _points(self, count: int) -> tuple[FloatArray, list[Mapping[str, float]]]:
         """Return so many points of the front, as predicted, and their merges."""
         predicted = self.front.utilities(self.front.points, "predicted")
-        rows = sorted(spread(predicted, count))
+        rows = sorted(farthest_point_subset(predicted, count))
         return predicted[rows], [self.front.points[row].coefficients for row in rows]
 
     def utilities(self, merges: Sequence[Mapping[str, float]]) -> FloatArray:

@@ -143,7 +143,7 @@ def _table(first: str, *others: str) -> Table:
 
 def _errors(front: Front, *merges: Merge) -> Iterator[float]:
     """Yield the standard error of a difference by task, paired where possible."""
-    rows = [[i for i, m in enumerate(front.known) if m is one] for one in merges]
+    rows = [[i for i, m in enumerate(front.all_merges) if m is one] for one in merges]
     paired = PairedMerges.of(front, *map(np.array, rows)).stderr[0]
     for task, stderr in zip(front.tasks, map(float, paired), strict=True):
         alone = [

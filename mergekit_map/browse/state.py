@@ -137,7 +137,7 @@ def _missing(front: Front) -> frozenset[int]:
     """Find the points that miss a limit by which the front was chosen."""
     try:
         request = Request.of(front)
-        lower = request.least(request.limits())
+        lower = request.lower_bounds(request.limits())
         Y = front.utilities(front.points, "predicted")
         short: BoolArray = np.any(lower > Y, axis=1)
         whole = [i for i, p in enumerate(front.points) if p.is_measured(*front.tasks)]

@@ -20,7 +20,8 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from mergekit_map.errors import EvaluationError
-from mergekit_map.optimize.front_filling import non_dominated, volume
+from mergekit_map.optimize import front_filling
+from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.surrogates.arrays import FloatArray, IntArray, ranges
 
 # The hypervolume's reference point, between a front's ideal (0) and its nadir (1).
@@ -81,7 +82,7 @@ def hypervolume(front: FloatArray, reference: FloatArray) -> float:
     both = np.ptp(np.vstack([front, reference]), axis=0)
     width = np.where(width > 0, width, np.where(both > 0, both, 1.0))
     part, whole = (
-        volume((Y - ideal) / width, -REFERENCE_POINT, DIRECTIONS)
+        front_filling.hypervolume((Y - ideal) / width, -REFERENCE_POINT, DIRECTIONS)
         for Y in (front, reference)
     )
     return part / whole

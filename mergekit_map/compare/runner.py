@@ -44,7 +44,7 @@ from mergekit_map.compare.tables import Table, comparison_tables, write_table
 from mergekit_map.errors import ConfigError
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.evaluation.project import Project, quiet_options
-from mergekit_map.optimize.scalarization import spread
+from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.report.overlay import folder_names
 from mergekit_map.results.finished import read_evaluations
 from mergekit_map.results.front import Front, Merge
@@ -139,7 +139,8 @@ def _search(
     front = folder.read_front()
     predicted = front.utilities(front.points, "predicted")
     # All points, or as many that show the whole front.
-    points = [front.points[i] for i in sorted(spread(predicted, spec.points))]
+    chosen = sorted(farthest_point_subset(predicted, spec.points))
+    points = [front.points[i] for i in chosen]
     study = replace(study, bounds=front.coefficients)
     budget = opponent_merges(study, spec, read_log(folder.log))
     return _Search(

@@ -39,7 +39,7 @@ from mergekit_map.utils.files import read_json_or_nothing
 
 CARD = "README.md"
 RECIPE_FILE = "mergekit_config.yml"
-_ARXIV = {  # by words of the method's name
+_PAPERS = {  # arXiv ids, by words of the method's name
     "arithmetic": "2212.04089",
     "dare": "2311.03099",
     "della": "2406.11617",
@@ -47,8 +47,8 @@ _ARXIV = {  # by words of the method's name
     "ties": "2306.01708",
 }
 # The last heading of the table: "this model" is the merge here.
-_COMPARED = "chosen merge vs the model of the row"
-_CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
+_DIFFERENCE_HEADING = "chosen merge vs the model of the row"
+_CAUSAL_SUFFIXES = ("ForCausalLM", "LMHeadModel")  # of architectures
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +57,10 @@ class MergeRecord:
 
     name: str
     recipe: str  # mergekit YAML; a document for each stage
-    command: str  # carries it out with mergekit alone
+    command: str  # that runs mergekit alone
     front: Front  # the point that was merged is the chosen one
     tasks: Mapping[str, TaskSpec]
-    difference: str = ""  # between what was searched and what was written, in words
+    difference: str = ""  # sentence on how the checkpoint differs from the search
 
 
 def write_card(folder: Path, record: MergeRecord) -> None:
@@ -69,21 +69,21 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     names = public_names(models_of(configs))
     licences = metadata.parent_licences(configs, names)
     # No path of this machine: models and files are called by their public names.
-    content = names.content(record.front.model_dump(mode="json"))
-    front = Front.model_validate_json(json.dumps(content))
-    public = replace(record, command=names.text(record.command), front=front)
-    data = _metadata(folder, public, names.hub_parents(configs), licences)
-    text = _filled(
+    public_front = names.content(record.front.model_dump(mode="json"))
+    front = Front.model_validate_json(json.dumps(public_front))
+    record = replace(record, command=names.text(record.command), front=front)
+    data = _metadata(folder, record, names.hub_parents(configs), licences)
+    text = _fill_template(
         "card",
-        name=escaped(record.name),
-        answer=_answer(public),
-        methods=_methods(configs),
+        name=escape_markdown(record.name),
+        answer=_answer_section(record),
+        methods=_linked_methods(configs),
         fitted=max(task.fit.n for task in front.tasks.values()),
-        usage=_usage(folder, record.name) if data.pipeline_tag else "",
-        models=_models(configs, names, licences),
+        usage=_usage_section(folder, record.name) if data.pipeline_tag else "",
+        models=_model_list(configs, names, licences),
         version=importlib.metadata.version("mergekit"),
-        command=public.command,
-        recipe=_fenced_recipe(configs, names),
+        command=record.command,
+        recipe=_recipe_block(configs, names),
     )
     plot_front(front, folder / "front.png")
     (folder / CARD).write_text(_card(data, f"\n{text}").content, encoding="utf-8")
@@ -92,16 +92,19 @@ def write_card(folder: Path, record: MergeRecord) -> None:
 def _metadata(
     folder: Path, record: MergeRecord, parents: list[str], licences: metadata.Licences
 ) -> ModelCardData:
-    """Return what the Hub reads of a card: parents, values, licence."""
-    known = read_json_or_nothing(folder / "config.json").get("architectures") or ()
-    kind = "text-generation" if any(str(n).endswith(_CAUSAL) for n in known) else None
-    results = metadata.model_index(record.tasks, gains(record.front), kind or "other")
+    """Return the metadata that the Hub reads: parents, values, licence."""
+    config = read_json_or_nothing(folder / "config.json")
+    architectures = map(str, config.get("architectures") or ())
+    is_causal = any(name.endswith(_CAUSAL_SUFFIXES) for name in architectures)
+    pipeline = "text-generation" if is_causal else None
+    gained = gains(record.front)
+    results = metadata.model_index(record.tasks, gained, pipeline or "other")
     licence = metadata.common_licence(licences)
     return ModelCardData(
         base_model=parents or None,
         base_model_relation="merge",
         library_name="transformers",
-        pipeline_tag=kind,
+        pipeline_tag=pipeline,
         tags=["mergekit", "merge", "mergekit-map"],
         model_name=record.name if results else None,
         eval_results=results or None,
@@ -109,49 +112,49 @@ def _metadata(
     )
 
 
-def _answer(record: MergeRecord) -> str:
+def _answer_section(record: MergeRecord) -> str:
     """Return the answer of the search, as the terminal begins with it."""
-    found = answer(record.front)
-    rows = [[*found.headings[:-1], _COMPARED], ["---", "---", "---:", "---:", "---"]]
-    rows += [[*map(escaped, row)] for row in found.table]
-    border = border_in_words(record.front)  # told to whoever searches
-    findings = [text for text in found.findings if text != border]
-    details = _bullets(text for text in found.details if text != border)
-    parts = [
-        f"**{sentence(found.headline)}**",
-        "\n".join(f"| {' | '.join(row)} |" for row in rows),
-        _explained(record.tasks),
-        sentence(found.sample),
+    result = answer(record.front)
+    headings = [*result.headings[:-1], _DIFFERENCE_HEADING]
+    table = [headings, ["---", "---", "---:", "---:", "---"]]
+    table += [[*map(escape_markdown, row)] for row in result.table]
+    # A reader of the card cannot search again with wider bounds.
+    border = border_in_words(record.front)
+    findings = [text for text in result.findings if text != border]
+    details = _bullets(text for text in result.details if text != border)
+    paragraphs = [
+        f"**{escape_sentence(result.headline)}**",
+        "\n".join(f"| {' | '.join(row)} |" for row in table),
+        _explanation(record.tasks),
+        escape_sentence(result.sample),
         _bullets(filter(None, (*findings, record.difference))),
         "![Merges of the search, task against task](front.png)",
         f"<details><summary>More on the front</summary>\n\n{details}\n\n</details>",
     ]
-    return "\n\n".join(filter(None, parts))
+    return "\n\n".join(filter(None, paragraphs))
 
 
-def _explained(tasks: Mapping[str, TaskSpec]) -> str:
-    """Explain the table to whoever has not seen the search."""
-    known = []
+def _explanation(tasks: Mapping[str, TaskSpec]) -> str:
+    """Explain the table to readers who have not seen the search."""
+    texts = []
     for task, spec in tasks.items():
         data, metric = metadata.data_and_metric(spec)
         limit = spec.limit if isinstance(spec, LmEvalTask) else None
-        part = "" if limit is None else f", limit {limit:,}"
-        known.append(f"{task}: {metric} on {data}{part}")
-    return _filled("words", tasks=escaped("; ".join(known))).rstrip()
+        suffix = "" if limit is None else f", limit {limit:,}"
+        texts.append(f"{task}: {metric} on {data}{suffix}")
+    return _fill_template("words", tasks=escape_markdown("; ".join(texts))).rstrip()
 
 
-def sentence(text: str) -> str:
+def escape_sentence(text: str) -> str:
     """Escape a sentence of the answer, in which pairs of backticks mark code."""
-    words, *rest = text.split("`")
-    if len(rest) % 2 or "``" in text:
-        return escaped(text)
-    codes, others = rest[::2], map(_escape, rest[1::2])
-    pairs = zip(codes, others, strict=True)
-    text = _escape(words) + "".join(f"`{code}`{words}" for code, words in pairs)
-    return " ".join(text.split())
+    parts = text.split("`")  # text, code, text, ...
+    if len(parts) % 2 == 0 or "``" in text:
+        return escape_markdown(text)
+    parts[::2] = map(_escape, parts[::2])
+    return " ".join("`".join(parts).split())
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Escape a text for one line of Markdown."""
     return _escape(" ".join(text.split()))
 
@@ -164,54 +167,57 @@ def _escape(line: str) -> str:
 
 def _bullets(texts: Iterable[str]) -> str:
     """List texts of one line each."""
-    return "\n".join(f"- {sentence(text)}" for text in texts)
+    return "\n".join(f"- {escape_sentence(text)}" for text in texts)
 
 
-def _methods(configs: Configs) -> str:
+def _linked_methods(configs: Configs) -> str:
     """Name the merge methods, with links to their papers."""
     texts = []
     for method in dict.fromkeys(str(config.get("merge_method")) for config in configs):
-        papers = [n for word, n in _ARXIV.items() if word in method.split("_")]
-        links = (f"[arXiv:{n}](https://arxiv.org/abs/{n})" for n in papers)
-        texts.append(", ".join([escaped(method), *links]))
+        papers = [_PAPERS[word] for word in _PAPERS if word in method.split("_")]
+        links = [f"[arXiv:{paper}](https://arxiv.org/abs/{paper})" for paper in papers]
+        texts.append(", ".join([escape_markdown(method), *links]))
     return " and ".join(texts)
 
 
-def _usage(folder: Path, name: str) -> str:
+def _usage_section(folder: Path, name: str) -> str:
     config = read_json_or_nothing(folder / "tokenizer_config.json")
     chat = config.get("chat_template") or (folder / "chat_template.jinja").exists()
     prompt = '"YOUR PROMPT"'
     prompt = f'[{{"role": "user", "content": {prompt}}}]' if chat else prompt
-    return _filled("usage", name=_assigned(name), prompt=prompt)
+    return _fill_template("usage", name=_name_assignment(name), prompt=prompt)
 
 
-def _assigned(name: str) -> str:
+def _name_assignment(name: str) -> str:
     # JSON quotes whatever a name may hold, and Python reads JSON.
     return f"name = {json.dumps(name, ensure_ascii=False)}"
 
 
-def _models(configs: Configs, names: PublicNames, licences: metadata.Licences) -> str:
+def _model_list(
+    configs: Configs, names: PublicNames, licences: metadata.Licences
+) -> str:
     """Return the list of the models, with links to the Hub and known licences."""
     bases = {config.get("base_model") for config in configs}
     lines = []
     for model in models_of(configs):
-        parts = model.split("+")
-        line = " + ".join(_linked(part, names) for part in parts)
-        line += ", the base model" if model in bases else ""
-        known = filter(None, (licences.get(names.reference(part)) for part in parts))
-        stated = ", ".join(dict.fromkeys(escaped(str(licence)) for licence in known))
-        lines.append(f"- {line}; licence: {stated}" if stated else f"- {line}")
+        parts = model.split("+")  # a model, and its adapter
+        line = "- " + " + ".join(_linked_model(part, names) for part in parts)
+        if model in bases:
+            line += ", the base model"
+        of_parts = [licences.get(names.reference(part)) for part in parts]
+        stated = dict.fromkeys(escape_markdown(str(one)) for one in of_parts if one)
+        lines.append(f"{line}; licence: {', '.join(stated)}" if stated else line)
     return "\n".join(lines)
 
 
-def _linked(part: str, names: PublicNames) -> str:
-    name, hub_id = escaped(names.reference(part)), names.hub_id(part)
+def _linked_model(part: str, names: PublicNames) -> str:
+    name, hub_id = escape_markdown(names.reference(part)), names.hub_id(part)
     if hub_id is None:
         return f"{name} (a local model, in a folder of this name)"
     return f"[{name}](https://huggingface.co/{urllib.parse.quote(hub_id)})"
 
 
-def _fenced_recipe(configs: Configs, names: PublicNames) -> str:
+def _recipe_block(configs: Configs, names: PublicNames) -> str:
     # A line of YAML cannot begin with the end of the block.
     return f"```yaml\n{yaml_text(map(names.config, configs))}```"
 
@@ -232,9 +238,10 @@ def renamed_card(
     """Name a card by its repository instead of its folder, and set the licence."""
     card, text = ModelCard(card.content), card.text
     name = repo.rpartition("/")[2]
-    for known in (folder, str(card.data.get("model_name"))):
-        text = text.replace(f"# {escaped(known)}\n", f"# {escaped(name)}\n", 1)
-        text = text.replace(f"\n{_assigned(known)}\n", f"\n{_assigned(repo)}\n")
+    heading, assignment = f"# {escape_markdown(name)}\n", _name_assignment(repo)
+    for old in (folder, str(card.data.get("model_name"))):
+        text = text.replace(f"# {escape_markdown(old)}\n", heading, 1)
+        text = text.replace(f"\n{_name_assignment(old)}\n", f"\n{assignment}\n")
     if card.data.get("eval_results"):
         card.data["model_name"] = name
     vars(card.data).update(licence.metadata() if licence else {})
@@ -243,23 +250,25 @@ def renamed_card(
 
 def with_parents(card: ModelCard, configs: Configs, names: PublicNames) -> ModelCard:
     """Call local models by their Hub ids in metadata, list of models and recipe."""
-    known = card.data.get("base_model") or []
-    known = [known] if isinstance(known, str) else known
-    card.data["base_model"] = list(dict.fromkeys([*known, *names.hub_parents(configs)]))
-    before, text = public_names(models_of(configs)), card.text
+    parents = card.data.get("base_model") or []
+    parents = [parents] if isinstance(parents, str) else parents
+    parents = dict.fromkeys([*parents, *names.hub_parents(configs)])
+    card.data["base_model"] = list(parents)
+    old_names, text = public_names(models_of(configs)), card.text
     for part in parts_of(configs):
-        text = text.replace(_linked(part, before), _linked(part, names))
-    recipe = _fenced_recipe(configs, names)
-    return _card(card.data, text.replace(_fenced_recipe(configs, before), recipe))
+        text = text.replace(_linked_model(part, old_names), _linked_model(part, names))
+    old_recipe, recipe = (_recipe_block(configs, n) for n in (old_names, names))
+    return _card(card.data, text.replace(old_recipe, recipe))
 
 
-def with_search(card: ModelCard, *, there: bool) -> ModelCard:
+def with_search(card: ModelCard, *, uploaded: bool) -> ModelCard:
     """Add the section on the search to a card, or remove it."""
     text = re.sub(r"(?ms)^## The search\n.*?(?=^## |\Z)", "", card.text).rstrip()
-    return _card(card.data, f"{text}\n\n{_filled('search')}" if there else f"{text}\n")
+    section = f"\n{_fill_template('search')}" if uploaded else ""
+    return _card(card.data, f"{text}\n{section}")
 
 
-def _filled(template: str, **values: object) -> str:
+def _fill_template(template: str, **values: object) -> str:
     """Read a template of this package and fill in its values."""
     folder = importlib.resources.files(__package__) / "templates"
     text = (folder / f"{template}.md").read_text(encoding="utf-8")

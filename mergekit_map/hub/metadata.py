@@ -17,13 +17,13 @@ from mergekit_map.results.gains import Gains
 
 
 def model_index(
-    tasks: Mapping[str, TaskSpec], known: Gains, kind: str
+    tasks: Mapping[str, TaskSpec], gains: Gains, pipeline: str
 ) -> list[EvalResult]:
     """List the measured values, as the table of gains has them."""
     return [
-        _result(name, spec, float(f"{known.readings[name].value:.4g}"), kind)
+        _result(name, spec, float(f"{gains.readings[name].value:.4g}"), pipeline)
         for name, spec in tasks.items()
-        if known.sources.get(name, "predicted") != "predicted"
+        if gains.sources.get(name, "predicted") != "predicted"
     ]
 
 
@@ -38,17 +38,19 @@ def data_and_metric(spec: TaskSpec) -> tuple[str, str]:
     return spec.python, "score"
 
 
-def _result(task: str, spec: TaskSpec, value: float, kind: str) -> EvalResult:
+def _result(task: str, spec: TaskSpec, value: float, pipeline: str) -> EvalResult:
     data, metric = data_and_metric(spec)
-    known, args = data, dict[str, Any]()
+    dataset, args = data, dict[str, Any]()
     if isinstance(spec, PerplexityTask):
-        known = spec.perplexity.dataset or "own-text"
+        dataset = spec.perplexity.dataset or "own-text"
     elif isinstance(spec, LmEvalTask):
         args = {"num_few_shot": spec.num_fewshot, "limit": spec.limit}
         args["filter"] = spec.filter
     given = {key: value for key, value in args.items() if value is not None} or None
-    source, name = (known, known, metric, value), f"{task}: {metric} on {data}"
-    return EvalResult(kind, *source, dataset_args=given, metric_name=name)
+    name = f"{task}: {metric} on {data}"
+    return EvalResult(
+        pipeline, dataset, dataset, metric, value, metric_name=name, dataset_args=given
+    )
 
 
 @dataclass(frozen=True)
@@ -76,15 +78,17 @@ def parent_licences(
     lookup: Callable[[str], Licence | None] = lambda _: None,
 ) -> dict[str, Licence | None]:
     """Look up licences by public name: in cards on this machine, then by Hub id."""
-    found = {}
+    licences = {}
     for part in parts_of(configs):
         hub_id = names.hub_id(part)
-        known = _own_licence(Path(part.partition("@")[0]), hub_id)
-        found[names.reference(part)] = known or (lookup(hub_id) if hub_id else None)
-    return found
+        licence = _local_licence(Path(part.partition("@")[0]), hub_id)
+        if licence is None and hub_id:
+            licence = lookup(hub_id)
+        licences[names.reference(part)] = licence
+    return licences
 
 
-def _own_licence(folder: Path, hub_id: str | None) -> Licence | None:
+def _local_licence(folder: Path, hub_id: str | None) -> Licence | None:
     """Read the card of a parent: in its folder, or in the Hub's cache."""
     card: Any = folder / "README.md" if folder.is_absolute() else None
     if hub_id and not (card and card.exists()):
@@ -103,11 +107,11 @@ def common_licence(licences: Licences) -> Licence | None:
 
 def read_licence(metadata: Mapping[str, Any]) -> Licence | None:
     """Read the metadata of a card; a list of several licences counts as unknown."""
-    known = metadata.get("license")
-    if isinstance(known, list) and len(known) == 1:
-        known = known[0]
-    if not isinstance(known, str):
+    licence_id = metadata.get("license")
+    if isinstance(licence_id, list) and len(licence_id) == 1:
+        licence_id = licence_id[0]
+    if not isinstance(licence_id, str):
         return None
     name, link = metadata.get("license_name"), str(metadata.get("license_link"))
     # A relative link leads to a file that only the parent's repository has.
-    return Licence(known, name and str(name), link if "://" in link else None)
+    return Licence(licence_id, name and str(name), link if "://" in link else None)

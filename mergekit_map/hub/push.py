@@ -47,28 +47,28 @@ from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.utils.files import read_whole
 
 # Files that loaders read: left by another checkpoint they would be taken for the new.
-_LOADED = (
+_LOADED_FILES = (
     *("*.safetensors", "*.safetensors.index.json", "*config.json", "*.model"),
     *("adapter_model.*", "added_tokens.json", "chat_template.*", "merges.txt"),
     *("pytorch_model*", "special_tokens_map.json", "tokenizer.*", "vocab.*"),
 )
-_BESIDE = (
+_OTHER_FILES = (
     *("README.md", "mergekit_config.yml", "LICENSE*", "NOTICE*"),
     *("*.gguf", "*.png", "*.py"),
 )
 _TEMPLATES = "additional_chat_templates/"
-_OUTDATED = (f"{RUN_FOLDER}/", ".eval_results/")  # of an earlier upload
+_REPLACED_FOLDERS = (f"{RUN_FOLDER}/", ".eval_results/")  # of an earlier upload
 # Keys of a checkpoint's JSON that say where a model came from, and nothing else.
-_ORIGINS = {"_name_or_path", "name_or_path", "base_model_name_or_path"}
-_SHOWN = 300  # characters of the Hub's message
-_AGAIN = "check HF_ENDPOINT and HF_HUB_OFFLINE, and push again to go on"
+_ORIGIN_KEYS = {"_name_or_path", "name_or_path", "base_model_name_or_path"}
+_MAX_MESSAGE = 300  # characters of the Hub's
+_PUSH_AGAIN = "check HF_ENDPOINT and HF_HUB_OFFLINE, and push again to go on"
 _ADVICE = {
     401: "the Hub does not know this login; log in again with: hf auth login",
     403: "this login may not do that; name a repository of your own, or log in with "
     "a token that may write to it",
     404: "there is no such repository; check the name, and that your login may see it",
 }
-_LARGEST_RECIPE = 1 << 24  # bytes; of hundreds of models it has some thousand
+_MAX_RECIPE_BYTES = 1 << 24  # of hundreds of models it has some thousand
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Target:
     private: bool | None  # None where there is no such repository yet
     files: frozenset[str] = frozenset()
     commit: str | None = None  # the last one
-    asked: bool = True  # whether the Hub was asked for it
+    looked_up: bool = True  # whether the Hub was reached
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Plan:
     card: str
     files: Sequence[PublicFile]
     left_out: Sequence[str]  # of the checkpoint's folder
-    removed: Sequence[str]  # of the repository
+    deleted: Sequence[str]  # of the repository
     licence: Licence | None  # None where no source has it
     licences: Licences  # of the parents, by public name
 
@@ -138,35 +138,36 @@ def plan_push(
             utils.validate_repo_id(name.partition("@")[0])  # type: ignore[attr-defined]
         except errors.HFValidationError as error:
             raise ConfigError(f"{error}; write it as owner/name") from None
-    configs, card = _documents(folder / cards.RECIPE_FILE), cards.read_card(folder)
+    configs, card = _read_recipe(folder / cards.RECIPE_FILE), cards.read_card(folder)
     search = None if run is None else open_run(run)
     directory = "/" if search is None else search.read_manifest().directory
     names = public_names(models_of(configs), options.parents, directory)
     files, left_out = _checkpoint_files(folder, configs, names)
     files += [] if search is None else _run_files(search, configs, names)
-    secret = get_token() if api is None else str(api.token)
-    refuse_leaks(files, names, secret)
+    token = get_token() if api is None else str(api.token)
+    refuse_leaks(files, names, token)
     with _hub_errors(api, options.repo):
         target = _find_target(api, options.repo)
         licences = metadata.parent_licences(configs, names, partial(_hub_licence, api))
-    private = _visibility(target, options)
-    known = metadata.read_licence(vars(card.data)) or metadata.common_licence(licences)
-    licence = Licence(options.licence) if options.licence else known
+    licence = metadata.read_licence(vars(card.data)) or metadata.common_licence(
+        licences
+    )
+    licence = Licence(options.licence) if options.licence else licence
     card = cards.renamed_card(card, folder.resolve().name, target.repo_id, licence)
     if options.parents:
         card = cards.with_parents(card, configs, names)
-    text = cards.with_search(card, there=search is not None).content
-    finished = PublicFile(cards.CARD, text.encode())
-    refuse_leaks([finished], names, secret)
-    files = [finished, *(file for file in files if file.path != cards.CARD)]
+    text = cards.with_search(card, uploaded=search is not None).content
+    card_file = PublicFile(cards.CARD, text.encode())
+    refuse_leaks([card_file], names, token)
+    files = [card_file, *(file for file in files if file.path != cards.CARD)]
     others = target.files - {file.path for file in files}
     return Plan(
         target=target,
-        private=private,
+        private=_is_private(target, options),
         card=text,
         files=files,
         left_out=left_out,
-        removed=sorted(n for n in others if _is_loaded(n) or n.startswith(_OUTDATED)),
+        deleted=sorted(filter(_is_outdated, others)),
         licence=licence,
         licences=licences,
     )
@@ -182,24 +183,25 @@ def upload(api: HfApi, plan: Plan, message: str) -> str | None:
         ArtifactError: the Hub refuses the metadata of the card.
         HubError: the Hub cannot be reached or refuses.
     """
-    target, name = plan.target, plan.target.repo_id
-    added = [CommitOperationAdd(f.path, f.content) for f in plan.files]
-    removed = [CommitOperationDelete(path) for path in plan.removed]
-    with _hub_errors(api, name), warnings.catch_warnings():
+    target, repo = plan.target, plan.target.repo_id
+    added = [CommitOperationAdd(file.path, file.content) for file in plan.files]
+    deleted = [CommitOperationDelete(path) for path in plan.deleted]
+    with _hub_errors(api, repo), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on metadata that a card may lack
         if target.private is None:
-            api.create_repo(name, private=plan.private)
-        commit = api.create_commit(name, [*added, *removed], commit_message=message)
+            api.create_repo(repo, private=plan.private)
+        commit = api.create_commit(repo, [*added, *deleted], commit_message=message)
     return None if commit.oid == target.commit else str(commit.commit_url)
 
 
-def _documents(path: Path) -> Configs:
+def _read_recipe(path: Path) -> Configs:
+    """Read a recipe whose models can be listed."""
     try:
-        found = documents(read_whole(path, _LARGEST_RECIPE).decode("utf-8"))
-        models_of(found)
+        configs = documents(read_whole(path, _MAX_RECIPE_BYTES).decode("utf-8"))
+        models_of(configs)
     except (OSError, *DAMAGES) as error:
         raise _unreadable(path, error) from None
-    return found
+    return configs
 
 
 def _unreadable(path: Path, error: Exception) -> ArtifactError:
@@ -210,21 +212,29 @@ def _checkpoint_files(
     folder: Path, configs: Configs, names: PublicNames
 ) -> tuple[list[PublicFile], list[str]]:
     """Return the public files of a checkpoint, and the names of those left out."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    found = {path.relative_to(folder).as_posix(): path for path in paths}
-    shown = {name: path for name, path in found.items() if "/." not in f"/{name}"}
-    allowed = [n for n in shown if _is_loaded(n) or _matches(n, _BESIDE)]
-    files = [_public_file(name, shown[name], configs, names) for name in allowed]
-    return files, [name for name in shown if name not in allowed]
+    files, left_out = [], list[str]()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder).as_posix()
+        if "/." in f"/{name}":
+            continue  # hidden
+        if _is_loaded(name) or _matches(name, _OTHER_FILES):
+            files.append(_public_file(name, path, configs, names))
+        else:
+            left_out.append(name)
+    return files, left_out
 
 
 def _is_loaded(path: str) -> bool:
-    return _matches(path, _LOADED) or path.startswith(_TEMPLATES)
+    return _matches(path, _LOADED_FILES) or path.startswith(_TEMPLATES)
+
+
+def _is_outdated(path: str) -> bool:
+    return _is_loaded(path) or path.startswith(_REPLACED_FOLDERS)
 
 
 def _matches(path: str, patterns: Sequence[str]) -> bool:
-    plain = "/" not in path and path.isprintable()
-    return plain and any(fnmatchcase(path, pattern) for pattern in patterns)
+    at_top = "/" not in path and path.isprintable()
+    return at_top and any(fnmatchcase(path, pattern) for pattern in patterns)
 
 
 def _public_file(
@@ -242,19 +252,18 @@ def _public_file(
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
-    public = _with_origins(names, content)
+    public = _with_public_origins(content, names)
     return PublicFile(name, path if public == content else _json(public, indent=2))
 
 
-def _with_origins(names: PublicNames, part: Any) -> Any:
-    if isinstance(part, Mapping):
-        return {
-            key: names.reference(value)
-            if key in _ORIGINS and isinstance(value, str) and is_local(value)
-            else _with_origins(names, value)
-            for key, value in part.items()
-        }
-    return [_with_origins(names, v) for v in part] if isinstance(part, list) else part
+def _with_public_origins(value: Any, names: PublicNames, key: str = "") -> Any:
+    """Replace local models under the keys of origins, at any depth."""
+    if isinstance(value, Mapping):
+        return {k: _with_public_origins(v, names, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_with_public_origins(item, names) for item in value]
+    is_origin = key in _ORIGIN_KEYS and isinstance(value, str) and is_local(value)
+    return names.reference(value) if is_origin else value
 
 
 def _json(content: Any, indent: int | None = None) -> bytes:
@@ -270,16 +279,16 @@ def _run_files(
     """
     front = run.read_front()
     recipes = enumerate(map(run.recipe, range(len(front.points))))
-    merged = [i for i, p in recipes if p.exists() and _documents(p) == configs]
-    if not merged:
+    same = [i for i, path in recipes if path.exists() and _read_recipe(path) == configs]
+    if not same:
         raise ArtifactError(
             f"{run.path} has no recipe of this merge, so it is not the folder of its "
             "search (or was searched again since); name another folder, or merge again"
         )
     content = front.model_dump(mode="json")
-    if front.selected != merged[0]:
-        reason = f"Point {merged[0]} of {len(front.points)} is the uploaded one."
-        content |= {"selected": merged[0], "select": {}, "reason": reason}
+    if front.selected != (uploaded := same[0]):
+        reason = f"Point {uploaded} of {len(front.points)} is the uploaded one."
+        content |= {"selected": uploaded, "select": {}, "reason": reason}
     public = {run.front.name: _json(names.content(content))}
     try:
         public[run.config.name] = _public_config(run.config, names)
@@ -293,32 +302,32 @@ def _run_files(
 
 def _public_lines(path: Path, names: PublicNames) -> bytes:
     lines = path.read_text(encoding="utf-8").splitlines()
-    return b"".join(_json(names.content(json.loads(one))) for one in lines if one)
+    return b"".join(_json(names.content(json.loads(line))) for line in lines if line)
 
 
 def _public_config(path: Path, names: PublicNames) -> bytes:
     """Rewrite a configuration, without its comments; files keep their names alone."""
     public = names.config(read_yaml(path).content)
     for task in (public.get("map") or {}).get("tasks", {}).values():
-        text = task.get("perplexity")
-        if isinstance(text, dict) and text.get("file"):
-            text["file"] = Path(text["file"]).name
-        elif isinstance(text, str):
-            task["perplexity"] = Path(text).name
+        source = task.get("perplexity")
+        if isinstance(source, dict) and source.get("file"):
+            source["file"] = Path(source["file"]).name
+        elif isinstance(source, str):
+            task["perplexity"] = Path(source).name
         if Path(str(task.get("lm_eval", ""))).suffix in {".yaml", ".yml"}:
             task["lm_eval"] = Path(task["lm_eval"]).name
     return yaml_text([public]).encode()
 
 
-def _visibility(target: Target, options: PushOptions) -> bool:
+def _is_private(target: Target, options: PushOptions) -> bool:
     """Return whether the repository is or becomes private; it is never changed."""
     if target.private is None:
         return options.private is not False
     if options.private not in {None, target.private}:
-        now, asked = ("private", "public") if target.private else ("public", "private")
+        words = ("private", "public") if target.private else ("public", "private")
         raise ConfigError(
-            f"{target.url} is there already and {now}, not {asked}; change it in its "
-            "settings, or name another one"
+            f"{target.url} is there already and {', not '.join(words)}; change it in "
+            "its settings, or name another one"
         )
     return target.private
 
@@ -326,16 +335,16 @@ def _visibility(target: Target, options: PushOptions) -> bool:
 def _find_target(api: HfApi | None, repo: str) -> Target:
     """Look up a repository, by default of the user's own namespace."""
     if api is None:
-        return Target(repo, f"{constants.ENDPOINT}/{repo}", None, asked=False)
-    me = api.whoami()["name"]
-    repo_id = repo if "/" in repo else f"{me}/{repo}"
+        return Target(repo, f"{constants.ENDPOINT}/{repo}", None, looked_up=False)
+    user = api.whoami()["name"]
+    repo_id = repo if "/" in repo else f"{user}/{repo}"
     url = f"{api.endpoint}/{repo_id}"
     try:
         info = api.model_info(repo_id)
     except errors.RepositoryNotFoundError:
         return Target(repo_id, url, None)
-    names = frozenset(str(file.rfilename) for file in info.siblings or ())
-    return Target(repo_id, url, bool(info.private), names, info.sha)
+    files = frozenset(str(file.rfilename) for file in info.siblings or ())
+    return Target(repo_id, url, bool(info.private), files, info.sha)
 
 
 def _hub_licence(api: HfApi | None, hub_id: str) -> Licence | None:
@@ -348,26 +357,26 @@ def _hub_licence(api: HfApi | None, hub_id: str) -> Licence | None:
 
 
 @contextmanager
-def _hub_errors(api: HfApi | None, what: str) -> Iterator[None]:
+def _hub_errors(api: HfApi | None, repo: str) -> Iterator[None]:
     """Convert errors of the Hub to HubError with advice; OSErrors of files stay."""
-    known = (errors.HTTPError, OSError)  # type: ignore[attr-defined]
+    http_errors = (errors.HTTPError, OSError)  # type: ignore[attr-defined]
     # The others where something else than a Hub answers.
-    odd = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)
+    others = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)
     try:
         yield
-    except (*known, *odd) as error:
+    except (*http_errors, *others) as error:
         cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, known):
+        while cause is not None and not isinstance(cause, http_errors):
             cause = cause.__cause__
         if api is None or (isinstance(cause, OSError) and cause.filename is not None):
             raise
         if "Invalid metadata" in str(error):
             raise ArtifactError(f"{error}; repair README.md or --license") from None
         text = " ".join(str(error).split()) or type(error).__name__
-        advice = f"the Hub at {api.endpoint} cannot be used; {_AGAIN}"
+        advice = f"the Hub at {api.endpoint} cannot be used; {_PUSH_AGAIN}"
         if isinstance(cause, errors.HfHubHTTPError):
             status, text = cause.response.status_code, cause.server_message or text
-            advice = _ADVICE.get(status, f"the Hub refuses; {_AGAIN}")
+            advice = _ADVICE.get(status, f"the Hub refuses; {_PUSH_AGAIN}")
             text = f"HTTP {status}: {text}"
-        text = text.replace(str(api.token), "[token]")[:_SHOWN]
-        raise HubError(f"{what}: {advice} ({text})") from None
+        text = text.replace(str(api.token), "[token]")[:_MAX_MESSAGE]
+        raise HubError(f"{repo}: {advice} ({text})") from None

@@ -39,20 +39,20 @@ _PROMPTS = VOCABULARIES | {
     *("processor_config.json", "special_tokens_map.json", "tokenizer_config.json"),
 }
 # A folder of the Hub's cache, which is named by repository and commit.
-_SNAPSHOT = re.compile(r".*/models--([^/]+)/snapshots/([^/]+)/?")
+_HUB_SNAPSHOT = re.compile(r".*/models--([^/]+)/snapshots/([^/]+)/?")
 
 # Where a known path may start and end in a text; JSON writes a line's end as two
 # letters. An unknown path does not start within a URL.
-_START, _END = r"(?:(?<![\w.~-])|(?<=\\[nrt]))", r"(?![\w-]|\.\w)"
-_BEFORE = r"(?:(?<![\w.~/:-])|(?<=file://)|(?<=\\[nrt]))"
-_ABSOLUTE = rf"{_BEFORE}(?:/[\w.+@-]+){{2,}}"
-_HOMES = rf"{_BEFORE}/(?:home|Users)/[\w.-]+"  # on any machine
+_PATH_START, _PATH_END = r"(?:(?<![\w.~-])|(?<=\\[nrt]))", r"(?![\w-]|\.\w)"
+_UNKNOWN_START = r"(?:(?<![\w.~/:-])|(?<=file://)|(?<=\\[nrt]))"
+_ABSOLUTE_PATH = rf"{_UNKNOWN_START}(?:/[\w.+@-]+){{2,}}"
+_HOME_FOLDER = rf"{_UNKNOWN_START}/(?:home|Users)/[\w.-]+"  # on any machine
 # Folders that every machine has.
-_COMMON = re.compile("/(?:bin|dev|etc|lib|lib64|opt|proc|sbin|sys|usr)/")
+_SYSTEM_FOLDER = re.compile("/(?:bin|dev|etc|lib|lib64|opt|proc|sbin|sys|usr)/")
 _TOKEN = r"hf_[A-Za-z0-9]{20,}"
 # Shorter ones may be in any file by chance, a password of the environment in prose.
-_SECRET_LENGTH = 16
-_SHOWN = 10  # findings; a file with more has the same one many times
+_MIN_SECRET_LENGTH = 16
+_MAX_LISTED = 10  # leaks; a file with more has the same one many times
 
 # A recipe: a merge configuration for each of its stages.
 Configs: TypeAlias = Sequence[Mapping[str, Any]]
@@ -84,10 +84,10 @@ class PublicNames:
 
     def hub_id(self, part: str) -> str | None:
         """Return the Hub repository of a model or adapter; None for a local one."""
-        path = self._full(ModelPart.parse(part).path)
+        path = self._absolute(ModelPart.parse(part).path)
         name = ModelPart.parse(self.names.get(path, path)).path
-        there = "/" in name if path in self.names else not is_local(name)
-        return name if there else None
+        on_hub = "/" in name if path in self.names else not is_local(name)
+        return name if on_hub else None
 
     def hub_parents(self, configs: Configs) -> list[str]:
         """List the Hub repositories that a recipe takes its models from."""
@@ -95,43 +95,45 @@ class PublicNames:
 
     def reference(self, reference: str) -> str:
         """Return a model's public name in the form ``base@revision+adapter``."""
-        return "+".join(map(self._part, Reference.parse(reference).parts))
+        return "+".join(map(self._public_part, Reference.parse(reference).parts))
 
-    def config(self, part: Any) -> Any:
+    def config(self, value: Any) -> Any:
         """Return a merge configuration with public names, and no other local paths."""
-        return self.content(part, MODEL_KEYS)
+        return self.content(value, MODEL_KEYS)
 
-    def content(self, part: Any, models: Container[str] = ()) -> Any:
-        """Replace the paths in all texts of JSON or YAML; ``models`` are keys."""
-        if isinstance(part, Mapping):
-            return {
-                self.content(key): self.reference(value)
-                if key in models and isinstance(value, str)
-                else self.content(value, models)
-                for key, value in part.items()
-            }
-        if isinstance(part, list | tuple):
-            return [self.content(item, models) for item in part]
-        return self.text(part) if isinstance(part, str) else part
+    def content(self, value: Any, model_keys: Container[str] = ()) -> Any:
+        """Replace the paths in all texts of JSON or YAML, and models under keys."""
+        if isinstance(value, Mapping):
+            public = {}
+            for key, item in value.items():
+                if key in model_keys and isinstance(item, str):
+                    public[self.content(key)] = self.reference(item)
+                else:
+                    public[self.content(key)] = self.content(item, model_keys)
+            return public
+        if isinstance(value, list | tuple):
+            return [self.content(item, model_keys) for item in value]
+        return self.text(value) if isinstance(value, str) else value
 
     def text(self, text: str) -> str:
         """Replace every absolute path by its last name, a home directory by a dot."""
-        home = rf"{_START}{re.escape(self.home)}{_END}"
+        home = rf"{_PATH_START}{re.escape(self.home)}{_PATH_END}"
 
         def last_name(path: re.Match[str]) -> str:
-            own = re.fullmatch(rf"{home}|{_HOMES}", path[0])
-            return "." if own else path[0].rpartition("/")[2]
+            is_home = re.fullmatch(rf"{home}|{_HOME_FOLDER}", path[0])
+            return "." if is_home else path[0].rpartition("/")[2]
 
-        return re.sub(rf"{_ABSOLUTE}|{home}", last_name, text)
+        return re.sub(rf"{_ABSOLUTE_PATH}|{home}", last_name, text)
 
-    def _part(self, part: ModelPart) -> str:
-        path = self._full(part.path)
+    def _public_part(self, part: ModelPart) -> str:
+        path = self._absolute(part.path)
         name = self.names.get(path) or (Path(path).name if is_local(path) else path)
         return name if "@" in name else str(ModelPart(name, part.revision))
 
-    def _full(self, path: str) -> str:
-        full = os.path.normpath(os.path.join(self.directory, path))
-        return full if full in self.names else path
+    def _absolute(self, path: str) -> str:
+        """Return the absolute path of a local model; any other text as it is."""
+        absolute = os.path.normpath(os.path.join(self.directory, path))
+        return absolute if absolute in self.names else path
 
 
 def public_names(
@@ -147,28 +149,29 @@ def public_names(
     Raises:
         ConfigError: one of ``parents`` is no local model, or several.
     """
-    paths = [part.path for r in references for part in Reference.parse(r).parts]
-    local = list(dict.fromkeys(path for path in paths if is_local(path)))
-    names = {_local_model(local, given): i for given, i in (parents or {}).items()}
-    for path in local:
-        if snapshot := _SNAPSHOT.fullmatch(path):
+    parts = [part for text in references for part in Reference.parse(text).parts]
+    paths = list(dict.fromkeys(part.path for part in parts if is_local(part.path)))
+    names = {_find_local(paths, parent): i for parent, i in (parents or {}).items()}
+    for path in paths:
+        if snapshot := _HUB_SNAPSHOT.fullmatch(path):
             hub_id = f"{snapshot[1].replace('--', '/')}@{snapshot[2]}"
             names.setdefault(path, hub_id)
         folder, taken = Path(path).name or "model", set(names.values())
-        others = (f"{folder}-{number}" for number in range(2, len(local) + 2))
-        free = (name for name in (folder, *others) if name not in taken)
+        numbered = (f"{folder}-{number}" for number in range(2, len(paths) + 2))
+        free = (name for name in (folder, *numbered) if name not in taken)
         names.setdefault(path, next(free))
     return PublicNames(names, directory, str(Path.home()))
 
 
-def _local_model(local: Sequence[str], given: str) -> str:
-    full = str(Path(given).expanduser().resolve())
-    named = [path for path in local if Path(path).name == given]
-    found = [full] if full in local else named
-    if len(found) != 1:
-        known = ", ".join(found or local) or "all are of the Hub"
-        raise ConfigError(f"--parent: no one local model is {given!r} ({known})")
-    return found[0]
+def _find_local(paths: Sequence[str], parent: str) -> str:
+    """Find a local model by its path, or by the name of its folder."""
+    absolute = str(Path(parent).expanduser().resolve())
+    matches = [path for path in paths if Path(path).name == parent]
+    matches = [absolute] if absolute in paths else matches
+    if len(matches) != 1:
+        choices = ", ".join(matches or paths) or "all are of the Hub"
+        raise ConfigError(f"--parent: no one local model is {parent!r} ({choices})")
+    return matches[0]
 
 
 def is_local(reference: str) -> bool:
@@ -179,8 +182,8 @@ def is_local(reference: str) -> bool:
 def models_of(configs: Configs) -> list[str]:
     """List the models of a recipe, the base model first, without its own stages."""
     stages = {config.get("name") for config in configs}
-    found = dict.fromkeys(m for config in configs for m in referenced_models(config))
-    return [model for model in found if model not in stages]
+    models = dict.fromkeys(m for config in configs for m in referenced_models(config))
+    return [model for model in models if model not in stages]
 
 
 def parts_of(configs: Configs) -> list[str]:
@@ -193,16 +196,16 @@ def refuse_leaks(
     files: Iterable[PublicFile], names: PublicNames, token: str | None
 ) -> None:
     """Raise ArtifactError with each place of a local path or a secret."""
-    known = filter(None, (token, *secrets()))
-    hidden = [text for text in known if len(text) >= _SECRET_LENGTH]
-    secret = re.compile(f"{_TOKEN}|{_either(hidden)}".encode())
-    found = [
-        f"{file.path}:{line}: {what}"
+    known = (text for text in (token, *secrets()) if text)
+    long = [text for text in known if len(text) >= _MIN_SECRET_LENGTH]
+    secret = re.compile(f"{_TOKEN}|{_alternatives(long)}".encode())
+    leaks = [
+        f"{file.path}:{line}: {leak}"
         for file in files
-        for line, what in _leaks(file, names, secret)
+        for line, leak in _leaks(file, names, secret)
     ]
-    if found:
-        listing = "\n".join(found[:_SHOWN])
+    if leaks:
+        listing = "\n".join(leaks[:_MAX_LISTED])
         raise ArtifactError(
             "nothing was uploaded: no file may hold a path of this machine or a token, "
             f"but these do; remove them and push again:\n{listing}"
@@ -212,26 +215,29 @@ def refuse_leaks(
 def _leaks(
     file: PublicFile, names: PublicNames, secret: re.Pattern[bytes]
 ) -> Iterator[tuple[int, str]]:
-    path = PurePosixPath(file.path)
-    prompt = path.name in _PROMPTS or path.suffix == ".jinja"
-    places = [*names.names, *([] if prompt else [names.home])]
-    known = f"{_START}(?:{_either(s for p in places for s in _spellings(p))}){_END}"
-    known += "" if prompt else rf"|{_HOMES}/[\w.+@-]+"
-    with _opened(file) as data:
-        found = [(match, "an access token") for match in secret.finditer(data)]
-        for match in re.finditer(known.encode(), data):
-            found.append((match, f"the local path {match[0].decode()}"))
-        for match in () if prompt else re.finditer(_ABSOLUTE.encode(), data):
-            place = match[0].decode().rstrip(".")  # of a sentence
-            told = _COMMON.match(place) or re.match(known.encode(), match[0])
-            if not told and os.path.exists(place):
-                found.append((match, f"the local path {place}"))
-        for match, what in found:
-            yield data[: match.start()].count(b"\n") + 1, what
+    """Yield the line of each secret or local path, and what it is."""
+    name = PurePosixPath(file.path)
+    is_prompt = name.name in _PROMPTS or name.suffix == ".jinja"
+    folders = [*names.names, *([] if is_prompt else [names.home])]
+    spellings = _alternatives(text for path in folders for text in _spellings(path))
+    known_path = f"{_PATH_START}(?:{spellings}){_PATH_END}"
+    known_path += "" if is_prompt else rf"|{_HOME_FOLDER}/[\w.+@-]+"
+    with _text_of(file) as data:
+        leaks = [(match, "an access token") for match in secret.finditer(data)]
+        for match in re.finditer(known_path.encode(), data):
+            leaks.append((match, f"the local path {match[0].decode()}"))
+        for match in () if is_prompt else re.finditer(_ABSOLUTE_PATH.encode(), data):
+            path = match[0].decode().rstrip(".")  # of a sentence
+            is_known = re.match(known_path.encode(), match[0])
+            harmless = is_known or _SYSTEM_FOLDER.match(path)
+            if not harmless and os.path.exists(path):
+                leaks.append((match, f"the local path {path}"))
+        for match, leak in leaks:
+            yield data[: match.start()].count(b"\n") + 1, leak
 
 
 @contextmanager
-def _opened(file: PublicFile) -> Iterator[_Bytes]:
+def _text_of(file: PublicFile) -> Iterator[_Bytes]:
     """Open a file; of safetensors the header, which is all text they have."""
     if isinstance(file.content, bytes) or file.size == 0:
         yield file.content if isinstance(file.content, bytes) else b""
@@ -245,7 +251,7 @@ def _opened(file: PublicFile) -> Iterator[_Bytes]:
                 yield data
 
 
-def _either(texts: Iterable[str]) -> str:
+def _alternatives(texts: Iterable[str]) -> str:
     """Return a pattern of alternatives, the longest first; of none, a failing one."""
     return "|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or r"(?!)"
 

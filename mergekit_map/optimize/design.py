@@ -31,10 +31,10 @@ def make_design(
     Args:
         kind: "sobol" or "uniform".
         n: How many points in all, anchors included.
-        bounds: (d, 2) lower and upper ends, finite, the lower one smaller.
+        bounds: (d, 2) lower and upper bounds, finite, the lower one smaller.
         anchors: (a, d) points kept in their order, in the box or not; duplicates are
             dropped. May be empty: (0, d).
-        rng: What new points are drawn from.
+        rng: Generator of the new points.
 
     Returns:
         (n, d) distinct points.
@@ -42,55 +42,55 @@ def make_design(
     Raises:
         DesignError: n is below the number of anchors.
     """
-    kept = _new_points(anchors, anchors[:0], bounds)
-    if n < len(kept):
+    anchors = _distinct_from(anchors[:0], anchors, bounds)
+    n_new = n - len(anchors)
+    if n_new < 0:
         raise DesignError(
-            f"{len(kept)} reference points are always evaluated, but only {n} "
-            f"evaluations were asked for; allow at least {len(kept) - n} more"
+            f"{len(anchors)} reference points are always evaluated, but only {n} "
+            f"evaluations were asked for; allow at least {-n_new} more"
         )
     d = len(bounds)
-    engine = qmc.Sobol(d, seed=rng) if kind == "sobol" else None
+    sobol = qmc.Sobol(d, seed=rng) if kind == "sobol" else None
 
     def draw(k: int) -> FloatArray:
-        if engine is None:
+        if sobol is None:
             return rng.random((k, d))
         # Whole powers of two keep SciPy from warning; the surplus is cut off later,
         # which leaves the beginning of the one sequence whatever the count.
-        return np.asarray(engine.random(1 << (k - 1).bit_length()), dtype=np.float64)
+        return np.asarray(sobol.random(1 << (k - 1).bit_length()), dtype=np.float64)
 
-    return np.vstack([kept, _first_new(draw, n - len(kept), bounds, kept)])
+    return np.vstack([anchors, _draw_distinct(draw, n_new, bounds, anchors)])
 
 
-def even_points(n: int, bounds: FloatArray) -> FloatArray:
+def sobol_points(n: int, bounds: FloatArray) -> FloatArray:
     """Return the first n Sobol points of a box (d, 2), always the same; (n, d)."""
     return from_unit(qmc.Sobol(len(bounds), scramble=False).random(n), bounds)
 
 
-def _first_new(
+def _draw_distinct(
     draw: Callable[[int], FloatArray],
     count: int,
     bounds: FloatArray,
     anchors: FloatArray,
 ) -> FloatArray:
-    """Draw points of the unit cube until ``count`` are new; keep their order."""
-    found = anchors[:0]
-    while len(found) < count:
-        points = from_unit(draw(count - len(found)), bounds)
-        fresh = _new_points(points, np.vstack([anchors, found]), bounds)
-        found = np.vstack([found, fresh])
-    return found[:count]
+    """Draw from the unit cube until ``count`` points are distinct; in their order."""
+    design = anchors[:0]
+    while len(design) < count:
+        points = from_unit(draw(count - len(design)), bounds)
+        new = _distinct_from(np.vstack([anchors, design]), points, bounds)
+        design = np.vstack([design, new])
+    return design[:count]
 
 
-def _new_points(
-    points: FloatArray, known: FloatArray, bounds: FloatArray
+def _distinct_from(
+    known: FloatArray, points: FloatArray, bounds: FloatArray
 ) -> FloatArray:
-    """Return the rows of ``points`` that are not in ``known`` nor earlier in itself."""
+    """Return the rows of ``points`` that are not in ``known`` nor repeat one before."""
     digits = -round(np.log10(SAME_POINT))
-
-    def keys(rows: FloatArray) -> list[tuple[float, ...]]:
-        rounded = np.round(to_unit(rows, bounds), digits)
-        return [tuple(row) for row in rounded.tolist()]
-
-    first = dict.fromkeys(keys(known), -1)
-    fresh = [i for i, key in enumerate(keys(points)) if first.setdefault(key, i) == i]
-    return points[fresh]
+    rounded = np.round(to_unit(np.vstack([known, points]), bounds), digits)
+    seen: set[tuple[float, ...]] = set()
+    is_new = []
+    for row in map(tuple, rounded.tolist()):
+        is_new.append(row not in seen)
+        seen.add(row)
+    return points[is_new[len(known) :]]

@@ -4,13 +4,10 @@ Notation: ``n`` points, ``d`` coefficients on the unit box, ``m`` tasks, ``score
 (k, d) to (k, m), each task in units of its own range, larger is better and smooth. The
 paper stops at the genetic algorithm, which comes near the front but seldom onto it.
 
-A step is Newton's for vector optimisation (Fliege, Grana Drummond and Svaiter, 2009):
-up the shortest combination of the tasks' slopes, where all of them gain, measured by
-the curvature of that combination. On the front there is no such step.
-
-A front of three and more tasks has more points than a population. Between two of them
-lies nearly another one, and a few steps move it onto the front. How much a point is
-worth is the hypervolume that it adds.
+A step is Newton's for vector optimization (Fliege, Grana Drummond and Svaiter, 2009):
+along a weighted sum of the tasks, with weights for which all of them gain. On the front
+there is no such step. A point between two of the front is near to it, and a few steps
+move it there. The worth of a point is the hypervolume that it adds.
 """
 
 from __future__ import annotations
@@ -22,37 +19,37 @@ from typing import TypeAlias
 import moocore
 import numpy as np
 
-from mergekit_map.optimize.scalarization import spread
+from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 
 Scores: TypeAlias = Callable[[FloatArray], FloatArray]
 STEP = 1e-3  # of the numerical derivatives, which are exact for quadratics
-_LENGTHS = np.array([1.0, 0.5, 0.2, 0.05, 0.01])  # of a step, tried at once
-_LONGEST = 0.5  # no step goes farther, on any axis of the box
-_NOTHING = 1e-12  # a point that gains less has arrived
+_STEP_LENGTHS = np.array([1.0, 0.5, 0.2, 0.05, 0.01])  # tried at once
+_MAX_STEP = 0.5  # on any axis of the box
+_MIN_GAIN = 1e-12  # a point that gains less has arrived
 # A task may lose this share of what all gain, or points where one task is flat would
 # be at rest whatever the others can gain there.
 _SLACK = 1e-3
 # Curvatures below this share of the largest would make steps without end.
-_FLATTEST = 1e-6
-_N_PASSES = 6  # shares, curvature and sides of the box depend on one another
-_N_EXCHANGES = 60  # of shares between two tasks, which is plenty for a dozen
-# Volumes reach a little below the nadir, so that the ends of a front count.
-_BELOW_NADIR = -0.1
+_MIN_CURVATURE = 1e-6
+_N_PASSES = 6  # weights, curvature and bounds reached depend on one another
+_N_EXCHANGES = 60  # of weight between two tasks, which is plenty for a dozen
+# Hypervolumes reach a little below the nadir, so that the ends of a front count.
+_REFERENCE = -0.1
 # Exact volumes take time exponential in the tasks (1000 points took 0.01 s with 5,
 # 1.5 s with 6); with more, along so many directions they are near enough.
-_MOST_TASKS, _DIRECTIONS = 5, 2**14
-_QUICK_TASKS = 4  # whose hypervolume is computed in a fraction of a millisecond
+_MAX_EXACT_TASKS, _N_DIRECTIONS = 5, 2**14
+_MAX_SUBSET_TASKS = 4  # whose hypervolume takes a fraction of a millisecond
 # Metrics that differ by less than this fraction of a task's range are equal.
 SAME_METRIC = 1e-9
 _N_ROUNDS = 2
 _N_CHILDREN = 2  # of each point and round
-_N_KEPT = 3  # of the points found, for each that is asked for
+_N_KEPT = 3  # candidates, for each point of the front
 _N_STEPS = 2  # from between two points of the front back onto it
 _N_LAST_STEPS = 15
 
 
-def climb(
+def pareto_newton(
     scores: Scores,
     points: FloatArray,
     n_steps: int,
@@ -61,39 +58,38 @@ def climb(
     """Improve points (n, d) until no task can gain without another losing.
 
     Every step gains in total, and all but nothing is lost on any task, so that points
-    stay where they are along the front, convex or not, as a weighted sum would not let
-    them. Points where nothing better is found stay.
-
-    With preferences (n, m) each point climbs to a local maximum of its own
-    ``scores @ preference`` instead.
+    keep their places along the front, convex or not. With preferences (n, m) each point
+    climbs to a local maximum of its own ``scores @ preference`` instead.
     """
     slack = _SLACK if preferences is None else 0.0
     points = points.copy()
     values = scores(points)
-    moving = np.arange(len(points))
+    active = np.arange(len(points))  # the points that still improve
     for _ in range(n_steps):
-        if not len(moving):
+        if not len(active):
             break
-        wanted = None if preferences is None else preferences[moving]
-        slopes, curvatures = (
-            shape + slack * shape.sum(axis=1, keepdims=True)
-            for shape in _local_shape(scores, points[moving])
+        gradients, hessians = (
+            derivative + slack * derivative.sum(axis=1, keepdims=True)
+            for derivative in _derivatives(scores, points[active])
         )
-        steps, weights = _steps(slopes, curvatures, points[moving], wanted)
-        tried = np.clip(points[moving] + _LENGTHS[:, None, None] * steps, 0, 1)
-        found = scores(tried.reshape(-1, points.shape[1]))
-        gains = found.reshape(*tried.shape[:2], -1) - values[moving]
-        total = (gains * (weights + slack)).sum(axis=2)
-        best, better = total.argmax(axis=0), total.max(axis=0) > _NOTHING
-        rows = np.arange(len(moving))
-        moving, best, rows = moving[better], best[better], rows[better]
-        points[moving] = tried[best, rows]
-        values[moving] += gains[best, rows]
+        fixed = None if preferences is None else preferences[active]
+        steps, weights = _newton_steps(gradients, hessians, points[active], fixed)
+        # (lengths, active points, d), then (lengths, active points, m)
+        candidates = points[active] + _STEP_LENGTHS[:, None, None] * steps
+        candidates = np.clip(candidates, 0, 1)
+        new_values = scores(candidates.reshape(-1, points.shape[1]))
+        gains = new_values.reshape(*candidates.shape[:2], -1) - values[active]
+        total_gain = (gains * (weights + slack)).sum(axis=2)
+        improved = np.flatnonzero(total_gain.max(axis=0) > _MIN_GAIN)
+        length = total_gain.argmax(axis=0)[improved]
+        active = active[improved]
+        points[active] = candidates[length, improved]
+        values[active] += gains[length, improved]
     return points
 
 
-def _local_shape(scores: Scores, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return slopes (n, m, d) and curvatures (n, m, d, d) at points (n, d).
+def _derivatives(scores: Scores, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return gradients (n, m, d) and Hessians (n, m, d, d) at points (n, d).
 
     By central differences around the point or, at the border, right inside of it.
     """
@@ -101,96 +97,100 @@ def _local_shape(scores: Scores, points: FloatArray) -> tuple[FloatArray, FloatA
     rows, columns = np.triu_indices(d, 1)
     unit = STEP * np.eye(d)
     stencil = np.vstack([np.zeros((1, d)), unit, -unit, unit[rows] + unit[columns]])
-    centres = np.clip(points, STEP, 1 - STEP)
-    around = (centres[:, None] + stencil).reshape(-1, d)
-    values = scores(around).reshape(n, len(stencil), -1)
-    middle, up, down = values[:, :1], values[:, 1 : d + 1], values[:, d + 1 : 2 * d + 1]
-    curvatures = np.empty((n, values.shape[2], d, d))
+    centers = np.clip(points, STEP, 1 - STEP)
+    neighbors = (centers[:, None] + stencil).reshape(-1, d)
+    values = scores(neighbors).reshape(n, len(stencil), -1)  # (n, stencil, m)
+    center, up, down = values[:, :1], values[:, 1 : d + 1], values[:, d + 1 : 2 * d + 1]
+    diagonal = (up - 2 * center + down) / STEP**2
+    mixed = values[:, 2 * d + 1 :] - up[:, rows] - up[:, columns] + center
+    hessians = np.empty((n, values.shape[2], d, d))
     axes = np.arange(d)
-    curvatures[..., axes, axes] = ((up - 2 * middle + down) / STEP**2).swapaxes(1, 2)
-    mixed = values[:, 2 * d + 1 :] - up[:, rows] - up[:, columns] + middle
-    curvatures[..., rows, columns] = (mixed / STEP**2).swapaxes(1, 2)
-    curvatures[..., columns, rows] = curvatures[..., rows, columns]
-    slopes = ((up - down) / (2 * STEP)).swapaxes(1, 2)
-    slopes = slopes + np.einsum("nmij,nj->nmi", curvatures, points - centres)
-    return slopes, curvatures
+    hessians[..., axes, axes] = diagonal.swapaxes(1, 2)
+    hessians[..., rows, columns] = (mixed / STEP**2).swapaxes(1, 2)
+    hessians[..., columns, rows] = hessians[..., rows, columns]
+    gradients = ((up - down) / (2 * STEP)).swapaxes(1, 2)
+    gradients = gradients + np.einsum("nmij,nj->nmi", hessians, points - centers)
+    return gradients, hessians
 
 
-def _steps(
-    slopes: FloatArray,
-    curvatures: FloatArray,
+def _newton_steps(
+    gradients: FloatArray,
+    hessians: FloatArray,
     points: FloatArray,
-    shares: FloatArray | None,
+    fixed_weights: FloatArray | None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Find the step (n, d) of every point, up a shared slope and not out of the box.
+    """Find the Newton step (n, d) of a weighted sum of the tasks, inside the box.
 
-    Shares (n, m) say how much each task counts; by default they are found. Returns
-    them, too.
+    By an active set: coefficients whose step would leave the box end at its bound.
+    Weights (n, m) are those of ``_balanced_weights``, unless fixed. Returns them,
+    too.
     """
     n, d = points.shape
-    weights = np.zeros(slopes.shape[:2]) if shares is None else shares
-    bend = np.broadcast_to(np.eye(d), (n, d, d))
-    held = np.full((n, d), fill_value=False)
-    aside = np.zeros((n, d))  # the step of what is held: up to the side of the box
+    weights = np.zeros(gradients.shape[:2]) if fixed_weights is None else fixed_weights
+    hessian = np.broadcast_to(np.eye(d), (n, d, d))  # of the weighted sum, in size
+    at_bound = np.full((n, d), fill_value=False)
+    bound_steps = np.zeros((n, d))  # to the bound; 0 where a coefficient is free
     for _ in range(_N_PASSES):
-        free = np.where(held, 0.0, 1.0)
-        both = free[:, :, None] * free[:, None, :]
-        matrix = bend * both + np.eye(d) * held[:, :, None]
-        drag = aside - free * np.einsum("nij,nj->ni", bend, aside)
-        sides = np.concatenate([slopes * free[:, None], drag[:, None]], axis=1)
-        solved = np.linalg.solve(matrix, sides.swapaxes(1, 2))  # (n, d, m + 1)
-        uphill, start = solved[:, :, :-1], solved[:, :, -1]
-        if shares is None:
-            offset = np.einsum("nmd,nd->nm", slopes, start)
-            weights = _balance(slopes * free[:, None] @ uphill, offset)
-        steps = start + np.einsum("ndm,nm->nd", uphill, weights)
-        # What is held is let go where the slope turns back into the box.
-        left = np.einsum("nm,nmi->ni", weights, slopes)
-        left -= np.einsum("nij,nj->ni", bend, steps)
-        wanted = steps + np.where(held, left, 0)
-        aside = np.clip(wanted, -points, 1 - points)
-        held = aside != wanted
-        aside = np.where(held, aside, 0)
-        bend = _steepness(np.einsum("nm,nmij->nij", weights, curvatures))
+        free = np.where(at_bound, 0.0, 1.0)
+        both_free = free[:, :, None] * free[:, None, :]
+        matrix = hessian * both_free + np.eye(d) * at_bound[:, :, None]
+        constant = bound_steps - free * np.einsum("nij,nj->ni", hessian, bound_steps)
+        free_gradients = gradients * free[:, None]
+        right_sides = np.concatenate([free_gradients, constant[:, None]], axis=1)
+        solutions = np.linalg.solve(matrix, right_sides.swapaxes(1, 2))  # (n, d, m + 1)
+        task_steps, constant_step = solutions[:, :, :-1], solutions[:, :, -1]
+        if fixed_weights is None:
+            constant_gains = np.einsum("nmd,nd->nm", gradients, constant_step)
+            weights = _balanced_weights(free_gradients @ task_steps, constant_gains)
+        steps = constant_step + np.einsum("ndm,nm->nd", task_steps, weights)
+        # A coefficient at a bound is free again where the slope turns into the box.
+        slopes = np.einsum("nm,nmi->ni", weights, gradients)
+        slopes -= np.einsum("nij,nj->ni", hessian, steps)
+        unclipped = steps + np.where(at_bound, slopes, 0)
+        bound_steps = np.clip(unclipped, -points, 1 - points)
+        at_bound = bound_steps != unclipped
+        bound_steps = np.where(at_bound, bound_steps, 0)
+        hessian = _positive_definite(np.einsum("nm,nmij->nij", weights, hessians))
     steps = np.clip(points + steps, 0, 1) - points
     longest = np.abs(steps).max(axis=1, keepdims=True)
-    return steps * np.minimum(1, _LONGEST / np.maximum(longest, _LONGEST)), weights
+    return steps * np.minimum(1, _MAX_STEP / np.maximum(longest, _MAX_STEP)), weights
 
 
-def _steepness(curvatures: FloatArray) -> FloatArray:
-    """Make curvatures (n, d, d) positive definite, as if all of them were downwards."""
-    size, axes = np.linalg.eigh(curvatures)
-    size = np.abs(size)
-    size = np.maximum(size, _FLATTEST * size.max(axis=1, keepdims=True) + 1e-9)
-    return np.asarray((axes * size[:, None, :]) @ axes.swapaxes(1, 2))
+def _positive_definite(hessians: FloatArray) -> FloatArray:
+    """Make Hessians (n, d, d) positive definite, by the sizes of their curvatures."""
+    curvatures, axes = np.linalg.eigh(hessians)
+    sizes = np.abs(curvatures)
+    sizes = np.maximum(sizes, _MIN_CURVATURE * sizes.max(axis=1, keepdims=True) + 1e-9)
+    return np.asarray((axes * sizes[:, None, :]) @ axes.swapaxes(1, 2))
 
 
-def _balance(products: FloatArray, offsets: FloatArray) -> FloatArray:
-    """Find the shares (n, m) with which no task alone would choose a better step.
+def _balanced_weights(products: FloatArray, offsets: FloatArray) -> FloatArray:
+    """Find the weights (n, m) with which no task alone would choose a better step.
 
-    Two tasks exchange what helps most, again and again (as in SMO). Shares sum to 1.
+    Two tasks exchange what helps most, again and again (as in SMO). Weights sum to 1.
 
     Args:
         products: (n, m, m) what each task gains from the step that each other wants.
-        offsets: (n, m) what each gains without any share.
+        offsets: (n, m) what each gains without any weight.
     """
     n, m, _ = products.shape
     rows = np.arange(n)
-    shares = np.full((n, m), 1 / m)
+    weights = np.full((n, m), 1 / m)
     gains = products.sum(axis=2) / m + offsets
     for _ in range(_N_EXCHANGES if m > 1 else 0):
-        least = gains.argmin(axis=1)
-        most = np.where(shares > 0, gains, -np.inf).argmax(axis=1)
-        one, other = products[rows, least], products[rows, most]
-        bend = one[rows, least] + other[rows, most] - 2 * one[rows, most]
-        ahead = gains[rows, most] - gains[rows, least]
-        amount = np.minimum(ahead / np.maximum(bend, 1e-300), shares[rows, most])
-        if not amount.any():
+        low = gains.argmin(axis=1)
+        high = np.where(weights > 0, gains, -np.inf).argmax(axis=1)
+        of_low, of_high = products[rows, low], products[rows, high]
+        curvature = of_low[rows, low] + of_high[rows, high] - 2 * of_low[rows, high]
+        difference = gains[rows, high] - gains[rows, low]
+        step = difference / np.maximum(curvature, 1e-300)
+        exchanged = np.minimum(step, weights[rows, high])
+        if not exchanged.any():
             break  # as every exchange from here on would be
-        shares[rows, least] += amount
-        shares[rows, most] -= amount
-        gains += amount[:, None] * (one - other)
-    return shares
+        weights[rows, low] += exchanged
+        weights[rows, high] -= exchanged
+        gains += exchanged[:, None] * (of_low - of_high)
+    return weights
 
 
 def fill_front(
@@ -201,15 +201,15 @@ def fill_front(
     Returns at most n_points mutually non-dominated points, the best of every task among
     the points given first.
     """
-    found = climb(scores, points, _N_LAST_STEPS)
-    found = _front(scores, np.vstack([points, found]))
+    improved = pareto_newton(scores, points, _N_LAST_STEPS)
+    front = _non_dominated_points(scores, np.vstack([points, improved]))
     for _ in range(_N_ROUNDS):
-        children = _between(scores, found, _N_CHILDREN * n_points, rng)
-        pushed = climb(scores, children, _N_STEPS)
-        found = _front(scores, np.vstack([found, pushed]))
-        found = found[spread(scores(found), _N_KEPT * n_points)]
-    kept = found[_most_volume(scores(found), n_points)]
-    return climb(scores, kept, _N_LAST_STEPS)
+        children = _children(scores, front, _N_CHILDREN * n_points, rng)
+        children = pareto_newton(scores, children, _N_STEPS)
+        front = _non_dominated_points(scores, np.vstack([front, children]))
+        front = front[farthest_point_subset(scores(front), _N_KEPT * n_points)]
+    front = front[_hypervolume_subset(scores(front), n_points)]
+    return pareto_newton(scores, front, _N_LAST_STEPS)
 
 
 def non_dominated(Y: FloatArray) -> BoolArray:
@@ -218,25 +218,26 @@ def non_dominated(Y: FloatArray) -> BoolArray:
     A row dominates another if it is nowhere smaller and somewhere larger, so equal rows
     are all kept. A row with NaN counts as dominated and dominates nothing.
     """
-    known = ~np.isnan(Y).any(axis=1)
+    rows = np.flatnonzero(~np.isnan(Y).any(axis=1))
     mask: BoolArray = np.full(len(Y), fill_value=False)
-    if known.any():
-        mask[known] = moocore.is_nondominated(Y[known], maximise=True, keep_weakly=True)
+    if len(rows):
+        mask[rows] = moocore.is_nondominated(Y[rows], maximise=True, keep_weakly=True)
     return mask
 
 
-def rounded(scores: FloatArray) -> FloatArray:
+def quantized(scores: FloatArray) -> FloatArray:
     """Round scores to whole units of ``SAME_METRIC``."""
     return np.round(scores / SAME_METRIC)
 
 
-def _front(scores: Scores, points: FloatArray) -> FloatArray:
-    Y = rounded(scores(points))
-    first = moocore.is_nondominated(Y, maximise=True, keep_weakly=False)
-    return np.asarray(points[first])
+def _non_dominated_points(scores: Scores, points: FloatArray) -> FloatArray:
+    """Keep the non-dominated points (n, d), the first of equal ones."""
+    Y = quantized(scores(points))
+    mask = moocore.is_nondominated(Y, maximise=True, keep_weakly=False)
+    return np.asarray(points[mask])
 
 
-def _most_volume(Y: FloatArray, k: int) -> IntArray:
+def _hypervolume_subset(Y: FloatArray, k: int) -> IntArray:
     """Choose k rows of Y (n, m) that show the front, and dominate nearly all of it.
 
     A third of them is spread evenly, the ends first. Of the others that one is next
@@ -244,66 +245,70 @@ def _most_volume(Y: FloatArray, k: int) -> IntArray:
     which is still the largest when it is computed again needs no comparison.
     """
     n, m = Y.shape
-    if n <= k or m > _QUICK_TASKS:
-        return spread(Y, k)
+    if n <= k or m > _MAX_SUBSET_TASKS:
+        return farthest_point_subset(Y, k)
     scaled = (Y - Y.min(axis=0)) / ranges(Y)
-    chosen = [int(i) for i in spread(Y, max(k // 3, min(k, m)))]
-    rest = sorted(set(range(n)) - set(chosen))
-    covered = volume(scaled[chosen], _BELOW_NADIR)
-    added = gains(scaled[rest], scaled[chosen])
-    largest = [(-gain, i) for gain, i in zip(added.tolist(), rest, strict=True)]
-    heapq.heapify(largest)
+    n_spread = max(k // 3, min(k, m))
+    chosen = [int(i) for i in farthest_point_subset(Y, n_spread)]
+    candidates = sorted(set(range(n)) - set(chosen))
+    covered = hypervolume(scaled[chosen], _REFERENCE)
+    gains = improvements(scaled[candidates], scaled[chosen]).tolist()
+    queue = [(-gain, i) for gain, i in zip(gains, candidates, strict=True)]
+    heapq.heapify(queue)
     while len(chosen) < k:
-        index = heapq.heappop(largest)[1]
-        gain = volume(scaled[[*chosen, index]], _BELOW_NADIR) - covered
-        if largest and -gain > largest[0][0]:
-            heapq.heappush(largest, (-gain, index))
+        candidate = heapq.heappop(queue)[1]
+        gain = hypervolume(scaled[[*chosen, candidate]], _REFERENCE) - covered
+        if queue and -gain > queue[0][0]:
+            heapq.heappush(queue, (-gain, candidate))
         else:
-            chosen.append(index)
+            chosen.append(candidate)
             covered += gain
     return np.array(chosen, dtype=np.int_)
 
 
-def _between(
+def _children(
     scores: Scores, points: FloatArray, n: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Draw n points between, and beyond, neighbours on a front; (n, d)."""
+    """Draw n points between, and beyond, neighbors on a front; (n, d)."""
     Y = scores(points)
-    one = np.resize(spread(Y, n), n)
-    distance = np.linalg.norm(Y[one][:, None] - Y, axis=2)
-    near = np.argsort(distance, axis=1)[:, : 1 + 2 * Y.shape[1]]
-    other = near[np.arange(n), rng.integers(near.shape[1], size=n)]
-    share = rng.uniform(-0.5, 1.5, size=(n, 1))
-    return np.clip(points[one] + share * (points[other] - points[one]), 0, 1)
+    parents = np.resize(farthest_point_subset(Y, n), n)
+    distances = np.linalg.norm(Y[parents][:, None] - Y, axis=2)
+    neighbors = np.argsort(distances, axis=1)[:, : 1 + 2 * Y.shape[1]]
+    partners = neighbors[np.arange(n), rng.integers(neighbors.shape[1], size=n)]
+    fraction = rng.uniform(-0.5, 1.5, size=(n, 1))
+    steps = fraction * (points[partners] - points[parents])
+    return np.clip(points[parents] + steps, 0, 1)
 
 
-def gains(Y: FloatArray, known: FloatArray) -> FloatArray:
+def improvements(Y: FloatArray, measured: FloatArray) -> FloatArray:
     """Return the hypervolume that each candidate alone would add; (k,).
 
     Args:
         Y: (k, m) the candidates.
-        known: (n, m) merges that are there.
+        measured: (n, m) the merges that they would join.
     """
-    before = volume(known, _BELOW_NADIR)
-    both = (volume(np.vstack([known, row]), _BELOW_NADIR) for row in Y)
-    return np.array([after - before for after in both])
+    before = hypervolume(measured, _REFERENCE)
+    joined = (np.vstack([measured, candidate]) for candidate in Y)
+    return np.array([hypervolume(rows, _REFERENCE) - before for rows in joined])
 
 
-def gained(Y: FloatArray, known: FloatArray) -> float:
-    """Return the share by which the hypervolume of Y (k, m) exceeds that of known."""
-    before = volume(known, _BELOW_NADIR)
-    return max(volume(Y, _BELOW_NADIR) / (before or 1.0) - 1, 0.0)
+def relative_gain(Y: FloatArray, measured: FloatArray) -> float:
+    """Return the share by which the hypervolume of Y (k, m) exceeds the measured."""
+    before = hypervolume(measured, _REFERENCE)
+    return max(hypervolume(Y, _REFERENCE) / (before or 1.0) - 1, 0.0)
 
 
-def volume(Y: FloatArray, worst: float, n_directions: int = _DIRECTIONS) -> float:
-    """Return the hypervolume of Y (n, m) above ``worst`` on every task.
+def hypervolume(
+    Y: FloatArray, reference: float, n_directions: int = _N_DIRECTIONS
+) -> float:
+    """Return the hypervolume of Y (n, m) above ``reference`` on every task.
 
     Exact up to 5 tasks; beyond, approximated along a number of directions.
     """
     if not len(Y):
         return 0.0
     if Y.shape[1] == 1:
-        return float(max(Y.max() - worst, 0))
-    if Y.shape[1] <= _MOST_TASKS:
-        return float(moocore.hypervolume(-Y, ref=-worst))
-    return float(moocore.hv_approx(-Y, ref=-worst, nsamples=n_directions))
+        return float(max(Y.max() - reference, 0))
+    if Y.shape[1] <= _MAX_EXACT_TASKS:
+        return float(moocore.hypervolume(-Y, ref=-reference))
+    return float(moocore.hv_approx(-Y, ref=-reference, nsamples=n_directions))

@@ -4,10 +4,9 @@ Notation: ``n`` points, ``d`` coefficients, ``m`` tasks, ``Y`` (n, m) predicted 
 larger is better. The search never leaves the sampled box: outside it a quadratic is an
 extrapolation.
 
-Beyond the paper: the best point of every task is computed exactly and joins the front,
-so that its extremes do not depend on luck. A few generations locate the front;
-``front_filling`` then fills it and moves it into place. ``sketch_front`` is a cheap
-approximation for planning, after every merge, while the surrogates are uncertain.
+Beyond the paper: the best point of every task is computed exactly and joins the front.
+A few generations locate the front; ``front_filling`` then fills it and moves it into
+place. ``approximate_front`` is cheap, for planning after every merge.
 """
 
 from __future__ import annotations
@@ -25,12 +24,16 @@ from scipy.stats import qmc
 
 from mergekit_map.optimize.front_filling import (
     SAME_METRIC,
-    climb,
     fill_front,
     non_dominated,
-    rounded,
+    pareto_newton,
+    quantized,
 )
-from mergekit_map.optimize.scalarization import Predict, spread, varying_range
+from mergekit_map.optimize.scalarization import (
+    Predict,
+    farthest_point_subset,
+    varying_range,
+)
 from mergekit_map.surrogates.arrays import FloatArray, from_unit
 from mergekit_map.utils.shutdown import check_interrupt
 
@@ -46,9 +49,9 @@ SAME_POINT = 1e-6
 # The best point of a task counts the other tasks this much, which decides where the
 # task is flat and costs the task itself about the square of it.
 SECOND_THOUGHT = 1e-4
-# Of a sketch: samples, points moved and points kept; steps, as shares of the box.
-_N_SKETCHED, _N_MOVED, _MOST = 1024, 512, 256
-_STEPS = (0.1, 0.03, 0.01)
+# Of an approximate front; steps are shares of the box.
+_N_APPROXIMATE_SAMPLES, _N_OFFSPRING, _MAX_PARENTS = 1024, 512, 256
+_MUTATION_STEPS = (0.1, 0.03, 0.01)
 
 
 def compute_front(
@@ -64,12 +67,12 @@ def compute_front(
     Args:
         predict: Vectorised, (k, d) -> (k, m), finite, larger is better; only called
             with points of the box.
-        bounds: (d, 2) lower and upper ends of the box.
+        bounds: (d, 2) lower and upper bounds of the box.
         n_tasks: m, the width of what ``predict`` returns.
         seed: Of NSGA-III; the same seed gives the same bytes.
         n_points: About how many points to look for, by default 100 for two tasks, whose
             front is a line, and 450 for more. A front that shrinks to fewer returns
-            fewer, and more tasks than points return one end per task.
+            fewer, and more tasks than points return the best of each task.
 
     Returns:
         (k, d) mutually non-dominated coefficients, k >= 1, of which no two predict the
@@ -84,35 +87,36 @@ def compute_front(
         return predict(from_unit(U, bounds))
 
     samples = qmc.Sobol(len(bounds), scramble=False).random(N_SAMPLES)
-    scores = _in_units_of_range(predict_unit, samples)
-    ends = _best_per_task(scores, samples, n_tasks)
-    points = ends if n_tasks == 1 else _locate(scores, samples, ends, n_points, seed)
+    scores = _normalized(predict_unit, samples)
+    points = extremes = _best_per_task(scores, samples, n_tasks)
+    if n_tasks > 1:
+        points = _search_front(scores, samples, extremes, n_points, seed)
     # Points that all but touch a side of the unit box move onto it.
     points = np.where(points < SAME_POINT, 0.0, points)
     points = np.where(points > 1 - SAME_POINT, 1.0, points)
-    distinct = _distinct(points, scores(points))
+    distinct = _without_repeats(points, scores(points))
     # The samples are compared with, so that no local optimum worse than one stays; at
     # the best point of a task none of them is better, so there is always a front.
-    with_samples = scores(np.vstack([distinct, samples]))
-    front = distinct[non_dominated(rounded(with_samples))[: len(distinct)]]
+    Y = quantized(scores(np.vstack([distinct, samples])))
+    front = distinct[non_dominated(Y)[: len(distinct)]]
     # The last key of lexsort decides first; coefficients only break ties.
     keys = np.hstack([predict_unit(front), front])[:, ::-1]
     return from_unit(front[np.lexsort(keys.T)], bounds)
 
 
-def _locate(
-    scores: Predict, samples: FloatArray, ends: FloatArray, n_points: int, seed: int
+def _search_front(
+    scores: Predict, samples: FloatArray, extremes: FloatArray, n_points: int, seed: int
 ) -> FloatArray:
-    """Locate the front by NSGA-III, from the best samples and the ends; fill it."""
+    """Locate the front by NSGA-III, from the best samples and the extremes; fill it."""
     best = samples[non_dominated(scores(samples))]
-    best = best[spread(scores(best), N_BEST_SAMPLES)]
-    directions = _reference_directions(len(ends), min(n_points, N_DIRECTIONS))
-    population = _nsga3(scores, np.vstack([ends, best]), directions, seed)
-    near, rng = np.vstack([ends, population, best]), np.random.default_rng(seed)
-    return np.vstack([ends, fill_front(scores, near, n_points, rng)])
+    best = best[farthest_point_subset(scores(best), N_BEST_SAMPLES)]
+    directions = _reference_directions(len(extremes), min(n_points, N_DIRECTIONS))
+    population = _nsga3(scores, np.vstack([extremes, best]), directions, seed)
+    starts, rng = np.vstack([extremes, population, best]), np.random.default_rng(seed)
+    return np.vstack([extremes, fill_front(scores, starts, n_points, rng)])
 
 
-def _in_units_of_range(predict: Predict, samples: FloatArray) -> Predict:
+def _normalized(predict: Predict, samples: FloatArray) -> Predict:
     """Scale every task from its worst to its best sample; a constant task is 0.
 
     A constant metric is fitted with errors of rounding, which must decide nothing.
@@ -123,17 +127,18 @@ def _in_units_of_range(predict: Predict, samples: FloatArray) -> Predict:
 
 
 def _best_per_task(scores: Predict, samples: FloatArray, n_tasks: int) -> FloatArray:
-    """Maximise one task after the other from its best samples; returns (m, d)."""
-    others = SECOND_THOUGHT / max(n_tasks - 1, 1)
-    preferences = np.full((n_tasks, n_tasks), others)
+    """Maximize one task after the other from its best samples; returns (m, d)."""
+    preferences = np.full((n_tasks, n_tasks), SECOND_THOUGHT / max(n_tasks - 1, 1))
     np.fill_diagonal(preferences, 1.0)
-    values = scores(samples) @ preferences  # symmetric: column = task
-    order = np.argsort(-values, axis=0, kind="stable")[:N_STARTS]
-    wanted = np.tile(preferences, (len(order), 1))
-    tops = climb(scores, samples[order.ravel()], N_STEPS, wanted)
-    heights = (scores(tops) * wanted).sum(axis=1)
-    best = heights.reshape(order.shape).argmax(axis=0)
-    return np.asarray(tops.reshape(*order.shape, -1)[best, np.arange(n_tasks)])
+    sums = scores(samples) @ preferences  # symmetric: column = task
+    best_samples = np.argsort(-sums, axis=0, kind="stable")[:N_STARTS]  # (starts, m)
+    start_preferences = np.tile(preferences, (len(best_samples), 1))
+    starts = samples[best_samples.ravel()]
+    optima = pareto_newton(scores, starts, N_STEPS, start_preferences)
+    optimal_sums = (scores(optima) * start_preferences).sum(axis=1)
+    best_start = optimal_sums.reshape(best_samples.shape).argmax(axis=0)
+    optima = optima.reshape(*best_samples.shape, -1)  # (starts, m, d)
+    return np.asarray(optima[best_start, np.arange(n_tasks)])
 
 
 def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
@@ -143,10 +148,10 @@ def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
     inner = _partitions(n_tasks, n_points - len(directions))
     if outer < n_tasks and inner > 0:
         # All of them lie on the border of the simplex: a second layer goes inside.
-        layer = get_reference_directions(
+        inner_layer = get_reference_directions(
             "das-dennis", n_tasks, n_partitions=inner, scaling=0.5
         )
-        directions = np.vstack([directions, layer])
+        directions = np.vstack([directions, inner_layer])
     return np.asarray(directions, dtype=np.float64)
 
 
@@ -173,13 +178,13 @@ def _nsga3(
         algorithm.setup(problem)
         while algorithm.has_next():
             population = algorithm.ask()
-            F = -rounded(scores(population.get("X")))  # pymoo minimises
+            F = -quantized(scores(population.get("X")))  # pymoo minimizes
             algorithm.evaluator.eval(StaticProblem(problem, F=F), population)
             algorithm.tell(infills=population)
     return np.asarray(algorithm.pop.get("X"), dtype=np.float64)
 
 
-def _distinct(points: FloatArray, scores: FloatArray) -> FloatArray:
+def _without_repeats(points: FloatArray, scores: FloatArray) -> FloatArray:
     """Return the points of the unit box without repeated coefficients or scores."""
     kept: list[int] = []
     for index in range(len(points)):
@@ -190,7 +195,7 @@ def _distinct(points: FloatArray, scores: FloatArray) -> FloatArray:
     return points[kept]
 
 
-def sketch_front(predict: Predict, bounds: FloatArray) -> FloatArray:
+def approximate_front(predict: Predict, bounds: FloatArray) -> FloatArray:
     """Approximate the front, with the best point of each task.
 
     It samples the box, then moves the non-dominated points by smaller and smaller
@@ -200,22 +205,22 @@ def sketch_front(predict: Predict, bounds: FloatArray) -> FloatArray:
         (k, d) of the box, none of which another dominates.
     """
     rng = np.random.default_rng(0)
-    U = qmc.Sobol(len(bounds), scramble=False).random(_N_SKETCHED)
+    U = qmc.Sobol(len(bounds), scramble=False).random(_N_APPROXIMATE_SAMPLES)
     Y = predict(from_unit(U, bounds))
-    for step in _STEPS:
-        U, Y = _kept(U, Y)
-        moved = U[np.arange(_N_MOVED) % len(U)]
-        moved = np.clip(moved + step * rng.normal(size=moved.shape), 0, 1)
-        U = np.vstack([U, moved])
-        Y = np.vstack([Y, predict(from_unit(moved, bounds))])
-    return from_unit(_kept(U, Y)[0], bounds)
+    for step in _MUTATION_STEPS:
+        U, Y = _survivors(U, Y)
+        parents = U[np.arange(_N_OFFSPRING) % len(U)]
+        offspring = np.clip(parents + step * rng.normal(size=parents.shape), 0, 1)
+        U = np.vstack([U, offspring])
+        Y = np.vstack([Y, predict(from_unit(offspring, bounds))])
+    return from_unit(_survivors(U, Y)[0], bounds)
 
 
-def _kept(U: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _survivors(U: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Keep the non-dominated points; of too many all extremes, and an even share."""
     front = np.flatnonzero(non_dominated(Y))
-    if len(front) > _MOST:
-        ends = front[Y[front].argmax(axis=0)]
-        every = front[:: -(-len(front) // _MOST)]
-        front = np.unique(np.concatenate([ends, every]))
+    if len(front) > _MAX_PARENTS:
+        extremes = front[Y[front].argmax(axis=0)]
+        stride = -(-len(front) // _MAX_PARENTS)  # rounded up
+        front = np.unique(np.concatenate([extremes, front[::stride]]))
     return U[front], Y[front]

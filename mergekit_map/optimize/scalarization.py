@@ -1,15 +1,13 @@
 """Scalarisations: one point of a front, or the best merge of the whole box.
 
 Notation: ``d`` coefficients, ``m`` tasks, ``Y`` (n, m) the metrics of n points, larger
-is better. Tasks have different units, so each is first scaled to [0, 1] between its
-worst (nadir) and best (ideal) value over the front. The paper has one way to choose,
-the preference-weighted sum over the points of the front, and takes the metrics as they
-are; the other ways are ours. Between the points of a front there are better merges,
-more so with more tasks, and some limits are kept by none of its points but by a merge
-between them. Nothing here costs an evaluation.
+is better. Each task is first scaled to [0, 1] between its worst (nadir) and best
+(ideal) value over the front. The paper chooses by the preference-weighted sum over the
+points of the front, of metrics as they are; all else is ours. Merges between the points
+of a front may be better, or keep limits that none of the points keeps.
 
-``allowed`` (n,) says which points may be chosen, by default all. The others still take
-part in the scaling, so that a limit that the choice keeps anyway changes nothing.
+``allowed`` (n,) marks the points that may be chosen, by default all. The others still
+take part in the scaling, so that a limit that the choice keeps anyway changes nothing.
 """
 
 from __future__ import annotations
@@ -38,16 +36,16 @@ TIE = 1e-12
 _AUGMENTATION = 1e-4
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 Kind = Literal["one point", "within noise", "one best", "trade-off"]
-WORTH_A_POINT = 1e-4  # of the range: what a further point must gain
+MIN_GAIN = 1e-4  # of the range, for which a further point is worth adding
 _N_STARTS = 3  # points of the front
 _STEP = 1e-5  # of the numerical derivatives
-_AT_A_BOUND = 1e-9  # share of the box: so near is rounding
-_MARGIN = 1e-7  # of the range, by which limits are kept
-# What counts of the tasks that the wish leaves free, so that none is given away.
-_SECOND_THOUGHT = 1e-5
-_OUTSIDE = 1e3  # puts all that miss a limit behind all that keep them
+_AT_BOUND = 1e-9  # share of the box: so near is rounding
+_LIMIT_MARGIN = 1e-7  # of the range, by which limits are kept
+# Weight of the sum of all tasks, so that those without weight are not given away.
+_TIE_BREAKER = 1e-5
+_INFEASIBLE = 1e3  # puts all that miss a limit behind all that keep them
 # The cost of missing a limit by the range of a task: more than is gained by it.
-_MISSED = 100.0
+_SLACK_COST = 100.0
 
 
 def select_point(
@@ -59,16 +57,13 @@ def select_point(
 ) -> int:
     """Return the row that is best by a preference, each task scaled to [0, 1].
 
-    By the largest weighted sum. With equal weights it is the *knee*: the row from which
-    every other one loses at least what it gains, in totals over the scaled metrics
-    (Rachmawati and Srinivasan, 2009). Of two tasks it is farthest beyond the chord
-    between the front's ends. Points in a hollow of the front are never chosen.
+    By the largest weighted sum, which never chooses points in a hollow of the front.
+    With equal weights it is the *knee*: every other row loses at least what it gains,
+    summed over the scaled metrics (Rachmawati and Srinivasan, 2009).
 
-    By achievement it is the row that on its worst task is nearest to the ideal:
-    Wierzbicki's function with the ideal point as its reference, also known as the
-    augmented weighted Chebyshev distance. It is the largest ``weight * (1 - scaled)``
-    over the tasks, plus a small share of their sum. For some weights any point of a
-    front is the choice, in its hollows too.
+    By achievement it is the row with the smallest augmented weighted Chebyshev distance
+    from the ideal point (Wierzbicki's function): the largest ``weight * (1 - scaled)``
+    over the tasks, plus a small share of their sum. It reaches hollows, too.
 
     A task that is constant over Y contributes nothing. Ties go to the point nearest to
     the ideal point, then to the lowest index.
@@ -81,13 +76,13 @@ def select_point(
     """
     scaled = _scale(Y)
     # Divided by the largest first, as the sum of huge weights may overflow.
-    shares = weights / weights.max()
-    shares = shares / shares.sum()
+    weights = weights / weights.max()
+    weights = weights / weights.sum()
     if not achievement:
-        return _best(scaled @ shares, scaled, allowed)
-    missing = shares * (1 - scaled)
-    worst = missing.max(axis=1) + _AUGMENTATION * missing.sum(axis=1)
-    return _best(-worst, scaled, allowed)
+        return _best(scaled @ weights, scaled, allowed)
+    gaps = weights * (1 - scaled)  # (n, m) to the ideal
+    distance = gaps.max(axis=1) + _AUGMENTATION * gaps.sum(axis=1)
+    return _best(-distance, scaled, allowed)
 
 
 def nearest_to_limits(Y: FloatArray, lower: FloatArray) -> int:
@@ -100,11 +95,11 @@ def nearest_to_limits(Y: FloatArray, lower: FloatArray) -> int:
         lower: (m,) the limits, -inf where a task has none.
     """
     # A constant task misses alike at every point.
-    short = np.maximum(lower - Y, 0) / varying_range(Y)
-    return _best(-short.sum(axis=1), _scale(Y), None)
+    shortfall = np.maximum(lower - Y, 0) / varying_range(Y)
+    return _best(-shortfall.sum(axis=1), _scale(Y), None)
 
 
-def spread(Y: FloatArray, k: int) -> IntArray:
+def farthest_point_subset(Y: FloatArray, k: int) -> IntArray:
     """Choose up to k rows that show the whole front, in the order chosen.
 
     First the best point of each task (of equal ones that with the largest sum of
@@ -116,20 +111,21 @@ def spread(Y: FloatArray, k: int) -> IntArray:
         k: How many rows at most, at least 0.
     """
     scaled = _scale(Y)
-    total = scaled.sum(axis=1)
+    sums = scaled.sum(axis=1)
     chosen: list[int] = []
-    nearest = np.full(len(Y), np.inf)  # distance to the nearest chosen point
+    distances = np.full(len(Y), np.inf)  # to the nearest chosen point
 
     def choose(index: int) -> None:
         chosen.append(index)
-        np.minimum(nearest, np.linalg.norm(scaled - scaled[index], axis=1), out=nearest)
+        to_chosen = np.linalg.norm(scaled - scaled[index], axis=1)
+        np.minimum(distances, to_chosen, out=distances)
 
     for task in scaled.T:
-        best = np.where(task >= task.max() - TIE, total, -np.inf)
-        if len(chosen) < k and nearest[best.argmax()] > TIE:
-            choose(int(best.argmax()))
-    while len(chosen) < k and nearest.max() > TIE:
-        choose(int(nearest.argmax()))
+        best = np.where(task >= task.max() - TIE, sums, -np.inf).argmax()
+        if len(chosen) < k and distances[best] > TIE:
+            choose(int(best))
+    while len(chosen) < k and distances.max() > TIE:
+        choose(int(distances.argmax()))
     return np.array(chosen, dtype=np.int_)
 
 
@@ -171,26 +167,27 @@ class TradeOff:
 def detect_tradeoff(Y: FloatArray, stderr: FloatArray) -> TradeOff:
     """Return whether a front is a trade-off, and which point to take if it is not.
 
-    Of the points that will do, that with the largest equally weighted sum is taken. A
-    difference whose noise is unknown counts as real.
+    Of the points that are good enough, that with the largest equally weighted sum is
+    taken. A difference whose noise is unknown counts as real.
 
     Args:
         Y: (k, m) finite metrics of at least one point.
         stderr: (k, m) standard errors, 0 or more; NaN where unknown.
     """
-    equal = np.ones(Y.shape[1])
-    balanced = select_point(Y, equal)
-    best, task = Y.argmax(axis=0), np.arange(Y.shape[1])
-    behind = Y[best, task] - Y
-    noise = SIGNIFICANT * stderr_of_difference(stderr[best, task], stderr)
+    equal_weights, tasks = np.ones(Y.shape[1]), np.arange(Y.shape[1])
+    balanced = select_point(Y, equal_weights)
+    best = Y.argmax(axis=0)  # (m,) the best row of each task
+    difference = Y[best, tasks] - Y
+    noise = SIGNIFICANT * stderr_of_difference(stderr[best, tasks], stderr)
     rounding = TIE * np.abs(Y).max(axis=0)
-    will_do = (behind <= np.fmax(noise, rounding)).all(axis=1)  # fmax passes over NaN
-    if (behind <= rounding).all():
+    # A point is good enough if it is as good as the best one of every task.
+    good_enough = (difference <= np.fmax(noise, rounding)).all(axis=1)  # fmax skips NaN
+    if (difference <= rounding).all():
         return TradeOff("one point", balanced)
-    if will_do.all():
+    if good_enough.all():
         return TradeOff("within noise", balanced)
-    if will_do.any():
-        return TradeOff("one best", select_point(Y, equal, will_do))
+    if good_enough.any():
+        return TradeOff("one best", select_point(Y, equal_weights, good_enough))
     return TradeOff("trade-off", None)
 
 
@@ -202,13 +199,13 @@ def stderr_of_difference(first: FloatArray, second: FloatArray) -> FloatArray:
     is better. Predictions of one surrogate may err together or against one another; the
     front does not carry their covariance.
     """
-    known = np.hypot(np.nan_to_num(first), np.nan_to_num(second))
-    return np.where(np.isnan(first) & np.isnan(second), np.nan, known)
+    stderr = np.hypot(np.nan_to_num(first), np.nan_to_num(second))
+    return np.where(np.isnan(first) & np.isnan(second), np.nan, stderr)
 
 
 @dataclass(frozen=True, eq=False)
-class Wish:
-    """A preference and limits that a merge is chosen by."""
+class Scalarization:
+    """A preference and limits, which make one objective of m tasks."""
 
     weights: FloatArray  # (m,) of the tasks, not negative, with the sum 1
     lower: FloatArray  # (m,) the limits, -inf where a task has none
@@ -216,126 +213,136 @@ class Wish:
 
     def score(self, scaled: FloatArray) -> FloatArray:
         """Rate scaled metrics (k, m), larger is better; (k,)."""
-        free = _SECOND_THOUGHT * scaled.sum(axis=1)
+        tie_breaker = _TIE_BREAKER * scaled.sum(axis=1)
         if not self.achievement:
-            return np.asarray(scaled @ self.weights + free)
-        worst = (self.weights * (1 - scaled)).max(axis=1)
-        return np.asarray(free - worst)
+            return np.asarray(scaled @ self.weights + tie_breaker)
+        largest_gap = (self.weights * (1 - scaled)).max(axis=1)
+        return np.asarray(tie_breaker - largest_gap)
 
 
-def best_merge(
-    predict: Predict, bounds: FloatArray, X: FloatArray, wish: Wish
+def scalarized_optimum(
+    predict: Predict, bounds: FloatArray, X: FloatArray, scalarization: Scalarization
 ) -> FloatArray | None:
-    """Return a merge of the box (d, 2) that fulfils a wish better than all points X.
+    """Return the merge of the box (d, 2) with the best score, if better than all X.
 
     Where no merge of the box keeps the limits, it is the one that misses them by the
     smallest sum of shares of the range. Returns its coefficients (d,), or None where
-    the best point of the front is as good, up to ``WORTH_A_POINT``.
+    the best point of the front is as good, up to ``MIN_GAIN``.
     """
     Y = predict(X)
     worst, width = Y.min(axis=0), varying_range(Y)
     constant = np.isinf(width)
     width = np.where(constant, 1.0, width)
-    limits = (wish.lower - worst) / width
+    limits = (scalarization.lower - worst) / width
 
     def scaled(U: FloatArray) -> FloatArray:
         S = (predict(from_unit(U, bounds)) - worst) / width
         return np.where(constant & ~np.isfinite(limits), 1.0, S)
 
-    def rank(U: FloatArray) -> FloatArray:
+    def score(U: FloatArray) -> FloatArray:
         S = scaled(U)
-        missing = np.maximum(limits - S, 0).sum(axis=1)
-        return np.where(missing > 0, -_OUTSIDE - missing, wish.score(S))
+        shortfall = np.maximum(limits - S, 0).sum(axis=1)
+        penalty = -_INFEASIBLE - shortfall
+        return np.where(shortfall > 0, penalty, scalarization.score(S))
 
-    points = to_unit(X, bounds)
-    known = rank(points)
-    # One of the best points of a front is near the best merge of any wish.
-    starts = points[np.argsort(-known, kind="stable")[:_N_STARTS]]
-    tops = np.array([_climb(scaled, wish, limits + _MARGIN, one) for one in starts])
-    found = rank(tops)
-    if found.max() <= known.max() + WORTH_A_POINT:
+    front = to_unit(X, bounds)
+    front_scores = score(front)
+    # One of the best points of a front is near the optimum of any scalarization.
+    starts = front[np.argsort(-front_scores, kind="stable")[:_N_STARTS]]
+    margin = limits + _LIMIT_MARGIN
+    optima = np.array([_maximize(scaled, scalarization, margin, u) for u in starts])
+    scores = score(optima)
+    if scores.max() <= front_scores.max() + MIN_GAIN:
         return None
-    return np.asarray(from_unit(tops[[found.argmax()]], bounds)[0])
+    return np.asarray(from_unit(optima[[scores.argmax()]], bounds)[0])
 
 
-def _climb(
-    scaled: Predict, wish: Wish, limits: FloatArray, start: FloatArray
+def _maximize(
+    scaled: Predict, scalarization: Scalarization, limits: FloatArray, start: FloatArray
 ) -> FloatArray:
     """Improve a point (d,) of the unit box by SLSQP.
 
-    Beside the coefficients it varies what each limit is missed by, which costs more
-    than all that could be gained, and what the worst weighted task misses.
+    Its variables are the coefficients, a slack for each limit, which costs more than
+    all that could be gained, and for the achievement the largest weighted gap.
     """
     from scipy.optimize import minimize
 
-    d, problem = len(start), _problem_of(scaled, wish, limits)
+    d, problem = len(start), _smooth_problem(scaled, scalarization, limits)
 
-    @lru_cache(maxsize=1)  # cost and constraints ask in turn
-    def linearised(z: bytes) -> FloatArray:
-        return _linearise(problem, np.frombuffer(z), d)
+    @lru_cache(maxsize=1)  # SLSQP evaluates objective and constraints in turn
+    def cached_linearization(variables: bytes) -> FloatArray:
+        return _linearize(problem, np.frombuffer(variables), d)
 
-    def at(z: FloatArray) -> FloatArray:
-        return linearised(z.tobytes()).copy()  # SLSQP changes what it gets
+    def linearization(variables: FloatArray) -> FloatArray:
+        return cached_linearization(variables.tobytes()).copy()  # SLSQP changes it
 
-    def cost(z: FloatArray) -> tuple[float, FloatArray]:
-        value, *slopes = at(z)[0]
-        return float(value), np.array(slopes)
+    def objective(variables: FloatArray) -> tuple[float, FloatArray]:
+        value, *gradient = linearization(variables)[0]
+        return float(value), np.array(gradient)
 
-    S = scaled(start[None])[0]
-    further = np.maximum(limits - S, 0)[np.isfinite(limits)]
-    # A start that keeps a limit must not be bought off it.
-    most = np.where(further > 0, np.inf, 0.0)
-    if wish.achievement:
-        further = np.append(further, (wish.weights * (1 - S)).max())
-        most = np.append(most, np.inf)
     # Typed by hand: SciPy's stubs do not know the "jac" of a constraint.
-    kept: Any = {
+    constraints: Any = {
         "type": "ineq",
-        "fun": lambda z: at(z)[1:, 0],
-        "jac": lambda z: at(z)[1:, 1:],
+        "fun": lambda variables: linearization(variables)[1:, 0],
+        "jac": lambda variables: linearization(variables)[1:, 1:],
     }
+    S = scaled(start[None])[0]
+    auxiliary = np.maximum(limits - S, 0)[np.isfinite(limits)]
+    # A start that keeps a limit must not be bought off it: it gets no slack.
+    upper = np.where(auxiliary > 0, np.inf, 0.0)
+    if scalarization.achievement:
+        auxiliary = np.append(auxiliary, (scalarization.weights * (1 - S)).max())
+        upper = np.append(upper, np.inf)
     # SLSQP warns of a step that left the box, and clips it; so do we.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        found = minimize(
-            cost,
-            np.concatenate([start, further]),
+        result = minimize(
+            objective,
+            np.concatenate([start, auxiliary]),
             jac=True,
             method="SLSQP",
-            bounds=[(0.0, 1.0)] * d + [(0.0, one) for one in most.tolist()],
-            constraints=kept if len(further) else (),
+            bounds=[(0.0, 1.0)] * d + [(0.0, most) for most in upper.tolist()],
+            constraints=constraints if len(auxiliary) else (),
             options={"ftol": 1e-12, "maxiter": 100},
         )
-    u, end = found.x[:d], found.x[:d].round()  # what is nearly at it is the same merge
-    return np.asarray(np.where(np.abs(u - end) <= _AT_A_BOUND, end, u).clip(0, 1))
+    u, bound = result.x[:d], result.x[:d].round()  # what all but touches it is at it
+    return np.asarray(np.where(np.abs(u - bound) <= _AT_BOUND, bound, u).clip(0, 1))
 
 
-def _problem_of(scaled: Predict, wish: Wish, limits: FloatArray) -> Predict:
-    """Return cost, and what must not be negative, as a function; (k, 1 + r).
+def _smooth_problem(
+    scaled: Predict, scalarization: Scalarization, limits: FloatArray
+) -> Predict:
+    """Return a function to the cost and the constraints, at least 0; (k, 1 + r).
 
-    Its rows are coefficients, by what each limit is missed, and for the achievement
-    what the worst weighted task misses.
+    It takes rows of coefficients, slacks of the limits, and for the achievement the
+    largest weighted gap.
     """
-    limited = np.flatnonzero(np.isfinite(limits))
+    weights, limited = scalarization.weights, np.flatnonzero(np.isfinite(limits))
 
-    def problem(Z: FloatArray) -> FloatArray:
-        d = Z.shape[1] - len(limited) - wish.achievement
-        S, missed = scaled(Z[:, :d]), Z[:, d : d + len(limited)]
-        kept = S[:, limited] - limits[limited] + missed
-        lost = _MISSED * missed.sum(axis=1) - _SECOND_THOUGHT * S.sum(axis=1)
-        if not wish.achievement:
-            return np.column_stack([lost - S @ wish.weights, kept])
-        worst, gaps = Z[:, -1], wish.weights * (1 - S)
-        return np.column_stack([lost + worst, kept, worst[:, None] - gaps])
+    def problem(variables: FloatArray) -> FloatArray:
+        d = variables.shape[1] - len(limited) - scalarization.achievement
+        S, slacks = scaled(variables[:, :d]), variables[:, d : d + len(limited)]
+        within_limits = S[:, limited] - limits[limited] + slacks
+        cost = _SLACK_COST * slacks.sum(axis=1) - _TIE_BREAKER * S.sum(axis=1)
+        if not scalarization.achievement:
+            return np.column_stack([cost - S @ weights, within_limits])
+        largest_gap, gaps = variables[:, -1], weights * (1 - S)
+        within_gap = largest_gap[:, None] - gaps
+        return np.column_stack([cost + largest_gap, within_limits, within_gap])
 
     return problem
 
 
-def _linearise(problem: Predict, z: FloatArray, d: int) -> FloatArray:
-    """Return a problem's values (r,) and slopes at z, whose first d are in the box."""
-    steps = _STEP * np.eye(len(z))
-    Z = z + np.vstack([0 * steps[:1], steps, -steps])
-    Z[:, :d] = np.clip(Z[:, :d], 0, 1)
-    up, down = slice(1, 1 + len(z)), slice(1 + len(z), None)
-    values, widths = problem(Z), np.diag(Z[up] - Z[down])
+def _linearize(problem: Predict, variables: FloatArray, d: int) -> FloatArray:
+    """Return values and gradients of a problem; (1 + r, 1 + number of variables).
+
+    By central differences; the first d variables stay in the unit box.
+    """
+    n = len(variables)
+    steps = _STEP * np.eye(n)
+    # The variables themselves, then each one moved up, then each one moved down.
+    stencil = variables + np.vstack([0 * steps[:1], steps, -steps])
+    stencil[:, :d] = np.clip(stencil[:, :d], 0, 1)
+    up, down = slice(1, 1 + n), slice(1 + n, None)
+    values, widths = problem(stencil), np.diag(stencil[up] - stencil[down])
     return np.column_stack([values[0], (values[up] - values[down]).T / widths])

@@ -32,11 +32,20 @@ from mergekit_map.results.gains import gains
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import by_merge, merge_key
 from mergekit_map.results.run_folder import unfinished_in_words
-from mergekit_map.results.samples import SampleStore, are_of, won_items
+from mergekit_map.results.samples import (
+    ItemComparison,
+    SampleStore,
+    are_of,
+    won_items,
+)
 from mergekit_map.results.surrogates import is_fitted, predict
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import NO_SINGLE_MODEL, Answers
 from mergekit_map.utils.files import plain
+
+Kind: TypeAlias = Literal["curve", "contour", "slices", "none"]
+_N_NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
+_DIGITS = 5  # significant ones
 
 
 def report_content(run: FinishedSearch) -> Mapping[str, object]:
@@ -46,15 +55,15 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
         ArtifactError: a recipe is missing, or a surrogate predicts no finite numbers.
     """
     front, surfaces = run.front, predict_surfaces(run)
-    parents = [anchor.coefficients for anchor in front.anchors]
-    # There may be tens of thousands of them, so they are plain from the beginning.
-    many = {
+    references = [anchor.coefficients for anchor in front.anchors]
+    # There may be tens of thousands of them, so ``plain`` need not convert them.
+    merges = {
         "points": [
             {
                 **_readings(front, point),
                 "recipe": run.folder.read_recipe(index),
                 "recommended": index in front.recommended
-                and point.coefficients not in parents,
+                and point.coefficients not in references,
                 **_gains(front, index),
             }
             for index, point in enumerate(front.points)
@@ -85,7 +94,7 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
             for key, value in vars(surfaces).items()
         },
     }
-    return {**plain(content), **many}
+    return {**plain(content), **merges}
 
 
 def kind_of(label: str | None) -> str | None:
@@ -95,39 +104,39 @@ def kind_of(label: str | None) -> str | None:
 
 def _gains(front: Front, index: int) -> dict[str, object]:
     """Return rows and documents of the table of gains as if a point were chosen."""
-    chosen = front.model_copy(update={"selected": index})
-    found = gains(chosen)
-    rows = [[*row] for row in gain_table(chosen, found)]
-    return {"gains": rows, "sample": sample(chosen, found)}
+    front = front.model_copy(update={"selected": index})
+    gained = gains(front)
+    rows = [[*row] for row in gain_table(front, gained)]
+    return {"gains": rows, "sample": sample(front, gained)}
 
 
 def _items(run: FinishedSearch) -> Iterator[dict[str, object]]:
     """Yield the points with records, and their items won against each anchor."""
     front, manifest = run.front, run.manifest
-    logs = {manifest.merge, *(a.linear.merge for a in front.anchors if a.linear)}
-    stores = {m: SampleStore(run.folder.samples(m), manifest.definitions) for m in logs}
+    keys = {manifest.merge, *(a.linear.merge for a in front.anchors if a.linear)}
+    stores = {k: SampleStore(run.folder.samples(k), manifest.definitions) for k in keys}
 
     def answers(merge: Merge, task: str) -> Answers | None:
-        log = manifest.merge if merge.linear is None else merge.linear.merge
-        found = stores[log].answers(merge.logged, task)
-        return found if are_of(found, merge.measured[task]) else None
+        key = manifest.merge if merge.linear is None else merge.linear.merge
+        stored = stores[key].answers(merge.logged, task)
+        return stored if are_of(stored, merge.measured[task]) else None
+
+    def compare(point: Merge, anchor: Merge) -> list[ItemComparison | None]:
+        return [
+            won_items(answers(point, task), answers(anchor, task), metric)
+            for task, metric in front.metrics.items()
+        ]
 
     for index, point in enumerate(front.points):
-        against = [
-            [
-                won_items(answers(point, task), answers(anchor, task), metric)
-                for task, metric in front.metrics.items()
-            ]
-            for anchor in front.anchors
-        ]
-        if any(found is not None for row in against for found in row):
+        against = [compare(point, anchor) for anchor in front.anchors]
+        if any(won is not None for row in against for won in row):
             yield {"point": index, "against": against}
 
 
 def _name(path: Path) -> str:
     """Return the user's name of a run, unless that is no name."""
-    named = path.is_absolute() or path.name in {"", ".."}
-    return path.resolve().name if named else str(path)
+    is_no_name = path.is_absolute() or path.name in {"", ".."}
+    return path.resolve().name if is_no_name else str(path)
 
 
 def _facts(run: FinishedSearch) -> dict[str, object]:
@@ -171,14 +180,14 @@ def _start(front: Front) -> dict[str, object] | None:
     if select.index is not None:
         return None
     request = Request.of(front)
-    prefer = request.task_weights()
+    weights = request.task_weights()
     limits = {}
     with contextlib.suppress(ConfigError):  # chosen when shares were of something else
         limits = request.limits()
     texts = {task: f"{limit.value:.5g}" for task, limit in limits.items()}
     texts |= {task: str(limit) for task, limit in (select.require or {}).items()}
     return {
-        "weights": [round(prefer.get(task, 0.0), 3) for task in front.tasks],
+        "weights": [round(weights.get(task, 0.0), 3) for task in front.tasks],
         "limits": [texts.get(task, "") for task in front.tasks],
     }
 
@@ -189,18 +198,18 @@ def measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
     Values go by task. Reference points that are no merges of the search come first.
     """
     front, merges = run.front, by_merge(run.evaluations)
-    places = [next(iter(merge.values())).coefficients for merge in merges.values()]
-    X = run.locate(places)
-    nothing = dict.fromkeys(front.tasks, UNKNOWN)
+    vectors = [next(iter(tasks.values())).coefficients for tasks in merges.values()]
+    X = run.locate(vectors)
+    unknown = dict.fromkeys(front.tasks, UNKNOWN)
     labels = {
         merge_key(merge.coefficients): merge.label
         for merge in (*front.merges, *front.anchors)
     }
     points = {merge_key(p.coefficients): i for i, p in enumerate(front.points)}
-    predicted = predict(run.surrogates, X) if run.surrogates else [nothing] * len(X)
-    located = np.asarray(np.isfinite(X).all(axis=1)).tolist()
+    predictions = predict(run.surrogates, X) if run.surrogates else [unknown] * len(X)
+    is_located = np.asarray(np.isfinite(X).all(axis=1)).tolist()
     m = len(front.tasks)
-    found: list[dict[str, object]] = [
+    content: list[dict[str, object]] = [
         {
             "label": anchor.label,
             "point": None,
@@ -217,10 +226,12 @@ def measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
         for anchor in front.anchors
         if not anchor.coefficients
     ]
-    rows = zip(merges.items(), places, X.tolist(), located, predicted, strict=True)
-    for (key, merge), coefficients, row, known, foreseen in rows:
+    rows = zip(
+        merges.items(), vectors, X.tolist(), is_located, predictions, strict=True
+    )
+    for (key, merge), coefficients, x, located, predicted in rows:
         evaluations = [merge.get(task) for task in front.tasks]
-        found.append(
+        content.append(
             {
                 "label": labels.get(key),
                 "point": points.get(key),
@@ -232,16 +243,16 @@ def measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
                     for e in evaluations
                 ],
                 "fitted": [  # by the surrogate of the task
-                    bool(run.surrogates) and known and e is not None and is_fitted(e)
+                    bool(run.surrogates) and located and e is not None and is_fitted(e)
                     for e in evaluations
                 ],
                 "seconds": sum(e.seconds for e in merge.values()),
-                "at": row if known else None,  # on the axes of the surrogates
-                "predicted": pairs(foreseen[task] for task in front.tasks),
+                "at": x if located else None,  # on the axes of the surrogates
+                "predicted": pairs(predicted[task] for task in front.tasks),
                 "foretold": pairs((e and e.foretold) or UNKNOWN for e in evaluations),
             }
         )
-    return found
+    return content
 
 
 def pairs(readings: Iterable[Reading]) -> list[list[float | None] | None]:
@@ -252,15 +263,6 @@ def pairs(readings: Iterable[Reading]) -> list[list[float | None] | None]:
         else [r.value, r.stderr, *([] if r.documents is None else [r.documents])]
         for r in readings
     ]
-
-
-Kind: TypeAlias = Literal["curve", "contour", "slices", "none"]
-
-
-_NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
-
-
-_DIGITS = 5  # significant ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,19 +291,18 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
     """
     kind: Kind
     if not run.surrogates:
-        nothing = np.zeros((0,))
-        return Surfaces("none", run.front.axes, nothing, nothing, nothing, nothing)
+        empty = np.zeros((0,))
+        return Surfaces("none", run.front.axes, empty, empty, empty, empty)
     bounds = run.front.axis_bounds
     d = len(bounds)
     kind = "curve" if d == 1 else "contour" if d == 2 else "slices"
     lower, upper = bounds.T
-    nodes = np.linspace(lower, upper, _NODES[kind], axis=1)
+    nodes = np.linspace(lower, upper, _N_NODES[kind], axis=1)
     points = run.locate(point.coefficients for point in run.front.points)
-    grid = (
-        np.stack(np.meshgrid(*nodes), axis=-1)
-        if d < 3
-        else _slices(points[run.front.selected], nodes)
-    )
+    if d < 3:
+        grid = np.stack(np.meshgrid(*nodes), axis=-1)
+    else:
+        grid = _slices(points[run.front.selected], nodes)
     X = grid.reshape(-1, d)
     surrogates = [run.surrogates[task] for task in run.front.tasks]
     value = np.array([s.predict(X) for s in surrogates])
@@ -332,5 +333,5 @@ def _slices(point: FloatArray, nodes: FloatArray) -> FloatArray:
 
 
 def _rounded(grid: FloatArray) -> FloatArray:
-    digits = [float(f"{v:.{_DIGITS}g}") for v in grid.ravel()]
-    return np.array(digits).reshape(grid.shape)
+    rounded = [float(f"{value:.{_DIGITS}g}") for value in grid.ravel()]
+    return np.array(rounded).reshape(grid.shape)

@@ -18,7 +18,7 @@ import numpy as np
 
 from mergekit_map._version import __version__
 from mergekit_map.errors import ArtifactError
-from mergekit_map.optimize.front_filling import non_dominated, volume
+from mergekit_map.optimize.front_filling import hypervolume, non_dominated
 from mergekit_map.report.data import kind_of, pairs, task_content
 from mergekit_map.report.page import build_page, refuse_foreign
 from mergekit_map.results.answer import answer
@@ -60,7 +60,7 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
     """
     names = folder_names([run.folder.path for run in runs])
     tasks = _shared_tasks(runs)
-    found = [_measured(run, tasks) for run in runs]
+    measured = [_measured(run, tasks) for run in runs]
     content: dict[str, object] = {
         "name": " and ".join(names),
         "notes": list(_notes(runs, tasks, names)),
@@ -83,10 +83,10 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
                 "merges": [_merge(run.front, merge, tasks) for merge in merges],
                 "chosen": _merge(run.front, run.front.chosen, tasks),
             }
-            for name, run, merges in zip(names, runs, found, strict=True)
+            for name, run, merges in zip(names, runs, measured, strict=True)
         ],
         "references": _references(runs, tasks, names),
-        "volumes": _volumes(runs, tasks, found),
+        "volumes": _hypervolumes(runs, tasks, measured),
         "page_by": {"mergekit-map": __version__},
     }
     exact: Mapping[str, object] = plain(content)
@@ -164,7 +164,7 @@ def _references(
     In older folders a reference point may be a merge by the method: then it measures
     something else in each search, and stands with the name of its search.
     """
-    found: list[tuple[str, list[float]]] = []
+    listed_values: list[tuple[str, list[float]]] = []
     content: list[dict[str, object]] = []
     for name, run in zip(names, runs, strict=True):
         for anchor in run.front.anchors:
@@ -172,13 +172,13 @@ def _references(
                 continue
             values = [anchor.measured[task].value or 0.0 for task in tasks]
             label = anchor.label or ""
-            twins = [known for other, known in found if other == label]
-            if any(np.allclose(values, twin, _ROUNDING, 0) for twin in twins):
+            namesakes = [other for name_, other in listed_values if name_ == label]
+            if any(np.allclose(values, other, _ROUNDING, 0) for other in namesakes):
                 continue
-            found.append((label, values))
+            listed_values.append((label, values))
             content.append(
                 {
-                    "label": f"{label} ({name})" if twins else label,
+                    "label": f"{label} ({name})" if namesakes else label,
                     "kind": kind_of(label),
                     "coefficients": [],
                     "measured": pairs(anchor.measured[task] for task in tasks),
@@ -187,17 +187,19 @@ def _references(
     return content
 
 
-def _volumes(
+def _hypervolumes(
     runs: Sequence[FinishedSearch],
     tasks: Sequence[str],
-    found: Sequence[Sequence[Merge]],
+    measured: Sequence[Sequence[Merge]],
 ) -> list[dict[str, float]]:
     """Return the hypervolumes of the measured merges, and how much more each is."""
     signs = np.array([runs[0].front.metrics[task].sign for task in tasks])
-    values = [[[m.measured[task].value for task in tasks] for m in ms] for ms in found]
-    fronts: list[FloatArray] = [signs * np.array(each, np.float64) for each in values]
+    fronts: list[FloatArray] = []  # (k, m) each
+    for merges in measured:
+        values = [[merge.measured[task].value for task in tasks] for merge in merges]
+        fronts.append(signs * np.array(values, np.float64))
     box = joint_box(fronts)
-    volumes = [_volume(Y, *box) for Y in fronts]
+    volumes = [_relative_hypervolume(Y, *box) for Y in fronts]
     return [{"value": value, "ahead": value - volumes[0]} for value in volumes]
 
 
@@ -212,7 +214,7 @@ def joint_box(fronts: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
     return nadir, np.where(width > 0, width, 1.0)
 
 
-def _volume(Y: FloatArray, nadir: FloatArray, width: FloatArray) -> float:
+def _relative_hypervolume(Y: FloatArray, nadir: FloatArray, width: FloatArray) -> float:
     """Return the hypervolume of merges (k, m), as a share of the box."""
     box: float = (1 - _BELOW_NADIR) ** Y.shape[1]
-    return volume((Y - nadir) / width, _BELOW_NADIR) / box
+    return hypervolume((Y - nadir) / width, _BELOW_NADIR) / box

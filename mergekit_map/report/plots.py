@@ -65,8 +65,8 @@ def front_figure(front: Front) -> Figure:
 
     Of many tasks some are drawn: those that the choice names, then the first.
     """
-    asked = {**(front.select.prefer or {}), **(front.select.require or {})}
-    named = [task for task in front.tasks if task in asked]
+    requested = {**(front.select.prefer or {}), **(front.select.require or {})}
+    named = [task for task in front.tasks if task in requested]
     first = list(dict.fromkeys([*named, *front.tasks]))[:MOST_DRAWN]
     tasks = [task for task in front.tasks if task in first]
     size = max(1, len(tasks) - 1)
@@ -105,13 +105,13 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
         zorder=1,
     )
     for point in measured:  # a line from each prediction to its measurement
-        ends = [[v for (v,) in _values([point], pair, kind)] for kind in KINDS]
+        ends = [[v for (v,) in _values([point], pair, each)] for each in KINDS]
         axes.plot(*zip(*ends, strict=True), color=MEASURED, linewidth=0.7, zorder=1)
     anchors = [anchor for anchor in front.anchors if anchor.is_measured(*pair)]
     _mark(axes, _values(measured, pair), "o", MEASURED, "front, measured")
     _mark(axes, _values(anchors, pair), "^", ANCHOR, "base, parents, soup")
-    known: Kind = "measured" if front.chosen.is_measured(*pair) else "predicted"
-    _mark(axes, _values([front.chosen], pair, known), "*", CHOSEN, f"chosen, {known}")
+    kind: Kind = "measured" if front.chosen.is_measured(*pair) else "predicted"
+    _mark(axes, _values([front.chosen], pair, kind), "*", CHOSEN, f"chosen, {kind}")
     axes.set_xlabel(_axis_label(front, pair[0]), parse_math=False)
     axes.set_ylabel(_axis_label(front, pair[1]), parse_math=False)
     axes.grid(alpha=0.25)

@@ -57,41 +57,41 @@ class Answer:
 
 def answer(front: Front) -> Answer:
     """Compose the answer of a front with its chosen point."""
-    found, advised = gains(front), advice(front)
+    gained, advised = gains(front), advice(front)
     decisive, details = findings_in_words(front)
     return Answer(
         advice=advised,
-        headline=headline(front, found, advised),
-        table=gain_table(front, found),
-        sample=sample(front, found),
+        headline=headline(front, gained, advised),
+        table=gain_table(front, gained),
+        sample=sample(front, gained),
         findings=tuple(decisive[:_SHOWN]),
         details=(
             *decisive[_SHOWN:],
             front.reason,
             *_in_search(front),
-            *perplexities(front, found),
+            *perplexities(front, gained),
             *details,
         ),
         wider_bounds=wider_bounds(front),
     )
 
 
-def gain_table(front: Front, found: Gains) -> list[tuple[str, ...]]:
+def gain_table(front: Front, gained: Gains) -> list[tuple[str, ...]]:
     """Compare the chosen merge with base, soup and best parent, task by task."""
     rows: list[tuple[str, ...]] = []
-    for task, about in front.tasks.items():
-        rivals = [tasks[task] for tasks in found.rivals.values() if task in tasks]
-        own = value_in_words(found.readings[task])
-        if found.sources[task] == "predicted":
-            own = f"predicted {own}"
-        name = f"{task} ({', '.join(about.facts)})"
-        kept = share_in_words(found.kept[task])
-        rows.append((name, "chosen merge", own, kept, ""))
+    for task, description in front.tasks.items():
+        rivals = [tasks[task] for tasks in gained.rivals.values() if task in tasks]
+        value = value_in_words(gained.readings[task])
+        if gained.sources[task] == "predicted":
+            value = f"predicted {value}"
+        name = f"{task} ({', '.join(description.facts)})"
+        kept = share_in_words(gained.kept[task])
+        rows.append((name, "chosen merge", value, kept, ""))
         for rival in rivals:
             value = value_in_words(rival.reading)
-            kept = share_in_words(found.share(task, rival.reading.value))
+            kept = share_in_words(gained.share(task, rival.reading.value))
             compared = comparison(rival)
-            if found.sources[task] == "predicted":
+            if gained.sources[task] == "predicted":
                 compared = compared.replace("merge ", "merge predicted ", 1)
             rows.append(("", rival.other, value, kept, compared))
     return rows
@@ -118,7 +118,7 @@ def _in_search(front: Front) -> Iterator[str]:
         yield f"In the search, the gain was {listed(texts)}."
 
 
-def headline(front: Front, found: Gains, advised: str) -> str:
+def headline(front: Front, gained: Gains, advised: str) -> str:
     """Return the sentence that decides: use this merge, or another model instead."""
     if advised != MERGE:
         name = called(advised) if advised in {BASE, SOUP} else f"the model {advised}"
@@ -128,9 +128,9 @@ def headline(front: Front, found: Gains, advised: str) -> str:
     missed = limits.startswith(MISSED)
     clauses = [
         limits if missed else "",
-        _kept(found) or _against(found, BASE),
-        _against(found, SOUP),
-        "" if BASE in found.rivals else _against(found, BEST_PARENT),
+        _kept(gained) or _against(gained, BASE),
+        _against(gained, SOUP),
+        "" if BASE in gained.rivals else _against(gained, BEST_PARENT),
         "" if missed else limits,
     ]
     first, *others = [*filter(None, clauses)] or [
@@ -167,14 +167,14 @@ def _tasks(names: Sequence[str]) -> str:
     return listed(names)
 
 
-def _kept(found: Gains) -> str:
+def _kept(gained: Gains) -> str:
     """Write which shares of the parents' gains the chosen merge keeps."""
-    best, worse = found.over(BEST_PARENT), found.where(BASE, "worse")
-    shares = {t: k for t, k in found.kept.items() if k is not None and t not in worse}
+    best, worse = gained.over(BEST_PARENT), gained.where(BASE, "worse")
+    shares = {t: k for t, k in gained.kept.items() if k is not None and t not in worse}
     if not shares:
         return ""
-    is_, keeps, unsure = "is", "keeps", found.where(BASE, "noise")
-    if "predicted" in found.sources.values():
+    is_, keeps, unsure = "is", "keeps", gained.where(BASE, "noise")
+    if "predicted" in gained.sources.values():
         is_, keeps, unsure = "is predicted to be", "is predicted to keep", []
     texts: list[str] = []
     for task, share in shares.items():
@@ -184,20 +184,20 @@ def _kept(found: Gains) -> str:
         texts.append(f"{part} of {gain} on {task}")
     kept = f"{keeps} {listed(texts)}"
     if len(shares) > _NAMED:
-        low, high = (end(shares, key=shares.__getitem__) for end in (min, max))
-        ends = (f"{share_in_words(shares[task])} ({task})" for task in (low, high))
+        extremes = (pick(shares, key=shares.__getitem__) for pick in (min, max))
+        ends = (f"{share_in_words(shares[task])} ({task})" for task in extremes)
         kept = f"{keeps} {' to '.join(ends)} of the best parents' gains"
     return f"{is_} worse than the base on {_tasks(worse)}; it {kept}" if worse else kept
 
 
-def _against(found: Gains, label: str) -> str:
-    if all(one.stderr == 0 for one in found.over(label).values()):
+def _against(gained: Gains, label: str) -> str:
+    if all(one.stderr == 0 for one in gained.over(label).values()):
         return ""  # it was not measured, or is the chosen merge itself
-    tasks = {verdict: found.where(label, verdict) for verdict in VERDICTS}
-    on = {verdict: _tasks(there) for verdict, there in tasks.items() if there}
+    tasks = {verdict: gained.where(label, verdict) for verdict in VERDICTS}
+    on = {verdict: _tasks(names) for verdict, names in tasks.items() if names}
     sure = [f"{v} than the {label} on {on[v]}" for v in ("better", "worse") if v in on]
-    rest = [f"{VERDICTS[v]} on {on[v]}" for v in ("noise", "unknown") if v in on]
-    predicted = "predicted" in found.sources.values()
+    unsure = [f"{VERDICTS[v]} on {on[v]}" for v in ("noise", "unknown") if v in on]
+    predicted = "predicted" in gained.sources.values()
     if sure:
         text = f"is {'predicted to be ' if predicted else ''}{' and '.join(sure)}"
     elif predicted:
@@ -206,12 +206,12 @@ def _against(found: Gains, label: str) -> str:
         return f"shows {VERDICTS['noise']} from the {label}"
     else:
         text = f"differs from the {label}"
-    return f"{text}, with {' and '.join(rest)}" if rest else text
+    return f"{text}, with {' and '.join(unsure)}" if unsure else text
 
 
-def sample(front: Front, found: Gains) -> str:
+def sample(front: Front, gained: Gains) -> str:
     """Return on which documents the gains were measured."""
-    sources, holdout = found.sources, front.holdout
+    sources, holdout = gained.sources, front.holdout
     if "predicted" in sources.values():
         return (
             "The values of this merge are predicted; `mergekit-map merge` measures it."
@@ -219,7 +219,7 @@ def sample(front: Front, found: Gains) -> str:
     searched = "Measured on the documents of the search"
     if holdout is None:
         if front.differences:
-            counts = {task: of.items for task, of in front.differences.items()}
+            counts = {task: d.items for task, d in front.differences.items()}
             searched = f"{searched} ({_counted(front, counts)})"
         return f"{searched}: gains may look better than they are."
     tasks = [task for task, source in sources.items() if source == "held-out"]
@@ -231,8 +231,8 @@ def sample(front: Front, found: Gains) -> str:
     better = any(gain.held_out.verdict == "better" for gain in compared)
     agree = better and all(gain.confirmed for gain in compared)
     text += ". The gains agree with those of the search." if agree else "."
-    if rest := [task for task in sources if task not in tasks]:
-        text += f" Values of {listed(rest)} are from the documents of the search."
+    if others := [task for task in sources if task not in tasks]:
+        text += f" Values of {listed(others)} are from the documents of the search."
     if holdout.choices > 1:
         text += (
             f" {holdout.choices} merges have been measured on the held-out documents: "
@@ -246,9 +246,9 @@ def advice_on_sample(front: Front) -> str:
 
     Only tasks with documents can be.
     """
-    alone = {*front.tasks} - {*front.differences}
+    without_documents = {*front.tasks} - {*front.differences}
     measured = front.chosen.is_measured(*front.tasks)
-    if front.holdout or front.unfinished or alone or not measured:
+    if front.holdout or front.unfinished or without_documents or not measured:
         return ""
     return "To check them on other documents, search with `--holdout 0.3`."
 
@@ -274,15 +274,15 @@ def value_in_words(reading: Reading) -> str:
     """
     if reading.value is None:
         return "-"
-    some = "" if reading.documents is None else f" ({reading.documents} documents)"
-    return f"{reading.value:#.4g}".rstrip(".") + some
+    sample = "" if reading.documents is None else f" ({reading.documents} documents)"
+    return f"{reading.value:#.4g}".rstrip(".") + sample
 
 
-def perplexities(front: Front, found: Gains) -> Iterator[str]:
+def perplexities(front: Front, gained: Gains) -> Iterator[str]:
     """Write the losses of the chosen merge as perplexities."""
     texts = [
         f"{perplexity(reading.value)} on {task}"
-        for task, reading in found.readings.items()
+        for task, reading in gained.readings.items()
         if front.tasks[task].unit == NATS and reading.value is not None
     ]
     if texts:

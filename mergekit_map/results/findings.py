@@ -7,7 +7,6 @@ were made before measuring are compared with the measurements.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
@@ -44,22 +43,22 @@ def dominating_merge(front: Front) -> tuple[Merge, dict[str, Difference]] | None
     tested together: if none is better, one is found with a probability of at most 5 %.
     Of several, the one with the largest sum is returned.
     """
-    others = np.append(front.anchor_places, front.selected)
-    rivals = np.setdiff1d(front.complete, others)
+    excluded = np.append(front.anchor_indices, front.selected)
+    rivals = np.setdiff1d(front.complete, excluded)
     rivals = rivals[keep_limits(front, rivals)]
     if front.selected not in front.complete or not len(rivals):
         return None
     paired = PairedMerges.of(front, rivals, front.selected)
-    found = paired.tested()
-    better = found.better & ~np.isnan(paired.stderr)
-    ahead = np.flatnonzero(found.kept & better.any(axis=1))
-    if not len(ahead):
+    tested = paired.test()
+    better = tested.better & ~np.isnan(paired.stderr)
+    dominating = np.flatnonzero(tested.not_behind & better.any(axis=1))
+    if not len(dominating):
         return None
-    best = ahead[select_point(paired.Y[ahead], np.ones(len(front.tasks)))]
-    cells = zip(paired.ahead[best].tolist(), paired.stderr[best].tolist(), strict=True)
-    ahead_on = dict(zip(front.tasks, cells, strict=True))
-    tasks = itertools.compress(front.tasks, better[best])
-    return front.known[rivals[best]], {task: ahead_on[task] for task in tasks}
+    best = dominating[select_point(paired.Y[dominating], np.ones(len(front.tasks)))]
+    differences, stderrs = paired.difference[best].tolist(), paired.stderr[best]
+    rows = zip(front.tasks, differences, stderrs.tolist(), better[best], strict=True)
+    better_on = {task: (amount, stderr) for task, amount, stderr, is_ in rows if is_}
+    return front.all_merges[rivals[best]], better_on
 
 
 def prior_predictions(front: Front) -> Iterator[float]:
@@ -69,33 +68,35 @@ def prior_predictions(front: Front) -> Iterator[float]:
     it is known. Infinite where neither is known.
     """
     for task in front.tasks:
-        for merge, noise in zip(front.known, own_noise(front, task), strict=True):
-            before, after = (merge.foretold or {}).get(task), merge.measured[task]
-            if before is None or before.value is None or after.value is None:
+        for merge, noise in zip(front.all_merges, nuggets(front, task), strict=True):
+            predicted, measured = (merge.foretold or {}).get(task), merge.measured[task]
+            if predicted is None or predicted.value is None or measured.value is None:
                 continue
-            own = (after.stderr or 0.0) if math.isnan(noise) else float(noise)
-            stderr = math.hypot(before.stderr or 0.0, own)
-            same = math.isclose(before.value, after.value, rel_tol=_SAME_DIGITS)
-            error = abs(before.value - after.value)
-            yield 0.0 if same else error / stderr if stderr else math.inf
+            noise = (measured.stderr or 0.0) if math.isnan(noise) else float(noise)
+            stderr = math.hypot(predicted.stderr or 0.0, noise)
+            error = abs(predicted.value - measured.value)
+            if math.isclose(predicted.value, measured.value, rel_tol=_SAME_DIGITS):
+                yield 0.0
+            else:
+                yield error / stderr if stderr else math.inf
 
 
-def own_noise(front: Front, task: str) -> FloatArray:
+def nuggets(front: Front, task: str) -> FloatArray:
     """Return an upper bound of the noise that each merge (k,) has on its own.
 
     It is the semivariance at the shortest distance, which geostatistics calls the
     nugget: for merges with nearly equal errors, the shape of the metric can only
     enlarge it. NaN where no merges were compared by items.
     """
-    found = np.full(len(front.known), np.nan)
-    if (known := front.differences.get(task)) is None:
-        return found
-    apart = known.square
+    nuggets = np.full(len(front.all_merges), np.nan)
+    if (differences := front.differences.get(task)) is None:
+        return nuggets
+    stderr = differences.matrix
     # One without any difference is the same model under another name.
-    least = np.where(apart > 0, apart, np.inf).min(axis=1) / math.sqrt(2)
-    least[np.isinf(least)] = 0
-    found[list(known.merges)] = least
-    return found
+    smallest = np.where(stderr > 0, stderr, np.inf).min(axis=1) / math.sqrt(2)
+    smallest[np.isinf(smallest)] = 0
+    nuggets[list(differences.merges)] = smallest
+    return nuggets
 
 
 # Predictions are good if R² over the bounds is 0.9. What is known of it are two
@@ -110,53 +111,53 @@ _GOOD_SHARE, _SHAPELESS_R2 = 0.1, 0.75
 
 def findings_in_words(front: Front) -> tuple[list[str], list[str]]:
     """Write the findings that may change a decision, and the others as details."""
-    found = [*find(front)]
-    decisive = [text for text, decides in found if decides]
-    return decisive, [text for text, decides in found if not decides]
+    findings = [*find(front)]
+    decisive = [text for text, decides in findings if decides]
+    return decisive, [text for text, decides in findings if not decides]
 
 
 def find(front: Front) -> Iterator[tuple[str, bool]]:
     """Yield the findings, most important first, and whether they may decide."""
     if (better := dominating_merge(front)) is not None:
         yield _dominance(front, *better), True
-    broken = [g for g in held_out_gains(front) if g.confirmed is False]
-    if broken:
-        yield _broken(broken), True
+    unconfirmed = [g for g in held_out_gains(front) if g.confirmed is False]
+    if unconfirmed:
+        yield _unconfirmed(unconfirmed), True
     if (search := front.unfinished) is not None:
         text = (
             f"The search is not finished: {search.measured} of at most {search.most} "
             "merges are measured."
         )
         yield text, True
-    fitted = min(task.fit.n for task in front.tasks.values())
-    if fitted < _LEAST_MERGES * (len(front.axes) + 1):
+    n_fitted = min(task.fit.n for task in front.tasks.values())
+    if n_fitted < _LEAST_MERGES * (len(front.axes) + 1):
         text = (
-            f"Only {fitted} merges were measured for {len(front.axes)} coefficients: "
+            f"Only {n_fitted} merges were measured for {len(front.axes)} coefficients: "
             "predictions are a guess."
         )
         yield text if search else f"{text} Allow more evaluations.", True
-    yield from _of_predictions(front)
+    yield from _prediction_findings(front)
 
 
-def _of_predictions(front: Front) -> Iterator[tuple[str, bool]]:
+def _prediction_findings(front: Front) -> Iterator[tuple[str, bool]]:
     utilities = front.utilities(front.points, "predicted")
     trade_off = detect_tradeoff(utilities, front.stderrs(front.points, "predicted"))
     # The errors of a poor fit are not the noise of the documents.
-    unclear = trade_off.kind == "within noise"
-    in_noise = unclear and not _differ_as_measured(front)
-    if not in_noise and (quality := prediction_quality(front)) is not None:
+    predicted_equal = trade_off.kind == "within noise"
+    within_noise = predicted_equal and not _differ_as_measured(front)
+    if not within_noise and (quality := prediction_quality(front)) is not None:
         yield quality
-    if in_noise or not (unclear or trade_off.kind == "trade-off"):
-        yield _no_trade_off(trade_off), in_noise
-    if not in_noise and (border := border_in_words(front)):
-        yield border, _beyond(front) >= _WORTH_MORE
+    if within_noise or not (predicted_equal or trade_off.kind == "trade-off"):
+        yield _no_trade_off(trade_off), within_noise
+    if not within_noise and (border := border_in_words(front)):
+        yield border, _gain_beyond(front) >= _WORTH_MORE
     if front.ending is not None:
         yield _ending(front.ending), False
     if errors := [*prior_predictions(front)]:
-        held = sum(error <= _STDERRS for error in errors)
+        within_95 = sum(error <= _STDERRS for error in errors)
         text = (
-            f"{held} of {len(errors)} values that were predicted before measuring lay "
-            "within the 95 % interval of the prediction."
+            f"{within_95} of {len(errors)} values that were predicted before measuring "
+            "lay within the 95 % interval of the prediction."
         )
         yield text, False
 
@@ -164,18 +165,18 @@ def _of_predictions(front: Front) -> Iterator[tuple[str, bool]]:
 def _differ_as_measured(front: Front) -> bool:
     """Whether some measured points of the front differ by more than noise."""
     points = front.complete[front.complete < len(front.points)]
-    ones, others = np.meshgrid(points, points)
-    paired = PairedMerges.of(front, ones.ravel(), others.ravel())
-    return bool((paired.tested().better & ~np.isnan(paired.stderr)).any())
+    first, second = np.meshgrid(points, points)
+    paired = PairedMerges.of(front, first.ravel(), second.ravel())
+    return bool((paired.test().better & ~np.isnan(paired.stderr)).any())
 
 
-def poor_tasks(front: Front, least: float = _GOOD_R2) -> list[str]:
+def poor_tasks(front: Front, min_r2: float = _GOOD_R2) -> list[str]:
     """List the tasks that are predicted worse than this R², by both estimates of it."""
-    fits = {task: about.fit for task, about in front.tasks.items()}
+    fits = {name: task.fit for name, task in front.tasks.items()}
     return [
         task
         for task, fit in fits.items()
-        if max(fit.expected_r2 or -math.inf, fit.loo_r2 or -math.inf) < least
+        if max(fit.expected_r2 or -math.inf, fit.loo_r2 or -math.inf) < min_r2
     ]
 
 
@@ -184,7 +185,7 @@ def prediction_quality(front: Front) -> tuple[str, bool] | None:
 
     With it comes whether they are not reliable; None where nothing is known of them.
     """
-    fits = {task: about.fit for task, about in front.tasks.items()}
+    fits = {name: task.fit for name, task in front.tasks.items()}
     worst = max(fits, key=lambda task: fits[task].front_error or 0.0)
     error = fits[worst].front_error
     poor, shapeless = poor_tasks(front), poor_tasks(front, _SHAPELESS_R2)
@@ -193,26 +194,27 @@ def prediction_quality(front: Front) -> tuple[str, bool] | None:
     if error is None or shapeless:
         text = f"Predictions of {listed(shapeless or poor)} are not reliable"
     else:
-        known = f"{percent(error)} of a task's range there (worst task: {worst})"
+        share = f"{percent(error)} of a task's range there (worst task: {worst})"
         if error <= _GOOD_SHARE:
-            rest = f" Elsewhere they are poorer ({listed(poor)})." if poor else ""
-            return f"Predictions on the front are good to ± {known}.{rest}", False
-        text = f"Predictions on the front are good only to ± {known}"
-    more = "let the search finish" if front.unfinished else "allow more evaluations"
-    return f"{text}: trust measured merges, or {more}.", True
+            others = f" Elsewhere they are poorer ({listed(poor)})." if poor else ""
+            return f"Predictions on the front are good to ± {share}.{others}", False
+        text = f"Predictions on the front are good only to ± {share}"
+    remedy = "let the search finish" if front.unfinished else "allow more evaluations"
+    return f"{text}: trust measured merges, or {remedy}.", True
 
 
 def _dominance(front: Front, merge: Merge, better: Mapping[str, Difference]) -> str:
     texts = [f"{task} ({difference(*amount)})" for task, amount in better.items()]
     name = merge_name(front, merge, start=True)
-    others = len(front.tasks) > len(better)
-    rest = ", with no significant difference elsewhere" if others else ""
-    point = next((i for i, p in enumerate(front.points) if p is merge), None)
-    how = "" if point is None else f": choose it with `--index {point}`"
-    return f"{name} is better on {listed(texts)}{rest}{how}."
+    elsewhere = ""
+    if len(front.tasks) > len(better):
+        elsewhere = ", with no significant difference elsewhere"
+    index = next((i for i, p in enumerate(front.points) if p is merge), None)
+    command = "" if index is None else f": choose it with `--index {index}`"
+    return f"{name} is better on {listed(texts)}{elsewhere}{command}."
 
 
-def _broken(gains: Sequence[HeldOutGain]) -> str:
+def _unconfirmed(gains: Sequence[HeldOutGain]) -> str:
     texts = []
     for gain in gains:
         new, old = gain.held_out, gain.searched or gain.held_out
@@ -222,32 +224,34 @@ def _broken(gains: Sequence[HeldOutGain]) -> str:
     return f"Not confirmed on held-out documents: {listed(texts)}."
 
 
-def _no_trade_off(found: TradeOff) -> str:
-    if found.kind == "within noise":
+def _no_trade_off(trade_off: TradeOff) -> str:
+    best = f"point {trade_off.best}"
+    if trade_off.kind == "within noise":
         text = "The points of the front differ by less than the noise on every task"
         return f"{text}: measure more documents."
-    if found.kind == "one point":
-        return f"As predicted, point {found.best} is best on every task: no trade-off."
+    if trade_off.kind == "one point":
+        return f"As predicted, {best} is best on every task: no trade-off."
     error = "more than the error of predictions"
-    return f"No point is predicted to be better than point {found.best} by {error}."
+    return f"No point is predicted to be better than {best} by {error}."
 
 
 def border_in_words(front: Front) -> str:
     """Write, for whoever searches, that points lie at a bound; "" if none do yet."""
     if front.unfinished is not None or not front.border:
         return ""
-    at = " or ".join(f"{end.coefficient}={end.end:g}" for end in front.border)
+    reached = " or ".join(f"{one.coefficient}={one.end:g}" for one in front.border)
     bounds = wider_bounds(front)
-    how = f": search again with `--bounds {bounds}`" if bounds else ""
+    command = f": search again with `--bounds {bounds}`" if bounds else ""
     return (
-        f"Some points of the front lie at a bound of the weights ({at}). Wider bounds "
-        f"may enlarge the front by {percent(_beyond(front))} (hypervolume){how}."
+        f"Some points of the front lie at a bound of the weights ({reached}). Wider "
+        f"bounds may enlarge the front by {percent(_gain_beyond(front))} "
+        f"(hypervolume){command}."
     )
 
 
-def _beyond(front: Front) -> float:
+def _gain_beyond(front: Front) -> float:
     """Return the predicted share that wider bounds add to the hypervolume."""
-    return max((end.gain for end in front.border), default=0.0)
+    return max((border.gain for border in front.border), default=0.0)
 
 
 def wider_bounds(front: Front) -> str:
@@ -256,25 +260,25 @@ def wider_bounds(front: Front) -> str:
     Those that are and stay 0 and 1 are left out. Bounds of nested searches are of
     groups of models.
     """
-    if front.groups or front.unfinished or _beyond(front) < _WORTH_MORE:
+    if front.groups or front.unfinished or _gain_beyond(front) < _WORTH_MORE:
         return ""
-    bounds = {name: [*ends] for name, ends in front.coefficients.items()}
-    for end in front.border:
-        bounds[end.coefficient].append(end.beyond)
+    values = {name: [*bounds] for name, bounds in front.coefficients.items()}
+    for border in front.border:
+        values[border.coefficient].append(border.beyond)
     return ",".join(
-        f"{name}={min(ends):.12g}:{max(ends):.12g}"
-        for name, ends in bounds.items()
-        if {*ends} != {0, 1}
+        f"{name}={min(bounds):.12g}:{max(bounds):.12g}"
+        for name, bounds in values.items()
+        if {*bounds} != {0, 1}
     )
 
 
-def _ending(found: Ending) -> str:
-    merges = f"{found.evaluations} of at most {found.allowed} merges"
-    if found.trusted:
+def _ending(ending: Ending) -> str:
+    merges = f"{ending.evaluations} of at most {ending.allowed} merges"
+    if ending.trusted:
         return f"The search converged after {merges}."
     return (
         f"The search used its budget: {merges}, those of the front apart. More might "
-        f"enlarge the front by up to {percent(found.hope)} (hypervolume)."
+        f"enlarge the front by up to {percent(ending.hope)} (hypervolume)."
     )
 
 
@@ -297,8 +301,8 @@ def merge_name(front: Front, merge: Merge, *, start: bool = False) -> str:
 
 def _weights(front: Front, merge: Merge) -> str:
     if len(merge.coefficients) <= _NAMED:
-        short = (f"{n}={round(v, 2) + 0:g}" for n, v in merge.coefficients.items())
-        return ", ".join(short)
+        weights = merge.coefficients.items()
+        return ", ".join(f"{name}={round(v, 2) + 0:g}" for name, v in weights)
     for index, point in enumerate(front.points):
         if point is merge:
             return f"of point {index}"

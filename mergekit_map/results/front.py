@@ -66,8 +66,8 @@ def pairs(order: Order | list[Any]) -> list[tuple[Order, Order]]:
     """List the two sides of every merge of an order, the inner ones first."""
     if isinstance(order, str):
         return []
-    one, other = order
-    return [*pairs(one), *pairs(other), (one, other)]
+    left, right = order
+    return [*pairs(left), *pairs(right), (left, right)]
 
 
 def axis_bounds(
@@ -77,8 +77,8 @@ def axis_bounds(
 
     Those of a group are what all coefficients have, or 0 and 1 where these differ.
     """
-    ends = {*coefficients.values()}
-    common = ends.pop() if len(ends) == 1 else (0.0, 1.0)
+    bounds = {*coefficients.values()}
+    common = bounds.pop() if len(bounds) == 1 else (0.0, 1.0)
     return {axis: coefficients.get(axis, common) for axis in axes}
 
 
@@ -136,19 +136,20 @@ class Task(Frozen):
 
     @field_validator("range")
     @classmethod
-    def _not_empty(cls, ends: Any) -> Any:
-        low, high = ends
-        if low is not None and high is not None and low >= high:
-            raise ValueError(f"it must rise, got {list(ends)}")
-        return ends
+    def _not_empty(cls, bounds: Any) -> Any:
+        lower, upper = bounds
+        if lower is not None and upper is not None and lower >= upper:
+            raise ValueError(f"it must rise, got {list(bounds)}")
+        return bounds
 
     @property
     def facts(self) -> tuple[str, ...]:
         """Describe a task: its unit, which values are better, and its engine."""
-        by = "" if self.engine is None else f"by {CALLED.get(self.engine, self.engine)}"
         unit = f"loss in {self.unit}" if self.unit == NATS else self.unit
-        found = (unit, f"{self.metric.better} is better", by)
-        return tuple(filter(None, found))
+        facts = [unit, f"{self.metric.better} is better"]
+        if self.engine is not None:
+            facts.append(f"by {CALLED.get(self.engine, self.engine)}")
+        return tuple(filter(None, facts))
 
     @property
     def metric(self) -> Metric:
@@ -178,8 +179,8 @@ class Reading(Frozen):
         cls, value: float | None, stderr: float | None, documents: int | None = None
     ) -> Reading:
         """Build from numbers; NaN and what no file may hold stand for unknown."""
-        known = [x if abs(x or 0.0) <= LARGEST else None for x in (value, stderr)]
-        return cls(value=known[0], stderr=known[1], documents=documents)
+        numbers = [x if abs(x or 0.0) <= LARGEST else None for x in (value, stderr)]
+        return cls(value=numbers[0], stderr=numbers[1], documents=documents)
 
     def __str__(self) -> str:
         """Write ``0.67 ± 0.01``, or ``0.67 ± 0.01 (24 documents)``."""
@@ -224,8 +225,8 @@ class Merge(Frozen):
     @field_validator("coefficients", mode="before")
     @classmethod
     def _without_null(cls, value: Any) -> Any:
-        nowhere = isinstance(value, dict) and all(v is None for v in value.values())
-        return {} if nowhere else value
+        is_empty = isinstance(value, dict) and all(v is None for v in value.values())
+        return {} if is_empty else value
 
     @property
     def logged(self) -> Coefficients:
@@ -260,8 +261,8 @@ class HoldoutEvaluation(Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for task, known in self.differences.items():
-            if known.merges[-1] >= len(self.merges):
+        for task, differences in self.differences.items():
+            if differences.merges[-1] >= len(self.merges):
                 raise ValueError(f"differences.{task}: no such merge")
         return self
 
@@ -271,14 +272,15 @@ class HoldoutEvaluation(Frozen):
         measured = (task for merge in self.merges for task in merge.measured)
         return {*self.documents, *self.differences, *measured}
 
-    def place(self, coefficients: Coefficients, label: str | None = None) -> int | None:
-        """Return the place of a merge, by its label first; None if not measured."""
-        labels = [merge.label for merge in self.merges]
-        if label is not None and label in labels:
-            return labels.index(label)
-        known = [merge.coefficients for merge in self.merges]
-        measured = bool(coefficients) and coefficients in known
-        return known.index(coefficients) if measured else None
+    def index(self, coefficients: Coefficients, label: str | None = None) -> int | None:
+        """Return the index of a merge, by its label first; None if not measured."""
+        for index, merge in enumerate(self.merges):
+            if label is not None and merge.label == label:
+                return index
+        for index, merge in enumerate(self.merges):
+            if coefficients and merge.coefficients == coefficients:
+                return index
+        return None
 
 
 class Front(Record):
@@ -330,34 +332,35 @@ class Front(Record):
             self._check(f"points.{index}", point, KINDS)
             lacking = [t for t, r in (point.predicted or {}).items() if r.value is None]
             if lacking and self.unfinished is None:
-                place = f"points.{index}.predicted.{lacking[0]}"
-                raise ValueError(f"{place}: a value is wanted, got null")
+                key = f"points.{index}.predicted.{lacking[0]}"
+                raise ValueError(f"{key}: a value is wanted, got null")
         for index, anchor in enumerate(self.anchors):
             self._check(f"anchors.{index}", anchor, KINDS)
         for index, merge in enumerate(self.merges):
             self._check(f"merges.{index}", merge, ("measured",))
-        for task, known in self.differences.items():
-            if task not in self.tasks or known.merges[-1] >= len(self.known):
+        for task, differences in self.differences.items():
+            unknown = differences.merges[-1] >= len(self.all_merges)
+            if task not in self.tasks or unknown:
                 raise ValueError(f"differences.{task}: no such task, or merge")
         if self.holdout is not None and not self.holdout.tasks <= set(self.tasks):
             raise ValueError(f"holdout: the tasks are {sorted(self.tasks)}")
         for label, group in self.groups.items():
             _check_names(f"groups.{label}", group, self.coefficients)
-        for index, end in enumerate(self.border):
-            axes = sorted(self.axes)
-            if end.coefficient not in axes:
+        axes = sorted(self.axes)
+        for index, border in enumerate(self.border):
+            if border.coefficient not in axes:
                 raise ValueError(f"border.{index}.coefficient: the names are {axes}")
         names = () if self.order is None else members(self.order)
         if isinstance(self.order, str) or len({*names}) < len(names):
             raise ValueError("order: pairs are wanted, and each name once")
         return self
 
-    def _check(self, place: str, merge: Merge, kinds: Sequence[Kind]) -> None:
-        if merge.coefficients or not place.startswith("anchors"):
-            where = f"{place}.coefficients"
-            _check_names(where, merge.coefficients, self.coefficients)
+    def _check(self, key: str, merge: Merge, kinds: Sequence[Kind]) -> None:
+        if merge.coefficients or not key.startswith("anchors"):
+            names = merge.coefficients
+            _check_names(f"{key}.coefficients", names, self.coefficients)
         for kind in kinds:
-            _check_names(f"{place}.{kind}", merge.readings(kind), self.tasks)
+            _check_names(f"{key}.{kind}", merge.readings(kind), self.tasks)
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         yield "points", len(self.points)
@@ -380,19 +383,19 @@ class Front(Record):
         return self.points[self.selected]
 
     @property
-    def known(self) -> tuple[Merge, ...]:
+    def all_merges(self) -> tuple[Merge, ...]:
         """List all merges, in the order of the rows of ``differences``."""
         return (*self.points, *self.anchors, *self.merges)
 
     @property
     def complete(self) -> IntArray:
-        """List the merges measured on every task, as places in ``known``."""
-        Y = self.utilities(self.known, "measured")
+        """List the merges measured on every task, as indices of ``all_merges``."""
+        Y = self.utilities(self.all_merges, "measured")
         return np.flatnonzero(np.isfinite(Y).all(axis=1))
 
     @property
-    def anchor_places(self) -> IntArray:
-        """List the reference points, as places in ``known``."""
+    def anchor_indices(self) -> IntArray:
+        """List the reference points, as indices of ``all_merges``."""
         return len(self.points) + np.arange(len(self.anchors))
 
     @property
@@ -409,8 +412,9 @@ class Front(Record):
         """Return the standard errors of ``utilities``; (k, m), NaN where unknown."""
         return self._numbers(merges, kind, "stderr")
 
-    def _numbers(self, merges: Iterable[Merge], kind: Kind, of: str) -> FloatArray:
-        rows = [[getattr(m.readings(kind)[t], of) for t in self.tasks] for m in merges]
+    def _numbers(self, merges: Iterable[Merge], kind: Kind, field: str) -> FloatArray:
+        readings = [merge.readings(kind) for merge in merges]
+        rows = [[getattr(row[task], field) for task in self.tasks] for row in readings]
         # None becomes NaN.
         return np.array(rows, np.float64).reshape(len(rows), len(self.tasks))
 
@@ -420,9 +424,9 @@ class Front(Record):
         return self.model_copy(update={"points": points})
 
 
-def _check_names(place: str, found: Iterable[str], wanted: Iterable[str]) -> None:
-    if set(found) != set(wanted):
-        raise ValueError(f"{place}: the names are {sorted(wanted)}")
+def _check_names(key: str, names: Iterable[str], expected: Iterable[str]) -> None:
+    if set(names) != set(expected):
+        raise ValueError(f"{key}: the names are {sorted(expected)}")
 
 
 def recipe_name(index: int) -> str:

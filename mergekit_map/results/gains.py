@@ -32,7 +32,7 @@ from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, SOUP, Metric
 
 Source: TypeAlias = Literal["held-out", "measured", "predicted"]
 Verdict: TypeAlias = Literal["better", "worse", "noise", "unknown"]
-_Cell: TypeAlias = tuple[int, int]  # row and column of a comparison
+_Cell: TypeAlias = tuple[int, int]  # row of a reference point, column of a task
 BEST_PARENT = "best parent"
 _RIVALS = (BASE, SOUP, BEST_PARENT)
 
@@ -67,7 +67,8 @@ class Gains:
         """Return the comparison as JSON content."""
         content: dict[str, Any] = _FORM.dump_python(self, mode="json")
         rows = content["rivals"].items()
-        return content | {"rivals": [{"label": k, "tasks": of} for k, of in rows]}
+        rivals = [{"label": label, "tasks": tasks} for label, tasks in rows]
+        return content | {"rivals": rivals}
 
     def where(self, label: str, verdict: Verdict) -> list[str]:
         """List the tasks on which the chosen merge is better than a rival, or worse."""
@@ -93,78 +94,87 @@ def gains(front: Front, *, in_search: bool = False) -> Gains:
     Held-out documents count where it was measured on them, unless ``in_search``, and
     predictions where it was not measured at all.
     """
-    held_out, shown = (set[str](), front) if in_search else on_held_out(front)
+    held_out, measured = (set[str](), front) if in_search else on_held_out(front)
     sources: dict[str, Source] = {}
     readings: dict[str, Reading] = {}
     for task in front.tasks:
-        kind: Kind = "measured" if shown.chosen.is_measured(task) else "predicted"
-        readings[task] = shown.chosen.readings(kind).get(task, UNKNOWN)
+        kind: Kind = "measured" if measured.chosen.is_measured(task) else "predicted"
+        readings[task] = measured.chosen.readings(kind).get(task, UNKNOWN)
         sources[task] = "held-out" if task in held_out else kind
-    paired, labels = _paired(shown), [anchor.label for anchor in front.anchors]
-    cells: dict[tuple[str, str], _Cell] = {}
-    for label, (column, task) in itertools.product(_RIVALS, enumerate(front.tasks)):
-        best = best_single(front, task) if label == BEST_PARENT else None
-        name = label if best is None else best.label
-        if name in labels and np.isfinite(paired.ahead[labels.index(name), column]):
-            cells[label, task] = labels.index(name), column
-    rivals: dict[str, dict[str, Improvement]] = {}
+    paired = _pair_with_anchors(measured)
+    cells = _rival_cells(front, paired)
     verdicts = _verdicts(paired, [*cells.values()])
-    for ((label, task), place), verdict in zip(cells.items(), verdicts, strict=True):
-        rival = shown.anchors[place[0]]
+    rivals: dict[str, dict[str, Improvement]] = {}
+    for ((label, task), cell), verdict in zip(cells.items(), verdicts, strict=True):
+        rival = measured.anchors[cell[0]]
         rivals.setdefault(label, {})[task] = Improvement(
             other=rival.label or "",
             reading=rival.measured[task],
-            amount=float(paired.ahead[place]),
-            stderr=finite(float(paired.stderr[place])),
+            amount=float(paired.difference[cell]),
+            stderr=finite(float(paired.stderr[cell])),
             verdict=verdict,
         )
-    return Gains(readings, sources, rivals, _kept(shown, readings, rivals))
+    return Gains(readings, sources, rivals, _kept(measured, readings, rivals))
+
+
+def _rival_cells(front: Front, paired: PairedMerges) -> dict[tuple[str, str], _Cell]:
+    """Find base, soup and best parent of every task, where both have a value."""
+    labels = [anchor.label for anchor in front.anchors]
+    cells: dict[tuple[str, str], _Cell] = {}
+    for rival, (column, task) in itertools.product(_RIVALS, enumerate(front.tasks)):
+        best = best_single(front, task) if rival == BEST_PARENT else None
+        label = rival if best is None else best.label
+        if label in labels:
+            cell = labels.index(label), column
+            if np.isfinite(paired.difference[cell]):
+                cells[rival, task] = cell
+    return cells
 
 
 def _kept(
-    front: Front, readings: Readings, rows: Mapping[str, Mapping[str, Improvement]]
+    front: Front, readings: Readings, rivals: Mapping[str, Mapping[str, Improvement]]
 ) -> dict[str, float | None]:
     """Return the shares of the best parents' gains over the base that readings keep.
 
     None where the gain is not significant, by the paired difference.
     """
     kept: dict[str, float | None] = dict.fromkeys(front.tasks)
-    base, best = rows.get(BASE, {}), rows.get(BEST_PARENT, {})
+    base, best = rivals.get(BASE, {}), rivals.get(BEST_PARENT, {})
     if not (tasks := [task for task in base if task in best]):
         return kept
     labels, columns = [a.label for a in front.anchors], [*front.tasks]
-    places = front.anchor_places
-    paired = PairedMerges.of(front, places, places[labels.index(BASE)])
+    indices = front.anchor_indices
+    paired = PairedMerges.of(front, indices, indices[labels.index(BASE)])
     cells = [(labels.index(best[t].other), columns.index(t)) for t in tasks]
     for task, verdict in zip(tasks, _verdicts(paired, cells), strict=True):
         if verdict == "better":
-            known = base[task].reading, best[task].reading
-            kept[task] = _share(readings[task].value or 0.0, *known)
+            value = readings[task].value or 0.0
+            kept[task] = _share(value, base[task].reading, best[task].reading)
     return kept
 
 
 def _share(value: float, base: Reading, best: Reading) -> float:
     """Return the share of a gain over the base; both have values."""
-    start = base.value or 0.0
-    return (value - start) / ((best.value or 0.0) - start)
+    base_value = base.value or 0.0
+    return (value - base_value) / ((best.value or 0.0) - base_value)
 
 
-def _paired(front: Front) -> PairedMerges:
+def _pair_with_anchors(front: Front) -> PairedMerges:
     """Pair the chosen merge with every reference point, as predicted if need be."""
     chosen = front.chosen
-    found = PairedMerges.of(front, front.selected, front.anchor_places)
+    paired = PairedMerges.of(front, front.selected, front.anchor_indices)
     values = front.utilities([chosen], "predicted")[0]
     stderrs = front.stderrs([chosen], "predicted")[0].tolist()
     for column, (task, stderr) in enumerate(zip(front.tasks, stderrs, strict=True)):
         if not chosen.is_measured(task):
-            found.Y[:, column], found.items[:, column] = values[column], math.inf
+            paired.Y[:, column], paired.items[:, column] = values[column], math.inf
             # What its items would say is unknown: no less than those of others.
-            found.stderr[:, column] = [
+            paired.stderr[:, column] = [
                 math.hypot(stderr, errors_of_differences(front, rival, task).max())
                 for rival in front.anchors
             ]
-    found.stderr[[a.coefficients == chosen.coefficients for a in front.anchors]] = 0
-    return found
+    paired.stderr[[a.coefficients == chosen.coefficients for a in front.anchors]] = 0
+    return paired
 
 
 def _verdicts(paired: PairedMerges, cells: Sequence[_Cell]) -> list[Verdict]:
@@ -174,15 +184,16 @@ def _verdicts(paired: PairedMerges, cells: Sequence[_Cell]) -> list[Verdict]:
     any "better" or "worse" is at most 5 %. Without a standard error it is "unknown".
     """
     rows, columns = np.array(cells, np.int_).reshape(-1, 1, 2).T  # (1, n)
-    at = rows, columns
-    own, other, stderr = paired.Y[at], paired.other[at], paired.stderr[at]
-    ahead = np.maximum(own, other), np.minimum(own, other)
-    items, answers = paired.items[at], paired.answers[columns]
-    found = PairedMerges(*ahead, stderr, items, answers).tested()
-    apart = (2 * found.chances <= ALPHA) & (found.scores >= SIGNIFICANT)
-    words: tuple[Verdict, ...] = ("unknown", "noise", "better", "worse")
-    places = np.select([np.isnan(stderr), ~apart, own > other], [0, 1, 2], 3)
-    return [words[place] for place in places[0]]
+    cell = rows, columns
+    Y, other, stderr = paired.Y[cell], paired.other[cell], paired.stderr[cell]
+    items, answers = paired.items[cell], paired.answers[columns]
+    # Two-sided: the larger value against the smaller one, at half of the level.
+    larger, smaller = np.maximum(Y, other), np.minimum(Y, other)
+    tested = PairedMerges(larger, smaller, stderr, items, answers).test()
+    significant = (2 * tested.p_values <= ALPHA) & (tested.z_scores >= SIGNIFICANT)
+    verdicts: tuple[Verdict, ...] = ("unknown", "noise", "better", "worse")
+    choices = np.select([np.isnan(stderr), ~significant, other < Y], [0, 1, 2], 3)
+    return [verdicts[choice] for choice in choices[0]]
 
 
 def on_held_out(front: Front) -> tuple[set[str], Front]:
@@ -193,28 +204,28 @@ def on_held_out(front: Front) -> tuple[set[str], Front]:
     if (holdout := front.holdout) is None:
         return set(), front
     merges = (front.chosen, *front.anchors)
-    places = [holdout.place(merge.coefficients, merge.label) for merge in merges]
-    measured = [{} if p is None else holdout.merges[p].measured for p in places]
+    indices = [holdout.index(merge.coefficients, merge.label) for merge in merges]
+    measured = [{} if i is None else holdout.merges[i].measured for i in indices]
     tasks = set(measured[0])
-    shown = [
-        merge.model_copy(
-            update={"measured": merge.measured | {t: of.get(t, UNKNOWN) for t in tasks}}
-        )
-        for merge, of in zip(merges, measured, strict=True)
-    ]
+    replaced = []
+    for merge, readings in zip(merges, measured, strict=True):
+        new = merge.measured | {task: readings.get(task, UNKNOWN) for task in tasks}
+        replaced.append(merge.model_copy(update={"measured": new}))
     differences = {t: d for t, d in front.differences.items() if t not in tasks}
-    rows = [front.selected, *front.anchor_places.tolist()]
+    in_front = [front.selected, *front.anchor_indices.tolist()]
     for task in tasks & set(holdout.differences):
         known = holdout.differences[task]
-        both = {r: p for r, p in zip(rows, places, strict=True) if p in known.merges}
-        if len(both) > 1:
-            some = np.array([p for p in both.values() if p is not None])
-            stderr = known.between(some[:, None], some)
+        pairs = zip(in_front, indices, strict=True)
+        compared = {i: j for i, j in pairs if j is not None and j in known.merges}
+        if len(compared) > 1:
+            held_out = np.array([*compared.values()])
+            stderr = known.between(held_out[:, None], held_out)
             differences[task] = Differences.of(
-                [*both], stderr, known.items, answers=known.answers
+                [*compared], stderr, known.items, answers=known.answers
             )
-    return tasks, front.with_point(front.selected, shown[0]).model_copy(
-        update={"anchors": tuple(shown[1:]), "differences": differences}
+    chosen, *anchors = replaced
+    return tasks, front.with_point(front.selected, chosen).model_copy(
+        update={"anchors": tuple(anchors), "differences": differences}
     )
 
 
@@ -234,17 +245,17 @@ def held_out_gains(front: Front) -> list[HeldOutGain]:
     """Compare the gains on held-out documents with those of the search."""
     if front.holdout is None:
         return []
-    found, before = gains(front), gains(front, in_search=True)
+    held_out, in_search = gains(front), gains(front, in_search=True)
     # Bonferroni's bound for all of these differences between search and held-out.
-    most = NormalDist().inv_cdf(1 - ALPHA / 2 / (len(_RIVALS) * len(front.tasks)))
+    max_z = NormalDist().inv_cdf(1 - ALPHA / 2 / (len(_RIVALS) * len(front.tasks)))
     compared = []
     for label, task in itertools.product((BASE, BEST_PARENT, SOUP), front.tasks):
-        new, old = found.over(label).get(task), before.over(label).get(task)
-        if new is None or found.sources[task] != "held-out" or new.stderr == 0:
+        new, old = held_out.over(label).get(task), in_search.over(label).get(task)
+        if new is None or held_out.sources[task] != "held-out" or new.stderr == 0:
             continue  # the chosen merge is the rival itself, where there is no error
-        old, confirmed = old if before.sources[task] == "measured" else None, None
+        old, confirmed = old if in_search.sources[task] == "measured" else None, None
         if old and new.stderr is not None and old.stderr is not None:
-            noise = most * math.hypot(new.stderr, old.stderr)
+            noise = max_z * math.hypot(new.stderr, old.stderr)
             lost = old.verdict == "better" and new.verdict != "better"
             confirmed = abs(new.amount - old.amount) <= noise and not lost
         compared.append(HeldOutGain(task, new, old, confirmed))
@@ -254,9 +265,10 @@ def held_out_gains(front: Front) -> list[HeldOutGain]:
 def best_single(front: Front, task: str) -> Merge | None:
     """Return the single model that measured best in the search."""
     singles = (a for a in front.anchors if a.label not in NO_SINGLE_MODEL)
-    known = [anchor for anchor in singles if anchor.is_measured(task)]
+    measured = [single for single in singles if single.is_measured(task)]
     sign = front.tasks[task].metric.sign
-    return max(known, key=lambda a: sign * (a.measured[task].value or 0), default=None)
+    values = [sign * (single.measured[task].value or 0) for single in measured]
+    return measured[int(np.argmax(values))] if measured else None
 
 
 def errors_of_differences(front: Front, rival: Merge, task: str) -> FloatArray:
@@ -264,12 +276,12 @@ def errors_of_differences(front: Front, rival: Merge, task: str) -> FloatArray:
 
     Errors are independent where no items were compared; NaN where none is known.
     """
-    if (known := front.differences.get(task)) is not None:
-        there = next(i for i, m in enumerate(front.known) if m is rival)
-        compared = np.array(known.merges)
-        row = known.between(np.full_like(compared, there), compared)
-        if (apart := row > 0).any():
-            return np.asarray(row[apart])
+    if (differences := front.differences.get(task)) is not None:
+        index = next(i for i, m in enumerate(front.all_merges) if m is rival)
+        compared = np.array(differences.merges)
+        stderrs = differences.between(np.full_like(compared, index), compared)
+        if (stderrs > 0).any():
+            return np.asarray(stderrs[stderrs > 0])
     stderr = rival.measured[task].stderr
     return np.array([math.sqrt(2) * (math.nan if stderr is None else stderr)])
 
@@ -290,11 +302,12 @@ class Anchors:
 
         It is 1 - (standard error / gain)², at least 0; 1 where nothing is known.
         """
-        known, noise = self.values.items(), self.noise.get(task, 0.0)
-        found = {one: metric.utility(of[task]) for one, of in known if task in of}
-        if BASE not in found or len(found) == 1 or math.isnan(noise):
+        noise, anchors = self.noise.get(task, 0.0), self.values
+        known = {label: anchors[label] for label in anchors if task in anchors[label]}
+        utilities = {label: metric.utility(known[label][task]) for label in known}
+        if BASE not in utilities or len(utilities) == 1 or math.isnan(noise):
             return 1.0
-        gain = max(found.values()) - found[BASE]
+        gain = max(utilities.values()) - utilities[BASE]
         return 1 - (noise / gain) ** 2 if gain > noise else 0.0
 
 
@@ -306,10 +319,13 @@ def measured_anchors(
     How the merges differ document by document is not known here: errors are left out.
     The noise is as if documents explained half of the variance.
     """
-    seen = by_merge(e for e in evaluations if not e.failed)
-    found = {label: seen.get(merge_key(c), {}) for label, c in anchors.items()}
-    values = {label: {t: e.value for t, e in of.items()} for label, of in found.items()}
-    noise = {task: e.stderr or math.nan for task, e in found.get(BASE, {}).items()}
+    merges = by_merge(e for e in evaluations if not e.failed)
+    measured = {label: merges.get(merge_key(c), {}) for label, c in anchors.items()}
+    values = {
+        label: {task: evaluation.value for task, evaluation in tasks.items()}
+        for label, tasks in measured.items()
+    }
+    noise = {task: e.stderr or math.nan for task, e in measured.get(BASE, {}).items()}
     return Anchors(values, noise=noise)
 
 
@@ -323,17 +339,19 @@ def anchor_values(front: Front) -> Anchors:
             if reading.value is not None:
                 values[label][task] = reading.value
                 # A merge that differs more is not excused by what it differs.
-                apart = errors_of_differences(front, anchor, task)
-                errors[label][task] = float(apart.min())
+                stderrs = errors_of_differences(front, anchor, task)
+                errors[label][task] = float(stderrs.min())
     return Anchors(values, errors, {task: _noise(front, task) for task in front.tasks})
 
 
 def _noise(front: Front, task: str) -> float:
     """Return the standard error of the best reference minus the base, or NaN."""
     labels = [anchor.label for anchor in front.anchors]
-    Y = front.utilities(front.anchors, "measured")[:, [*front.tasks].index(task)]
-    if BASE not in labels or np.isnan(Y).all():
+    column = [*front.tasks].index(task)
+    utilities = front.utilities(front.anchors, "measured")[:, column]
+    if BASE not in labels or np.isnan(utilities).all():
         return math.nan
-    ends = np.array([[np.nanargmax(Y)], [labels.index(BASE)]]) + len(front.points)
-    paired = PairedMerges.of(front, *ends)
-    return float(paired.stderr[0, [*front.tasks].index(task)])
+    best, base = np.nanargmax(utilities), labels.index(BASE)
+    indices = front.anchor_indices
+    paired = PairedMerges.of(front, indices[[best]], indices[[base]])
+    return float(paired.stderr[0, column])

@@ -10,7 +10,7 @@ import numpy as np
 
 from mergekit_map.config.schema import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.optimize.scalarization import TIE, Wish
+from mergekit_map.optimize.scalarization import TIE, Scalarization
 from mergekit_map.results.front import Front, Kind
 from mergekit_map.results.gains import Anchors, anchor_values, best_single
 from mergekit_map.results.paired import PairedMerges
@@ -20,7 +20,7 @@ from mergekit_map.utils.text import listed
 
 # A limit that all reference points keep by so many times their range is a mistake,
 # such as 95 for 95%.
-_FAR, _LEAST_PERCENTAGE = 2, 5
+_SUSPICIOUS_MARGIN, _MIN_PERCENTAGE = 2, 5
 MISSED = "misses its limits"
 
 
@@ -74,7 +74,7 @@ class Request:
         Raises ConfigError where no parent is better, or was not measured.
         """
         limits = self.required()
-        for task, limit in self._of_rivals():
+        for task, limit in self._rival_limits():
             utility = self.metrics[task].utility
             if task not in limits or utility(limits[task].value) < utility(limit.value):
                 limits[task] = limit
@@ -86,51 +86,52 @@ class Request:
         for task, required in (self.select.require or {}).items():
             share = share_of(required)
             if share is None:
-                limits[task] = self._possible(task, float(required))
+                limits[task] = self._checked_limit(task, float(required))
             else:
-                base, best = self._gain(task)
+                base, best = self._base_and_best(task)
                 source = f"{100 * share:g}% of the best parent's gain"
                 rounding = abs(best - base) / 200  # of a percentage
                 value = (1 - share) * base + share * best
                 limits[task] = Limit(value, source, rounding)
         return limits
 
-    def least(self, limits: Mapping[str, Limit]) -> FloatArray:
-        """Return the least utility of each task (m,), -inf where it has no limit."""
+    def lower_bounds(self, limits: Mapping[str, Limit]) -> FloatArray:
+        """Return the limits as utilities of tasks (m,), -inf where there is none."""
         utilities = {t: self.metrics[t].utility(of.value) for t, of in limits.items()}
         return np.array([utilities.get(task, -np.inf) for task in self.metrics])
 
-    def wish(self) -> Wish:
+    def scalarization(self) -> Scalarization:
         """Return weights and limits as numbers; raises as ``limits``."""
         weights = self.weights()
-        shares = weights / weights.max()
-        return Wish(
-            weights=shares / shares.sum(),
-            lower=self.least(self.limits()),
+        relative = weights / weights.max()
+        return Scalarization(
+            weights=relative / relative.sum(),
+            lower=self.lower_bounds(self.limits()),
             achievement=self.select.scalarization == "achievement",
         )
 
-    def _possible(self, task: str, value: float) -> Limit:
+    def _checked_limit(self, task: str, value: float) -> Limit:
         """Return a limit within the range of its metric that is no mere mistake."""
         metric = self.metrics[task]
         best = metric.bounds[metric.higher_is_better]
-        known = [of[task] for of in self.anchors.values.values() if task in of]
+        anchors = self.anchors.values.values()
+        measured = [values[task] for values in anchors if task in values]
         share = "a share of the best parent's gain over the base"
-        meant = f"did you mean {value:g}%, {share}?"
+        question = f"did you mean {value:g}%, {share}?"
         if metric.utility(value) > metric.utility(best):
             word = "most" if metric.higher_is_better else "least"
             text = f"require: {task} is {best:g} at {word}; nothing keeps {value:g}"
-            raise ConfigError(f"{text}; {meant}" if value > 0 else text)
-        worst = min(map(metric.utility, known), default=-math.inf)
-        room = _FAR * np.ptp(known) if known else math.inf
-        if value >= _LEAST_PERCENTAGE and 0 < room < worst - metric.utility(value):
+            raise ConfigError(f"{text}; {question}" if value > 0 else text)
+        worst = min(map(metric.utility, measured), default=-math.inf)
+        margin = _SUSPICIOUS_MARGIN * np.ptp(measured) if measured else math.inf
+        if value >= _MIN_PERCENTAGE and 0 < margin < worst - metric.utility(value):
             raise ConfigError(
                 f"require: every model and the soup keep {task}={value:g} by far, with "
-                f"{min(known):.4g} to {max(known):.4g}; {meant}"
+                f"{min(measured):.4g} to {max(measured):.4g}; {question}"
             )
         return Limit(value)
 
-    def _of_rivals(self) -> Iterator[tuple[str, Limit]]:
+    def _rival_limits(self) -> Iterator[tuple[str, Limit]]:
         values, errors = self.anchors.values, self.anchors.errors
         for rival in self.select.rivals:
             if rival not in values:
@@ -144,14 +145,14 @@ class Request:
                         f"not_worse_than: {rival} was not measured on {task}; give "
                         "limits as numbers"
                     )
-                known = np.nan_to_num(errors.get(rival, {}).get(task, 0.0))
+                stderr = np.nan_to_num(errors.get(rival, {}).get(task, 0.0))
                 if metric.bounds == (0, 1):  # of losses, documents explain nearly all
                     noise = self.anchors.noise.get(task, 0.0)
-                    known = max(known, np.nan_to_num(noise))
-                value = values[rival][task] - metric.sign * SIGNIFICANT * known
+                    stderr = max(stderr, np.nan_to_num(noise))
+                value = values[rival][task] - metric.sign * SIGNIFICANT * stderr
                 yield task, Limit(value, f"what {rival} has, within noise")
 
-    def _gain(self, task: str) -> tuple[float, float]:
+    def _base_and_best(self, task: str) -> tuple[float, float]:
         """Return the values of the base, and of the best parent, which is above it."""
         metric, values = self.metrics[task], self.anchors.values
         start = f"require: a share of the best parent's gain on {task} is wanted"
@@ -180,8 +181,8 @@ def limit_in_words(task: str, metric: Metric, limit: Limit) -> str:
     """Write a limit: ``math at least 0.65``, ``length at most 120 tokens``."""
     word = "least" if metric.higher_is_better else "most"
     value = f"{limit.value:.4g} {metric.unit}".rstrip()
-    more = filter(None, (metric.in_other_words(limit.value), limit.source))
-    return f"{task} at {word} {', '.join([value, *more])}"
+    notes = filter(None, (metric.in_other_words(limit.value), limit.source))
+    return f"{task} at {word} {', '.join([value, *notes])}"
 
 
 def excess(front: Front, rows: IntArray) -> FloatArray:
@@ -189,25 +190,25 @@ def excess(front: Front, rows: IntArray) -> FloatArray:
 
     In standard errors beyond those that noise explains: 0 or less where it is kept. A
     requirement may be missed by one. No task may be significantly worse than with a
-    rival: the base, if nothing was selected. The merges, places in ``front.known``, are
-    measured on every task.
+    rival: the base, if nothing was selected. The merges, by their indices in
+    ``front.all_merges``, are measured on every task.
     """
     select, tasks = front.select, list(front.tasks)
     rivals = select.rivals if select.model_fields_set else (BASE,)
-    found = np.full((len(rows), len(tasks)), -np.inf)
-    for place, merge in enumerate(front.known):
+    behind_rivals = np.full((len(rows), len(tasks)), -np.inf)
+    for index, merge in enumerate(front.all_merges):
         if merge.label in rivals and merge.is_measured(*tasks):
-            paired = PairedMerges.of(front, rows, place)
-            np.fmax(found, -SIGNIFICANT - paired.tested().scores, out=found)
+            z_scores = PairedMerges.of(front, rows, index).test().z_scores
+            np.fmax(behind_rivals, -SIGNIFICANT - z_scores, out=behind_rivals)
     request = Request.of(front)
-    lower = request.least(request.required())
-    Y = front.utilities([front.known[row] for row in rows], "measured")
-    short = lower - Y
-    short[short <= TIE * np.abs(Y)] = 0
+    lower = request.lower_bounds(request.required())
+    Y = front.utilities([front.all_merges[row] for row in rows], "measured")
+    shortfall = lower - Y
+    shortfall[shortfall <= TIE * np.abs(Y)] = 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        missed = np.where(short > 0, short / _noise(front, rows) - 1, -np.inf)
-    worst: FloatArray = np.fmax(found, missed)
-    return worst
+        in_stderrs = shortfall / _noise(front, rows)
+    below_limits = np.where(shortfall > 0, in_stderrs - 1, -np.inf)
+    return np.asarray(np.fmax(behind_rivals, below_limits))
 
 
 def _noise(front: Front, rows: IntArray) -> FloatArray:
@@ -218,7 +219,7 @@ def _noise(front: Front, rows: IntArray) -> FloatArray:
     times that from the base, plus s times that from the parent, minus s (1 - s) times
     that between these two. Unknown noise is 0.
     """
-    labels, places = [anchor.label for anchor in front.anchors], front.anchor_places
+    labels, places = [anchor.label for anchor in front.anchors], front.anchor_indices
     if BASE not in labels:
         return np.zeros((len(rows), len(front.tasks)))
     base = places[labels.index(BASE)]
@@ -260,13 +261,15 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
     kind: Kind = "measured" if measured else "predicted"
     request = Request.of(front)
     limits = request.limits()
-    short = request.least(limits) - front.utilities([chosen], kind)[0]
-    missed = excess(front, np.array([front.selected]))[0] if measured else short
+    shortfall = request.lower_bounds(limits) - front.utilities([chosen], kind)[0]
+    violation = shortfall
+    if measured:
+        violation = excess(front, np.array([front.selected]))[0]
     lines = [
         f"{limit_in_words(task, metrics[task], limits[task])} ({kind} "
         f"{chosen.readings(kind)[task]}, {max(amount, 0):.2g} short)"
-        for task, amount, by in zip(metrics, short, missed, strict=True)
-        if by > 0
+        for task, amount, excess_ in zip(metrics, shortfall, violation, strict=True)
+        if excess_ > 0
     ]
     return listed(lines) if lines else ""
 
@@ -297,8 +300,9 @@ def reason(front: Front) -> str:
     word = "limits" if len(limits) > 1 else "limit"
     kept = f"that keep the {word} {listed(limits)}" if limits else ""
     worse = f"not worse than {listed(select.rivals)}" if select.rivals else ""
-    asked = " ".join(filter(None, (worse, kept)))
-    return f"{start} {verb}{f', of all merges {asked},' if asked else ''} {what}."
+    conditions = " ".join(filter(None, (worse, kept)))
+    scope = f", of all merges {conditions}," if conditions else ""
+    return f"{start} {verb}{scope} {what}."
 
 
 def limits_in_words(front: Front) -> str:
@@ -314,12 +318,13 @@ def limits_in_words(front: Front) -> str:
     except ConfigError:  # chosen when shares were of something else
         return ""
     values = front.utilities([chosen], "measured")[0]
-    short = dict(zip(metrics, request.least(limits) - values, strict=True))
+    shortfalls = request.lower_bounds(limits) - values
+    shortfall = dict(zip(metrics, shortfalls, strict=True))
     where = "" if front.holdout is None else " on the documents of the search"
     missed = [
-        f"{task}={required[task]} by {short[task]:.2g}"
+        f"{task}={required[task]} by {shortfall[task]:.2g}"
         for task, limit in limits.items()
-        if short[task] > max(limit.rounding, TIE * abs(limit.value))
+        if shortfall[task] > max(limit.rounding, TIE * abs(limit.value))
     ]
     if missed:
         return f"misses {listed(missed)}{where}, no more than noise"

@@ -216,13 +216,13 @@ def by_merge(
 
     The latest counts, but a failure never replaces a value, nor a subset all documents.
     """
-    found: dict[MergeKey, dict[str, Evaluation]] = {}
+    merges: dict[MergeKey, dict[str, Evaluation]] = {}
     for e in evaluations:
-        tasks = found.setdefault(e.key[0], {})
-        before = tasks.setdefault(e.task, e)
-        if (not e.failed, e.whole) >= (not before.failed, before.whole):
+        tasks = merges.setdefault(e.key[0], {})
+        earlier = tasks.setdefault(e.task, e)
+        if (not e.failed, e.whole) >= (not earlier.failed, earlier.whole):
             tasks[e.task] = e
-    return found
+    return merges
 
 
 def read_log(path: Path) -> Iterator[Evaluation]:
@@ -233,7 +233,7 @@ def read_log(path: Path) -> Iterator[Evaluation]:
     Raises:
         ArtifactError: a line is not of the form that this version writes.
     """
-    known: set[bytes] = set()
+    seen: set[bytes] = set()
     for number, line in enumerate(whole_lines(path), start=1):
         try:
             evaluation = Evaluation.model_validate_json(line)
@@ -242,8 +242,8 @@ def read_log(path: Path) -> Iterator[Evaluation]:
                 f"{path}:{number}: not an evaluation: {in_one_sentence(error)}; "
                 "restore the file, or remove this line"
             ) from None
-        if line not in known or evaluation.failed:  # which may fail alike each time
-            known.add(line)
+        if line not in seen or evaluation.failed:  # which may fail alike each time
+            seen.add(line)
             yield evaluation
 
 

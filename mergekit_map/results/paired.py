@@ -7,14 +7,12 @@ order. The value of a mean moves by (x - mean) / n, a ratio of sums by
 (y - ratio * w) / sum(w) (Cochran, Sampling Techniques, 1977, sections 5.9 and 6.4), a
 function of one of them by that times its slope.
 
-The influences of a difference are the differences of influences: both merges are
-measured on the same draw of items, so that what they share, such as the difficulty of
-an item, cancels.
+The influences of a difference are the differences of influences: what both merges
+share, such as the difficulty of an item, cancels.
 
 Among many comparisons the best shows a large difference by chance. So all p-values are
 adjusted together by Holm's step-down (Scandinavian Journal of Statistics 6, 1979): if
-no merge is better, the probability of declaring any one better is at most ``ALPHA``,
-for any number of comparisons and any dependence between their errors.
+no merge is better, the probability of declaring any one better is at most ``ALPHA``.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05
 BEHIND = 1.0  # standard errors by which a dominating merge may be behind on a task
-Places: TypeAlias = IntArray | int  # among the merges that a front knows
+Indices: TypeAlias = IntArray | int  # of ``Front.all_merges``
 _DIGITS = 5  # of a standard error: more than anybody judges by
 _ROUNDING = 1e-9
 
@@ -69,31 +67,30 @@ class Differences(Frozen):
     ) -> Differences:
         """Build from a symmetric array, rounded to a few digits."""
         rows = (stderr[row, :row].tolist() for row in range(1, len(merges)))
-        short = tuple(tuple(float(f"{v:.{_DIGITS}g}") for v in row) for row in rows)
-        return cls(items=items, answers=answers, merges=tuple(merges), stderr=short)
+        rounded = tuple(tuple(float(f"{v:.{_DIGITS}g}") for v in row) for row in rows)
+        return cls(items=items, answers=answers, merges=tuple(merges), stderr=rounded)
 
-    def with_room(self, place: int) -> Differences:
-        """Return the same with a further merge inserted at a place."""
-        moved = (merge + (merge >= place) for merge in self.merges)
-        return self.model_copy(update={"merges": tuple(moved)})
+    def with_inserted(self, index: int) -> Differences:
+        """Return the same after a further merge was inserted at an index."""
+        merges = tuple(merge + (merge >= index) for merge in self.merges)
+        return self.model_copy(update={"merges": merges})
 
-    def between(self, ones: IntArray, others: IntArray) -> FloatArray:
+    def between(self, first: IntArray, second: IntArray) -> FloatArray:
         """Return those of pairs of merges, in any shape; NaN where not compared."""
         merges = np.array(self.merges)
-        rows, columns = (
-            np.searchsorted(merges, some).clip(max=len(merges) - 1)
-            for some in (ones, others)
-        )
-        known = (merges[rows] == ones) & (merges[columns] == others)
-        return np.where(known, self.square[rows, columns], np.nan)
+        last = len(merges) - 1
+        rows = np.searchsorted(merges, first).clip(max=last)
+        columns = np.searchsorted(merges, second).clip(max=last)
+        compared = (merges[rows] == first) & (merges[columns] == second)
+        return np.where(compared, self.matrix[rows, columns], np.nan)
 
     @property
-    def square(self) -> FloatArray:
+    def matrix(self) -> FloatArray:
         """Return those of the compared merges, in their order; (r, r)."""
-        found = np.zeros((len(self.merges),) * 2)
-        rows, columns = np.tril_indices(len(found), -1)
-        found[rows, columns] = [value for row in self.stderr for value in row]
-        return found + found.T
+        lower = np.zeros((len(self.merges),) * 2)
+        rows, columns = np.tril_indices(len(lower), -1)
+        lower[rows, columns] = [value for row in self.stderr for value in row]
+        return lower + lower.T
 
 
 def stderrs_of_differences(U: FloatArray, strata: IntArray) -> FloatArray:
@@ -105,21 +102,21 @@ def stderrs_of_differences(U: FloatArray, strata: IntArray) -> FloatArray:
             Parts are drawn by themselves, so that their variances add up.
     """
     variances = np.zeros((len(U), len(U)))
-    for part in np.unique(strata):
-        V = U[:, strata == part]
+    for stratum in np.unique(strata):
+        V = U[:, strata == stratum]
         n = V.shape[1]
         # Row by row: a Gram matrix would lose half the digits of a small difference.
         squares = np.array([np.square(V - row).sum(axis=1) for row in V])
-        answer = _answer(V)
-        if answer is None:
+        influence = _answer_influence(V)
+        if influence is None:
             variances += squares.reshape(variances.shape) * n / (n - 1)
         else:
-            extra = answer**2 * (1 - np.eye(len(V)))
-            variances += (squares + extra) * (n / (n + 2)) ** 2
+            pseudo_answers = influence**2 * (1 - np.eye(len(V)))
+            variances += (squares + pseudo_answers) * (n / (n + 2)) ** 2
     return np.asarray(np.sqrt(variances))
 
 
-def _answer(V: FloatArray) -> float | None:
+def _answer_influence(V: FloatArray) -> float | None:
     """Return the influence of one answer if all items are right or wrong, else None.
 
     Of a few dozen answers hardly any differ between two merges, and their variance is
@@ -127,31 +124,30 @@ def _answer(V: FloatArray) -> float | None:
     each of the four ways in which two merges can answer.
     """
     low, high = V.min(axis=1, keepdims=True), V.max(axis=1, keepdims=True)
-    steps = (high - low)[high > low]
-    if not len(steps) or np.ptp(steps) > _ROUNDING * steps.max():
+    widths = (high - low)[high > low]
+    if not len(widths) or np.ptp(widths) > _ROUNDING * widths.max():
         return None
-    near = np.minimum(V - low, high - V)
-    return float(steps.max()) if near.max() <= _ROUNDING * steps.max() else None
+    distances = np.minimum(V - low, high - V)  # to the nearer of two possible values
+    is_binary = distances.max() <= _ROUNDING * widths.max()
+    return float(widths.max()) if is_binary else None
 
 
 @dataclass(frozen=True, eq=False)
-class Comparisons:
+class DominanceTest:
     """Differences between merges, and which of them exceed noise."""
 
-    scores: FloatArray  # (r, m) standard errors ahead; infinite without known noise
-    chances: FloatArray  # (r, m) of one as far ahead among all of them, at most
+    z_scores: FloatArray  # (r, m) of the differences; infinite without known noise
+    p_values: FloatArray  # (r, m) one-sided, adjusted for all comparisons
 
     @property
     def better(self) -> BoolArray:
         """Return where a merge is better by more than noise; (r, m)."""
-        found: BoolArray = (self.chances <= ALPHA) & (self.scores >= SIGNIFICANT)
-        return found
+        return np.asarray((self.p_values <= ALPHA) & (self.z_scores >= SIGNIFICANT))
 
     @property
-    def kept(self) -> BoolArray:
+    def not_behind(self) -> BoolArray:
         """Return which merges are behind on no task by a standard error; (r,)."""
-        found: BoolArray = np.all(self.scores > -BEHIND, axis=1)
-        return found
+        return np.asarray(np.all(self.z_scores > -BEHIND, axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,63 +161,67 @@ class PairedMerges:
     answers: BoolArray  # (m,) whether items are right or wrong answers
 
     @classmethod
-    def of(cls, front: Front, ones: Places, others: Places) -> PairedMerges:
-        """Pair merges by their places among ``front.known``; (r,), or one for all.
+    def of(cls, front: Front, first: Indices, second: Indices) -> PairedMerges:
+        """Pair merges by their indices in ``front.all_merges``; (r,), or one for all.
 
         Standard errors are paired where both were measured on the same items.
         """
-        ones, others = np.broadcast_arrays(ones, others)
-        Y = front.utilities(front.known, "measured")
-        errors = front.stderrs(front.known, "measured")
-        stderr = stderr_of_difference(errors[ones], errors[others])
+        first, second = np.broadcast_arrays(first, second)
+        Y = front.utilities(front.all_merges, "measured")
+        errors = front.stderrs(front.all_merges, "measured")
+        stderr = stderr_of_difference(errors[first], errors[second])
         items = np.full(stderr.shape, np.inf)
         answers = np.zeros(len(front.tasks), bool)
         for column, task in enumerate(front.tasks):
-            if (known := front.differences.get(task)) is not None:
-                paired = known.between(ones, others)
-                there = ~np.isnan(paired)
-                stderr[there, column] = paired[there]
-                items[there, column] = known.items
-                answers[column] = known.answers
-        return cls(Y[ones], Y[others], stderr, items, answers)
+            if (differences := front.differences.get(task)) is not None:
+                paired_stderr = differences.between(first, second)
+                is_paired = ~np.isnan(paired_stderr)
+                stderr[is_paired, column] = paired_stderr[is_paired]
+                items[is_paired, column] = differences.items
+                answers[column] = differences.answers
+        return cls(Y[first], Y[second], stderr, items, answers)
 
     @property
-    def ahead(self) -> FloatArray:
+    def difference(self) -> FloatArray:
         """Return the differences; (r, m)."""
         return self.Y - self.other
 
-    def tested(self) -> Comparisons:
+    def test(self) -> DominanceTest:
         """Test all differences together; NaN where a value is.
 
         Noise explains no difference whose standard error is unknown.
         """
-        # Amounts may be as large as numbers go: then one is ahead by infinitely much.
+        # Amounts may be as large as numbers go: then differences are infinite.
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            ahead = self.ahead
-            tied = np.abs(ahead) <= TIE * np.abs(self.other)
-            scores = np.where(
+            difference = self.difference
+            tied = np.abs(difference) <= TIE * np.abs(self.other)
+            z = np.where(
                 self.answers,
-                _of_answers(ahead, self.stderr, self.items),
-                _of_amounts(ahead, self.stderr, self.items),
+                _z_of_answers(difference, self.stderr, self.items),
+                _z_of_amounts(difference, self.stderr, self.items),
             )
-        scores[tied] = 0
-        scores = np.where(np.isnan(ahead), np.nan, scores)
-        known = ~np.isnan(self.stderr) & ~np.isnan(ahead)
-        chances = np.where(np.isnan(scores), np.nan, np.where(scores > 0, 0.0, 1.0))
-        tails = [math.erfc(s / math.sqrt(2)) / 2 for s in scores[known].tolist()]
-        chances[known] = _adjusted(np.array(tails, np.float64))
-        return Comparisons(scores, chances)
+        z[tied] = 0
+        z = np.where(np.isnan(difference), np.nan, z)
+        known = ~np.isnan(self.stderr) & ~np.isnan(difference)
+        p_values = np.where(np.isnan(z), np.nan, np.where(z > 0, 0.0, 1.0))
+        tails = [math.erfc(score / math.sqrt(2)) / 2 for score in z[known].tolist()]
+        p_values[known] = _holm(np.array(tails, np.float64))
+        return DominanceTest(z, p_values)
 
 
-def _of_amounts(ahead: FloatArray, stderr: FloatArray, items: FloatArray) -> FloatArray:
+def _z_of_amounts(
+    difference: FloatArray, stderr: FloatArray, items: FloatArray
+) -> FloatArray:
     """Convert Student's t to the normal score with the same tail (Wallace, 1959)."""
-    t = ahead / np.nan_to_num(stderr)
-    n = np.where(np.isinf(items), 1.0, items - 1)
-    short = (8 * n + 1) / (8 * n + 3) * np.sqrt(n * np.log1p(t**2 / n))
-    return np.where(np.isinf(items), t, np.sign(t) * short)
+    t = difference / np.nan_to_num(stderr)
+    df = np.where(np.isinf(items), 1.0, items - 1)
+    z = (8 * df + 1) / (8 * df + 3) * np.sqrt(df * np.log1p(t**2 / df))
+    return np.where(np.isinf(items), t, np.sign(t) * z)
 
 
-def _of_answers(ahead: FloatArray, stderr: FloatArray, items: FloatArray) -> FloatArray:
+def _z_of_answers(
+    difference: FloatArray, stderr: FloatArray, items: FloatArray
+) -> FloatArray:
     """Divide by the standard error under equal merges.
 
     It takes the second moment of the items, not their variance: a few answers that all
@@ -229,15 +229,15 @@ def _of_answers(ahead: FloatArray, stderr: FloatArray, items: FloatArray) -> Flo
     If each answer might as well have gone the other way, the tails of this score are
     about as light as a normal one's (Efron, JASA 64, 1969).
     """
-    squared = stderr**2 * (1 - 1 / items) + ahead**2 / items
-    return ahead / np.sqrt(np.nan_to_num(squared))
+    variance = stderr**2 * (1 - 1 / items) + difference**2 / items
+    return difference / np.sqrt(np.nan_to_num(variance))
 
 
-def _adjusted(chances: FloatArray) -> FloatArray:
+def _holm(p_values: FloatArray) -> FloatArray:
     """Adjust p-values (n,) by Holm's step-down; (n,)."""
-    n = len(chances)
-    order = np.argsort(chances, kind="stable")
-    stepped = np.maximum.accumulate(chances[order] * (n - np.arange(n)))
-    found = np.empty(n)
-    found[order] = np.minimum(stepped, 1.0)
-    return found
+    n = len(p_values)
+    order = np.argsort(p_values, kind="stable")
+    stepped = np.maximum.accumulate(p_values[order] * (n - np.arange(n)))
+    adjusted = np.empty(n)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return adjusted

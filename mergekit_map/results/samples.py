@@ -52,6 +52,8 @@ def _possible(answers: Answers) -> Answers:
 
 
 _Answers: TypeAlias = Annotated[Answers, AfterValidator(_possible)]
+# Numbers of items won, lost and tied, and the largest differences by item.
+ItemComparison: TypeAlias = tuple[int, int, int, list[tuple[str, float]]]
 
 
 class _Measured(Frozen):
@@ -76,11 +78,13 @@ class SampleFile(Frozen):
 
     def measurement(self) -> Measurement | None:
         """Return the measurement; None where there is none of the documents."""
-        found, some = self.measured, self.documents is not None
-        ids = None if self.answers is None else self.answers.ids
-        if found is None or found.value is None or (some and ids != self.documents):
+        measured, answers = self.measured, self.answers
+        if measured is None or measured.value is None:
             return None
-        return Measurement(**vars(found), answers=self.answers)
+        ids = None if answers is None else answers.ids
+        if self.documents is not None and ids != self.documents:
+            return None
+        return Measurement(**vars(measured), answers=answers)
 
 
 def read_samples(folder: Path, coefficients: Mapping[str, float]) -> SampleFile:
@@ -99,12 +103,11 @@ def copy_samples(
     names: Mapping[str, float],
 ) -> None:
     """Copy the records of a merge to the coefficients it has elsewhere."""
-    found = read_samples(folder, coefficients)
-    if found.coefficients is not None:
-        moved = found.model_copy(update={"coefficients": dict(names)})
-        write_atomically(
-            _path(target, names), moved.model_dump_json(exclude_unset=True) + "\n"
-        )
+    record = read_samples(folder, coefficients)
+    if record.coefficients is not None:
+        renamed = record.model_copy(update={"coefficients": dict(names)})
+        content = renamed.model_dump_json(exclude_unset=True)
+        write_atomically(_path(target, names), content + "\n")
 
 
 def _path(folder: Path, coefficients: Mapping[str, float]) -> Path:
@@ -117,7 +120,7 @@ class SampleStore:
     def __init__(self, folder: Path, definitions: Mapping[str, str]):
         self._folder = folder
         self._definitions = definitions  # fingerprint of each task
-        self._known: dict[Key, SampleFile] = {}
+        self._cache: dict[Key, SampleFile] = {}
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
         """Read scores; None without any, or with another definition of the task."""
@@ -149,16 +152,16 @@ class SampleStore:
         text = json.dumps(json.loads(json_line(content)), ensure_ascii=False)
         write_atomically(path, text.encode(errors="replace") + b"\n")
         # The next one reads what a search that goes on would read.
-        self._known.pop(evaluation_key(coefficients, task), None)
+        self._cache.pop(evaluation_key(coefficients, task), None)
 
     def _read(self, coefficients: Mapping[str, float], task: str) -> SampleFile:
         key = evaluation_key(coefficients, task)
-        if key not in self._known:
-            found = read_samples(self._folder / task, coefficients)
-            same = found.definition == self._definitions.get(task, "")
-            without = found.model_copy(update={"samples": ()})
-            self._known[key] = without if same else SampleFile()
-        return self._known[key]
+        if key not in self._cache:
+            record = read_samples(self._folder / task, coefficients)
+            if record.definition != self._definitions.get(task, ""):
+                record = SampleFile()
+            self._cache[key] = record.model_copy(update={"samples": ()})
+        return self._cache[key]
 
 
 def mean_of(answers: Answers) -> float:
@@ -188,18 +191,18 @@ def are_of(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
 
 def won_items(
     ours: Answers | None, theirs: Answers | None, metric: Metric
-) -> tuple[int, int, int, list[tuple[str, float]]] | None:
+) -> ItemComparison | None:
     """Count the items that one merge won, lost and tied; None where they share none.
 
     Last come those that differ most, with their differences; larger is better.
     """
     if ours is None or theirs is None:
         return None
-    one, other = (dict(zip(a.ids, a.values, strict=True)) for a in (ours, theirs))
-    ahead = {i: metric.sign * (one[i] - other[i]) for i in one if i in other}
-    won = sorted((i for i in ahead if ahead[i] > _ROUNDING), key=lambda i: -ahead[i])
-    lost = sorted((i for i in ahead if ahead[i] < -_ROUNDING), key=lambda i: ahead[i])
-    level = len(ahead) - len(won) - len(lost)
+    values, others = (dict(zip(a.ids, a.values, strict=True)) for a in (ours, theirs))
+    gain = {i: metric.sign * (values[i] - others[i]) for i in values if i in others}
+    won = sorted((i for i in gain if gain[i] > _ROUNDING), key=lambda i: -gain[i])
+    lost = sorted((i for i in gain if gain[i] < -_ROUNDING), key=lambda i: gain[i])
+    n_tied = len(gain) - len(won) - len(lost)
     named = [*won[:_NAMED], *lost[:_NAMED]]
-    most = [(str(i), float(f"{ahead[i]:.3g}")) for i in named]
-    return (len(won), len(lost), level, most) if ahead else None
+    largest = [(str(i), float(f"{gain[i]:.3g}")) for i in named]
+    return (len(won), len(lost), n_tied, largest) if gain else None

@@ -23,9 +23,9 @@ import numpy as np
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError, nearest
 from mergekit_map.optimize.scalarization import (
-    Wish,
-    best_merge,
+    Scalarization,
     nearest_to_limits,
+    scalarized_optimum,
     select_point,
 )
 from mergekit_map.results.front import UNKNOWN, Front, Merge
@@ -37,7 +37,7 @@ from mergekit_map.results.limits import (
     reason,
     unmet_limits,
 )
-from mergekit_map.results.paired import PairedMerges, Places
+from mergekit_map.results.paired import Indices, PairedMerges
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 from mergekit_map.types import BASE, SIGNIFICANT
 
@@ -52,22 +52,23 @@ def choose_measured(front: Front) -> Front:
 
     A point chosen by its index stays. If no point is allowed, the nearest is chosen.
     """
-    select = front.select
-    whole = front.complete
+    select, measured = front.select, front.complete
     points = _measured_points(front)
     if select.index is not None or not len(points):
         return front
-    missing = excess(front, whole).max(axis=1)
-    allowed = whole[missing <= 0]
-    rows = np.intersect1d(points, allowed)
-    if not len(rows):
-        return chosen_as(front, int(whole[missing[: len(points)].argmin()]), select)
-    rows = _first(rows, np.array([not _dominated(front, r, allowed) for r in rows]))
-    anchors = np.intersect1d(whole, front.anchor_places)
-    base = np.array([front.known[i].label == BASE for i in anchors], bool)
-    beaten = [_beats(front, row, anchors) for row in rows]
-    rows = _first(rows, np.array([found[base].any() for found in beaten]))
-    mask = np.isin(np.arange(len(front.points)), rows)
+    violation = excess(front, measured).max(axis=1)
+    allowed = measured[violation <= 0]
+    candidates = np.intersect1d(points, allowed)
+    if not len(candidates):
+        nearest_point = int(measured[violation[: len(points)].argmin()])
+        return chosen_as(front, nearest_point, select)
+    dominated = [_is_dominated(front, point, allowed) for point in candidates]
+    candidates = _preferably(candidates, ~np.array(dominated))
+    anchors = np.intersect1d(measured, front.anchor_indices)
+    is_base = np.array([front.all_merges[i].label == BASE for i in anchors], bool)
+    beats_base = [_beats(front, p, anchors)[is_base].any() for p in candidates]
+    candidates = _preferably(candidates, np.array(beats_base))
+    mask = np.isin(np.arange(len(front.points)), candidates)
     weights = Request.of(front).weights()
     achievement = select.scalarization == "achievement"
     chosen = select_point(_values(front), weights, mask, achievement=achievement)
@@ -86,34 +87,36 @@ def advice(front: Front) -> str:
     """
     if front.unfinished is not None or front.selected not in front.complete:
         return MERGE
-    anchors = np.intersect1d(front.complete, front.anchor_places)
-    shown = on_held_out(front)[1]
+    anchors = np.intersect1d(front.complete, front.anchor_indices)
+    held_out = on_held_out(front)[1]
     beaten = _beats(front, front.selected, anchors)
-    beaten |= _beats(front, front.selected, anchors, shown)
+    beaten |= _beats(front, front.selected, anchors, held_out)
     if not front.select.require:  # a limit that it misses is named, not advised by
         beaten &= keep_limits(front, _measured_points(front)).any()
-    instead = anchors[keep_limits(front, anchors) & ~beaten]
-    base = [i for i in instead if front.known[i].label == BASE]
+    unbeaten = anchors[keep_limits(front, anchors) & ~beaten]
+    if not len(unbeaten):
+        return MERGE
+    base = [i for i in unbeaten if front.all_merges[i].label == BASE]
     if base:
-        better = instead[_beats(front, instead, base[0])]
-        instead = better if len(better) else np.array(base)
-    sums = _with_sum(front, instead, instead).Y[:, -1]
-    return front.known[instead[sums.argmax()]].label or MERGE if len(instead) else MERGE
+        better = unbeaten[_beats(front, unbeaten, base[0])]
+        unbeaten = better if len(better) else np.array(base)
+    sums = _with_sum(front, unbeaten, unbeaten).Y[:, -1]
+    return front.all_merges[unbeaten[sums.argmax()]].label or MERGE
 
 
-def beats_somewhere(front: Front, label: str, counted: Iterable[str]) -> bool:
+def beats_somewhere(front: Front, label: str, tasks: Iterable[str]) -> bool:
     """Whether a measured point is significantly better than a reference point.
 
-    On some task that counts, whatever it loses on others; it keeps the limits, and is
+    On one of these tasks, whatever it loses on others; it keeps the limits, and is
     tested by itself.
     """
     labels = [anchor.label for anchor in front.anchors]
-    rival = int(front.anchor_places[labels.index(label)])
+    rival = int(front.anchor_indices[labels.index(label)])
     points = _measured_points(front)
     points = points[keep_limits(front, points)]
-    columns = [[*front.tasks].index(task) for task in counted]
+    columns = [[*front.tasks].index(task) for task in tasks]
     return any(
-        PairedMerges.of(front, point, rival).tested().better[:, columns].any()
+        PairedMerges.of(front, point, rival).test().better[:, columns].any()
         for point in points[:, None]
     )
 
@@ -123,13 +126,13 @@ def _measured_points(front: Front) -> IntArray:
 
 
 def _beats(
-    front: Front, ones: Places, others: Places, shown: Front | None = None
+    front: Front, first: Indices, second: Indices, values: Front | None = None
 ) -> BoolArray:
     """Return which merges are significantly better than others somewhere; (r,).
 
-    They are compared by the values of ``shown``, if another front has other documents.
+    They are compared by the ``values`` of another front, if it has other documents.
     """
-    better = _with_sum(front, ones, others, shown).tested().better
+    better = _with_sum(front, first, second, values).test().better
     return np.asarray(better.any(axis=1))
 
 
@@ -137,44 +140,44 @@ def _values(front: Front) -> FloatArray:
     """Return the values of the points, predicted where not measured; (k, m)."""
     measured = front.utilities(front.points, "measured")
     predicted = front.utilities(front.points, "predicted")
-    whole = np.isfinite(measured).all(axis=1, keepdims=True)
-    return np.where(whole, measured, predicted)
+    is_measured = np.isfinite(measured).all(axis=1, keepdims=True)
+    return np.where(is_measured, measured, predicted)
 
 
-def _first(rows: IntArray, preferred: BoolArray) -> IntArray:
-    """Keep the preferred rows, or all where there are none."""
-    return rows[preferred] if preferred.any() else rows
+def _preferably(candidates: IntArray, preferred: BoolArray) -> IntArray:
+    """Keep the preferred candidates, or all where there are none."""
+    return candidates[preferred] if preferred.any() else candidates
 
 
-def _dominated(front: Front, row: int, allowed: IntArray) -> bool:
-    found = PairedMerges.of(front, allowed, row).tested()
-    ahead = (found.scores >= SIGNIFICANT).any(axis=1)
-    return bool((ahead & found.kept).any())
+def _is_dominated(front: Front, point: int, allowed: IntArray) -> bool:
+    tested = PairedMerges.of(front, allowed, point).test()
+    better = (tested.z_scores >= SIGNIFICANT).any(axis=1)
+    return bool((better & tested.not_behind).any())
 
 
 def _with_sum(
-    front: Front, ones: Places, others: Places, shown: Front | None = None
+    front: Front, first: Indices, second: Indices, values: Front | None = None
 ) -> PairedMerges:
     """Compare merges on the tasks that count; the last column is the weighted sum."""
     weights = Request.of(front).weights()
-    shares = weights / weights.sum() / ranges(_values(front))
-    counted, found = weights > 0, PairedMerges.of(shown or front, ones, others)
-    variances = (found.stderr[:, counted] * shares[counted]) ** 2
+    scales, counts = weights / weights.sum() / ranges(_values(front)), weights > 0
+    paired = PairedMerges.of(values or front, first, second)
+    variances = (paired.stderr[:, counts] * scales[counts]) ** 2
     stderr = np.sqrt(variances.sum(axis=1))
     # The degrees of freedom of such a sum (Satterthwaite, Biometrics Bulletin 2, 1946).
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        freedom = stderr**4 / (variances**2 / (found.items[:, counted] - 1)).sum(axis=1)
-    items = np.where(np.isnan(freedom), np.inf, freedom + 1)
+        df = stderr**4 / (variances**2 / (paired.items[:, counts] - 1)).sum(axis=1)
+    items = np.where(np.isnan(df), np.inf, df + 1)
 
-    def joined(values: FloatArray, last: FloatArray) -> FloatArray:
-        return np.column_stack([values[:, counted], last])
+    def joined(columns: FloatArray, last: FloatArray) -> FloatArray:
+        return np.column_stack([columns[:, counts], last])
 
     return PairedMerges(
-        joined(found.Y, found.Y @ shares),
-        joined(found.other, found.other @ shares),
-        joined(found.stderr, stderr),
-        joined(found.items, items),
-        np.append(found.answers[counted], [False]),
+        joined(paired.Y, paired.Y @ scales),
+        joined(paired.other, paired.other @ scales),
+        joined(paired.stderr, stderr),
+        joined(paired.items, items),
+        np.append(paired.answers[counts], [False]),
     )
 
 
@@ -199,13 +202,14 @@ def choose_point(
     request = Request.of(front, select)
     Y = front.utilities(front.points, "predicted")
     points = _measured_points(front)
-    failed = points[~keep_limits(front.model_copy(update={"select": select}), points)]
-    place = choose(request, Y, failed)
+    requested = front.model_copy(update={"select": select})
+    failed = points[~keep_limits(requested, points)]
+    index = choose(request, Y, failed)
     if surrogates and select.index is None:
-        better = _best_of_box(front, request.wish(), surrogates)
+        better = _best_of_box(front, request.scalarization(), surrogates)
         if better is not None:
-            front, place = _with_point(front, better), len(front.points)
-    chosen = chosen_as(front, place, select)
+            front, index = _with_point(front, better), len(front.points)
+    chosen = chosen_as(front, index, select)
     missed = unmet_limits(chosen, predicted=True) or unmet_limits(chosen)
     if select.index is None and missed:
         raise DesignError(
@@ -217,7 +221,7 @@ def choose_point(
 
 
 def _best_of_box(
-    front: Front, wish: Wish, surrogates: Mapping[str, Surrogate]
+    front: Front, scalarization: Scalarization, surrogates: Mapping[str, Surrogate]
 ) -> Merge | None:
     """Return the merge that is predicted to be better than all points, if any."""
     # It brings SciPy, which takes longer than all else where a point is looked up.
@@ -232,22 +236,24 @@ def _best_of_box(
     merges = [point.coefficients for point in front.points]
     X = locate(merges, front.coefficients, front.groups, bounds)
     X = X[np.isfinite(X).all(axis=1)]
-    better = best_merge(utilities, bounds, X, wish) if len(X) else None
-    if better is None:
+    if not len(X):
+        return None
+    optimum = scalarized_optimum(utilities, bounds, X, scalarization)
+    if optimum is None:
         return None
     return Merge(
-        coefficients=named(front, better),
-        predicted=predict(surrogates, better[None])[0],
+        coefficients=named(front, optimum),
+        predicted=predict(surrogates, optimum[None])[0],
         measured=dict.fromkeys(front.tasks, UNKNOWN),
     )
 
 
 def _with_point(front: Front, point: Merge) -> Front:
     """Add a point to a front as its last one."""
-    place = len(front.points)
-    moved = {task: known.with_room(place) for task, known in front.differences.items()}
+    index, old = len(front.points), front.differences
+    differences = {task: old[task].with_inserted(index) for task in old}
     points = (*front.points, point)
-    return front.model_copy(update={"points": points, "differences": moved})
+    return front.model_copy(update={"points": points, "differences": differences})
 
 
 def chosen_as(front: Front, index: int, select: SelectSpec) -> Front:
@@ -272,9 +278,9 @@ def choose(
                 f"{select.index}; choose one of them, nothing is measured again"
             )
         return select.index
-    wish = request.wish()
-    allowed = np.all(utilities >= wish.lower, axis=1)
+    aim = request.scalarization()
+    allowed = np.all(utilities >= aim.lower, axis=1)
     allowed[[*failed]] = False
     if not allowed.any():
-        return nearest_to_limits(utilities, wish.lower)
-    return select_point(utilities, wish.weights, allowed, achievement=wish.achievement)
+        return nearest_to_limits(utilities, aim.lower)
+    return select_point(utilities, aim.weights, allowed, achievement=aim.achievement)

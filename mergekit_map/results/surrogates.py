@@ -25,7 +25,7 @@ from mergekit_map.types import Metric, SurrogateKind
 _MOST_MERGES = 1000  # whose fit takes half a minute; a stranger's log may have more
 # A merge whose weights are this near to those of a merge of groups is that merge.
 _ROUNDING = 1e-9
-_ALIKE = 0.01  # standard errors: more than another processor rounds, less than any fit
+_SAME_STDERRS = 0.01  # more than another processor rounds, less than any fit
 
 
 def fit_all(
@@ -47,10 +47,10 @@ def fit_all(
     Raises:
         DesignError: a task has too few measurements, or of merges too alike.
     """
-    fitted = set(np.flatnonzero(np.isfinite(X).all(axis=1)).tolist())
+    located = set(np.flatnonzero(np.isfinite(X).all(axis=1)).tolist())
     surrogates = {}
     for task, metric in tasks.items():
-        rows = [i for i, e in enumerate(evaluations) if i in fitted and e.task == task]
+        rows = [i for i, e in enumerate(evaluations) if i in located and e.task == task]
         usable = [evaluations[i] for i in rows]
         sampling = np.array([e.sampling or 0.0 for e in usable])
         stderr = np.array([e.stderr for e in usable], np.float64)  # NaN if unknown
@@ -87,24 +87,23 @@ def fit_again(front: Front, evaluations: Iterable[Evaluation]) -> dict[str, Surr
     merges = [e.coefficients for e in usable]
     X = locate(merges, front.coefficients, front.groups, bounds)
     with suppress(DesignError), one_thread():
-        found = fit_all(front.metrics, bounds, front.surrogate, X, usable)
-        if _predict_as_said(front, found):
-            return found
+        surrogates = fit_all(front.metrics, bounds, front.surrogate, X, usable)
+        if _agree_with_front(front, surrogates):
+            return surrogates
     return {}
 
 
-def _predict_as_said(front: Front, surrogates: Mapping[str, Surrogate]) -> bool:
+def _agree_with_front(front: Front, surrogates: Mapping[str, Surrogate]) -> bool:
     """Whether surrogates predict the values of a front, far within their errors."""
     merges = [point.coefficients for point in front.points]
     X = locate(merges, front.coefficients, front.groups, front.axis_bounds)
     Y = [[one.value for one in row.values()] for row in predict(surrogates, X)]
     signs = [metric.sign for metric in front.metrics.values()]
-    said, stderr = (
-        of(front.points, "predicted") for of in (front.utilities, front.stderrs)
-    )
-    apart = np.abs(np.array(Y, np.float64) * signs - said)
-    near = apart <= _ALIKE * np.nan_to_num(stderr) + _ROUNDING * np.abs(said)
-    return bool(np.all(near | np.isnan(apart)))
+    stored = front.utilities(front.points, "predicted")
+    stderr = np.nan_to_num(front.stderrs(front.points, "predicted"))
+    difference = np.abs(np.array(Y, np.float64) * signs - stored)
+    same = difference <= _SAME_STDERRS * stderr + _ROUNDING * np.abs(stored)
+    return bool(np.all(same | np.isnan(difference)))
 
 
 def is_fitted(evaluation: Evaluation) -> bool:
@@ -136,15 +135,15 @@ def locate(
     nested MAP. Returns (k, d), with a row of NaN for each merge outside the ``bounds``
     (d, 2) that surrogates are fitted in.
     """
-    order = list(names)
-    X = np.array([[merge[name] for name in order] for merge in merges], np.float64)
-    X = X.reshape(-1, len(order))
+    names = list(names)
+    X = np.array([[merge[name] for name in names] for merge in merges], np.float64)
+    X = X.reshape(-1, len(names))
     if not groups:
         return np.where(inside(X, bounds)[:, None], X, np.nan)
-    vectors = np.array([[group[name] for name in order] for group in groups.values()])
-    rows: FloatArray = np.clip(X @ np.linalg.pinv(vectors), *bounds.T)
-    on_plane = np.all(np.abs(rows @ vectors - X) <= _ROUNDING, axis=1)
-    return np.where(on_plane[:, None], rows, np.nan)
+    basis = np.array([[group[name] for name in names] for group in groups.values()])
+    weights: FloatArray = np.clip(X @ np.linalg.pinv(basis), *bounds.T)
+    on_plane = np.all(np.abs(weights @ basis - X) <= _ROUNDING, axis=1)
+    return np.where(on_plane[:, None], weights, np.nan)
 
 
 def predict(surrogates: Mapping[str, Surrogate], X: FloatArray) -> list[Readings]:
@@ -152,13 +151,13 @@ def predict(surrogates: Mapping[str, Surrogate], X: FloatArray) -> list[Readings
 
     A quadratic is not extrapolated beyond the bounds.
     """
-    known = np.all(np.isfinite(X), axis=1)[:, None]
+    located = np.all(np.isfinite(X), axis=1)[:, None]
     columns = []
     for surrogate in surrogates.values():
-        # Somewhere in the box: each row is predicted as if all were known.
-        rows = np.where(known, X, surrogate.bounds[:, 0])
+        # A corner of the box in place of the others, whose predictions are dropped.
+        rows = np.where(located, X, surrogate.bounds[:, 0])
         pairs = np.stack([surrogate.predict(rows), surrogate.stderr(rows)], axis=1)
-        pairs = np.where(known, pairs, np.nan)
+        pairs = np.where(located, pairs, np.nan)
         columns.append([Reading.of(*pair) for pair in pairs.tolist()])
     return [
         dict(zip(surrogates, row, strict=True)) for row in zip(*columns, strict=True)

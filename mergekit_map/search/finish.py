@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mergekit_map.optimize.design import even_points
-from mergekit_map.optimize.front_filling import gains, non_dominated
+from mergekit_map.optimize.design import sobol_points
+from mergekit_map.optimize.front_filling import improvements, non_dominated
 from mergekit_map.results.front import (
     UNKNOWN,
     Border,
@@ -113,7 +113,7 @@ class _End:
         """Choose from a front (k, d), and measure the choice; return the final rows."""
         study = self.study
         request = Request(study.select, study.tasks, self.anchors)
-        lower = request.least(request.limits())
+        lower = request.lower_bounds(request.limits())
         for _ in range(1 + self.more_choices):
             rows, selected = study.choose(self.surrogates, front, self.anchors)
             self._measure(rows[[selected]])
@@ -137,7 +137,7 @@ class _End:
             for rows in (front, X[self.study.contains(X)])
         )
         worst, width = Y.min(axis=0), ranges(Y)
-        return int(gains((Y - worst) / width, (there - worst) / width).argmax())
+        return int(improvements((Y - worst) / width, (there - worst) / width).argmax())
 
     def _measure(self, points: FloatArray) -> None:
         """Measure points, and fit again if any is new."""
@@ -299,7 +299,7 @@ def _expected(study: Study, result: StudyResult, task: str) -> dict[str, float]:
     """Return the accuracy of predictions by their own standard errors."""
     surrogate = result.surrogates[task]
     box = surrogate.bounds
-    places = even_points(_N_SAMPLES, box)
+    places = sobol_points(_N_SAMPLES, box)
     front = locate(result.front, study.bounds, result.groups, box)
     front = front[np.isfinite(front).all(axis=1)]
     error, seen = surrogate.stderr(places), surrogate.predict(places)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.optimize.scalarization import spread
+from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.results.front import axis_bounds
 from mergekit_map.results.gains import Anchors, measured_anchors
 from mergekit_map.results.limits import Request
@@ -152,14 +152,14 @@ def _search_pair(
     front = study.predicted_front(surrogates)
     predicted = study.predict(surrogates, front)
     merges = [plane.flat(study.named(row)) for row in front]
-    again = spread(predicted, study.search.remeasure)
+    again = farthest_point_subset(predicted, study.search.remeasure)
     measure_on(study.tasks, [("front", merges[i]) for i in again])
     for choice in choices:
         asked = replace(study, select=choice)
         rows, selected = asked.choose(surrogates, front, readings)
         chosen = study.predict(surrogates, rows[[selected]])
         request = Request(choice, study.tasks, readings)
-        if (chosen >= request.least(request.limits())).all():
+        if (chosen >= request.lower_bounds(request.limits())).all():
             break
     merges = [plane.flat(study.named(row)) for row in rows]
     return StudyResult(surrogates, merges, selected, plane.vectors)

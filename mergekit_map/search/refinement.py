@@ -24,9 +24,9 @@ from functools import partial
 
 import numpy as np
 
-from mergekit_map.optimize.design import even_points
-from mergekit_map.optimize.front_filling import gained, gains, volume
-from mergekit_map.optimize.nsga3 import sketch_front
+from mergekit_map.optimize.design import sobol_points
+from mergekit_map.optimize.front_filling import hypervolume, improvements, relative_gain
+from mergekit_map.optimize.nsga3 import approximate_front
 from mergekit_map.results.front import Border, Ending
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.search.study import Candidate, Study
@@ -88,20 +88,21 @@ def refinement_round(
         return []
     asked = {merge_key(c): c for planned in rounds for _, c in planned}
     X = study.vectors((asked | {e.key[0]: e.coefficients for e in known}).values())
-    there = study.predict(surrogates, X[study.contains(X)])
     worst = front.Y.min(axis=0)
+    measured = study.predict(surrogates, X[study.contains(X)])
+    measured = (measured - worst) / front.width
 
     def over_box() -> _Outlook:
-        return _outlook(study, surrogates, even_points(_N_SAMPLES, study.box))
+        return _outlook(study, surrogates, sobol_points(_N_SAMPLES, study.box))
 
     def worth(outlook: _Outlook, stderrs: float) -> FloatArray:
         hoped = outlook.Y + stderrs * outlook.stderr
-        return gains((hoped - worst) / front.width, (there - worst) / front.width)
+        return improvements((hoped - worst) / front.width, measured)
 
     if len(rounds) % 2 and _is_poor(box := over_box()):
         guesses = (
             len(rounds) % 4 == 1
-            and max(s.quality.error for s in surrogates.values()) > _GUESSES
+            and max(s.quality.loo_error for s in surrogates.values()) > _GUESSES
         )
         hope = worth(box, _BOX_STDERRS)
         hopeless = guesses or not (hope > 0).any()
@@ -127,7 +128,7 @@ def ending_of(
         evaluations=spent,
         allowed=allowed,
         trusted=spent < allowed,
-        hope=gained(scaled + front.errors, scaled),
+        hope=relative_gain(scaled + front.errors, scaled),
     )
 
 
@@ -173,14 +174,14 @@ def _came_true(tested: Evaluation, known: Sequence[Evaluation]) -> bool:
 
 def _sketched(study: Study, surrogates: Mapping[str, Surrogate]) -> _Outlook:
     predict = partial(study.predict, surrogates)
-    return _outlook(study, surrogates, sketch_front(predict, study.box))
+    return _outlook(study, surrogates, approximate_front(predict, study.box))
 
 
 def _outlook(
     study: Study, surrogates: Mapping[str, Surrogate], points: FloatArray
 ) -> _Outlook:
     Y = study.predict(surrogates, points)
-    box = study.predict(surrogates, even_points(_N_SAMPLES, study.box))
+    box = study.predict(surrogates, sobol_points(_N_SAMPLES, study.box))
     # A task that is all but level on the front has the box for a unit.
     width = np.maximum(np.ptp(Y, axis=0), _LEVEL * np.ptp(box, axis=0))
     constant = width <= _ROUNDING * np.abs(box).max(axis=0)
@@ -262,5 +263,6 @@ def hypervolume_gain(Y: FloatArray, more: FloatArray) -> float:
     scale = Y.max(axis=0)
     if not (scale > 0).all():
         return 0.0
-    before, after = (volume(rows / scale, 0.0) for rows in (Y, np.vstack([Y, more])))
+    before = hypervolume(Y / scale, 0.0)
+    after = hypervolume(np.vstack([Y, more]) / scale, 0.0)
     return after / before - 1 if before > 0 else 0.0

@@ -12,7 +12,7 @@ import numpy as np
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.nsga3 import compute_front
-from mergekit_map.optimize.scalarization import best_merge
+from mergekit_map.optimize.scalarization import scalarized_optimum
 from mergekit_map.results.front import Ending, Order
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request
@@ -207,7 +207,8 @@ class Study:
         predict = partial(self.predict, surrogates)
         request = Request(self.select, self.tasks, anchors)
         if self.select.index is None:
-            better = best_merge(predict, self.box, front, request.wish())
+            scalarization = request.scalarization()
+            better = scalarized_optimum(predict, self.box, front, scalarization)
             if better is not None:
                 return np.vstack([front, better]), len(front)
         return front, choose(request, predict(front))

@@ -9,9 +9,8 @@ leave-one-out R2, the terms may be shrunk, and a Gaussian process may model the
 residuals of the quadratic. Whatever predicts, its errors are those that this process
 expects, averaged over the hyperparameters: a quadratic errs by its shape, too.
 
-Fits and fronts use one thread of BLAS, as their matrices are small. More threads wait
-for each other longer than they work. They also round the last digits differently, so
-that a front would depend on the number of cores.
+Fits and fronts use one thread of BLAS, as their matrices are small. More threads round
+the last digits differently, so that a front would depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -22,37 +21,35 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg  # noqa: F401 - brings a BLAS of its own, which is to be found
+import scipy.linalg  # noqa: F401 - loads SciPy's own BLAS, for ``one_thread``
 from threadpoolctl import ThreadpoolController
 
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.gaussian_process import (
-    Process,
-    averaged,
-    fit_process,
+    GaussianProcess,
+    fit_gaussian_process,
+    marginalize,
     prediction_stderr,
 )
-from mergekit_map.surrogates.kernel import Rows
+from mergekit_map.surrogates.kernel import TrainingData
 from mergekit_map.surrogates.least_squares import (
     Observations,
     check_distinct,
     check_identified,
     fit_terms,
     leave_one_out,
-    weigh,
+    observation_weights,
 )
 from mergekit_map.surrogates.links import INVERT_MARGIN, Link
 from mergekit_map.surrogates.quadratic import quadratic_features, scaled
 from mergekit_map.types import SurrogateKind
 
-# The share of the process's left-out error that the quadratic's must be below: with few
-# merges these are noisy, and the process predicts better on average.
-_CLEARLY = 0.7
-_BLAS = "blas"
-# A noisy point of a bounded metric is taken off its bound by so many standard errors;
-# where the link is flatter than this share of its steepest slope, it tells nothing; and
-# it is moved on the latent scale by so many standard deviations at most.
-_OFF_BOUND, _FLATTEST, _FARTHEST = 0.5, 0.02, 3.0
+# The share of the process's leave-one-out error that the quadratic's must be below:
+# with few merges these are noisy, and the process predicts better on average.
+_CLEARLY_SMALLER = 0.7
+_BOUND_MARGIN = 0.5  # standard errors that a noisy value is kept off its bounds
+_MIN_SLOPE = 0.02  # of a link, as a share of its steepest slope at the measured values
+_MAX_CORRECTION = 3.0  # of a latent value, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -62,8 +59,8 @@ class FitQuality:
     n: int  # evaluated merges
     r2: float  # on the fitted points, in the metric's units, unweighted
     loo_r2: float  # each point predicted by the fit without it; NaN if none can be
-    error: float  # of predictions left out, as a share of the range seen
-    kind: str  # what was taken
+    loo_error: float  # root mean square, as a share of the range of the values
+    kind: str  # of the surrogate
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +70,7 @@ class Surrogate:
     link: Link
     bounds: FloatArray  # (d, 2), the box that the process is scaled by
     quality: FitQuality
-    process: Process  # what is believed of the latent metric
+    process: GaussianProcess  # of the latent metric, for the errors
     terms: FloatArray | None  # (t,) of the quadratic that predicts; None: the process
 
     def predict(self, X: FloatArray) -> FloatArray:
@@ -107,14 +104,13 @@ def fit_surrogate(
 ) -> Surrogate:
     """Fit the surrogate of one metric.
 
-    A metric that is constant over all points is fitted like any other; its R2 is 1 if
-    the residuals are rounding, else 0. Repeated rows are used, but only distinct ones
-    count towards identifying the quadratic. Values outside the link's range are used
-    as they are by the quadratic.
+    A constant metric is fitted like any other; its R2 is 1 if the residuals are
+    rounding, else 0. Of repeated rows, one counts towards identifying the quadratic.
+    Values outside the link's range are used as they are by the quadratic.
 
     Args:
         X: (n, d) finite coefficients, inside the bounds or not.
-        y: (n,) finite metric values; the caller leaves out merges that failed.
+        y: (n,) finite metric values.
         stderr: (n,) their standard errors, NaN where unknown; None if all are. If none
             is positive, all points count alike.
         link: The range of the metric.
@@ -131,23 +127,24 @@ def fit_surrogate(
     Raises:
         DesignError: X does not identify all t terms, with what is missing and why.
     """
-    data = _Data(scaled(X, bounds), y, known_errors(stderr), sampling, link, bounds)
+    stderr = fill_in_stderr(stderr)
+    data = _MetricData(scaled(X, bounds), y, stderr, sampling, link, bounds)
     if kind == "quadratic":
         check_identified(X, data.features)
-        return data.by_least_squares()
+        return data.fit_quadratic()
     check_distinct(X)
     if kind == "regularized":
-        return data.regularized()
+        return data.fit_regularized()
     if kind == "residual_gp":
-        return data.by_process()
-    process, quadratic = data.by_process(), data.regularized()
-    clearly_less = quadratic.quality.error < _CLEARLY * process.quality.error
-    return quadratic if clearly_less else process
+        return data.fit_residual_gp()
+    process, quadratic = data.fit_residual_gp(), data.fit_regularized()
+    limit = _CLEARLY_SMALLER * process.quality.loo_error
+    return quadratic if quadratic.quality.loo_error < limit else process
 
 
 @dataclass(frozen=True, eq=False)
-class _Data:
-    """The measurements of one metric, with what each kind of surrogate makes of them.
+class _MetricData:
+    """The measurements of one metric, and the surrogates fitted to them.
 
     All kinds have the errors of the process fitted to them, averaged over its
     hyperparameters.
@@ -166,92 +163,93 @@ class _Data:
         return quadratic_features(self.U)
 
     @functools.cached_property
-    def errors(self) -> FloatArray | None:
+    def total_stderr(self) -> FloatArray | None:
         """Return all standard errors, those of document subsets included; (n,)."""
         if self.stderr is None or self.sampling is None:
             return self.sampling if self.stderr is None else self.stderr
         return np.hypot(self.stderr, self.sampling)
 
     @functools.cached_property
-    def believed(self) -> Process:
+    def marginalized_process(self) -> GaussianProcess:
         """Return the process, averaged over its hyperparameters."""
-        return averaged(self.process(), known_noise=self.stderr is not None)
+        return marginalize(self.fit_process())
 
-    def by_least_squares(self) -> Surrogate:
+    def fit_quadratic(self) -> Surrogate:
         """Return the quadratic of the paper, by weighted least squares."""
-        rows = Observations(self.features, self.y, weigh(self.y, self.errors))
-        terms = fit_terms(rows, self.link)
-        left_out = leave_one_out(rows, self.link, terms)
-        return self._surrogate("quadratic", left_out, terms)
+        weights = observation_weights(self.y, self.total_stderr)
+        observed = Observations(self.features, self.y, weights)
+        terms = fit_terms(observed, self.link)
+        loo = leave_one_out(observed, self.link, terms)
+        return self._surrogate("quadratic", loo, terms)
 
-    def regularized(self) -> Surrogate:
+    def fit_regularized(self) -> Surrogate:
         """Return the quadratic with normal priors of its terms."""
-        process = self.process(quadratic=True)
-        left_out = self.link.apply(process.left_out())
-        return self._surrogate("regularized", left_out, process.terms)
+        process = self.fit_process(quadratic_only=True)
+        loo = self.link.apply(process.leave_one_out())
+        return self._surrogate("regularized", loo, process.terms)
 
-    def by_process(self) -> Surrogate:
+    def fit_residual_gp(self) -> Surrogate:
         """Return the surrogate that predicts the mean of the process."""
-        return self._surrogate("residual_gp", self.link.apply(self.believed.left_out()))
+        loo = self.link.apply(self.marginalized_process.leave_one_out())
+        return self._surrogate("residual_gp", loo)
 
     def _surrogate(
-        self, kind: str, left_out: FloatArray, terms: FloatArray | None = None
+        self, kind: str, loo: FloatArray, terms: FloatArray | None = None
     ) -> Surrogate:
-        y, process = self.y, self.believed
+        y, process = self.y, self.marginalized_process
         latent = process.mean(self.U) if terms is None else self.features @ terms
-        width = float(np.ptp(y))
-        off = math.sqrt(float(((y - left_out) ** 2).mean()))
+        value_range = float(np.ptp(y))
+        rmse = math.sqrt(float(((y - loo) ** 2).mean()))
         quality = FitQuality(
             n=len(y),
-            r2=_r_squared_or_right(y, self.link.apply(latent)),
-            loo_r2=_r_squared_or_right(y, left_out),
-            error=off / width if width > 0 else 0.0,
+            r2=_r_squared_or_exact(y, self.link.apply(latent)),
+            loo_r2=_r_squared_or_exact(y, loo),
+            loo_error=rmse / value_range if value_range > 0 else 0.0,
             kind=kind,
         )
         return Surrogate(self.link, self.bounds.copy(), quality, process, terms)
 
-    def process(self, *, quadratic: bool = False) -> Process:
+    def fit_process(self, *, quadratic_only: bool = False) -> GaussianProcess:
         """Fit a process to the measurements, transformed by the inverse link.
 
         The link is linearised at each measured value, then at the value that the first
-        process predicts, as a noisy accuracy of 0 is not minus infinity. A
-        ``quadratic`` is a process without its kernel.
+        process predicts, as a noisy accuracy of 0 is not minus infinity.
         """
         y, link = self.y, self.link
-        margin = INVERT_MARGIN if self.errors is None else _OFF_BOUND * self.errors
-        inner = np.minimum(np.maximum(y, link.lower + margin), link.upper - margin)
-        fit = functools.partial(
-            fit_process, known_noise=self.stderr is not None, quadratic=quadratic
-        )
-        s = link.invert(inner)
-        process = fit(self._rows(link.derivative(s)), s)
+        fit = functools.partial(fit_gaussian_process, quadratic_only=quadratic_only)
+        stderr = self.total_stderr
+        margin = INVERT_MARGIN if stderr is None else _BOUND_MARGIN * stderr
+        inside = np.minimum(np.maximum(y, link.lower + margin), link.upper - margin)
+        latent = link.invert(inside)
+        process = fit(self._training_data(link.derivative(latent)), latent)
         if link.is_identity:
             return process
-        s = process.mean(self.U)
-        slope = link.derivative(s)
-        slope = np.maximum(slope, _FLATTEST * slope.max())
-        far = _FARTHEST * process.scale
-        moved = np.clip((y - link.apply(s)) / slope, -far, far)
-        return fit(self._rows(slope), s + moved, start=process.theta)
+        predicted = process.mean(self.U)
+        slope = link.derivative(predicted)
+        slope = np.maximum(slope, _MIN_SLOPE * slope.max())
+        limit = _MAX_CORRECTION * process.scale
+        correction = np.clip((y - link.apply(predicted)) / slope, -limit, limit)
+        data = self._training_data(slope)
+        return fit(data, predicted + correction, start=process.mode)
 
-    def _rows(self, slope: FloatArray) -> Rows:
-        """Return the rows of a process where the link has these slopes (n,)."""
-        y, sampling = self.y, self.sampling
-        noise = (float(y.std()) or 1.0) if self.stderr is None else self.stderr
-        sampled = np.zeros(1) if sampling is None else (sampling / slope) ** 2
-        return Rows(self.U, (noise / slope) ** 2, sampled)
+    def _training_data(self, slope: FloatArray) -> TrainingData:
+        """Return the merges with latent noise, where the link has these slopes (n,)."""
+        known_noise = self.stderr is not None
+        noise = (float(self.y.std()) or 1.0) if self.stderr is None else self.stderr
+        sampling = np.zeros(1) if self.sampling is None else self.sampling / slope
+        return TrainingData(self.U, (noise / slope) ** 2, sampling**2, known_noise)
 
 
-def known_errors(stderr: FloatArray | None) -> FloatArray | None:
-    """Fill standard errors (n,) so that all are positive; None where none is known.
+def fill_in_stderr(stderr: FloatArray | None) -> FloatArray | None:
+    """Make standard errors (n,) known and positive; None where none is positive.
 
     An error of 0, as of an accuracy of 0 or 1, becomes the smallest positive one. An
     unknown error, NaN, becomes the median of the known ones.
     """
     if stderr is None or not (stderr > 0).any():
         return None
-    known = np.where(stderr == 0, stderr[stderr > 0].min(), stderr)
-    return np.where(np.isnan(known), np.nanmedian(known), known)
+    positive = np.where(stderr == 0, stderr[stderr > 0].min(), stderr)
+    return np.where(np.isnan(positive), np.nanmedian(positive), positive)
 
 
 def r_squared(y: FloatArray, predicted: FloatArray) -> float:
@@ -266,36 +264,32 @@ def r_squared(y: FloatArray, predicted: FloatArray) -> float:
     return float(1 - ((y - predicted) ** 2).sum() / total)
 
 
-def _r_squared_or_right(y: FloatArray, predicted: FloatArray) -> float:
-    """Return R2; of a constant metric whether it is right, which is all there is."""
-    found = r_squared(y, predicted)
-    if not math.isnan(found) or np.isnan(predicted).any():
-        return found
+def _r_squared_or_exact(y: FloatArray, predicted: FloatArray) -> float:
+    """Return R2; of a constant metric 1 if it is predicted exactly, else 0."""
+    r2 = r_squared(y, predicted)
+    if not math.isnan(r2) or np.isnan(predicted).any():
+        return r2
     # The tolerance admits links, which cannot quite reach their own bounds.
     return float(np.abs(y - predicted).max() <= 1e-5 * max(np.abs(y).max(), 1.0))
 
 
 def one_thread() -> AbstractContextManager[object]:
     """Limit NumPy and SciPy to one thread of BLAS; torch has threads of its own."""
-    return _limit(1)
+    return _limit_threads(1)
 
 
 def all_threads() -> AbstractContextManager[object]:
     """Restore the number of BLAS threads, for other computations."""
-    return _limit(_libraries()[1])
+    return _limit_threads(_blas_libraries()[1])
 
 
-def _limit(count: int) -> AbstractContextManager[object]:
-    controller = _libraries()[0]
-    limit: AbstractContextManager[object] = controller.limit(
-        limits=count, user_api=_BLAS
-    )
+def _limit_threads(count: int) -> AbstractContextManager[object]:
+    limit: AbstractContextManager[object] = _blas_libraries()[0].limit(limits=count)
     return limit
 
 
 @functools.cache
-def _libraries() -> tuple[ThreadpoolController, int]:
-    controller = ThreadpoolController()
-    found = controller.select(user_api=_BLAS).info()
-    counts = [library["num_threads"] for library in found]
-    return controller, max(counts, default=1)
+def _blas_libraries() -> tuple[ThreadpoolController, int]:
+    """Return the controller of BLAS, and its default number of threads."""
+    blas = ThreadpoolController().select(user_api="blas")
+    return blas, max((library["num_threads"] for library in blas.info()), default=1)

@@ -1,9 +1,7 @@
 """The covariance of a metric: quadratic, Matérn-5/2 process and noise.
 
 Notation: ``n`` merges, ``d`` coefficients, ``U`` (n, d) scaled to [-1/2, 1/2] by the
-bounds of the search; ``t`` terms. ``theta`` (5 + d,) holds the logarithms of the
-standard deviations of linear terms, squares, products, noise and the process, then of
-the length scales of its kernel, in widths of the box.
+bounds of the search; ``t`` terms of the quadratic; ``theta`` theta.
 """
 
 from __future__ import annotations
@@ -17,23 +15,59 @@ import numpy as np
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.surrogates.quadratic import quadratic_features
 
-NOISE, AMPLITUDE, LENGTH_SCALES = 3, 4, 5  # places in theta, after the three widths
-_INTERCEPT = 10.0  # its standard deviation: as good as free
+_INTERCEPT_STDDEV = 10.0  # as good as free
 _JITTER = 1e-10
-_ROOT5 = math.sqrt(5)
-# How alike the errors are that a choice of documents, the same for all, makes of any
-# two merges: in between of errors of their own and one that all have in common.
-_ALIKE = 0.5
+_SQRT5 = math.sqrt(5)
+# Correlation between the errors that a choice of documents, the same for all, makes of
+# any two merges: in between of errors of their own and one that all have in common.
+_SAMPLING_CORRELATION = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """The training data: the measured merges, a row each, and their noise."""
+class Hyperparameters:
+    """The hyperparameters of the covariance, as logarithms.
+
+    An optimizer varies them as one vector (5 + d,) in this order.
+    """
+
+    log_term_stddevs: FloatArray  # (3,) priors of linear terms, squares, products
+    log_noise: float  # factor on the standard deviations of ``TrainingData``
+    log_amplitude: float  # standard deviation of the process
+    log_length_scales: FloatArray  # (d,) of its kernel, in widths of the box
+
+    @classmethod
+    def from_vector(cls, vector: FloatArray) -> Hyperparameters:
+        """Build from the vector that an optimizer varies."""
+        return cls(vector[:3], vector[3], vector[4], vector[5:])
+
+    @property
+    def vector(self) -> FloatArray:
+        """Return the vector that an optimizer varies; (5 + d,)."""
+        scalars = [self.log_noise, self.log_amplitude]
+        return np.concatenate([self.log_term_stddevs, scalars, self.log_length_scales])
+
+    @property
+    def signal_variance(self) -> float:
+        """Return the variance of the process."""
+        return math.exp(2 * self.log_amplitude)
+
+    @property
+    def term_stddevs(self) -> FloatArray:
+        """Return the prior standard deviation of every term of the quadratic; (t,)."""
+        kinds = kinds_of_terms(len(self.log_length_scales))
+        stddevs = np.exp(self.log_term_stddevs[kinds])
+        return np.where(kinds < 0, _INTERCEPT_STDDEV, stddevs)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """The measured merges and their noise."""
 
     U: FloatArray  # (n, d)
-    noise: FloatArray  # (n,) variances, in units of that in theta
-    # (n,), or (1,) for all: variances of a choice of documents, whatever theta is.
-    sampling: FloatArray = field(default_factory=lambda: np.zeros(1))
+    noise_variance: FloatArray  # (n,), which a hyperparameter scales
+    # (n,), or (1,) for all: variance of a choice of documents, which none scales.
+    sampling_variance: FloatArray = field(default_factory=lambda: np.zeros(1))
+    known_noise: bool = True  # measured; otherwise ``noise_variance`` is a mere unit
 
     @cached_property
     def features(self) -> FloatArray:
@@ -41,22 +75,22 @@ class Rows:
         return quadratic_features(self.U)
 
     @cached_property
-    def apart(self) -> FloatArray:
+    def displacements(self) -> FloatArray:
         """Return the distances between the merges along each coefficient; (n, n, d)."""
         return np.asarray(self.U[:, None] - self.U)
 
     @cached_property
-    def constant(self) -> FloatArray:
+    def intercept_covariance(self) -> FloatArray:
         """Return the covariance of the constant term; (n, n)."""
-        constant = _INTERCEPT * self.features[:, :1]
-        return np.asarray(constant @ constant.T)
+        intercept = _INTERCEPT_STDDEV * self.features[:, :1]
+        return np.asarray(intercept @ intercept.T)
 
     @cached_property
-    def products(self) -> list[FloatArray]:
-        """Return the covariance of linear terms, squares and products; (n, n)."""
+    def gram_matrices(self) -> list[FloatArray]:
+        """Return the Gram matrices of linear terms, squares and products; (n, n)."""
         kinds = kinds_of_terms(self.U.shape[1])
-        parts = [self.features[:, kinds == kind] for kind in range(3)]
-        return [part @ part.T for part in parts]
+        columns = [self.features[:, kinds == kind] for kind in range(3)]
+        return [features @ features.T for features in columns]
 
 
 @cache
@@ -67,83 +101,78 @@ def kinds_of_terms(d: int) -> IntArray:
     return np.concatenate([[-1], np.zeros(d, dtype=np.int_), second_order])
 
 
-def term_widths(d: int, theta: FloatArray) -> FloatArray:
-    """Return the prior standard deviations of the terms; (t,)."""
-    kinds = kinds_of_terms(d)
-    return np.asarray(np.where(kinds < 0, _INTERCEPT, np.exp(theta[kinds])))
-
-
-def covariance_to(
-    rows: Rows, theta: FloatArray, U: FloatArray, features: FloatArray
+def cross_covariance(
+    data: TrainingData, theta: Hyperparameters, U: FloatArray, features: FloatArray
 ) -> FloatArray:
-    """Return the covariance of the metric at U (k, d) with the rows; (k, n).
+    """Return the covariance of the metric at U (k, d) with the training data; (k, n).
 
     ``features`` (k, t) are those of U.
     """
-    widths = term_widths(U.shape[1], theta)
-    found: FloatArray = (features * widths**2) @ rows.features.T
-    lengths = np.exp(theta[LENGTH_SCALES:])
-    near = matern(distances(U / lengths, rows.U / lengths))
-    found += math.exp(2 * theta[AMPLITUDE]) * near
-    return found
+    covariance: FloatArray = (features * theta.term_stddevs**2) @ data.features.T
+    covariance += theta.signal_variance * kernel_correlation(data, theta, U)
+    return covariance
 
 
-def variance(theta: FloatArray, features: FloatArray) -> FloatArray:
-    """Return the prior variance of the metric at merges with features (k, t); (k,)."""
-    d = len(theta) - LENGTH_SCALES
-    terms = (features * term_widths(d, theta)) ** 2
-    return np.asarray(terms.sum(axis=1) + math.exp(2 * theta[AMPLITUDE]))
+def kernel_correlation(
+    data: TrainingData, theta: Hyperparameters, U: FloatArray
+) -> FloatArray:
+    """Return the correlation of the process at U (k, d) with the data; (k, n)."""
+    length_scales = np.exp(theta.log_length_scales)
+    V, W = U / length_scales, data.U / length_scales
+    squares: FloatArray = (V**2).sum(axis=1)[:, None] + (W**2).sum(axis=1)
+    squares -= 2 * V @ W.T
+    np.maximum(squares, 0, out=squares)
+    return matern(np.sqrt(squares, out=squares))
 
 
 class Covariance:
-    """The covariance of the rows with their noise, and its derivatives by theta."""
+    """The covariance of the training data with noise, and its derivatives by theta."""
 
-    def __init__(self, rows: Rows, theta: FloatArray):
-        self._rows, self._theta = rows, theta
-        self._squares = (rows.apart / np.exp(theta[LENGTH_SCALES:])) ** 2
-        self._height = math.exp(2 * theta[AMPLITUDE])
-        # As ``matern`` has it, whose parts the gradient uses again.
-        far = _ROOT5 * np.sqrt(self._squares.sum(axis=2))
-        self._near, self._fall = 1 + far, np.exp(-far)
-        self._process = self._height * ((self._near + far**2 / 3) * self._fall)
-        self.whole: FloatArray = rows.constant.copy()  # (n, n)
-        for width, product in zip(theta[:3], rows.products, strict=True):
-            self.whole += math.exp(2 * width) * product
-        self.whole += self._process
-        diagonal = self.whole.reshape(-1)[:: len(self.whole) + 1]
-        self._noise = np.exp(2 * theta[NOISE]) * rows.noise
-        diagonal += self._noise + (1 - _ALIKE) * rows.sampling + _JITTER
-        self.whole += _ALIKE * np.sqrt(np.outer(rows.sampling, rows.sampling))
+    def __init__(self, data: TrainingData, theta: Hyperparameters):
+        term_variances = [math.exp(2 * stddev) for stddev in theta.log_term_stddevs]
+        self._terms = list(zip(term_variances, data.gram_matrices, strict=True))
+        # (n, n, d) squared distances along each axis, in length scales
+        self._squares = (data.displacements / np.exp(theta.log_length_scales)) ** 2
+        self._signal_variance = theta.signal_variance
+        # As ``matern`` has it, whose factors the gradient uses again.
+        distance = _SQRT5 * np.sqrt(self._squares.sum(axis=2))
+        self._linear_factor, self._decay = 1 + distance, np.exp(-distance)
+        correlation = (self._linear_factor + distance**2 / 3) * self._decay
+        self._process = self._signal_variance * correlation
+        self._noise = np.exp(2 * theta.log_noise) * data.noise_variance
 
-    def gradient(self, outer: FloatArray) -> FloatArray:
-        """Differentiate ``(outer * whole).sum()`` by theta; outer (n, n), symmetric."""
-        widths = [
-            math.exp(2 * width) * (outer * product).sum()
-            for width, product in zip(self._theta[:3], self._rows.products, strict=True)
-        ]
-        noise = (outer.diagonal() * self._noise).sum()
-        height = (outer * self._process).sum()
+        self.matrix: FloatArray = data.intercept_covariance.copy()  # (n, n)
+        for variance, gram in self._terms:
+            self.matrix += variance * gram
+        self.matrix += self._process
+        sampling, common = data.sampling_variance, _SAMPLING_CORRELATION
+        diagonal = self.matrix.reshape(-1)[:: len(self.matrix) + 1]  # a view
+        diagonal += self._noise + (1 - common) * sampling + _JITTER
+        self.matrix += common * np.sqrt(np.outer(sampling, sampling))
+
+    def gradient(self, weights: FloatArray) -> FloatArray:
+        """Differentiate ``(weights * matrix).sum()`` by theta; (5 + d,).
+
+        The weights (n, n) are symmetric.
+        """
+        by_terms = [variance * (weights * gram).sum() for variance, gram in self._terms]
+        by_noise = (weights.diagonal() * self._noise).sum()
+        by_amplitude = (weights * self._process).sum()
         # Twice minus the derivative of the kernel by the square of the distance.
-        bend = outer * self._height * 5 / 3 * self._near * self._fall
-        lengths = np.einsum("ij,ijk->k", bend, self._squares)
-        return np.concatenate([2 * np.array([*widths, noise, height]), lengths])
-
-
-def distances(U: FloatArray, V: FloatArray) -> FloatArray:
-    """Return the distances between rows of U (k, d) and V (n, d); (k, n)."""
-    squares: FloatArray = (U**2).sum(axis=1)[:, None] + (V**2).sum(axis=1)
-    squares -= 2 * U @ V.T
-    np.maximum(squares, 0, out=squares)
-    return np.sqrt(squares, out=squares)
+        slope = weights * self._signal_variance * 5 / 3
+        slope = slope * self._linear_factor * self._decay
+        by_length_scales = np.einsum("ij,ijk->k", slope, self._squares)
+        doubled = 2 * np.array([*by_terms, by_noise, by_amplitude])
+        return np.concatenate([doubled, by_length_scales])
 
 
 def matern(distance: FloatArray) -> FloatArray:
-    """Return the Matérn-5/2 kernel of height 1 at distances in length scales."""
-    # (1 + far + far**2 / 3) * exp(-far), in as little memory: it is called most of all.
-    far: FloatArray = _ROOT5 * distance
-    bent, found = far**2, 1 + far
-    bent /= 3
-    found += bent
-    np.negative(far, out=far)
-    found *= np.exp(far, out=far)
-    return found
+    """Return the Matérn-5/2 kernel of variance 1 at distances in length scales."""
+    # (1 + r + r**2 / 3) * exp(-r), in as little memory: it is called most of all.
+    r: FloatArray = _SQRT5 * distance
+    square, correlation = r**2, 1 + r
+    square /= 3
+    correlation += square
+    np.negative(r, out=r)
+    correlation *= np.exp(r, out=r)
+    return correlation

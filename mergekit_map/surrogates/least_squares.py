@@ -38,8 +38,8 @@ class Observations:
 
     def without(self, point: int) -> Observations:
         """Return the observations without a point."""
-        rest = np.arange(len(self.y)) != point
-        return Observations(self.features[rest], self.y[rest], self.weights[rest])
+        kept = np.arange(len(self.y)) != point
+        return Observations(self.features[kept], self.y[kept], self.weights[kept])
 
 
 def check_distinct(X: FloatArray) -> None:
@@ -70,8 +70,8 @@ def check_identified(X: FloatArray, features: FloatArray) -> None:
             f"{n_distinct} distinct merges were evaluated; evaluate at least "
             f"{n_terms - n_distinct} more"
         )
-    singular = np.linalg.svd(features, compute_uv=False)
-    rank = int((singular > RANK_TOLERANCE * singular[0]).sum())
+    singular_values = np.linalg.svd(features, compute_uv=False)
+    rank = int((singular_values > RANK_TOLERANCE * singular_values[0]).sum())
     if rank < n_terms:
         raise DesignError(
             f"{n_distinct} distinct merges identify only {rank} of {n_terms} "
@@ -90,12 +90,13 @@ def fit_terms(observed: Observations, link: Link) -> FloatArray:
     if link.is_identity:
         return _solve(observed)
     # Weighing by the squared slope of the link is the delta method for the inverted
-    # data: it ignores points near a bound, whose inverse is all noise. The plain fit
-    # does not, which is better where many points lie there.
-    inverted = invert(observed, link)
-    plain = replace(inverted, weights=observed.weights)
-    fits = [_refine(_solve(start), observed, link) for start in (inverted, plain)]
-    costs = [float((residuals(observed, link, fit) ** 2).sum()) for fit in fits]
+    # data: it ignores points near a bound, whose inverse is all noise. The unscaled
+    # fit does not, which is better where many points lie there.
+    linearized = invert(observed, link)
+    unscaled = replace(linearized, weights=observed.weights)
+    starts = [_solve(linearized), _solve(unscaled)]
+    fits = [_refine(start, observed, link) for start in starts]
+    costs = [float((residuals(observed, link, terms) ** 2).sum()) for terms in fits]
     return fits[int(np.argmin(costs))]
 
 
@@ -104,21 +105,22 @@ def invert(observed: Observations, link: Link) -> Observations:
 
     The weights are those of the delta method, not normalised.
     """
-    s = link.invert(observed.y)
-    return replace(observed, y=s, weights=observed.weights * link.derivative(s) ** 2)
+    latent = link.invert(observed.y)
+    weights = observed.weights * link.derivative(latent) ** 2
+    return replace(observed, y=latent, weights=weights)
 
 
 def residuals(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
     """Return the weighted residuals of the values; (n,)."""
-    misses = link.apply(observed.features @ terms) - observed.y
-    return np.asarray(np.sqrt(observed.weights) * misses)
+    errors = link.apply(observed.features @ terms) - observed.y
+    return np.asarray(np.sqrt(observed.weights) * errors)
 
 
 def jacobian(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
     """Return the derivatives of ``residuals`` by the terms; (n, t)."""
     slopes = link.derivative(observed.features @ terms)
-    rows = np.sqrt(observed.weights) * slopes
-    return np.asarray(rows[:, None] * observed.features)
+    scales = np.sqrt(observed.weights) * slopes
+    return np.asarray(scales[:, None] * observed.features)
 
 
 def leave_one_out(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
@@ -129,17 +131,18 @@ def leave_one_out(observed: Observations, link: Link, terms: FloatArray) -> Floa
     if (1 - leverage).min() < RANK_TOLERANCE:
         return np.full_like(observed.y, np.nan)
     if link.is_identity:
-        left_out = residuals(observed, link, terms) / (1 - leverage)
-        return observed.y + left_out / np.sqrt(observed.weights)
-    fits = [_refine(terms, observed.without(i), link) for i in range(len(leverage))]
-    return link.apply((observed.features * fits).sum(axis=1))
+        loo_residuals = residuals(observed, link, terms) / (1 - leverage)
+        return observed.y + loo_residuals / np.sqrt(observed.weights)
+    n = len(leverage)
+    refits = [_refine(terms, observed.without(point), link) for point in range(n)]
+    return link.apply((observed.features * refits).sum(axis=1))
 
 
 def _solve(observed: Observations) -> FloatArray:
-    identity = Link()
-    zero = np.zeros(observed.features.shape[1])
-    rows = jacobian(observed, identity, zero)
-    solution = np.linalg.lstsq(rows, -residuals(observed, identity, zero), rcond=None)
+    """Fit the terms in closed form, for the identity link; (t,)."""
+    scales = np.sqrt(observed.weights)
+    scaled_features = scales[:, None] * observed.features
+    solution = np.linalg.lstsq(scaled_features, scales * observed.y, rcond=None)
     return solution[0].astype(np.float64)
 
 
@@ -160,7 +163,7 @@ def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray
     return np.asarray(fit.x, dtype=np.float64)
 
 
-def weigh(y: FloatArray, stderr: FloatArray | None) -> FloatArray:
+def observation_weights(y: FloatArray, stderr: FloatArray | None) -> FloatArray:
     """Weigh values by their standard errors (n,), positive; None if unknown."""
     if stderr is None or not stderr.any():
         return np.ones_like(y)

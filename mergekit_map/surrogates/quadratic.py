@@ -29,14 +29,14 @@ def n_quadratic_terms(d: int) -> int:
 def quadratic_features(X: FloatArray) -> FloatArray:
     """Return the (n, t) matrix whose columns the terms of the quadratic weigh."""
     # Halving the squares makes every second-order term an entry of the hessian.
-    rows, columns, squares = _pairs(X.shape[1])
+    rows, columns, is_square = _second_order_pairs(X.shape[1])
     second_order = X[:, rows] * X[:, columns]
-    second_order[:, squares] /= 2
+    second_order[:, is_square] /= 2
     return np.hstack([np.ones((len(X), 1)), X, second_order])
 
 
 @cache
-def _pairs(d: int) -> tuple[IntArray, IntArray, BoolArray]:
+def _second_order_pairs(d: int) -> tuple[IntArray, IntArray, BoolArray]:
     """List the pairs of coefficients of second-order terms, and which are squares."""
     rows, columns = np.triu_indices(d)
     return rows, columns, rows == columns

@@ -47,7 +47,7 @@ def with_differences(
             return None
         return itemise(found.answers, [str(s.get("task", "")) for s in found.samples])
 
-    known = {task: [read(m, task) for m in front.known] for task in front.tasks}
+    known = {task: [read(m, task) for m in front.all_merges] for task in front.tasks}
     found = differences_of(known)
     return front.model_copy(update={"differences": found})
 

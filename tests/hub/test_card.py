@@ -18,10 +18,10 @@ from markdown_it.token import Token
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.hub.card import (
     MergeRecord,
-    escaped,
+    escape_markdown,
+    escape_sentence,
     read_card,
     renamed_card,
-    sentence,
     with_parents,
     with_search,
     write_card,
@@ -165,7 +165,7 @@ def test_the_method_is_named_with_its_papers(
 
     linked = re.findall(r"\(https://arxiv.org/abs/([\d.]+)\)", card.text)
     assert linked == [*papers, "2406.07529"]
-    assert f"a merge by {escaped(method)}" in card.text
+    assert f"a merge by {escape_markdown(method)}" in card.text
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,10 @@ def test_the_method_is_named_with_its_papers(
 def test_pairs_of_backticks_in_a_sentence_are_code_and_nothing_else_is_markup(
     text: str, shown: str
 ) -> None:
-    assert sentence(text) == shown
-    tokens = MarkdownIt("commonmark").parseInline(sentence(text))[0].children or []
+    assert escape_sentence(text) == shown
+    tokens = (
+        MarkdownIt("commonmark").parseInline(escape_sentence(text))[0].children or []
+    )
     assert {token.type for token in tokens} <= {"text", "text_special", "code_inline"}
 
 
@@ -324,7 +326,7 @@ def test_publishing_completes_a_card_and_leaves_the_rest(tmp_path: Path) -> None
     licence = Licence("other", "special", "https://host/terms")
 
     public = renamed_card(read_card(tmp_path), "merged", "me/repo", licence)
-    public = with_search(public, there=True)
+    public = with_search(public, uploaded=True)
 
     data = public.data.to_dict()
     found = Licence(data["license"], data["license_name"], data["license_link"])
@@ -335,8 +337,8 @@ def test_publishing_completes_a_card_and_leaves_the_rest(tmp_path: Path) -> None
     assert "My own words." in public.text
     assert "`mergekit-map/`" in part(public, "The search")
     assert part(public, "Models") == part(card, "Models")
-    assert with_search(public, there=True).content == public.content
-    assert "The search" not in with_search(public, there=False).text
+    assert with_search(public, uploaded=True).content == public.content
+    assert "The search" not in with_search(public, uploaded=False).text
 
 
 def test_publishing_calls_local_models_by_their_hub_ids(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_weights_and_search_of_another_merge_are_removed(
     plan = planned(folder, api)
     upload(api, plan, "merged")
 
-    assert plan.removed == sorted(stale)
+    assert plan.deleted == sorted(stale)
     assert set(hub.repositories[REPO].files) == {*kept, *(f.path for f in plan.files)}
 
 

@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 from surrogate_data import bowls, random_bowls, unit
 
-from mergekit_map.optimize.front_filling import climb, gained, gains
+from mergekit_map.optimize.front_filling import (
+    improvements,
+    pareto_newton,
+    relative_gain,
+)
 from mergekit_map.optimize.nsga3 import compute_front
-from mergekit_map.optimize.scalarization import Wish, best_merge
+from mergekit_map.optimize.scalarization import Scalarization, scalarized_optimum
 
 BELOW = -0.1  # the corner that volumes are counted from
 
@@ -15,7 +19,7 @@ def test_every_start_climbs_to_its_own_maximum() -> None:
     def two_hills(X: np.ndarray) -> np.ndarray:
         return np.column_stack([(X[:, 0] - 0.4) ** 2])  # best at 1
 
-    tops = climb(two_hills, np.array([[0.1], [0.9]]), 40, np.ones((2, 1)))
+    tops = pareto_newton(two_hills, np.array([[0.1], [0.9]]), 40, np.ones((2, 1)))
 
     np.testing.assert_allclose(tops, [[0.0], [1.0]])
 
@@ -28,7 +32,7 @@ def test_the_side_of_the_box_that_holds_a_point_is_let_go_again() -> None:
         apart = X[:, None] - centre
         return -(apart**2).sum(axis=2) - 0.9 * apart[..., 0] * apart[..., 1]
 
-    pushed = climb(tasks, np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]), 20)
+    pushed = pareto_newton(tasks, np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]), 20)
 
     # With the first at 0 the second is best at 0.7 - 0.45 * 0.4.
     np.testing.assert_allclose(pushed, [[0.0, 0.52, 0.5]] * 2, atol=1e-7)
@@ -42,15 +46,15 @@ def test_a_gain_is_the_box_below_a_merge_less_what_is_covered(
     known, *Y = np.random.default_rng(m).uniform(0, 1.2, size=(6, m))
     Y = np.vstack([*Y, np.full(m, 1.3)])
 
-    found = gains(Y, known[None])
+    found = improvements(Y, known[None])
 
     shared = np.minimum(Y, known)
     expected = np.prod(Y - BELOW, axis=1) - np.prod(shared - BELOW, axis=1)
     np.testing.assert_allclose(found, expected, atol=error * expected.max())
-    alone = gains(Y, np.empty((0, m)))
+    alone = improvements(Y, np.empty((0, m)))
     whole = np.prod(Y - BELOW, axis=1)
     np.testing.assert_allclose(alone, whole, atol=error * whole.max())
-    covered = gains(np.vstack([known, known - 0.1]), known[None])
+    covered = improvements(np.vstack([known, known - 0.1]), known[None])
     np.testing.assert_allclose(covered, 0, atol=1e-12)
 
 
@@ -58,9 +62,9 @@ def test_a_gain_is_told_as_a_share() -> None:
     known = np.array([[0.4, 0.4]])
     better = np.array([[0.9, 0.4]])
 
-    assert gained(better, known) == pytest.approx(1.0 / 0.5 - 1)
-    assert gained(known, better) == 0
-    assert gained(known, np.empty((0, 2))) >= 0
+    assert relative_gain(better, known) == pytest.approx(1.0 / 0.5 - 1)
+    assert relative_gain(known, better) == 0
+    assert relative_gain(known, np.empty((0, 2))) >= 0
 
 
 # As a front: the corners of the triangle, and nothing of what is between.
@@ -76,7 +80,7 @@ def ranges(X: np.ndarray) -> np.ndarray:
 def test_a_preference_finds_the_weighted_centre() -> None:
     weights = np.array([0.5, 0.3, 0.2])
 
-    found = best_merge(TASKS, BOX, CORNERS, Wish(weights, FREE))
+    found = scalarized_optimum(TASKS, BOX, CORNERS, Scalarization(weights, FREE))
 
     shares = weights / ranges(CORNERS)  # tasks count by their range over the front
     np.testing.assert_allclose(found, shares @ CORNERS / shares.sum(), atol=1e-4)
@@ -84,9 +88,9 @@ def test_a_preference_finds_the_weighted_centre() -> None:
 
 def test_the_best_achievement_misses_alike_on_every_weighted_task() -> None:
     weights = np.array([0.5, 0.3, 0.2])
-    wish = Wish(weights, FREE, achievement=True)
+    scalarization = Scalarization(weights, FREE, achievement=True)
 
-    found = best_merge(TASKS, BOX, CORNERS, wish)
+    found = scalarized_optimum(TASKS, BOX, CORNERS, scalarization)
 
     missing = weights * (TASKS(CORNERS).max(axis=0) - TASKS(found[None])[0])
     missing /= ranges(CORNERS)
@@ -95,8 +99,9 @@ def test_the_best_achievement_misses_alike_on_every_weighted_task() -> None:
 
 def test_a_limit_is_kept_and_not_by_more_than_needed() -> None:
     lower = np.array([-np.inf, -0.1, -np.inf])
+    scalarization = Scalarization(np.array([1.0, 0, 0]), lower)
 
-    found = best_merge(TASKS, BOX, CORNERS, Wish(np.array([1.0, 0, 0]), lower))
+    found = scalarized_optimum(TASKS, BOX, CORNERS, scalarization)
 
     # The nearest to the first centre on a circle around the second.
     towards = (CORNERS[0] - CORNERS[1]) / np.linalg.norm(CORNERS[0] - CORNERS[1])
@@ -106,20 +111,21 @@ def test_a_limit_is_kept_and_not_by_more_than_needed() -> None:
 
 def test_a_limit_that_nothing_keeps_is_approached() -> None:
     lower = np.array([0.5, -np.inf, -np.inf])  # the best is 0
+    scalarization = Scalarization(np.ones(3) / 3, lower)
 
-    found = best_merge(TASKS, BOX, CORNERS[1:], Wish(np.ones(3) / 3, lower))
+    found = scalarized_optimum(TASKS, BOX, CORNERS[1:], scalarization)
 
     assert TASKS(found[None])[0, 0] == pytest.approx(0, abs=1e-6)
 
 
 def test_where_a_point_of_the_front_is_the_best_there_is_none_better() -> None:
     for task in range(3):
-        wish = Wish(np.eye(3)[task], FREE)
-        assert best_merge(TASKS, BOX, CORNERS, wish) is None
+        scalarization = Scalarization(np.eye(3)[task], FREE)
+        assert scalarized_optimum(TASKS, BOX, CORNERS, scalarization) is None
     shares = 1 / ranges(CORNERS)
-    best = (shares @ CORNERS / shares.sum())[None]
-    wish = Wish(np.ones(3) / 3, FREE)
-    assert best_merge(TASKS, BOX, np.vstack([CORNERS, best]), wish) is None
+    front = np.vstack([CORNERS, shares @ CORNERS / shares.sum()])
+    scalarization = Scalarization(np.ones(3) / 3, FREE)
+    assert scalarized_optimum(TASKS, BOX, front, scalarization) is None
 
 
 def test_limits_that_a_merge_keeps_are_met_though_no_point_keeps_them() -> None:
@@ -131,8 +137,9 @@ def test_limits_that_a_merge_keeps_are_met_though_no_point_keeps_them() -> None:
     by_points = 0
     for optimum in predict(truth):
         lower = optimum - 0.02 * width
+        scalarization = Scalarization(np.ones(m) / m, lower)
 
-        found = best_merge(predict, box, front, Wish(np.ones(m) / m, lower))
+        found = scalarized_optimum(predict, box, front, scalarization)
 
         kept = (lower <= Y).all(axis=1).any()
         by_points += int(kept)
@@ -148,10 +155,12 @@ def test_no_merge_of_the_box_fulfils_a_wish_better() -> None:
     rng = np.random.default_rng(0)
     everywhere = (predict(rng.uniform(size=(20_000, m))) - worst) / width
     for achievement in (False, True):
-        wish = Wish(rng.dirichlet(np.ones(m)), np.full(m, -np.inf), achievement)
+        scalarization = Scalarization(
+            rng.dirichlet(np.ones(m)), np.full(m, -np.inf), achievement
+        )
 
-        found = best_merge(predict, box, front, wish)
+        found = scalarized_optimum(predict, box, front, scalarization)
 
         known = front if found is None else found[None]
-        score = wish.score((predict(known) - worst) / width).max()
-        assert score > wish.score(everywhere).max() - 1e-4
+        score = scalarization.score((predict(known) - worst) / width).max()
+        assert score > scalarization.score(everywhere).max() - 1e-4

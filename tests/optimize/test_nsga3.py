@@ -11,7 +11,7 @@ from surrogate_data import Predict, bowls, unit
 
 from mergekit_map.compare.indicators import hypervolume
 from mergekit_map.optimize.front_filling import non_dominated
-from mergekit_map.optimize.nsga3 import compute_front, sketch_front
+from mergekit_map.optimize.nsga3 import approximate_front, compute_front
 from mergekit_map.surrogates.arrays import inside
 
 
@@ -202,7 +202,7 @@ def test_no_point_of_a_sketch_dominates_another_and_the_best_are_there(
 ) -> None:
     tasks, box = bowls(BEST[:m, :d]), np.array([[0.1, 0.7]] * d)
 
-    front, inner = sketch_front(tasks, unit(d)), sketch_front(tasks, box)
+    front, inner = approximate_front(tasks, unit(d)), approximate_front(tasks, box)
 
     for found in (front, inner):
         assert non_dominated(tasks(found)).all()
@@ -213,6 +213,6 @@ def test_no_point_of_a_sketch_dominates_another_and_the_best_are_there(
 
 
 def test_a_sketch_of_what_all_merges_share_has_no_more_points_than_are_asked() -> None:
-    front = sketch_front(lambda X: np.zeros((len(X), 2)), unit(2))
+    front = approximate_front(lambda X: np.zeros((len(X), 2)), unit(2))
 
     assert 0 < len(front) <= 256 + 2

@@ -7,9 +7,9 @@ import pytest
 
 from mergekit_map.optimize.scalarization import (
     detect_tradeoff,
+    farthest_point_subset,
     nearest_to_limits,
     select_point,
-    spread,
 )
 
 # Three points of a concave front; the middle one is best in balance.
@@ -132,22 +132,28 @@ def test_spread_takes_the_ends_then_halves_the_gaps() -> None:
     t = np.linspace(0, 1, 9)
     line = np.column_stack([t, 10 * (1 - t)])
 
-    assert spread(line, 5).tolist() == [8, 0, 4, 2, 6]
-    assert spread(line, 3).tolist() == [8, 0, 4]
-    assert spread(line, 1).tolist() == [8]
-    assert spread(line, 0).tolist() == []
+    assert farthest_point_subset(line, 5).tolist() == [8, 0, 4, 2, 6]
+    assert farthest_point_subset(line, 3).tolist() == [8, 0, 4]
+    assert farthest_point_subset(line, 1).tolist() == [8]
+    assert farthest_point_subset(line, 0).tolist() == []
 
 
 def test_spread_ignores_units_and_repeated_points() -> None:
     Y = np.random.default_rng(1).normal(size=(40, 3))
 
-    chosen = spread(Y, 8)
+    chosen = farthest_point_subset(Y, 8)
 
-    np.testing.assert_array_equal(spread(Y * [1e-3, 1.0, 1e3] + 7, 8), chosen)
+    np.testing.assert_array_equal(
+        farthest_point_subset(Y * [1e-3, 1.0, 1e3] + 7, 8), chosen
+    )
     assert len(set(chosen.tolist())) == 8
     assert set(Y.argmax(axis=0)) == set(chosen[:3].tolist())
-    assert spread(np.repeat(BALANCED, 4, axis=0), 10).tolist() == [0, 8, 4]
-    assert spread(np.ones((5, 2)), 3).tolist() == [0]
+    assert farthest_point_subset(np.repeat(BALANCED, 4, axis=0), 10).tolist() == [
+        0,
+        8,
+        4,
+    ]
+    assert farthest_point_subset(np.ones((5, 2)), 3).tolist() == [0]
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def python_choice(case: dict[str, Any]) -> dict[str, Any]:
         found = request.required()
     except ConfigError:  # a share of a gain that there is not
         return {"wrong": True}
-    kept = (utilities >= request.least(found)).all(axis=1)
+    kept = (utilities >= request.lower_bounds(found)).all(axis=1)
     return {
         "limits": [found[n].value if n in found else None for n in names],
         "index": choose(request, utilities),

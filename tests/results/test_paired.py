@@ -12,8 +12,8 @@ from scipy import stats
 
 from mergekit_map.results.paired import (
     ALPHA,
-    Comparisons,
     Differences,
+    DominanceTest,
     PairedMerges,
     stderrs_of_differences,
 )
@@ -131,15 +131,15 @@ def against_one(
     items: float = INF,
     *,
     answers: bool = False,
-) -> Comparisons:
+) -> DominanceTest:
     shape = np.broadcast_shapes(Y.shape, np.shape(stderr))
     full = [np.broadcast_to(np.asarray(x, float), shape) for x in (stderr, items)]
     kinds = np.full(shape[1], answers)
-    return PairedMerges(Y, np.broadcast_to(other, shape), *full, kinds).tested()
+    return PairedMerges(Y, np.broadcast_to(other, shape), *full, kinds).test()
 
 
-def dominating(found: Comparisons) -> FloatArray:
-    return found.better.any(axis=1) & found.kept
+def dominating(found: DominanceTest) -> FloatArray:
+    return found.better.any(axis=1) & found.not_behind
 
 
 @pytest.mark.parametrize("answers", [False, True])
@@ -149,8 +149,8 @@ def test_as_large_as_numbers_go_is_far_ahead(items: float, answers: bool) -> Non
 
     found = against_one(Y, np.array([-Y[0, 0]]), 0.1, items, answers=answers)
 
-    assert found.scores[0, 0] > 1e10
-    assert found.scores[1, 0] == 0
+    assert found.z_scores[0, 0] > 1e10
+    assert found.z_scores[1, 0] == 0
     assert found.better[:, 0].tolist() == [True, False]
 
 
@@ -164,9 +164,9 @@ def test_few_answers_are_judged_by_their_signs() -> None:
 
     found = against_one(np.array([[d.mean()]]), np.zeros(1), stderr, 20, answers=True)
 
-    assert found.scores[0, 0] == pytest.approx(np.sqrt(10))
-    assert found.chances[0, 0] == pytest.approx(0.5**10, rel=0.25)
-    assert stats.t.sf(d.mean() / stderr, 19) < found.chances[0, 0] / 4
+    assert found.z_scores[0, 0] == pytest.approx(np.sqrt(10))
+    assert found.p_values[0, 0] == pytest.approx(0.5**10, rel=0.25)
+    assert stats.t.sf(d.mean() / stderr, 19) < found.p_values[0, 0] / 4
 
 
 @pytest.mark.parametrize("n", [4, 30])
@@ -178,7 +178,7 @@ def test_few_amounts_have_the_chance_of_students_t(
 ) -> None:
     found = against_one(np.array([[t]]), np.zeros(1), 1.0, n)
 
-    assert found.chances[0, 0] == pytest.approx(stats.t.sf(t, n - 1), rel=within)
+    assert found.p_values[0, 0] == pytest.approx(stats.t.sf(t, n - 1), rel=within)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_without_known_noise_nothing_explains_a_difference() -> None:
 
     assert dominating(found).tolist() == [True, False, False, False]
     # The same model under another name: no difference, and no error of it.
-    np.testing.assert_array_equal(against_one(rows[2:3], rows[2], 0.0, 50).scores, 0)
+    np.testing.assert_array_equal(against_one(rows[2:3], rows[2], 0.0, 50).z_scores, 0)
 
 
 def test_nothing_is_better_than_what_was_not_measured_nor_the_other_way() -> None:

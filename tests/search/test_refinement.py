@@ -185,7 +185,8 @@ def test_nothing_is_measured_next_to_what_was_measured(
     """As near as three percent of the box; planned or only in the log."""
     # What was measured is worth as much as ever, so that its place alone decides.
     monkeypatch.setattr(
-        "mergekit_map.search.refinement.gains", lambda hoped, _: -np.arange(len(hoped))
+        "mergekit_map.search.refinement.improvements",
+        lambda hoped, _: -np.arange(len(hoped)),
     )
     rounds, known = searched(0)
     surrogates = known_within(0.02)

@@ -143,8 +143,8 @@ def test_auto_takes_the_mean_that_errs_less(link: Link, is_quadratic: bool) -> N
     fits = [fit(X, y, link, kind) for kind in kinds]
     best, other = fits if is_quadratic else reversed(fits)
     assert found.quality.kind == kinds[not is_quadratic]
-    assert found.quality.error == best.quality.error
-    assert other.quality.error > 1.5 * found.quality.error
+    assert found.quality.loo_error == best.quality.loo_error
+    assert other.quality.loo_error > 1.5 * found.quality.loo_error
     np.testing.assert_array_equal(found.predict(X), best.predict(X))
     np.testing.assert_array_equal(found.stderr(X), best.stderr(X))
 
@@ -158,7 +158,7 @@ def test_a_constant_metric_is_certain(kind: Kind, link: Link, value: float) -> N
 
     np.testing.assert_allclose(found.predict(X), value, atol=1e-6)
     assert np.isfinite(found.stderr(X)).all()
-    assert found.quality.error == 0  # a share of no range at all
+    assert found.quality.loo_error == 0  # a share of no range at all
     assert kind == "residual_gp" or found.quality.r2 == found.quality.loo_r2 == 1.0
 
 
@@ -184,7 +184,7 @@ def test_behind_a_link_standard_errors_bend_with_it(link: Link) -> None:
     s = mean[..., None] + deviation[..., None] * places
     off = link.apply(s) - fitted.predict(Z)[:, None]
 
-    expected = np.sqrt(fitted.process.weights @ (off**2 @ weights / weights.sum()))
+    expected = np.sqrt(fitted.process.draw_weights @ (off**2 @ weights / weights.sum()))
 
     np.testing.assert_allclose(fitted.stderr(Z), expected, rtol=0.02)
 

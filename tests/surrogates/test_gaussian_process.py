@@ -8,41 +8,43 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import Matern
 
 from mergekit_map.surrogates.gaussian_process import (
+    GaussianProcess,
     Posterior,
-    Process,
-    averaged,
-    fit_process,
+    fit_gaussian_process,
+    marginalize,
 )
-from mergekit_map.surrogates.kernel import Covariance, Rows
+from mergekit_map.surrogates.kernel import Covariance, Hyperparameters, TrainingData
 from mergekit_map.surrogates.quadratic import quadratic_features
 
-THETA = np.log([0.8, 1.7, 1.1, 0.9, 0.6, 0.5, 1.3])
+VECTOR = np.log([0.8, 1.7, 1.1, 0.9, 0.6, 0.5, 1.3])
+THETA = Hyperparameters.from_vector(VECTOR)
 
 
-def measured() -> tuple[Rows, np.ndarray]:
+def measured() -> tuple[TrainingData, np.ndarray]:
     rng = np.random.default_rng(0)
     U = rng.uniform(-0.5, 0.5, size=(9, 2))
-    return Rows(U, np.linspace(0.01, 0.2, 9)), rng.normal(size=9)
+    return TrainingData(U, np.linspace(0.01, 0.2, 9)), rng.normal(size=9)
 
 
 def test_mean_deviation_and_probability_are_those_of_normal_distributions() -> None:
-    rows, z = measured()
+    data, z = measured()
     U = np.random.default_rng(1).uniform(-0.7, 0.7, size=(20, 2))
     # Constant, linear, then square, product, square.
-    widths = np.array([10.0, *np.exp(THETA[[0, 0, 1, 2, 1]])])
-    bumps = Matern(np.exp(THETA[5:]), nu=2.5)
+    widths = np.array([10.0, *np.exp(VECTOR[[0, 0, 1, 2, 1]])])
+    bumps = Matern(np.exp(VECTOR[5:]), nu=2.5)
 
     def covariance(V: np.ndarray, W: np.ndarray) -> np.ndarray:
         features, others = (quadratic_features(X) * widths for X in (V, W))
-        return features @ others.T + np.exp(2 * THETA[4]) * bumps(V, W)
+        return features @ others.T + np.exp(2 * VECTOR[4]) * bumps(V, W)
 
-    K = covariance(rows.U, rows.U) + np.diag(np.exp(2 * THETA[3]) * rows.noise)
-    slopes = np.linalg.solve(K, covariance(rows.U, U)).T
-    variance = covariance(U, U) - slopes @ covariance(rows.U, U)
+    noise = np.exp(2 * VECTOR[3]) * data.noise_variance
+    K = covariance(data.U, data.U) + np.diag(noise)
+    slopes = np.linalg.solve(K, covariance(data.U, U)).T
+    variance = covariance(U, U) - slopes @ covariance(data.U, U)
 
-    found = Posterior(rows, z, THETA)
+    found = Posterior(data, z, THETA)
 
-    mean, deviation = found.predict(U)
+    mean, deviation = found.predict(U, quadratic_features(U))
     np.testing.assert_allclose(mean, slopes @ z, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(deviation**2, variance.diagonal(), rtol=1e-6)
     constant = len(z) / 2 * np.log(2 * np.pi)
@@ -52,14 +54,15 @@ def test_mean_deviation_and_probability_are_those_of_normal_distributions() -> N
 
 
 def test_left_out_merges_are_those_of_explicit_refits() -> None:
-    rows, z = measured()
-    mean, spread = Posterior(rows, z, THETA).left_out()
+    data, z = measured()
+    mean, spread = Posterior(data, z, THETA).leave_one_out()
 
     for merge in range(9):
         kept = np.arange(9) != merge
-        rest = Rows(rows.U[kept], rows.noise[kept])
-        one, deviation = Posterior(rest, z[kept], THETA).predict(rows.U[[merge]])
-        noise = np.exp(2 * THETA[3]) * rows.noise[merge]
+        rest = TrainingData(data.U[kept], data.noise_variance[kept])
+        posterior, features = Posterior(rest, z[kept], THETA), data.features[[merge]]
+        one, deviation = posterior.predict(data.U[[merge]], features)
+        noise = np.exp(2 * VECTOR[3]) * data.noise_variance[merge]
         assert mean[merge] == pytest.approx(one[0], rel=1e-7)
         assert spread[merge] == pytest.approx(deviation[0] ** 2 + noise, rel=1e-7)
 
@@ -68,26 +71,27 @@ def test_left_out_merges_are_those_of_explicit_refits() -> None:
 def test_the_covariance_depends_on_theta_as_finite_differences_say(
     sampled: bool,
 ) -> None:
-    rows, _ = measured()
+    data, _ = measured()
     if sampled:
-        rows = replace(rows, sampling=np.linspace(0.1, 0.5, 9))
+        data = replace(data, sampling_variance=np.linspace(0.1, 0.5, 9))
     half = np.random.default_rng(2).normal(size=(9, 9))
     outer = half + half.T
 
-    found = Covariance(rows, THETA).gradient(outer)
+    found = Covariance(data, THETA).gradient(outer)
 
     for place, step in enumerate(1e-5 * np.eye(7)):
-        ends = [Covariance(rows, THETA + s).whole for s in (step, -step)]
+        near = [Hyperparameters.from_vector(VECTOR + s) for s in (step, -step)]
+        ends = [Covariance(data, theta).matrix for theta in near]
         expected = (outer * (ends[0] - ends[1])).sum() / 2e-5
         assert found[place] == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
-def fitted(seed: int = 0, n: int = 14) -> tuple[Process, np.ndarray]:
+def fitted(seed: int = 0, n: int = 14) -> tuple[GaussianProcess, np.ndarray]:
     rng = np.random.default_rng(seed)
     U = rng.uniform(-0.5, 0.5, size=(n, 2))
     z = np.sin(5 * U[:, 0]) + U[:, 1] + rng.normal(scale=0.1, size=n)
-    rows = Rows(U, np.full(n, 0.01))
-    return fit_process(rows, z, known_noise=True), z
+    data = TrainingData(U, np.full(n, 0.01))
+    return fit_gaussian_process(data, z), z
 
 
 def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:
@@ -97,25 +101,25 @@ def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:
     belief = np.log([1.0, 2.0, 1.5, 0.5, 0.5, length, length])
     vague = np.array([1.5, 1.5, 1.5, 1.0, 1.0, 0.6, 0.6])
 
-    def probability(theta: np.ndarray) -> float:
-        covariance = Covariance(process.rows, theta).whole
-        fit = multivariate_normal(cov=covariance).logpdf(seen)
-        return float(fit - (((theta - belief) / vague) ** 2).sum() / 2)
+    def probability(vector: np.ndarray) -> float:
+        covariance = Covariance(process.data, Hyperparameters.from_vector(vector))
+        fit = multivariate_normal(cov=covariance.matrix).logpdf(seen)
+        return float(fit - (((vector - belief) / vague) ** 2).sum() / 2)
 
-    best = probability(process.theta)
+    best = probability(process.mode.vector)
     for step in 0.05 * np.vstack([np.eye(7), -np.eye(7)]):
-        assert probability(process.theta + step) < best
+        assert probability(process.mode.vector + step) < best
 
 
 def test_the_unit_of_the_metric_does_not_matter() -> None:
     process, z = fitted()
-    rows = replace(process.rows, noise=np.full(14, 1e4))
+    data = replace(process.data, noise_variance=np.full(14, 1e4))
     U = np.random.default_rng(1).uniform(-0.5, 0.5, size=(20, 2))
 
-    large = fit_process(rows, 1000 * z + 5, known_noise=True)
+    large = fit_gaussian_process(data, 1000 * z + 5)
 
-    mean, deviation = averaged(large, known_noise=True).predict(U)
-    one, other = averaged(process, known_noise=True).predict(U)
+    mean, deviation = marginalize(large).predict(U)
+    one, other = marginalize(process).predict(U)
     np.testing.assert_allclose(mean, 1000 * one + 5, rtol=1e-3, atol=1e-2)
     np.testing.assert_allclose(deviation, 1000 * other, rtol=1e-3, atol=1e-2)
 
@@ -123,13 +127,14 @@ def test_the_unit_of_the_metric_does_not_matter() -> None:
 def test_draws_are_probable_and_the_same_each_time() -> None:
     process, _ = fitted()
 
-    first, again = (averaged(process, known_noise=True) for _ in range(2))
+    first, again = (marginalize(process) for _ in range(2))
 
-    assert first.weights.sum() == pytest.approx(1)
-    assert (first.weights >= 0).all()
-    assert 1 / (first.weights**2).sum() > 5  # as many draws as count
-    np.testing.assert_array_equal(first.draws, again.draws)
-    assert first.draws.std(axis=0).min() > 0.01
+    assert first.draw_weights.sum() == pytest.approx(1)
+    assert (first.draw_weights >= 0).all()
+    assert 1 / (first.draw_weights**2).sum() > 5  # as many draws as count
+    thetas, same = ([draw.vector for draw in p.draws] for p in (first, again))
+    np.testing.assert_array_equal(thetas, same)
+    assert np.std(thetas, axis=0).min() > 0.01
 
 
 def test_what_scatters_not_as_its_standard_errors_say_is_rough_itself() -> None:
@@ -138,9 +143,9 @@ def test_what_scatters_not_as_its_standard_errors_say_is_rough_itself() -> None:
     z = U[:, 0] + rng.normal(scale=0.05, size=60)
 
     def deviation(noise: float, *, known: bool = True) -> float:
-        rows = Rows(U, np.full(60, noise**2))
-        found = averaged(fit_process(rows, z, known_noise=known), known_noise=known)
-        return float(np.sqrt(found.weights @ found.predict(U)[1] ** 2).mean())
+        data = TrainingData(U, np.full(60, noise**2), known_noise=known)
+        found = marginalize(fit_gaussian_process(data, z))
+        return float(np.sqrt(found.draw_weights @ found.predict(U)[1] ** 2).mean())
 
     # Of merges that share their questions, whose errors are mostly the same: the
     # scatter is the metric's. Else it is noise, which predictions have less of.
@@ -152,11 +157,11 @@ def test_what_scatters_not_as_its_standard_errors_say_is_rough_itself() -> None:
 
 
 def test_half_of_the_sampling_is_an_error_that_merges_have_in_common() -> None:
-    rows, _ = measured()
+    data, _ = measured()
     sampling = np.linspace(0.1, 0.5, 9)
-    sampled = replace(rows, sampling=sampling)
+    sampled = replace(data, sampling_variance=sampling)
 
-    more = Covariance(sampled, THETA).whole - Covariance(rows, THETA).whole
+    more = Covariance(sampled, THETA).matrix - Covariance(data, THETA).matrix
 
     root = np.sqrt(sampling)
     expected = (np.diag(sampling) + np.outer(root, root)) / 2

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from surrogate_data import LINKS
 
-from mergekit_map.surrogates.fit import known_errors
+from mergekit_map.surrogates.fit import fill_in_stderr
 from mergekit_map.surrogates.links import INVERT_MARGIN, Link
 
 
-def test_unknown_errors_are_the_median_and_none_is_zero() -> None:
-    found = known_errors(np.array([0.3, np.nan, 0.0, 0.2, 0.5]))
+def test_unfill_in_stderr_are_the_median_and_none_is_zero() -> None:
+    found = fill_in_stderr(np.array([0.3, np.nan, 0.0, 0.2, 0.5]))
 
     np.testing.assert_array_equal(found, [0.3, 0.25, 0.2, 0.2, 0.5])
 

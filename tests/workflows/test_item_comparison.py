@@ -80,8 +80,8 @@ def test_merges_are_compared_item_by_item(tmp_path: Path) -> None:
     kept = found.differences["code"]
     assert kept.items == N
     assert not kept.answers
-    np.testing.assert_allclose(kept.square, expected, rtol=1e-4)
-    assert kept.square[0, 1] < 0.03  # though the losses are known to 0.1
+    np.testing.assert_allclose(kept.matrix, expected, rtol=1e-4)
+    assert kept.matrix[0, 1] < 0.03  # though the losses are known to 0.1
 
 
 def test_only_records_of_the_value_that_was_measured_count(tmp_path: Path) -> None:
@@ -150,5 +150,5 @@ def test_anchors_of_other_models_have_records_of_their_own(tmp_path: Path) -> No
     found = with_differences(front, RunFolder(tmp_path))
 
     expected = stderrs_of_differences(np.array(influences), np.zeros(N, int))
-    kept = found.differences["code"].square
+    kept = found.differences["code"].matrix
     np.testing.assert_allclose(kept, expected, rtol=1e-4)

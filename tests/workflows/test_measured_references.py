@@ -110,7 +110,7 @@ def test_references_are_the_models_on_disk_for_every_method(
         assert corners[alone].coefficients == {"a": 1.0, "de": 0.0}
         assert values(corners[alone]) != pytest.approx(truth["a"], rel=1e-4)
         known = front.differences["fr"].merges
-        assert known == tuple(range(len(front.known)))
+        assert known == tuple(range(len(front.all_merges)))
 
 
 def test_held_out_documents_and_the_recipe_of_the_soup(

@@ -120,7 +120,7 @@ def _show(plan: Plan) -> None:
         note = "  model card" if file.path == "README.md" else note
         text = f"  {file.path}  {bytes_in_words(file.size)}{note}"
         click.echo(printable(text))
-    for path in plan.removed:
+    for path in plan.deleted:
         click.echo(printable(f"  {path}  removed: of an earlier upload"))
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
     licence = plan.licence or "none is set, give one with --license"
@@ -143,7 +143,7 @@ def _show(plan: Plan) -> None:
 
 def _visibility(plan: Plan) -> str | Text:
     state = "If the repository is new, it will be"
-    if plan.target.asked:
+    if plan.target.looked_up:
         there = plan.target.private is not None
         now = "there already and stays" if there else "new and will be"
         state = f"The repository is {now}"
