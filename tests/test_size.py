@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_700, "tests": 22_625, "benchmarks": 9_911}
+MOST_LINES = {"mergekit_map": 29_700, "tests": 22_117, "benchmarks": 9_911}
 MOST_MODULES = 142
 
 

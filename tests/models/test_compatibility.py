@@ -73,17 +73,6 @@ def compared(
     return compare_tokenizers(mine, base, "base", rows, aligned=aligned)
 
 
-def test_added_tokens_are_a_warning_where_there_are_rows_for_them(
-    make_model: MakeModel, family: dict[str, Path]
-) -> None:
-    more = make_model("more", 0, extra_tokens=("<tool>",))
-
-    (warning,) = compared(more, family["base"])
-
-    assert (warning.code, warning.severity) == ("added-tokens", "warning")
-    assert "1 tokens more than base ('<tool>')" in warning.cause
-
-
 def test_padded_embeddings_need_alignment(family: dict[str, Path]) -> None:
     one, other = family["a"], family["base"]
 
