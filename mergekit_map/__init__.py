@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from mergekit_map.report.page import write_report as write_report
     from mergekit_map.results.answer import answer as answer
     from mergekit_map.results.gains import gains as gains
-    from mergekit_map.search.callbacks import Callback as Callback
     from mergekit_map.search.import_csv import read_imported as read_imported
     from mergekit_map.types import Measurement as Measurement
     from mergekit_map.types import Metric as Metric
     from mergekit_map.utils.progress import Progress as Progress
-    from mergekit_map.workflows.atomic_selection import look_at as look_at
+    from mergekit_map.workflows.callbacks import Callback as Callback
+    from mergekit_map.workflows.callbacks import ProgressLine as ProgressLine
     from mergekit_map.workflows.init import config_schema as config_schema
     from mergekit_map.workflows.inspect import inspect_config as inspect_config
     from mergekit_map.workflows.inspect import probe_config as probe_config
     from mergekit_map.workflows.merge import merge_point as merge_point
-    from mergekit_map.workflows.reporting import ProgressLine as ProgressLine
     from mergekit_map.workflows.results import Merged as Merged
     from mergekit_map.workflows.results import Run as Run
     from mergekit_map.workflows.results import Selection as Selection
     from mergekit_map.workflows.results import read_run as read_run
     from mergekit_map.workflows.search import search_front as search_front
+    from mergekit_map.workflows.select import look_at as look_at
     from mergekit_map.workflows.select import select_point as select_point
 
 # name -> module that holds it
 _HOMES = {
-    "Callback": "search.callbacks",
+    "Callback": "workflows.callbacks",
     "ComparisonSpec": "compare.contest",
     "MapError": "errors",
     "Measurement": "types",
     "Merged": "workflows.results",
     "Metric": "types",
     "Progress": "utils.progress",
-    "ProgressLine": "workflows.reporting",
+    "ProgressLine": "workflows.callbacks",
     "Project": "evaluation.project",
     "Run": "workflows.results",
     "Selection": "workflows.results",
@@ -57,7 +57,7 @@ _HOMES = {
     "gains": "results.gains",
     "inspect_config": "workflows.inspect",
     "load_project": "evaluation.project",
-    "look_at": "workflows.atomic_selection",
+    "look_at": "workflows.select",
     "merge_point": "workflows.merge",
     "probe_config": "workflows.inspect",
     "read_imported": "search.import_csv",

@@ -50,7 +50,7 @@ class Measurement:
     details: Mapping[str, float] = field(default_factory=dict)  # other readings
     samples: tuple[Mapping[str, Any], ...] = ()  # one JSON-able record per item
     answers: Answers | None = None  # where the value is a mean of them
-    seconds: float | None = None  # it took, where whoever asked cannot tell
+    seconds: float | None = None  # it took, with the merge if there was none yet
     # The part of ``stderr`` that a choice of documents adds: the standard error of
     # ``value`` as an estimate of that on all of them. None where all were measured.
     sampling: float | None = None

@@ -169,7 +169,7 @@ CASES: dict[str, tuple[Change, str]] = {
         copied("model", "a+b+c"),
         r"mergekit refuses this: Can't parse .*a\+b\+c",
     ),
-    "copy of the base": (copied("base"), r"has the same content as"),
+    "copy of the base": (copied("base"), r"does not differ from base"),
     "no weights": (copied("model", without="*.safetensors"), r"holds no weights"),
     # Tasks.
     "task name": (put("map", "tasks", "a b", {}), r"task names are up to 100 letters"),

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_700, "tests": 22_117, "benchmarks": 9_911}
-MOST_MODULES = 142
+MOST_LINES = {"mergekit_map": 29_407, "tests": 22_071, "benchmarks": 9_911}
+MOST_MODULES = 138
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

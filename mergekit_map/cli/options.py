@@ -98,7 +98,7 @@ def look_at_run(run: Path) -> None:
     if not folder.unfinished and not folder.choosing.exists():
         return
     with starting(f"reading what there is of {run}"):
-        from mergekit_map.workflows.atomic_selection import look_at
+        from mergekit_map.workflows.select import look_at
 
         look_at(run)
     for sentence in unfinished_in_words(folder, folder.read_front()):

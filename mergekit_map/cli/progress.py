@@ -24,9 +24,9 @@ from rich.text import Text
 from mergekit_map.cli.main import command_line
 from mergekit_map.cli.output import output_options
 from mergekit_map.results.log import Evaluation
-from mergekit_map.search.callbacks import Callback, Started
 from mergekit_map.utils.progress import Progress as Searched
 from mergekit_map.utils.text import printable
+from mergekit_map.workflows.callbacks import Callback, Started
 
 _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
 
@@ -101,7 +101,7 @@ class TerminalReporter(Callback):
 
     def on_step(self, done: int, total: int) -> None:
         """Show how far a measurement is."""
-        self._show(f", part {done} of {total}" if total else "")
+        self._show(f", batch {done} of {total}" if total else "")
 
     def on_measured(self, evaluation: Evaluation) -> None:
         """Keep the last value of each task, and show it where more is asked for."""

@@ -51,12 +51,11 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import fit_again
-from mergekit_map.search.callbacks import Callback
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, write_json
 from mergekit_map.utils.progress import warn
-from mergekit_map.workflows.reporting import reporting
+from mergekit_map.workflows.callbacks import Callback, reporting
 
 
 @dataclass(frozen=True, eq=False)

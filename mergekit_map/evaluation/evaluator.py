@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -87,15 +87,17 @@ class Worker:
 
     def measure(self, request: MeasurementRequest) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task."""
+        started = time.perf_counter()
         measure = self.measures_of(request.coefficients)[request.task]
         if request.held_out:
             assert isinstance(measure, HoldoutSplit)
             measure = measure.held_out
         try:
-            return measure(request.documents)
+            measured = measure(request.documents)
         except BaseException:
             self._coefficients = None  # code may have changed the merge
             raise
+        return replace(measured, seconds=time.perf_counter() - started)
 
     def measures_of(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Merge, unless these coefficients are merged already."""
@@ -157,11 +159,7 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
         request = MeasurementRequest(merge, task, documents, self._held_out)
         if (stored := self._stored(request)) is not None:
             return stored
-        started = time.perf_counter()
         measured = self._workers.measure(request)
-        if measured.seconds is None:  # workers time what they do
-            seconds = time.perf_counter() - started
-            measured = replace(measured, seconds=seconds)
         self._record(request, measured)
         return measured
 
@@ -195,12 +193,12 @@ def open_merges(project: Project) -> Iterator[Merges]:
             return nullcontext(partial(_merge_on_disk, part))
         return merges_in_memory(part)
 
-    refuse_replaced(project.fingerprints)
+    refuse_replaced(project.identity.models)
     with _by_engine(project, by_us, merges_in_vllm) as merges:
 
         def watched(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
             measures = merges(coefficients)
-            refuse_replaced(project.fingerprints)
+            refuse_replaced(project.identity.models)
             return measures
 
         yield watched
@@ -283,7 +281,7 @@ def _load(project: Project, folder: Path) -> Mapping[str, Measure]:
             tokenizer,
             batch_size=spec.batch_size,
             backend=spec.backend,
-            generations=Generations(),
+            generations={},
         )
     return project.as_searched(measures)
 
@@ -294,11 +292,11 @@ class InMemory:
 
     merge: ResidentMerge
     measures: Mapping[str, Measure]
-    generations: Generations = field(default_factory=Generations)
+    generations: Generations
 
     def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write the weights."""
-        self.generations.forget()
+        self.generations.clear()
         self.merge.write(coefficients)
         return self.measures
 

@@ -61,7 +61,7 @@ class VllmInPlace:
 
     def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write the weights."""
-        self.generations.forget()
+        self.generations.clear()
         write_merge(self.lm, coefficients, self.names)
         return self.measures
 

@@ -47,7 +47,7 @@ _ARXIV = {  # by words of the method's name
     "ties": "2306.01708",
 }
 # The last heading of the table: "this model" is the merge here.
-_COMPARED = "chosen merge vs the row's"
+_COMPARED = "chosen merge vs the model of the row"
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
 
 

@@ -138,7 +138,9 @@ def resident_merge(
     recorded = open_recorded(record(space, options))
     files = recorded.checkpoint.glob("*.safetensors")
     size = sum(file.stat().st_size for file in files)
-    with stage(f"loading a model to write merges into ({bytes_in_words(size)})"):
+    with stage(
+        f"loading a model that takes the weights of each merge ({bytes_in_words(size)})"
+    ):
         model, tokenizer = load_checkpoint(recorded.checkpoint, options)
     missing = [name for name in recorded.replays if name not in model.state_dict()]
     if missing:

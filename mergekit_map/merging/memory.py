@@ -87,7 +87,7 @@ def choose_storage(
         on_cpu = asked == "device" and device.type == "cpu"
         return Storage("memory" if on_cpu else asked, "as asked")
     if device.type == "cpu":
-        why = "read from disk, as fast as in memory; processes share them"
+        why = "as fast as in memory; processes share them"
         return Storage("mapped", f"{bytes_in_words(n_bytes)}, {why}")
     free = free_memory(device)
     if free is None or n_bytes + besides <= (1 - FOR_ACTIVATIONS) * free:

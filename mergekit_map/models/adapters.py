@@ -46,8 +46,6 @@ _MORE = (
     "use_qalora",
 )
 
-_ADVICE = "write the model it was trained on in front of the '+'"
-
 
 @dataclass(frozen=True, eq=False)
 class Adapter:
@@ -88,13 +86,7 @@ def read_adapter(files: ModelFiles) -> Adapter:
     matrices: dict[str, dict[str, TensorHeader]] = {}
     whole = {}
     kind = str(files.config.get("peft_type"))
-    headers = files.headers()
-    if codes := [name for name, header in headers.items() if not header.is_float]:
-        raise MergeError(
-            f"{files.folder} holds integers where weights are to be ({some(codes)}), "
-            "which cannot be added up; take the adapter as it was trained"
-        )
-    for name, header in headers.items():
+    for name, header in files.headers().items():
         name = name.removeprefix(_PREFIX)
         if match := _MATRIX.fullmatch(name):
             matrices.setdefault(f"{match[1]}.weight", {})[match[2]] = header
@@ -143,20 +135,16 @@ def check_adapter(
         cause = f"its adapter ({adapter.obscure}) is not looked into"
         yield Finding("adapter-unknown", "note", cause, "mergekit leaves that to peft")
         return
-    changed = [*adapter.matrices, *adapter.whole]
-    lost = sorted(name for name in changed if name not in headers)
-    if lost:
-        cause = f"its adapter changes {len(lost)} tensors that {front} does not have "
-        yield Finding("adapter-modules", "error", f"{cause}({some(lost)})", _ADVICE)
-        return
-    for name in sorted(changed):
-        shape = _shape(adapter, name)
-        if shape != headers[name].shape:
-            got = f"shape {list(shape)}" if shape else "matrices that do not fit"
-            cause = f"what its adapter adds to {name} has {got}, and {front} has "
-            cause += f"{list(headers[name].shape)} there"
-            yield Finding("adapter-shapes", "error", cause, _ADVICE)
-            return
+    unfit = [
+        name
+        for name in sorted([*adapter.matrices, *adapter.whole])
+        if name not in headers or _shape(adapter, name) != headers[name].shape
+    ]
+    if unfit:
+        cause = f"its adapter changes {len(unfit)} tensors that {front} does not have, "
+        cause += f"or has in other shapes ({some(unfit)})"
+        advice = "write the model it was trained on in front of the '+'"
+        yield Finding("adapter-modules", "error", cause, advice)
 
 
 def _shape(adapter: Adapter, name: str) -> tuple[int, ...] | None:

@@ -8,8 +8,7 @@ another size, or other special tokens in another vocabulary.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,18 +17,20 @@ from mergekit.architecture.conversion import can_convert_checkpoint_keys
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import MergeConfig
-from mergekit_map.models.facts import Finding, ModelFacts, Tokenizer, some
+from mergekit_map.models.facts import (
+    Finding,
+    ModelFacts,
+    Tokenizer,
+    has_errors,
+    some,
+)
 from mergekit_map.models.files import Settings
 from mergekit_map.models.references import walk_entries
 
 # Constants that older versions of transformers saved; no merge needs them.
 _CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
 
-# Findings that explain other tensors, and other rows of the embeddings.
-_TENSORS = {"bias", "tied-embeddings"}
-_ROWS = {"vocabulary", "vocabulary-size", "added-tokens"}
-
-_ADVICE = "merge fine-tunes of one model"
+_ALIGN = "align them with 'tokenizer: {source: union}' or '{source: base}'"
 
 
 def check_layout(model: ModelFacts) -> Iterator[Finding]:
@@ -77,46 +78,63 @@ def check_layers(
         yield Finding("layers", "error", cause, advice)
 
 
-def compare_layouts(
-    mine: ModelFacts, base: ModelFacts, explained: Collection[str], *, aligned: bool
-) -> Iterator[Finding]:
-    """List tensors that only the base model has, or that differ in shape.
+def compare_models(
+    mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
+) -> list[Finding]:
+    """List the problems of merging a model with the base model, by cause."""
+    architecture = _compare_architectures(mine, base)
+    if architecture and not options.allow_crimes:
+        return architecture  # everything else follows from it
+    layered = "slices" in merge or "modules" in merge  # combined as the user says
+    one, other = mine.settings, base.settings
+    found = [*compare_settings(one, other, base.name, layered=layered)]
+    if options.allow_crimes:
+        found = [
+            replace(f, severity="warning") if f.code == "rope" else f for f in found
+        ]
+    if base.tokenizer is not None and "tokenizer" not in mine.unread:
+        found += compare_tokenizers(mine.tokenizer, base.tokenizer, base.name, merge)
+    if not layered and "size" not in {finding.code for finding in found}:
+        any_rows = options.unsafe_truncate_embeddings or _is_aligned(merge)
+        found += _compare_shapes(mine, base, any_rows=any_rows)
+    return found
 
-    Those that the ``explained`` codes of findings account for are left out.
-    """
-    if "weights" in mine.unread | base.unread:
-        return
-    tensors, others = _tensors(mine), _tensors(base)
-    fewer = sorted(others - tensors)
-    if mine.weights is None and fewer and not _TENSORS & {*explained}:
-        cause = f"it lacks {len(fewer)} tensors that {base.name} has ({some(fewer)})"
-        yield Finding("tensors-missing", "error", cause, _ADVICE)
-    free_rows = mine.vocabulary_tensors if aligned or _ROWS & {*explained} else ()
-    yield from _compare_shapes(mine, base, sorted(tensors & others), free_rows)
+
+def _is_aligned(merge: MergeConfig) -> bool:
+    """Whether mergekit aligns the rows of the embeddings."""
+    return bool(merge.get("tokenizer") or merge.get("tokenizer_source"))
 
 
-def main_dtype(model: ModelFacts) -> str | None:
-    """Return the type of most bytes of a model."""
-    sizes: Counter[str] = Counter()
-    for header in model.headers.values():
-        sizes[header.dtype] += header.n_bytes
-    return sizes.most_common(1)[0][0] if sizes else None
+def _compare_architectures(mine: ModelFacts, base: ModelFacts) -> list[Finding]:
+    for key in ("model_type", "architectures"):
+        one, other = mine.settings[key], base.settings[key]
+        if one != other:
+            cause = f"{key} is {one} here and {other} in {base.name}"
+            advice = "only fine-tunes of one base model can be merged"
+            return [Finding("architecture", "error", cause, advice)]
+    return []
 
 
 def _compare_shapes(
-    mine: ModelFacts, base: ModelFacts, names: list[str], free_rows: Collection[str]
+    mine: ModelFacts, base: ModelFacts, *, any_rows: bool
 ) -> Iterator[Finding]:
-    other = []
-    for name in names:
+    """List the tensors of other shapes, and the embeddings with other rows."""
+    texts: list[str] = []
+    rows: list[str] = []
+    for name in sorted(mine.headers.keys() & base.headers.keys()):
         ours, theirs = mine.headers[name].shape, base.headers[name].shape
-        if ours != theirs and not (name in free_rows and ours[1:] == theirs[1:]):
-            text = f"{name} has shape {list(ours)} here and {list(theirs)} in"
-            other.append(f"{text} {base.name}")
-    if other:
-        many = f"{len(other)} of its tensors have another shape: "
-        cause = f"{many if len(other) > 1 else ''}{other[0]}"
+        if ours != theirs and not _CONSTANTS.search(name):
+            is_rows = name in mine.vocabulary_tensors and ours[1:] == theirs[1:]
+            text = f"{name} has shape {[*ours]} here and {[*theirs]} in {base.name}"
+            (rows if is_rows else texts).append(text)
+    if texts:
+        many = f"{len(texts)} of its tensors have another shape: "
+        cause = f"{many if len(texts) > 1 else ''}{texts[0]}"
         advice = "these are not fine-tunes of one model"
         yield Finding("tensor-shapes", "error", cause, advice)
+    if rows and not any_rows:
+        cause = f"its vocabulary has another size: {rows[0]}"
+        yield Finding("vocabulary-size", "error", cause, _ALIGN)
 
 
 def _tensors(model: ModelFacts) -> set[str]:
@@ -134,230 +152,124 @@ def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:
     return found
 
 
-# Tokens that fill, or stand for what is unknown: what texts say does not need them.
-_HARMLESS_TOKENS = ("pad_token", "unk_token")
-
-# Errors that --allow-crimes takes upon itself; the others end in mergekit, or in noise.
-_CRIMES = frozenset({"rope-theta", "rope-scaling", "activation", "bias"})
-
-
-def compare_models(
-    mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
-) -> list[Finding]:
-    """List the problems of merging a model with the base model, by cause."""
-    architecture = _compare_architectures(mine, base)
-    if architecture and not options.allow_crimes:
-        return architecture  # everything else follows from it
-    layered = "slices" in merge or "modules" in merge  # combined as the user says
-    found = compare_settings(mine.settings, base.settings, base.name, layered=layered)
-    found += _compare_ties(mine, base)
-    found += _compare_vocabularies(mine, base, merge, options)
-    codes = {finding.code for finding in found}
-    if not layered and "size" not in codes:
-        found += compare_layouts(mine, base, codes, aligned=_is_aligned(merge))
-    if options.allow_crimes:
-        found = [
-            replace(finding, severity="warning") if finding.code in _CRIMES else finding
-            for finding in found
-        ]
-    return found
-
-
-def _is_aligned(merge: MergeConfig) -> bool:
-    return bool(merge.get("tokenizer") or merge.get("tokenizer_source"))
-
-
-def _compare_architectures(mine: ModelFacts, base: ModelFacts) -> list[Finding]:
-    for key in ("model_type", "architectures"):
-        one, other = mine.settings[key], base.settings[key]
-        if one != other:
-            cause = f"{key} is {one} here and {other} in {base.name}"
-            advice = "only fine-tunes of one base model can be merged"
-            return [Finding("architecture", "error", cause, advice)]
-    return []
-
-
-def _compare_ties(mine: ModelFacts, base: ModelFacts) -> Iterator[Finding]:
-    if mine.ties_embeddings and not base.ties_embeddings:
-        cause = (
-            f"its head is its embeddings once more (tie_word_embeddings), while "
-            f"{base.name} has a head of its own, which it cannot be a change of"
-        )
-        yield Finding("tied-embeddings", "error", cause, _ADVICE)
-    elif base.ties_embeddings and not mine.ties_embeddings:
-        cause = (
-            f"it has a head of its own, while {base.name} uses its embeddings once "
-            "more (tie_word_embeddings), and the merge says that it does, too"
-        )
-        advice = "programs that believe that will lose the merged head"
-        yield Finding("tied-embeddings", "warning", cause, advice)
-
-
-def _compare_vocabularies(
-    mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
-) -> list[Finding]:
-    if "tokenizer" in mine.unread | base.unread:
-        return []
-    rows = (mine.setting("vocab_size"), base.setting("vocab_size"))
-    if options.unsafe_truncate_embeddings:
-        rows = (rows[1], rows[1])  # mergekit cuts off what only one of them has
-    found = compare_tokenizers(
-        mine.tokenizer, base.tokenizer, base.name, rows, aligned=_is_aligned(merge)
-    )
-    if not any(finding.code == "vocabulary" for finding in found):
-        found += _compare_special_tokens(mine, base)
-    hidden = "chat-template" if merge.get("chat_template") else ""
-    return [finding for finding in found if finding.code != hidden]
-
-
-def _compare_special_tokens(mine: ModelFacts, base: ModelFacts) -> Iterator[Finding]:
-    """Compare the tokens that begin, end and pad texts, or their ids."""
-    ours = mine.tokenizer.special if mine.tokenizer else {}
-    theirs = base.tokenizer.special if base.tokenizer else {}
-    pairs = {key: (ours[key], theirs[key]) for key in ours.keys() & theirs.keys()}
-    comparable = same_rows(mine.tokenizer, base.tokenizer)  # else ids are others anyway
-    for key in ("bos_token", "eos_token", "pad_token") if comparable else ():
-        if key not in pairs or pairs[key][0] == pairs[key][1]:
-            one, other = (model.settings.get(f"{key}_id") for model in (mine, base))
-            pairs[f"{key}_id"] = (one, other)
-    keys = sorted(k for k, (a, b) in pairs.items() if a != b and None not in (a, b))
-    texts = [f"{key} is {pairs[key][0]!r} here and {pairs[key][1]!r}" for key in keys]
-    grave = any(not key.startswith(_HARMLESS_TOKENS) for key in keys)
-    cause = f"its special tokens are others: {', '.join(texts)} in {base.name}"
-    advice = f"the merge has those of {base.name}; see that it begins and ends texts"
-    if keys:
-        yield Finding("special-tokens", "warning" if grave else "note", cause, advice)
-
-
-# What differences mean, by the names of entries, or of the parts that they are in. The
-# first name that fits counts.
-_RULES: dict[str, Finding | None] = {
+# In sizes, fine-tunes of one model never differ. Positions may be encoded otherwise
+# after long texts; then the attention of the one means nothing to the other.
+_POSITIONS = re.compile(
+    r"rope_(theta|local_base_freq|parameters|scaling)|rotary_(emb_base|dim|pct)"
+    r"|partial_rotary_factor"
+)
+_SIZES = re.compile(
     r"hidden_size|head_dim|(moe_|shared_expert_)?intermediate_size|ffn_dim"
     r"|num_\w*(heads|layers|experts)|num_heads|n_(embd|layer|head|inner)"
     r"|n_(routed|shared)_experts|d_(model|ff)|(q|kv)_lora_rank"
-    r"|(v|qk_rope|qk_nope)_head_dim": Finding(
-        "size",
-        "error",
-        "it is a model of another size",
-        "merge fine-tunes of one model",
-    ),
-    r"rope_theta|rope_local_base_freq|rotary_emb_base": Finding(
-        "rope-theta",
-        "error",
-        "its positions are encoded otherwise",
-        "attention of the one means nothing to the other, so choose models of one "
-        "family",
-    ),
-    r"hidden_act|hidden_activation|activation_function": Finding(
-        "activation",
-        "error",
-        "its activation function is another one",
-        "its weights mean nothing behind that of the base model; leave it out",
-    ),
-    r"(attention_|mlp_|qkv_)?bias|use_(qkv_)?bias": Finding(
-        "bias",
-        "error",
-        "its layers do not have the same biases",
-        "the merge has those of the base model alone; merge models that agree",
-    ),
-    r"rope_(parameters|scaling)|partial_rotary_factor|rotary_(dim|pct)": Finding(
-        "rope-scaling",
-        "error",
-        "its positions are scaled otherwise",
-        "the merge reads all positions as the base model does; choose models that "
-        "agree",
-    ),
-    # On these the weights do not depend, or something else than a rule is about them.
+    r"|(v|qk_rope|qk_nope)_head_dim"
+)
+# Entries on which the weights do not depend, or that another rule is about.
+_OF_NO_WEIGHT = re.compile(
     r"_name_or_path|transformers_version|(torch_)?dtype|architectures|model_type"
     r"|(use_cache|use_return_dict|return_dict|torchscript|max_length)"
     r"|initializer_(range|factor)|problem_type|pretraining_tp|finetuning_task"
     r"|output_(attentions|hidden_states|router_logits)|chunk_size_feed_forward"
-    r"|(bos|eos|pad|unk|sep|decoder_start)_token_id|vocab_size|tie_word_embeddings"
+    r"|(bos|eos|pad|unk|sep|decoder_start)_token_id|vocab_size"
     r"|quantization_config|auto_map|router_(aux_loss_coef|jitter_noise)"
-    r"|gradient_checkpointing|max_window_layers|is_encoder_decoder|original_max_position_embeddings"
-    r"|id2label|label2id|task_specific_params|\w*(dropout|drop|pdrop|unsloth)\w*": None,
-}
-_OTHER = Finding(
-    "configuration-differs",
-    "warning",
-    "its configuration differs in what may matter",
-    "the merge has that of the base model; check that both are of one family",
+    r"|gradient_checkpointing|max_window_layers|is_encoder_decoder"
+    r"|original_max_position_embeddings|id2label|label2id|task_specific_params"
+    r"|\w*(dropout|drop|pdrop|unsloth)\w*"
 )
-_LAYERS = r"num_(hidden_)?layers|n_layer|layer_types"
+_LAYERS = re.compile(r"num_(hidden_)?layers|n_layer|layer_types")
 
 
 def compare_settings(
     mine: Settings, base: Settings, name: str, *, layered: bool
-) -> list[Finding]:
-    """Return one finding for all differences to the base with the same cause.
+) -> Iterator[Finding]:
+    """Yield a finding for other sizes, for other positions, and for what may matter.
 
     The settings are without nesting; ``layered`` means that the user selects layers.
     """
-    differences: dict[Finding, list[str]] = {}
+    sizes: list[str] = []
+    positions: list[str] = []
+    others: list[str] = []
     for key in sorted(mine.keys() & base.keys()):
-        last, rule = key.split(".")[-1], _rule(key)
-        if mine[key] == base[key] or rule is None:
+        parts = key.split(".")
+        if mine[key] == base[key] or any(map(_OF_NO_WEIGHT.fullmatch, parts)):
             continue
-        if not (layered and re.fullmatch(_LAYERS, last)):
-            text = f"{last} is {_written(mine[key])} here and {_written(base[key])}"
-            differences.setdefault(rule, []).append(text)
-    return [
-        replace(
-            rule, cause=f"{rule.cause}: {', '.join(dict.fromkeys(texts))} in {name}"
+        if layered and _LAYERS.fullmatch(parts[-1]):
+            continue
+        text = f"{parts[-1]} is {_written(mine[key])} here and {_written(base[key])}"
+        if any(map(_SIZES.fullmatch, parts)):
+            sizes.append(text)
+        else:
+            is_position = any(map(_POSITIONS.fullmatch, parts))
+            (positions if is_position else others).append(text)
+    if sizes:
+        cause = f"it is a model of another size: {', '.join(sizes)} in {name}"
+        yield Finding("size", "error", cause, "merge fine-tunes of one model")
+    if others:
+        listed = ", ".join(dict.fromkeys(others))
+        cause = f"its configuration differs in what may matter: {listed} in {name}"
+        advice = (
+            "the merge has that of the base model; check that both are of one family"
         )
-        for rule, texts in differences.items()
-    ]
-
-
-def _rule(key: str) -> Finding | None:
-    for names, rule in _RULES.items():
-        if any(re.fullmatch(names, part) for part in key.split(".")):
-            return rule
-    return _OTHER
+        yield Finding("configuration-differs", "warning", cause, advice)
+    if positions:
+        listed = ", ".join(dict.fromkeys(positions))
+        cause = f"its positions are encoded otherwise: {listed} in {name}"
+        yield Finding("rope", "error", cause, "choose models that agree in it")
 
 
 def _written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-_ALIGN = "align them with 'tokenizer: {source: union}' or '{source: base}'"
-# Findings that explain another number of rows.
-_TOKENS = {"vocabulary", "special-tokens-renamed", "added-tokens"}
-
-
 def compare_tokenizers(
-    mine: Tokenizer | None,
-    base: Tokenizer | None,
-    name: str,
-    rows: tuple[Any, Any],
-    *,
-    aligned: bool,
-) -> list[Finding]:
-    """List the differences of a model's tokenizer to that of the base model.
-
-    ``rows`` are those of the embeddings of each, which mergekit can align.
-    """
-    found: list[Finding] = []
-    if mine is not None and base is not None:
-        if not aligned:
-            found += _compare_tokens(mine.ids, base.ids, base.added, name, rows)
-    elif base is not None:
+    mine: Tokenizer | None, base: Tokenizer, name: str, merge: MergeConfig
+) -> Iterator[Finding]:
+    """List the differences to the base model's tokenizer that matter to a merge."""
+    if mine is None:
         cause = f"it holds no tokenizer, so its token ids are taken for those of {name}"
         advice = (
             "copy the tokenizer of the model that it was tuned from into its folder"
         )
-        found.append(Finding("tokenizer-missing", "warning", cause, advice))
-    codes = {finding.code for finding in found}
-    if rows[0] != rows[1] and not aligned and not codes & _TOKENS:
-        cause = f"its embeddings have {rows[0]} rows (vocab_size), those of {name} "
-        found.append(Finding("vocabulary-size", "error", f"{cause}{rows[1]}", _ALIGN))
-    if mine is None or base is None or "vocabulary" in codes:
-        return found
-    if mine.chat_template != base.chat_template:
+        yield Finding("tokenizer-missing", "warning", cause, advice)
+        return
+    ids = [] if _is_aligned(merge) else [*_compare_ids(mine, base, name)]
+    yield from ids
+    if has_errors(ids):
+        return  # the rest follows from it
+    others = [key for key in base.special if mine.special[key] != base.special[key]]
+    texts = [f"{k} is {mine.special[k]!r} here and {base.special[k]!r}" for k in others]
+    if texts:
+        cause = f"its special tokens are others: {', '.join(texts)} in {name}"
+        advice = f"the merge has those of {name}; see that it begins and ends texts"
+        yield Finding("special-tokens", "warning", cause, advice)
+    if mine.chat_template != base.chat_template and not merge.get("chat_template"):
         cause = f"its chat template is not that of {name}, which the merge gets"
         advice = "choose another with 'chat_template:'"
-        found.append(Finding("chat-template", "note", cause, advice))
-    return found
+        yield Finding("chat-template", "note", cause, advice)
+
+
+def _compare_ids(mine: Tokenizer, base: Tokenizer, name: str) -> Iterator[Finding]:
+    here, there = ({i: t for t, i in one.ids.items()} for one in (mine, base))
+    other = sorted(i for i in there.keys() & here.keys() if here[i] != there[i])
+    # A token beside the vocabulary may have a new name.
+    grave = [i for i in other if there[i] not in base.added or here[i] in base.ids]
+    if other:
+        index = (grave or other)[0]
+        cause = (
+            f"{len(other)} of the {len(there)} tokens of {name} have other names or "
+            f"ids here ({index} is {here[index]!r} here and {there[index]!r} there), "
+            "so that rows of the embeddings mean different tokens"
+        )
+        yield Finding("vocabulary", "error" if grave else "warning", cause, _ALIGN)
+        return
+    for one, two, than in ((mine, base, "more"), (base, mine, "fewer")):
+        if tokens := sorted(one.ids.keys() - two.ids.keys(), key=one.ids.__getitem__):
+            cause = (
+                f"its tokenizer has {len(tokens)} tokens {than} than that of {name} "
+                f"({some(tokens)}), whose rows of the embeddings one of the two has "
+                "not trained"
+            )
+            yield Finding("added-tokens", "warning", cause, _ALIGN)
 
 
 def same_rows(mine: Tokenizer | None, base: Tokenizer | None) -> bool:
@@ -366,45 +278,3 @@ def same_rows(mine: Tokenizer | None, base: Tokenizer | None) -> bool:
         return True
     common = mine.ids.keys() & base.ids.keys()
     return all(mine.ids[token] == base.ids[token] for token in common)
-
-
-def _compare_tokens(
-    mine: Mapping[str, int],
-    base: Mapping[str, int],
-    added: Collection[str],
-    name: str,
-    rows: tuple[Any, Any],
-) -> Iterator[Finding]:
-    """Compare the ids of tokens; ``added`` are those beside the base's vocabulary."""
-    here, there = ({i: t for t, i in ids.items()} for ids in (mine, base))
-    other = sorted(i for i in there.keys() & here.keys() if here[i] != there[i])
-    grave = [i for i in other if there[i] not in added or here[i] in base]
-    if grave:
-        index = grave[0]
-        cause = (
-            f"its tokenizer has other tokens or ids than that of {name} ({len(other)} "
-            f"of {len(there)}: {index} is {here[index]!r} here and {there[index]!r} "
-            "there), so rows of the embeddings mean different tokens"
-        )
-        yield Finding("vocabulary", "error", cause, _ALIGN)
-    elif other:
-        cause = (
-            f"{len(other)} of the special tokens of {name} have other names here "
-            f"({here[other[0]]!r} for {there[other[0]]!r}), so that their rows of "
-            "the embeddings mean different things"
-        )
-        yield Finding("special-tokens-renamed", "warning", cause, _ALIGN)
-    elif mine.keys() != base.keys():
-        words = []
-        for one, two, than in ((mine, base, "more"), (base, mine, "fewer")):
-            if tokens := sorted(one.keys() - two.keys(), key=one.__getitem__):
-                words.append(
-                    f"{len(tokens)} tokens {than} than {name} ({some(tokens)})"
-                )
-        what = f"its tokenizer has {' and '.join(words)}"
-        if rows[0] != rows[1]:
-            what += f", and its embeddings {rows[0]} rows, not {rows[1]}"
-            yield Finding("added-tokens", "error", what, _ALIGN)
-        else:
-            what += ", whose rows of the embeddings one of the two has not trained"
-            yield Finding("added-tokens", "warning", what, _ALIGN)

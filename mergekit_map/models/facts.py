@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,11 +22,9 @@ T = TypeVar("T")
 
 _LAYERS = re.compile(r"num_\w*(layers|blocks|experts)|n_layers?|n_\w*experts")
 _MOST_LAYERS = 10_000  # where the tensors cannot be read
-# Tensors of numbers that are counted, not learned.
-_COUNTS = re.compile(r"(position_ids|num_batches_tracked|relative_position_index)$")
 # Files with a vocabulary: without one transformers loads no tokenizer.
 _VOCABULARY = re.compile(r"(tokenizer|tekken)\.json|vocab.*|.+\.(model|spm|tiktoken)")
-_SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
+_SPECIAL = ("bos_token", "eos_token")
 
 
 # An error makes the merge impossible or meaningless. A warning may make it worse than
@@ -37,7 +36,7 @@ Severity = Literal["error", "warning", "note"]
 class Finding:
     """One problem, and what to do about it."""
 
-    code: str  # names the cause for programs: rope-theta
+    code: str  # names the cause for programs: tensor-shapes
     severity: Severity
     cause: str
     advice: str = ""
@@ -82,6 +81,14 @@ class ModelFacts:
     def n_bytes(self) -> int:
         """Return the size of all tensors."""
         return sum(header.n_bytes for header in self.headers.values())
+
+    @property
+    def dtype(self) -> str | None:
+        """Return the type of most bytes; None without tensors."""
+        sizes: Counter[str] = Counter()
+        for header in self.headers.values():
+            sizes[header.dtype] += header.n_bytes
+        return sizes.most_common(1)[0][0] if sizes else None
 
     @cached_property
     def settings(self) -> Settings:
@@ -147,9 +154,7 @@ def read_facts(
     if config is None:
         return None, findings
     unread = frozenset(finding.code for finding in findings)
-    facts = ModelFacts(name, files, config, tokenizer, headers or {}, unread)
-    findings += _check_numbers(facts.headers, facts.weights)
-    return facts, findings
+    return ModelFacts(name, files, config, tokenizer, headers or {}, unread), findings
 
 
 def _read_config(
@@ -186,33 +191,6 @@ def _refuse_layers(config: Settings, most: int, path: Path) -> None:
                 f"{path} cannot be that of a model: {key} is {count!r:.20}, and there "
                 f"are {most} tensors at most; download the model again"
             )
-
-
-def _check_numbers(
-    headers: Mapping[str, TensorHeader], weights: Collection[str] | None
-) -> Iterator[Finding]:
-    """List weights that are no floating-point numbers.
-
-    ``weights`` are the tensors that a merge is made of, where that is known.
-    """
-    codes = [
-        name
-        for name, header in headers.items()
-        if not header.is_float and _is_weight(name, weights)
-    ]
-    if codes:
-        kinds = ", ".join(sorted({headers[name].dtype for name in codes}))
-        what = "complex numbers" if kinds == "C64" else "integers"
-        cause = f"{len(codes)} of its weights are {what} ({kinds}: {some(codes)}): "
-        cause += "codes, not numbers that can be added up"
-        advice = "take the model that it was quantized from"
-        yield Finding("integers", "error", cause, advice)
-
-
-def _is_weight(name: str, weights: Collection[str] | None) -> bool:
-    if weights is not None:
-        return name in weights
-    return name.endswith(".weight") or not _COUNTS.search(name)
 
 
 def _flat(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -201,10 +201,19 @@ class ModelFiles:
         """Return the headers of all tensors, from the files that mergekit reads.
 
         Raises:
-            MergeError: there are no weights, or they are damaged, incomplete, pickled.
+            MergeError: there are none, or they are damaged, pickled, or no floats.
         """
-        if self.on_the_hub:
-            return _fetch_headers(self.part)
+        found = _fetch_headers(self.part) if self.on_the_hub else self._read_headers()
+        for name, header in found.items():
+            if not header.is_float and (self.is_adapter or name.endswith(".weight")):
+                raise MergeError(
+                    f"{self.folder} holds codes of the type {header.dtype} where "
+                    f"weights are to be ({name!r:.200}), which cannot be added up; "
+                    "take the model as it was trained"
+                )
+        return found
+
+    def _read_headers(self) -> Mapping[str, TensorHeader]:
         files = {path.name: read_headers(path) for path in self.weight_files()}
         index = self._index() or {n: file for file, held in files.items() for n in held}
         lost = sorted(name for name, file in index.items() if name not in files[file])

@@ -41,7 +41,7 @@ from mergekit_map.models.task_vectors import Figures, measure_vectors, weight_fi
 # Findings about models whose tensors are others than those of the base model, and
 # about adapters that cannot be merged.
 _OTHER_TENSORS = {"architecture", "size"}
-_OTHER_MATRICES = {"adapter-kind", "adapter-modules", "adapter-shapes"}
+_OTHER_MATRICES = {"adapter-kind", "adapter-modules"}
 
 
 @dataclass(eq=False)
@@ -209,14 +209,13 @@ def _measure(models: Sequence[InspectedModel], *, has_base: bool) -> Figures | N
     readable = {reference: w for reference, w in known.items() if w is not None}
     if facts is None or base.reference not in readable or len(readable) < 2:
         return None
-    vocabulary = facts.vocabulary_tensors
     other_rows = {
-        m.reference: vocabulary
+        m.reference: facts.vocabulary_tensors
         for m in models[1:]
         if m.facts is not None and not same_rows(m.facts.tokenizer, facts.tokenizer)
     }
     first = readable.pop(base.reference)
-    figures = measure_vectors(first, readable, vocabulary, other_rows)
+    figures = measure_vectors(first, readable, other_rows)
     names = {model.reference: model.name for model in models}
     judged = weight_findings(base.reference, figures, names, has_base=has_base)
     for model in models:

@@ -10,17 +10,18 @@ weights show that they are not fine-tunes of their base model.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from types import MappingProxyType
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mergekit_map.models.adapters import ModelWeights
-from mergekit_map.models.facts import Finding, has_errors, some
+from mergekit_map.models.facts import Finding, Severity, has_errors, some
 from mergekit_map.models.files import TensorHeader, fingerprint
 
 BUDGET = 1 << 27  # parameters of a model that are read; all, where it has no more
@@ -35,10 +36,6 @@ class VectorFigures:
 
     norm_ratio: float | None  # of L1 norms; None where the base model's is zero
     changed: float | None  # share of the parameters that differ
-    # Matrices that differ by more than their norm, and their share of all matrices,
-    # in parameters, those of the vocabulary aside.
-    estranged: tuple[str, ...]
-    estranged_share: float
     not_finite: tuple[str, ...]  # tensors with NaN or infinity
     n_read: int
     n_parameters: int  # that can be compared with the base model's
@@ -73,38 +70,36 @@ class Figures:
 def measure_vectors(
     base: ModelWeights,
     models: Mapping[str, ModelWeights],
-    vocabulary: Collection[str] = (),
-    incomparable: Mapping[str, Collection[str]] | None = None,
+    incomparable: Mapping[str, Collection[str]] = MappingProxyType({}),
     budget: int = BUDGET,
 ) -> Figures:
     """Compare models with the base model and with one another, tensor by tensor.
 
     Tensors of other shapes are not compared, nor ``incomparable`` ones, whose rows are
     not those of the base model. All sums leave out NaN and infinity. About ``budget``
-    parameters of each model are read; rows of ``vocabulary`` are tokens.
+    parameters of each model are read.
     """
     headers = {n: h for n, h in base.headers.items() if h.is_float and h.n_elements}
     total = sum(header.n_elements for header in headers.values())
     share = min(1.0, budget / total) if total else 1.0
-    sums = _Sums(headers, 1 + len(models))
+    sums = _Sums(1 + len(models))
     for tensor, (name, header) in enumerate(headers.items()):
         compared = {0: base}
         for row, (model, weights) in enumerate(models.items(), 1):
             own = weights.headers.get(name)
             is_like = own is not None and own.is_float and own.shape == header.shape
-            if is_like and name not in (incomparable or {}).get(model, ()):
+            if is_like and name not in incomparable.get(model, ()):
                 compared[row] = weights
-        for start, stop in _rows(header, share, tensor * _GOLDEN % 1):
-            read = [w.read(name, start, stop).view(-1) for w in compared.values()]
-            sums.add(tensor, [*compared], torch.stack(read))
+        places = _rows(header, share, tensor * _GOLDEN % 1)
+        sums.add(name, header, compared, places)
     rows = {model: row for row, model in enumerate(models, 1)}
     return Figures(
-        models={model: sums.of_model(row, vocabulary) for model, row in rows.items()},
+        models={model: sums.of_model(row) for model, row in rows.items()},
         pairs={
             (a, b): sums.of_pair(rows[a], rows[b]) for a, b in combinations(rows, 2)
         },
-        base_not_finite=sums.named(sums.of_rows["bad"][:, 0] > 0),
-        n_read=int(sums.n_read.sum()),
+        base_not_finite=tuple(sums.not_finite[0]),
+        n_read=int(sums.n_read[0]),
         n_parameters=total,
     )
 
@@ -128,95 +123,104 @@ def _rows(
 
 
 class _Sums:
-    """Sums over what is read of T tensors; row 0 is the base, row i is model i.
+    """Sums over n models; row 0 is the base, row i what model i adds to it.
 
-    The base itself, and what each model adds to it, are summed up.
+    Those of a tensor are scaled by the share of it that was read, so that they estimate
+    the sums over all parameters.
     """
 
-    def __init__(self, headers: Mapping[str, TensorHeader], n: int):
-        self.names, t = [*headers], len(headers)
-        self.sizes = np.array([h.n_elements for h in headers.values()], dtype=float)
-        self.matrices = np.array([len(h.shape) > 1 for h in headers.values()], bool)
-        self.n_read = np.zeros(t)
-        self.compared = np.zeros((t, n), dtype=bool)
-        self.of_rows = {key: np.zeros((t, n)) for key in ("l1", "square", "bad")}
-        keys = ("products", "agreeing", "shared", "different")
-        self.of_pairs = {key: np.zeros((t, n, n)) for key in keys}
+    def __init__(self, n: int):
+        self.n_read = np.zeros(n)
+        self.n_parameters = np.zeros(n)  # of the tensors that were compared
+        self.not_finite: list[list[str]] = [[] for _ in range(n)]  # tensors
+        # (n, n): over the tensors that both models of a pair have.
+        self.of_pairs = {key: np.zeros((n, n)) for key in _SUMS}
 
-    def add(self, tensor: int, rows: list[int], weights: Tensor) -> None:
-        """Add elements of a tensor, (rows, k), to its sums."""
-        self.n_read[tensor] += weights.shape[1]
-        self.compared[tensor, rows] = True
-        vectors = weights - weights[0]
-        vectors[0] = weights[0]
-        lengths = vectors.abs().sum(dim=1)
-        # No sum is finite of numbers that are not, which takes long to look at.
-        if not lengths.isfinite().all():
-            bad = ~torch.isfinite(weights)
-            self.of_rows["bad"][tensor, rows] += bad.sum(dim=1).numpy()
-            vectors.masked_fill_(bad | bad[0], 0.0)
-            lengths = vectors.abs().sum(dim=1)
-        of_rows = {"l1": lengths, "square": vectors.square().sum(dim=1)}
-        for key, value in of_rows.items():
-            self.of_rows[key][tensor, rows] += value.double().numpy()
-        models, vectors = rows[1:], vectors[1:]
-        signs = vectors.sign()
-        nonzero = signs.abs()
-        different = torch.zeros(len(models), len(models))
-        for one, other in combinations(range(len(models)), 2):
-            different[one, other] = not torch.equal(vectors[one], vectors[other])
-        of_pairs = {
-            "products": vectors @ vectors.T,
-            "agreeing": signs @ signs.T,  # equal signs less opposite ones
-            "shared": nonzero @ nonzero.T,  # of a model with itself: what it changes
-            "different": different,
-        }
-        for key, value in of_pairs.items():
-            self.of_pairs[key][tensor][np.ix_(models, models)] += value.double().numpy()
+    def add(
+        self,
+        name: str,
+        header: TensorHeader,
+        models: Mapping[int, ModelWeights],
+        places: Iterable[tuple[int, int]],
+    ) -> None:
+        """Read some rows of one tensor of these models, and add their sums."""
+        rows, n_read, bad = [*models], 0, np.zeros(len(models))
+        sums = {key: np.zeros((len(rows), len(rows))) for key in _SUMS}
+        for place in places:
+            read = [weights.read(name, *place).view(-1) for weights in models.values()]
+            found, of_no_use = _sums_of(torch.stack(read))
+            for key, value in found.items():
+                sums[key] += value.double().numpy()
+            n_read += len(read[0])
+            bad += of_no_use.numpy()
+        for row, count in zip(rows, bad, strict=True):
+            self.not_finite[row] += [name] if count else []
+        self.n_read[rows] += n_read
+        self.n_parameters[rows] += header.n_elements
+        for key, total in self.of_pairs.items():
+            total[np.ix_(rows, rows)] += header.n_elements / n_read * sums[key]
 
-    def named(self, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
-        """Return the names of some tensors; ``chosen`` (T,)."""
-        return tuple(name for name, one in zip(self.names, chosen, strict=True) if one)
-
-    def whole(self, sums: NDArray[np.float64]) -> float:
-        """Estimate the sum over all parameters from what was read; ``sums`` (T,)."""
-        return float(self.sizes / self.n_read @ sums)
-
-    def of_model(self, row: int, vocabulary: Collection[str]) -> VectorFigures:
+    def of_model(self, row: int) -> VectorFigures:
         """Return the figures of one task vector."""
-        own = self.compared[:, row]
-        squares = self.of_rows["square"]
-        far = self.matrices & (squares[:, row] > squares[:, 0]) & (squares[:, 0] > 0)
-        inner = self.matrices & own & ~np.isin(self.names, [*vocabulary])
-        elements, distant, inside = (
-            float(self.sizes @ chosen) for chosen in (own, far & inner, inner)
-        )
-        base = self.whole(self.of_rows["l1"][:, 0] * own)
-        l1 = self.whole(self.of_rows["l1"][:, row])
-        changed = self.whole(self.of_pairs["shared"][:, row, row])
+        l1, elements = self.of_pairs["l1"], self.n_parameters[row]
+        changed = self.of_pairs["shared"][row, row]
         return VectorFigures(
-            norm_ratio=l1 / base if base else None,
-            changed=changed / elements if elements else None,
-            estranged=self.named(far),
-            estranged_share=distant / inside if inside else 0.0,
-            not_finite=self.named(self.of_rows["bad"][:, row] > 0),
-            n_read=int(self.n_read @ own),
+            norm_ratio=float(l1[row, 0] / l1[0, row]) if l1[0, row] else None,
+            changed=float(changed / elements) if elements else None,
+            not_finite=tuple(self.not_finite[row]),
+            n_read=int(self.n_read[row]),
             n_parameters=int(elements),
         )
 
     def of_pair(self, one: int, other: int) -> PairFigures:
         """Return the figures of two task vectors, over the tensors that both have."""
-        total = {k: self.whole(v[:, one, other]) for k, v in self.of_pairs.items()}
-        squares, both = self.of_rows["square"], self.compared[:, [one, other]].all(1)
-        norms = math.sqrt(
-            self.whole(squares[:, one] * both) * self.whole(squares[:, other] * both)
-        )
+        total = {key: float(sums[one, other]) for key, sums in self.of_pairs.items()}
+        norms = math.sqrt(total["square"] * self.of_pairs["square"][other, one])
         shared = total["shared"]
         return PairFigures(
-            cosine=total["products"] / norms if norms else None,
+            cosine=total["product"] / norms if norms else None,
             sign_conflicts=(1 - total["agreeing"] / shared) / 2 if shared else None,
             equal=not total["different"],
         )
+
+
+# Of a pair of models: of the first alone, as of the second they stand at its transpose,
+# or of both.
+_SUMS = ("l1", "square", "product", "agreeing", "shared", "different")
+
+
+def _sums_of(weights: Tensor) -> tuple[Mapping[str, Tensor], Tensor]:
+    """Return sums of pairs, (n, n), and the elements that are not finite, (n,).
+
+    ``weights`` (n, k) are some elements of n models, the base first.
+    """
+    n = len(weights)
+    vectors = weights - weights[0]
+    vectors[0] = weights[0]
+    lengths, bad = vectors.abs().sum(dim=1), torch.zeros(n)
+    # No sum is finite of numbers that are not, which takes long to look at.
+    if not lengths.isfinite().all():
+        odd = ~torch.isfinite(weights)
+        bad = odd.sum(dim=1)
+        vectors.masked_fill_(odd | odd[0], 0.0)
+        lengths = vectors.abs().sum(dim=1)
+    own = vectors[1:]
+    signs = own.sign()
+    nonzero = signs.abs()
+    different = torch.zeros(n - 1, n - 1)
+    for one, other in combinations(range(n - 1), 2):
+        different[one, other] = not torch.equal(own[one], own[other])
+    of_models = {
+        "product": own @ own.T,
+        "agreeing": signs @ signs.T,  # equal signs less opposite ones
+        "shared": nonzero @ nonzero.T,  # of a model with itself: what it changes
+        "different": different,
+    }
+    return {
+        "l1": lengths[:, None].expand(n, n),
+        "square": vectors.square().sum(dim=1, keepdim=True).expand(n, n),
+        **{key: pad(value, (1, 0, 1, 0)) for key, value in of_models.items()},
+    }, bad
 
 
 # Of L1 norms, five times the largest ratio in the paper. Its quadratics are the first
@@ -226,8 +230,9 @@ LARGEST_RATIO = 0.1
 
 # Task vectors of models that were tuned apart from one base are almost orthogonal.
 _ALIKE = 0.9
-# Of the parameters in matrices; where fewer are strange, these few were made anew.
-_MOST = 0.5
+# Of L1 norms. Where a model is independent of the base, |model - base| is |base| at
+# least in the mean, whatever its scale; only the norms of layers agree.
+_UNRELATED = 0.9
 
 
 def weight_findings(
@@ -238,17 +243,14 @@ def weight_findings(
     Where the first is no base model, there are no task vectors to judge.
     """
     found: dict[str, list[Finding]] = {model: [] for model in (base, *figures.models)}
-    advice = "leave one of them out"
 
     def equal(one: str, other: str) -> Finding:
         read = min(figures.models[m].n_read for m in (one, other) if m != base)
-        if read == figures.n_parameters or fingerprint(one) == fingerprint(other):
-            cause = f"it has the same content as {names[one]}: no weight differs, so "
-            cause += "its coefficient changes nothing that can be measured"
-            return Finding("same-weights", "error", cause, advice)
         cause = f"it does not differ from {names[one]} in any of the {read} parameters "
-        cause += f"that were compared, of {figures.n_parameters}"
-        return Finding("same-weights", "warning", cause, advice)
+        cause += "that were compared, so its coefficient would change nothing"
+        whole = figures.exact or fingerprint(one) == fingerprint(other)
+        severity: Severity = "error" if whole else "warning"
+        return Finding("same-weights", severity, cause, "leave one of them out")
 
     found[base] += _not_finite(figures.base_not_finite)
     for model, figure in figures.models.items():
@@ -256,10 +258,9 @@ def weight_findings(
         if figure.changed == 0:
             found[model].append(equal(base, model))
             continue
-        if figure.estranged_share > _MOST:
-            found[model].append(_unrelated(figure, names[base]))
-        elif has_base:
-            found[model] += _far_away(figure, names[base])
+        found[model] += _far_away(
+            figure.norm_ratio or 0.0, names[base], has_base=has_base
+        )
     for (one, other), pair in figures.pairs.items():
         changed = figures.models[one].changed and figures.models[other].changed
         if not changed or has_errors([*found[one], *found[other]]):
@@ -279,24 +280,16 @@ def _not_finite(tensors: Sequence[str]) -> Iterator[Finding]:
         yield Finding("weights-not-finite", "error", cause, advice)
 
 
-def _unrelated(figure: VectorFigures, base: str) -> Finding:
-    cause = f"its weights differ from those of {base} by {figure.norm_ratio:.1f} times "
-    text = f"{cause}their norm, so it is not a fine-tune of the same model"
-    return Finding("unrelated", "error", text, "merge models of one base")
-
-
-def _far_away(figure: VectorFigures, base: str) -> Iterator[Finding]:
-    if figure.estranged:
-        count = len(figure.estranged)
-        cause = f"{count} of its matrices have nothing in common with those of {base} "
-        advice = "they were made anew; merge them with a filter of their own, or not"
-        text = f"{cause}({some(figure.estranged)})"
-        yield Finding("matrices-unrelated", "warning", text, advice)
-    elif figure.norm_ratio is not None and figure.norm_ratio > LARGEST_RATIO:
+def _far_away(ratio: float, base: str, *, has_base: bool) -> Iterator[Finding]:
+    if ratio > _UNRELATED:
+        cause = f"its weights differ from those of {base} by {ratio:.1f} times their "
+        cause += "norm, so it is not a fine-tune of the same model"
+        yield Finding("unrelated", "error", cause, "merge models of one base")
+    elif has_base and ratio > LARGEST_RATIO:
         cause = (
-            f"its norm ratio is {figure.norm_ratio:.2f}, against 0.01 to 0.02 in the "
-            "paper: so far from the base, predictions may be off, and merges may keep "
-            "little of each model"
+            f"its norm ratio is {ratio:.2f}, against 0.01 to 0.02 in the paper: so far "
+            "from the base, predictions may be off, and merges may keep little of each "
+            "model"
         )
         advice = (
             f"check that {base} is the model it was tuned from; if the search reports "

@@ -254,12 +254,10 @@ def advice_on_sample(front: Front) -> str:
 
 
 def _counted(front: Front, counts: Mapping[str, int]) -> str:
-    """Write how many documents tasks have: ``fr: text cut into 20 blocks``."""
+    """Write how many documents tasks have: ``fr: 20 blocks of text``."""
     texts = [front.tasks[task].unit == NATS for task in counts]
     return ", ".join(
-        f"{task}: text cut into {count} blocks"
-        if is_text
-        else f"{task}: {count} documents"
+        f"{task}: {count} blocks of text" if is_text else f"{task}: {count} documents"
         for is_text, (task, count) in zip(texts, counts.items(), strict=True)
     )
 

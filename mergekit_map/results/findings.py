@@ -123,10 +123,9 @@ def find(front: Front) -> Iterator[tuple[str, bool]]:
     if broken:
         yield _broken(broken), True
     if (search := front.unfinished) is not None:
-        few = "" if search.fitted else ", too few to predict others"
         text = (
             f"The search is not finished: {search.measured} of at most {search.most} "
-            f"merges are measured{few}."
+            "merges are measured."
         )
         yield text, True
     fitted = min(task.fit.n for task in front.tasks.values())
@@ -136,8 +135,7 @@ def find(front: Front) -> Iterator[tuple[str, bool]]:
             "predictions are a guess."
         )
         yield text if search else f"{text} Allow more evaluations.", True
-    if search is None or search.fitted:
-        yield from _of_predictions(front)
+    yield from _of_predictions(front)
 
 
 def _of_predictions(front: Front) -> Iterator[tuple[str, bool]]:
@@ -157,8 +155,8 @@ def _of_predictions(front: Front) -> Iterator[tuple[str, bool]]:
     if errors := [*prior_predictions(front)]:
         held = sum(error <= _STDERRS for error in errors)
         text = (
-            f"{held} of {len(errors)} predictions made before measuring fell within "
-            "their 95 % interval."
+            f"{held} of {len(errors)} values that were predicted before measuring lay "
+            "within the 95 % interval of the prediction."
         )
         yield text, False
 
@@ -195,7 +193,7 @@ def prediction_quality(front: Front) -> tuple[str, bool] | None:
     if error is None or shapeless:
         text = f"Predictions of {listed(shapeless or poor)} are not reliable"
     else:
-        known = f"{percent(error)} of its range ({worst})"
+        known = f"{percent(error)} of a task's range there (worst task: {worst})"
         if error <= _GOOD_SHARE:
             rest = f" Elsewhere they are poorer ({listed(poor)})." if poor else ""
             return f"Predictions on the front are good to ± {known}.{rest}", False
@@ -275,8 +273,8 @@ def _ending(found: Ending) -> str:
     if found.trusted:
         return f"The search converged after {merges}."
     return (
-        f"Budget used ({merges}). Possible gain from more evaluations: up to "
-        f"{percent(found.hope)} of hypervolume."
+        f"The search used its budget: {merges}, those of the front apart. More might "
+        f"enlarge the front by up to {percent(found.hope)} (hypervolume)."
     )
 
 

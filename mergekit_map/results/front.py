@@ -115,9 +115,6 @@ class Unfinished(Frozen):
     """Number of merges measured on every task."""
     most: int = Field(ge=0)
     """Largest number of merges that the search measures."""
-    fitted: bool
-    """Whether surrogates were fitted; without them points are measured merges, and
-    their `predicted` values are the measured ones."""
     of: Line
     """Digest of the measurements that it was found from."""
 

@@ -77,12 +77,11 @@ def fit_all(
 def fit_again(front: Front, evaluations: Iterable[Evaluation]) -> dict[str, Surrogate]:
     """Fit the surrogates of a front to the measurements of its search.
 
-    None where they cannot be fitted, as for a search that began, or do not predict what
-    the front says: another version, or other measurements, found it.
+    None where they cannot be fitted, or do not predict what the front says: another
+    version, or other measurements, found it.
     """
     usable = [e for e in evaluations if is_fitted(e)]
-    too_many = len({e.key[0] for e in usable}) > _MOST_MERGES
-    if too_many or (front.unfinished is not None and not front.unfinished.fitted):
+    if len({e.key[0] for e in usable}) > _MOST_MERGES:
         return {}
     bounds = front.axis_bounds
     merges = [e.coefficients for e in usable]

@@ -192,10 +192,7 @@ def measured_merges(
 
 
 def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) -> Front:
-    """Build a front with its reference points, and the chosen point.
-
-    Without surrogates, values are predicted as they were measured.
-    """
+    """Build a front with its reference points, and the chosen point."""
     log = list(log)
     seen = by_merge(matching(study, log))
     points = _merges(study, result, result.front, seen)
@@ -210,7 +207,7 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         coefficients=dict(study.bounds),
         groups={label: dict(group) for label, group in result.groups.items()},
         order=result.order,
-        tasks={task: _task(study, result, task, len(seen)) for task in study.tasks},
+        tasks={task: _task(study, result, task) for task in study.tasks},
         surrogate=study.search.surrogate,
         selected=result.selected,
         recommended=_recommended(study, points, seen),
@@ -252,8 +249,6 @@ def anchors_on_disk(study: Study, log: Iterable[Evaluation]) -> tuple[Merge, ...
 
 
 def _border(study: Study, result: StudyResult) -> tuple[Border, ...]:
-    if not result.surrogates:
-        return ()
     bounds = next(iter(result.surrogates.values())).bounds
     X, anchors = (
         locate(merges, study.bounds, result.groups, bounds)
@@ -287,13 +282,10 @@ def _prior_prediction(
     return {t: known.get(t, UNKNOWN) for t in study.tasks} if known else None
 
 
-def _task(study: Study, result: StudyResult, task: str, n_merges: int) -> Task:
+def _task(study: Study, result: StudyResult, task: str) -> Task:
     metric = study.tasks[task]
-    fit = Fit(n=n_merges, r2=None, loo_r2=None, kind="none")
-    if result.surrogates:
-        quality = asdict(result.surrogates[task].quality)
-        known = {**quality, **_expected(study, result, task)}
-        fit = Fit.model_validate(plain(known))
+    quality = asdict(result.surrogates[task].quality)
+    fit = Fit.model_validate(plain({**quality, **_expected(study, result, task)}))
     return Task(
         direction="maximize" if metric.higher_is_better else "minimize",
         range=(metric.lower, metric.upper),
@@ -338,11 +330,9 @@ def _merges(
 ) -> list[Merge]:
     known = [seen.get(merge_key(merge), {}) for merge in coefficients]
     measured = [_readings(study, _on_all_documents(found)) for found in known]
-    predicted = measured
-    if result.surrogates:
-        bounds = next(iter(result.surrogates.values())).bounds
-        X = locate(coefficients, study.bounds, result.groups, bounds)
-        predicted = predict(result.surrogates, X)
+    bounds = next(iter(result.surrogates.values())).bounds
+    X = locate(coefficients, study.bounds, result.groups, bounds)
+    predicted = predict(result.surrogates, X)
     return [
         Merge(
             coefficients=dict(merge),

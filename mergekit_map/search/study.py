@@ -215,10 +215,7 @@ class Study:
 
 @dataclass(frozen=True, eq=False)
 class StudyResult:
-    """Surrogates, the front they predict, and the chosen point of it.
-
-    Without surrogates, the front is of measured merges.
-    """
+    """Surrogates, the front they predict, and the chosen point of it."""
 
     surrogates: Mapping[str, Surrogate]
     front: Sequence[Mapping[str, float]]  # coefficients, worst on the first task first

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from transformers import PreTrainedModel
@@ -39,6 +39,7 @@ from mergekit_map.types import Measurement, Metric
 from mergekit_map.utils.progress import warn
 
 LoadedTask = PerplexityText | HarnessTask | PythonFunction
+Generations: TypeAlias = dict[str, list[str]]  # the answers of one model, by requests
 _FEW = 8  # documents or blocks: with fewer, a standard error is off by a quarter
 _OUT_OF_MEMORY = "; lower batch_size, or the task's block"
 
@@ -68,35 +69,6 @@ def load_tasks(
     return loaded, problems
 
 
-class Generations:
-    """The generated answers of one model; forgotten when its weights change.
-
-    All requests of a call are cached together, and none by itself: how they are
-    batched moves an answer by its rounding, and a search that was stopped between two
-    tasks must go on to the same numbers.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, list[str]] = {}
-
-    def forget(self) -> None:
-        """Forget all answers, as the model has changed."""
-        self._known.clear()
-
-    def remembered(
-        self, generate: Callable[..., list[str]]
-    ) -> Callable[..., list[str]]:
-        """Generate the answers that are not cached."""
-
-        def answer(requests: Sequence[Any], *args: Any, **options: Any) -> list[str]:
-            asked = fingerprint([request.args for request in requests])
-            if asked not in self._known:
-                self._known[asked] = generate(requests, *args, **options)
-            return list(self._known[asked])
-
-        return answer
-
-
 def prepare_tasks(
     tasks: Mapping[str, LoadedTask],
     model: PreTrainedModel,
@@ -111,8 +83,8 @@ def prepare_tasks(
     The model is put into evaluation mode and otherwise left alone: overwrite its
     weights in place between measurements. Prepare again for another model. With a
     ``backend``, lm-eval tasks are measured by that, on the folder the model is from.
-    With ``generations``, tasks that have the model generate the same share it; they
-    must be forgotten when its weights change.
+    With ``generations``, tasks that have the model generate the same share it; clear
+    them when its weights change.
 
     Raises:
         EvaluationError: a task cannot be measured on this model; a measurement
@@ -129,7 +101,7 @@ def prepare_tasks(
         else:
             lm = open_backend(Path(str(model.name_or_path)), backend, batch_size)
         if generations is not None:
-            lm.generate_until = generations.remembered(lm.generate_until)
+            _share_generations(lm, generations)
         return lm
 
     measures: dict[str, PreparedTask] = {}
@@ -156,12 +128,12 @@ def prepare_generating(
 ) -> dict[str, PreparedTask]:
     """Prepare tasks that generate for a model of lm-eval that is no Hugging Face model.
 
-    ``generations`` must be forgotten when its weights change.
+    Clear ``generations`` when its weights change.
 
     Raises:
         EvaluationError: its tokenizer has no chat template, and a task needs one.
     """
-    lm.generate_until = generations.remembered(lm.generate_until)
+    _share_generations(lm, generations)
     measures: dict[str, PreparedTask] = {}
     for name, task in tasks.items():
         assert isinstance(task, HarnessTask)
@@ -169,6 +141,24 @@ def prepare_generating(
             measure = prepare_harness(task, lm)
         measures[name] = _checked(task, lm.tokenizer, measure)
     return measures
+
+
+def _share_generations(lm: Any, known: Generations) -> None:
+    """Have a model generate the answers to the same requests once.
+
+    All requests of a call are cached together, and none by itself: how they are
+    batched moves an answer by its rounding, and a search that was stopped between two
+    tasks must go on to the same numbers.
+    """
+    generate = lm.generate_until
+
+    def answer(requests: Sequence[Any], *args: Any, **options: Any) -> list[str]:
+        asked = fingerprint([request.args for request in requests])
+        if asked not in known:
+            known[asked] = generate(requests, *args, **options)
+        return list(known[asked])
+
+    lm.generate_until = answer
 
 
 def _checked(task: LoadedTask, model: Any, measure: PreparedTask) -> PreparedTask:

@@ -112,17 +112,11 @@ def _import(module_name: str, directory: Path) -> ModuleType:
     sys.path.insert(0, entry)
     importlib.invalidate_caches()
     try:
-        module = sys.modules.get(module_name)
-        if module is None:
-            return importlib.import_module(module_name)
         # Files may have been edited, or another folder have some of that name.
-        beside = modules_beside(module)
-        packages = [name for name in beside if module_name.startswith(f"{name}.")]
-        for name in beside.keys() - packages:
-            sys.modules.pop(name, None)
-        for name in packages:
-            importlib.reload(sys.modules[name])
-        return importlib.reload(module)
+        if (module := sys.modules.pop(module_name, None)) is not None:
+            for name in modules_beside(module):
+                sys.modules.pop(name, None)
+        return importlib.import_module(module_name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an exit, too: the search is not what ends

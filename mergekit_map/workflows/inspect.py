@@ -7,31 +7,27 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import TypeVar
 
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import shortened
 from mergekit_map.errors import EvaluationError, MergeError
-from mergekit_map.evaluation.evaluator import open_merges
+from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Draft, Project, load_project, read_draft
 from mergekit_map.evaluation.vllm import memory_in_words
 from mergekit_map.merging.devices import choice_in_words
 from mergekit_map.merging.memory import Room, room_of
-from mergekit_map.models.compatibility import main_dtype
 from mergekit_map.models.facts import Finding
 from mergekit_map.models.preflight import Family, InspectedModel
 from mergekit_map.models.task_vectors import Figures
 from mergekit_map.search.budget import forecast, probe_multiples
 from mergekit_map.search.measure import FAILURES
-from mergekit_map.types import SOUP
+from mergekit_map.types import SOUP, MeasurementRequest
 from mergekit_map.utils.files import StrPath
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -69,19 +65,23 @@ def probe_config(
         config, options, directory, trust_run=trust_run, model_paths=model_paths
     )
     soup, seconds, sizes = project.space.anchors()[SOUP], {}, {}
-    with ExitStack() as stack:
-        opened = open_merges(project)
-        merges, load = _timed(lambda: stack.enter_context(opened))
-        measures, merge = _timed(lambda: merges(soup))
-        for task, measure in measures.items():
+    with closing(Worker(open_merges(project))) as worker:
+        started = time.perf_counter()
+        worker.open()
+        opened = time.perf_counter()
+        worker.measures_of(soup)
+        merged = time.perf_counter()
+        for task in project.tasks:
+            request = MeasurementRequest(tuple(soup.items()), task)
             try:
-                found, seconds[task] = _timed(measure)
-                sizes[task] = found.n
+                found = worker.measure(request)
             except FAILURES as error:
                 text = str(error) or type(error).__name__
                 raise EvaluationError(
                     f"task {task!r} cannot be measured at the soup: {text}"
                 ) from error
+            seconds[task], sizes[task] = found.seconds or 0.0, found.n
+    load, merge = opened - started, merged - opened
     study, apart = project.outline(), project.nests_checkpoints
     loads = (len(study.bounds) if apart else 1) + (study.on_disk is not None)
     n_merges, times = probe_multiples(study, sizes, checkpoints=apart)
@@ -97,11 +97,6 @@ def _peak_bytes() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
-
-
-def _timed(action: Callable[[], T]) -> tuple[T, float]:
-    started = time.perf_counter()
-    return action(), time.perf_counter() - started
 
 
 @dataclass(frozen=True)
@@ -239,7 +234,7 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
         place=draft.file.locate(model.key),
         parameters=sum(header.n_elements for header in headers),
         bytes=facts.n_bytes if facts is not None else 0,
-        dtype=main_dtype(facts) if facts is not None else None,
+        dtype=facts.dtype if facts is not None else None,
         norm_ratio=figure.norm_ratio if figure else None,
         changed=figure.changed if figure else None,
         read=figure.n_read if figure else 0,

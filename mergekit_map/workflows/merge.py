@@ -26,25 +26,24 @@ from mergekit_map.models.files import refuse_replaced
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import EvaluationLog, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.search.callbacks import Callback, CallbackList
 from mergekit_map.search.finish import measured_at
 from mergekit_map.search.measure import measure, missing_of
 from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Candidate
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage, warn
-from mergekit_map.workflows.atomic_selection import (
-    look_at,
-    save_choice,
-    selection_lock,
-)
+from mergekit_map.workflows.callbacks import Callback, CallbackList, reporting
 from mergekit_map.workflows.differences import with_differences
 from mergekit_map.workflows.holdout import Confirming, with_confirmation
 from mergekit_map.workflows.nested_checkpoints import finished_pairs
 from mergekit_map.workflows.partial_front import measured_so_far
-from mergekit_map.workflows.reporting import reporting
 from mergekit_map.workflows.results import Merged, Selection
-from mergekit_map.workflows.select import select_point
+from mergekit_map.workflows.select import (
+    look_at,
+    save_choice,
+    select_point,
+    selection_lock,
+)
 
 _ROUNDING = 1e-6  # of a value, between two ways to add up the same numbers
 
@@ -98,7 +97,7 @@ def _merge(
     with open_log(place.log, place.lock) as log, whole_folder(out) as folder:
         _refuse_other_front(chosen, selection)
         log.listener = events.on_measured
-        with stage(f"writing {out}"):
+        with stage(f"writing the model folder {out}"):
             write_recipe(recipe, recipes.folder, folder, project.options)
             if recipes.folder is not None:  # whose stages are there only now
                 part = part.as_known(place.read_manifest())

@@ -11,33 +11,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-import numpy as np
-
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ArtifactError, ConfigError, DesignError
-from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.front import Front, Unfinished
-from mergekit_map.results.gains import Anchors
-from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, by_merge, read_log, whole_lines
 from mergekit_map.results.recipe_rendering import recipe_of
 from mergekit_map.results.run_folder import RunFolder, SearchPlan
-from mergekit_map.results.selection import choose
 from mergekit_map.results.surrogates import is_fitted
-from mergekit_map.search.finish import (
-    end_search,
-    found_front,
-    measured_merges,
-)
-from mergekit_map.search.measure import (
-    on_disk_evaluations,
-    own_evaluations,
-    reference_values,
-)
-from mergekit_map.search.study import Study, StudyResult
+from mergekit_map.search.finish import end_search, found_front
+from mergekit_map.search.measure import own_evaluations, reference_values
+from mergekit_map.search.study import Study
 from mergekit_map.utils.files import digest
-from mergekit_map.workflows.atomic_selection import save_choice
 from mergekit_map.workflows.differences import with_differences
+from mergekit_map.workflows.select import save_choice
 
 
 def measured_so_far(folder: RunFolder) -> str:
@@ -47,14 +33,12 @@ def measured_so_far(folder: RunFolder) -> str:
 
 
 def write_partial_front(folder: RunFolder) -> None:
-    """Write the partial front of an unfinished search, unless it is up to date."""
+    """Write the partial front of an unfinished search, unless it is up to date.
+
+    Raises:
+        ArtifactError: too little is measured for one.
+    """
     plan = folder.read_plan()
-    if plan.recipe is None:
-        finished = ", ".join(str(pair.path) for pair in folder.finished_pairs())
-        raise ArtifactError(
-            f"{folder.path} merges checkpoints pair by pair, and can be looked at when "
-            f"it is finished; its pairs that are: {finished or 'none yet'}"
-        )
     of, wishes = measured_so_far(folder), [plan.select]
     with suppress(ArtifactError):
         earlier = folder.read_front()
@@ -63,33 +47,22 @@ def write_partial_front(folder: RunFolder) -> None:
             return
         if earlier.select.index is None:  # else the number of another point now
             wishes.insert(0, earlier.select)
-    front = _find(folder, plan, wishes, of)
-    indices = range(len(front.points))
-    save_choice(front, folder, {i: recipe_of(folder, front, i) for i in indices})
-
-
-def _find(
-    folder: RunFolder, plan: SearchPlan, wishes: Sequence[SelectSpec], of: str
-) -> Front:
-    """Find the partial front, and say how far the search is."""
     study, log = _study_of(plan), list(read_log(folder.log))
     try:
-        front, fitted = find_partial_front(study, log, wishes)
-    except ArtifactError as error:
+        front = find_partial_front(study, log, wishes)
+    except (ArtifactError, DesignError) as error:
         raise ArtifactError(
             f"{folder.path}: {error}; go on with: {plan.going_on(folder.path)}"
         ) from None
     # What was measured for another search comes on top of what this one measures.
     own = [e for e in log if e.taken is None or e.role == "anchor"]
     merges = by_merge(own_evaluations(study, own)).values()
-    unfinished = Unfinished(
-        measured=sum(found.keys() >= study.tasks.keys() for found in merges),
-        most=plan.most,
-        fitted=fitted,
-        of=of,
-    )
+    measured = sum(found.keys() >= study.tasks.keys() for found in merges)
+    unfinished = Unfinished(measured=measured, most=plan.most, of=of)
     front = front.model_copy(update={"unfinished": unfinished})
-    return with_differences(front, folder, log)
+    front = with_differences(front, folder, log)
+    indices = range(len(front.points))
+    save_choice(front, folder, {i: recipe_of(folder, front, i) for i in indices})
 
 
 def _study_of(plan: SearchPlan) -> Study:
@@ -114,56 +87,40 @@ def _study_of(plan: SearchPlan) -> Study:
 
 def find_partial_front(
     study: Study, log: Sequence[Evaluation], wishes: Sequence[SelectSpec]
-) -> tuple[Front, bool]:
+) -> Front:
     """Fit the measurements, and choose by the first selection that can be computed.
 
-    If surrogates cannot be fitted, the front is of measured merges alone.
-
     Raises:
-        ArtifactError: no merge is measured on every task.
+        ArtifactError: too few merges are measured, or pairs are merged one by one.
+        DesignError: the measurements cannot be fitted.
     """
+    if study.search.strategy == "nested":
+        raise ArtifactError(
+            "nested merges pair by pair, and can be looked at when it is finished"
+        )
     known = [e for e in own_evaluations(study, log) if e.failed or is_fitted(e)]
     latest = list({e.key: e for e in known}.values())
+    _refuse_too_few(study, known)
     anchors = reference_values(study, latest, log)
     study = replace(study, engines={e.task: e.engine for e in known if e.engine})
-    every = [*wishes, SelectSpec()]
-    for wish in every if _is_enough(study, known) else ():
+    surrogates = study.fit(latest)
+    for wish in (*wishes, SelectSpec()):
         asked = replace(study, select=wish)
-        # A limit may be of what is not measured yet, and a fit may fail.
+        # A limit may be of what is not measured yet.
         with suppress(ConfigError, DesignError):
-            result = end_search(asked, [], latest, anchors, lambda *_: [])
-            return found_front(asked, replace(result, ending=None), log), True
-    measured = [*known, *on_disk_evaluations(study, log)]
-    for wish in every:
-        asked = replace(study, select=wish)
-        with suppress(ConfigError, DesignError):
-            result = _measured_front(asked, latest, anchors)
-            return found_front(asked, result, measured), False
+            end = end_search(asked, [], latest, anchors, lambda *_: [], surrogates)
+            return found_front(asked, replace(end, ending=None), log)
     raise AssertionError("without limits, any front can be chosen from")
 
 
-def _is_enough(study: Study, known: Sequence[Evaluation]) -> bool:
-    """Whether a plane through the merges within the bounds leaves one to check it."""
-    if study.search.strategy == "nested":  # whose merges lie on planes of pairs
-        return False
+def _refuse_too_few(study: Study, known: Sequence[Evaluation]) -> None:
+    """Refuse fewer merges within the bounds than a plane, and one to check it."""
     found = by_merge(e for e in known if not e.failed).items()
     merges = [dict(key) for key, of in found if of.keys() >= study.tasks.keys()]
-    inside = study.contains(study.vectors(merges))
-    return int(inside.sum()) >= len(study.bounds) + 2
-
-
-def _measured_front(
-    study: Study, known: Sequence[Evaluation], anchors: Anchors
-) -> StudyResult:
-    """Return the front of the measured merges, without surrogates."""
-    X, Y = measured_merges(study, known)
-    order = np.flatnonzero(non_dominated(Y))
-    if not len(order):
-        tasks = "every task" if len(study.tasks) > 1 else next(iter(study.tasks))
+    count = int(study.contains(study.vectors(merges)).sum())
+    needed = len(study.bounds) + 2
+    if count < needed:
         raise ArtifactError(
-            f"no merge is measured on {tasks} yet, so that there is nothing to look at"
+            f"{count} merges are measured on every task, and {needed} are needed to "
+            "predict others, so that there is nothing to look at yet"
         )
-    order = order[np.argsort(Y[order, 0], kind="stable")]
-    order = order[-1:] if len(study.tasks) == 1 else order
-    selected = choose(Request(study.select, study.tasks, anchors), Y[order])
-    return StudyResult({}, [study.named(row) for row in X[order]], selected)

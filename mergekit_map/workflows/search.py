@@ -26,7 +26,6 @@ from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest, RunFolder, SearchPlan
 from mergekit_map.results.selection import choose_measured
 from mergekit_map.search.budget import Forecast, forecast, n_known
-from mergekit_map.search.callbacks import Callback, CallbackList, Started
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import is_own, matching, measure, reference_values
@@ -40,12 +39,12 @@ from mergekit_map.utils.text import printable
 from mergekit_map.workers.pool import WorkerPool, process_pool
 from mergekit_map.workers.ray import ray_pool
 from mergekit_map.workers.worker_main import packed
-from mergekit_map.workflows.atomic_selection import save_choice, selection_lock
+from mergekit_map.workflows.callbacks import Callback, CallbackList, Started, reporting
 from mergekit_map.workflows.differences import with_differences
 from mergekit_map.workflows.holdout import Confirming
 from mergekit_map.workflows.nested_checkpoints import search_pairs
-from mergekit_map.workflows.reporting import reporting
 from mergekit_map.workflows.results import Run
+from mergekit_map.workflows.select import save_choice, selection_lock
 
 
 def search_front(

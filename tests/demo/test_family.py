@@ -10,8 +10,8 @@ from mergekit_map.demo.corpus import CorpusSizes, Problem, read_corpus, split_pr
 from mergekit_map.demo.family import Family, train_family
 from mergekit_map.demo.training import train_tokenizer
 from mergekit_map.errors import ArtifactError
-from mergekit_map.search.callbacks import Callback
 from mergekit_map.utils.progress import notifying
+from mergekit_map.workflows.callbacks import Callback
 
 
 def stages(callback: Mock) -> list[str]:

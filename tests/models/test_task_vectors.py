@@ -175,20 +175,6 @@ def test_equal_models_and_zeros_are_seen(store: Store) -> None:
     assert figures.pairs["same", "x"].cosine is None
 
 
-def test_matrices_that_have_nothing_in_common_are_named(store: Store) -> None:
-    base, other = random_tensors(0), random_tensors(1)
-    partly = {**base, "experts": other["experts"], "norm": -base["norm"]}
-
-    figures = measure_vectors(
-        store("base", base), {"p": store("p", partly), "o": store("o", other)}
-    )
-
-    assert figures.models["p"].estranged == ("experts",)
-    assert figures.models["p"].estranged_share == pytest.approx(240 / 1200)
-    assert figures.models["o"].estranged_share == 1
-    assert figures.models["o"].norm_ratio == pytest.approx(2**0.5, rel=0.1)
-
-
 def adapted(
     model: Any, folder: Path, settings: dict[str, Any]
 ) -> tuple[ModelWeights, Tensors]:

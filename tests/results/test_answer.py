@@ -61,7 +61,7 @@ def test_the_table_compares_by_paired_differences_and_one_word() -> None:
     ]
     assert {len(row) for row in table} == {len(HEADINGS)}
     sample = answer(front()).sample
-    assert "(code: text cut into 200 blocks)" in sample
+    assert "(code: 200 blocks of text)" in sample
     assert "holdout" not in sample  # math has no documents to hold out
 
 

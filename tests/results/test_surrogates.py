@@ -11,7 +11,6 @@ import pytest
 from fakes import IDEAL, bowls, changed, logged, make_study, run
 from quick_fronts import fronts_of_few_points
 
-from mergekit_map.results.front import Unfinished
 from mergekit_map.results.log import Evaluation
 from mergekit_map.results.surrogates import fit_again, locate, named
 from mergekit_map.search.finish import found_front
@@ -99,9 +98,7 @@ def test_a_log_that_nobody_measured_still_predicts_numbers(
 
 def test_what_cannot_be_fitted_has_no_surrogates(tmp_path: Path) -> None:
     _, front, log = searched(tmp_path, evaluations=12)
-    began = Unfinished(measured=3, most=9, fitted=False, of="")
     places = ({"a": x, "b": x} for x in np.linspace(0, 1, 1001).tolist())
 
     assert fit_again(front, log[:2]) == {}
-    assert fit_again(front.model_copy(update={"unfinished": began}), log) == {}
     assert fit_again(front, [changed(log[0], coefficients=c) for c in places]) == {}

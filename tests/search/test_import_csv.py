@@ -17,7 +17,6 @@ from runs import invoke, read, write_plain
 from mergekit_map.errors import ConfigError
 from mergekit_map.results.front_table import front_table
 from mergekit_map.results.log import merge_key, open_log
-from mergekit_map.search.callbacks import Callback
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.import_csv import read_imported
 from mergekit_map.search.loop import run_study
@@ -25,6 +24,7 @@ from mergekit_map.search.reuse import add_imported
 from mergekit_map.search.study import Evaluator, Study, StudyResult
 from mergekit_map.types import Measurement, Metric
 from mergekit_map.utils.progress import notifying
+from mergekit_map.workflows.callbacks import Callback
 
 # What is best on both alike is far from the soup, so that it is measured when chosen.
 IDEAL = {"near": (0.8, 0.3), "far": (0.2, 0.9)}

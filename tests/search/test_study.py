@@ -166,9 +166,8 @@ def test_a_partial_front_of_a_whole_log_is_that_of_the_end_whatever_rivals_measu
             changed(e, coefficients=better, role="opponent", value=0.0) for e in log[:2]
         ]
 
-        front, fitted = find_partial_front(study, [*log, *others], [study.select])
+        front = find_partial_front(study, [*log, *others], [study.select])
 
-    assert fitted
     end = result.front[result.selected]
     assert front.chosen.coefficients == pytest.approx(end, abs=1e-9)
 

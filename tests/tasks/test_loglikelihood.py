@@ -12,7 +12,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from mergekit_map.tasks import loglikelihood as next_tokens_module
+from mergekit_map.tasks import loglikelihood
 from mergekit_map.tasks.loglikelihood import (
     NOT_SCORED,
     Likelihoods,
@@ -136,7 +136,7 @@ def test_models_score_as_they_do_request_by_request(
     with caplog.at_level(logging.WARNING, "mergekit_map"):
         scores = checked(in_trees(model, requests), requests, "mine")
 
-    assert scores.predicted.bounded
+    assert scores.bounded
     assert (scores.width is not None) == reads_trees
     assert ("task 'mine': requests are scored one by one" in caplog.text) == (
         not reads_trees
@@ -151,7 +151,7 @@ def test_logits_are_the_same_in_chunks_and_at_once(
 ) -> None:
     model, requests = build("Llama", **SOME_HEADS), questions()
     expected = one_by_one(model, requests)
-    monkeypatch.setattr(next_tokens_module, "MOST_BYTES_CPU", 4 * VOCABULARY * 5)
+    monkeypatch.setattr(loglikelihood, "MOST_BYTES_CPU", 4 * VOCABULARY * 5)
     scores = in_trees(model, requests)
     held: list[int] = []
     head = model.lm_head.register_forward_hook(
@@ -164,7 +164,7 @@ def test_logits_are_the_same_in_chunks_and_at_once(
     handle = model.register_forward_pre_hook(refuse_no_input, with_kwargs=True)
     scores = in_trees(model, requests)
     handle.remove()
-    assert not scores.predicted.bounded
+    assert not scores.bounded
     assert_same(scored(scores, requests), expected)
 
 

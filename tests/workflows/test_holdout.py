@@ -16,8 +16,8 @@ from runs import invoke, lines, read, write, write_plain
 
 from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.gains import held_out_gains
-from mergekit_map.search.callbacks import Callback
 from mergekit_map.utils.progress import Progress
+from mergekit_map.workflows.callbacks import Callback
 from mergekit_map.workflows.search import search_front
 
 # Of each document the square of how far the output layer is from one of its own.

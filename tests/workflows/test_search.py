@@ -11,7 +11,7 @@ import transformers
 from runs import invoke, write_plain
 
 from mergekit_map.utils.progress import warn
-from mergekit_map.workflows.reporting import reporting
+from mergekit_map.workflows.callbacks import reporting
 
 
 def test_a_run_is_finished_when_all_of_it_is_there(

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 # Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
-_PLACES = {"device": "on the device", "memory": "in memory", "mapped": "memory-mapped"}
+_PLACES = {
+    "device": "on the device",
+    "memory": "in memory",
+    "mapped": "in a memory-mapped file",
+}
 
 
 @click.command(cls=MergeCommand)
@@ -168,8 +172,8 @@ def _planned(plan: Plan) -> Iterator[str]:
         asked = listed(f"{n} of {task}" for task, n in in_part.items())
         yield f"merges on all documents: {plan.whole}; the others on {asked}"
     most = plan.measurements
-    about = "" if plan.expected == most else f"about {plan.expected}, at most "
-    yield f"measurements, one for each task of a merge: {about}{most}"
+    about = "" if plan.expected == most else f"about {plan.expected}, "
+    yield f"measurements of a merge on a task: {about}at most {most}"
     if plan.confirming:
         yield f"measurements on held-out documents, of these: {plan.confirming}"
     if plan.hours is not None:

@@ -94,7 +94,7 @@ def push(
     if dry_run or refused:
         click.echo(f"\n{plan.card}")
     if dry_run:
-        why = f" The Hub was not asked: {refused}" if refused else ""
+        why = f" The repository was not looked at: {refused}" if refused else ""
         click.echo(f"Nothing was uploaded.{why}")
     elif refused:
         raise refused
@@ -114,22 +114,26 @@ def push(
 
 def _show(plan: Plan) -> None:
     for file in plan.files:
-        note = "  without local paths" if isinstance(file.content, bytes) else ""
+        note = (
+            "  local paths replaced by names" if isinstance(file.content, bytes) else ""
+        )
         note = "  model card" if file.path == "README.md" else note
         text = f"  {file.path}  {bytes_in_words(file.size)}{note}"
         click.echo(printable(text))
     for path in plan.removed:
         click.echo(printable(f"  {path}  removed: of an earlier upload"))
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
-    licence = plan.licence or "none yet, give it with --license"
+    licence = plan.licence or "none is set, give one with --license"
     size = bytes_in_words(sum(file.size for file in plan.files))
     lines = [
         f"{len(plan.files)} files, {size}, to {plan.target.url}",
         _visibility(plan),
-        f"Licence: {licence}; of the parents: {', '.join(parents)}",
+        f"Licence: {licence}. Licences of the parents: {', '.join(parents)}.",
     ]
     if local := [name for name in plan.licences if "/" not in name]:
-        lines.append("Not in base_model, as no Hub id is known; if there is one, add:")
+        lines.append(
+            "The card names these models without a Hub id. If they have one, add:"
+        )
         lines += [f"  --parent {shlex.quote(name)}=owner/name" for name in local]
     if plan.left_out:
         lines.append(f"Not uploaded: {printable(', '.join(plan.left_out))}")

@@ -117,21 +117,25 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
     "architecture": (edit_config(model_type="mistral"), "architecture", "mistral here"),
     "rope theta": (
         edit_config(rope_theta=1e6, rope_parameters=None),
-        "rope-theta",
+        "rope",
         "rope_theta is 1e+06 here and 10000 in base",
     ),
-    "tied embeddings": (tie_embeddings, "tied-embeddings", "its head is its"),
+    "tied embeddings": (
+        tie_embeddings,
+        "configuration-differs",
+        "tie_word_embeddings is True here and False in base",
+    ),
     "quantized": (
         edit_config(quantization_config={"quant_method": "awq", "bits": 4}),
         "quantized",
         "(awq)",
     ),
     "configuration damaged": (write("config.json", "{"), "model", "config.json is not"),
-    "token ids": (edit_tokenizer(swap_tokens), "vocabulary", "tokens or ids"),
+    "token ids": (edit_tokenizer(swap_tokens), "vocabulary", "names or ids"),
     "token name": (
         edit_tokenizer(lambda t: t["added_tokens"][-1].update(content="<|im_start|>")),
-        "special-tokens-renamed",
-        "'<|im_start|>' for 'three'",
+        "vocabulary",
+        "is '<|im_start|>' here and 'three' there",
     ),
     "end of text": (
         edit_json("tokenizer_config.json", eos_token="<pad>"),
@@ -168,8 +172,8 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
     "another family": (edit_tensors(start_anew("")), "unrelated", "not a fine-tune of"),
     "another head": (
         edit_tensors(start_anew("lm_head")),
-        "matrices-unrelated",
-        "('lm_head.weight')",
+        "norm-ratio",
+        "from the base",
     ),
     "another base": (
         edit_tensors(lambda tensors: noise(tensors, 0.015, 77)),
@@ -182,10 +186,9 @@ SEVERITIES = {
     **dict.fromkeys(
         (
             "adapter-base",
-            "matrices-unrelated",
+            "configuration-differs",
             "norm-ratio",
             "special-tokens",
-            "special-tokens-renamed",
             "tensors-left-out",
             "tokenizer-missing",
         ),

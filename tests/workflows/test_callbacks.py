@@ -14,7 +14,7 @@ from runs import write_plain
 
 from mergekit_map import load_project, search_front
 from mergekit_map.results.front import Front
-from mergekit_map.search.callbacks import Callback
+from mergekit_map.workflows.callbacks import Callback
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,7 +54,8 @@ def test_a_callback_hears_start_every_measurement_and_the_end() -> None:
     assert not callback.on_stop.called
     stages = heard(callback, "on_stage")
     assert any(
-        text.startswith("loading a model to write merges into (") for text in stages
+        text.startswith("loading a model that takes the weights of each merge (")
+        for text in stages
     )
 
 
