@@ -14,7 +14,8 @@ import torch
 import yaml
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tiny_tokenizer import make_tokenizer
+from tokenizers import processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mergekit_map.config.tasks import TASK_KINDS
@@ -33,27 +34,13 @@ WORDS = [
 
 def build_tokenizer(*, adds_bos: bool = False) -> PreTrainedTokenizerFast:
     """Bytes, whole words with and without a leading space, BOS, EOS."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [form for word in WORDS for form in (word, f"Ġ{word}")]
-    vocabulary: dict[str, int] = {}
-    merges: list[tuple[str, str]] = []
-    for token in ["<s>", "</s>", *alphabet]:
-        vocabulary[token] = len(vocabulary)
-    for word in words:
-        for end in range(2, len(word) + 1):
-            if word[:end] not in vocabulary:
-                vocabulary[word[:end]] = len(vocabulary)
-                merges.append((word[: end - 1], word[end - 1]))
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = make_tokenizer([form for word in WORDS for form in (word, f" {word}")])
+    tokenizer.pad_token = None
     if adds_bos:
-        tokenizer.post_processor = processors.TemplateProcessing(
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
             single="<s> $A", special_tokens=[("<s>", 0)]
         )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>"
-    )
+    return tokenizer
 
 
 def build_model(vocabulary: int, *, seed: int = 0) -> LlamaForCausalLM:

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nested_runs import invoke, lines, write
-from plain_runs import write_plain, write_texts
+from runs import invoke, lines, write, write_plain, write_texts
 from task_files import write_choices
 
 Change = Callable[[dict[str, Any], Path], None]

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import transformers
 import yaml
-from nested_runs import assert_same_weights, invoke, read, stock
-from nested_runs import lines as read_lines
-from nested_runs import write as write_config
-from plain_runs import write_plain
+from runs import assert_same_weights, invoke, read, stock, write_plain
+from runs import lines as read_lines
+from runs import write as write_config
 from task_files import by_lm_eval, plain_loss, write_choices
 
 from mergekit_map.results.log import open_log

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nested_runs import assert_same_run, untimed, write
-from plain_runs import write_plain, write_texts
+from runs import assert_same_run, untimed, write, write_plain, write_texts
 
 # Imports once what a search imports, then runs each search in a child of its own: a
 # whole one, one that is stopped by Ctrl-C, and one that is killed at random moments,

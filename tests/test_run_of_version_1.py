@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 from fakes import front_of
-from nested_runs import invoke, read
 from quick_fronts import fronts_of_few_points
+from runs import invoke, read
 
 import mergekit_map
 from mergekit_map.results.finished import read_finished

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nested_runs import invoke
+from runs import invoke
 
 from mergekit_map.utils.shutdown import Interrupted, check_interrupt, deferred
 

@@ -1,23 +1,100 @@
-"""The screen of browse, by its keys: what it shows at any width, what it asks for."""
+"""browse by its keys: what it shows at any width, what it asks for, what is written."""
 
 from __future__ import annotations
 
+import asyncio
+import io
+import os
 import re
+import shutil
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+import torch
+import yaml
 from fronts import CODE, MATH, NOT_MEASURED, as_json, from_json, make_front
-from screens import press, run_apart, settled
+from mergekit.options import MergeOptions
+from runs import files_of, invoke
 from textual.binding import Binding
+from textual.pilot import Pilot
+from transformers import AutoModelForCausalLM
 
-from mergekit_map.browse.app import Browser
+from mergekit_map.browse.app import WORKING, Browser, ExitAction
 from mergekit_map.browse.state import View
+from mergekit_map.cli.commands.browse import _Outside
+from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.workflows.chat import open_chat
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was on the screen after some keys, and what was asked for in the end."""
+
+    screens: list[list[str]]  # at first, and after each key
+    view: View
+    leaving: ExitAction | None
+
+    @property
+    def lines(self) -> list[str]:
+        return self.screens[-1]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+async def settled(app: Browser, pilot: Pilot[ExitAction]) -> list[str]:
+    """Wait until the screen stays as it is, and read it."""
+    seen: list[list[str]] = []
+    while len(seen) < 3 or seen[-1] != seen[-2] or seen[-1][:1] in ([""], [WORKING]):
+        await pilot.pause(0.02)
+        if not app.is_running:
+            return []
+        strips = app.screen._compositor.render_strips()
+        seen.append(["".join(part.text for part in row).rstrip() for row in strips])
+    return seen[-1]
+
+
+def press(
+    front: Front | View,
+    *keys: str,
+    size: tuple[int, int] = (80, 30),
+    run: Path = Path("my-search"),
+) -> Seen:
+    """Open the screen, press keys, and look; ``text:...`` types what follows."""
+    view = front if isinstance(front, View) else View.of(front)
+
+    async def look() -> Seen:
+        app = Browser(RunFolder(run), view, run.name)
+        async with app.run_test(size=size) as pilot:
+            screens = [await settled(app, pilot)]
+            for key in keys:
+                typed = key.removeprefix("text:")
+                await pilot.press(*(typed if key != typed else [key]))
+                await pilot.pause()
+                screens.append(await settled(app, pilot) if app.is_running else [])
+            return Seen(screens, app.view, app.return_value)
+
+    return run_apart(look())
+
+
+def run_apart(look: Coroutine[Any, Any, T]) -> T:
+    """Run in a loop of its own: Playwright has one in the main thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, look).result()
+
 
 # Four models and four tasks with long names, which are wide to show.
 MODELS = (
@@ -212,3 +289,122 @@ def test_the_help_names_every_key() -> None:
     shown = {line.split()[0] for line in seen.lines if line.strip()}
     assert keys - {f"{n}" for n in range(10)} <= shown
     assert "1-9" in shown
+
+
+@pytest.fixture
+def run(at_home: str) -> Path:
+    """A run folder of version 1, whose models trade off, with what it needs."""
+    assert at_home
+    return Path("run")
+
+
+def view_of(run: Path) -> View:
+    return View.of(RunFolder(run).read_front())
+
+
+def outside_of(run: Path, stack: ExitStack) -> _Outside:
+    return _Outside(
+        RunFolder(run), lambda _: MergeOptions(quiet=True), stack, trust_run=False
+    )
+
+
+def test_a_wish_goes_where_select_does_and_saving_writes_what_it_writes(
+    run: Path, tmp_path: Path
+) -> None:
+    answer = "greeting=3,code=1"
+    other = shutil.copytree(run, tmp_path / "other")
+    invoke("select", other, "--prefer", answer)
+    before = files_of(run)
+    keys = ["l", "tab", f"text:{answer}", "enter"]  # past the limits
+    press(view_of(run), *keys, run=run)
+    assert files_of(run) == before
+
+    seen = press(view_of(run), *keys, "s", run=run)
+
+    front = RunFolder(other).read_front()
+    assert seen.view.point.coefficients == front.chosen.coefficients
+    recipes = [yaml.safe_load((r / "recipe.yml").read_text()) for r in (run, other)]
+    assert recipes[0] == recipes[1]
+    assert RunFolder(run).read_front().points == front.points
+
+
+def test_a_wish_that_cannot_be_says_why(run: Path) -> None:
+    seen = press(view_of(run), "l", "text:greeting=0.0001", "enter", run=run)
+
+    assert "relax a limit" in " ".join(seen.text.replace("│", " ").split())
+    assert "greeting=0.0001" in seen.text  # to be mended
+    assert seen.view.at == view_of(run).at
+
+
+@pytest.mark.parametrize("how", ["memory", "disk"])
+def test_what_one_talks_with_is_the_merge_of_the_recipe(
+    run: Path, tmp_path: Path, how: str
+) -> None:
+    if how == "disk":
+        text = (run / "config.yml").read_text().replace("map:", "map:\n  merge: disk")
+        (run / "config.yml").write_text(text)
+    points, last = view_of(run).front.points, {}
+    with open_chat(run, MergeOptions(quiet=True), trust_run=True) as merges:
+        for point in (points[0], points[-1]):
+            spoken = merges(point.coefficients).model.state_dict()
+            last = {name: value.clone() for name, value in spoken.items()}
+
+    recipe = yaml.safe_load(RunFolder(run).recipe(len(points) - 1).read_text())
+    write_checkpoint(recipe, tmp_path / "stock", MergeOptions(quiet=True))
+    stock = AutoModelForCausalLM.from_pretrained(tmp_path / "stock").state_dict()
+    assert stock.keys() == last.keys()
+    assert all(torch.equal(stock[name], last[name]) for name in stock)
+
+
+def test_one_talks_until_a_line_is_empty(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = io.StringIO(f"hello\n{'world ' * 200}\n\nnot read\n")
+    monkeypatch.setattr(sys, "stdin", lines)
+    view = view_of(run).moved(0)
+    with ExitStack() as stack:
+        after = outside_of(run, stack).do(ExitAction(view))
+
+    assert after is view
+    assert lines.read() == "not read\n"
+    output = capsys.readouterr()
+    assert f"point 0: {view.point.weights}" in output.out
+    assert "without a chat template" in output.out
+    assert "tokens, and the model has 64 positions" in output.err
+
+
+def test_merging_comes_back_measured(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n"))
+    at = 3  # not measured
+    view = view_of(run).moved(at)
+    with ExitStack() as stack:
+        action = ExitAction(view, str(tmp_path / "out"))
+        after = outside_of(run, stack).do(action)
+
+    assert after.at == after.front.selected == at
+    assert after.point.is_measured("greeting", "code")
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_the_command_goes_between_the_screen_and_what_is_outside_of_it(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[View] = []
+
+    def leave(app: Browser) -> ExitAction | None:
+        seen.append(app.view)
+        # Into a folder which is there already; then back, and to the end.
+        return ExitAction(app.view.moved(7), "texts") if len(seen) == 1 else None
+
+    monkeypatch.setattr(os, "isatty", lambda _: True)
+    monkeypatch.setattr(Browser, "run", leave)
+
+    said = invoke("browse", run, typed="\n").output
+
+    assert [view.at for view in seen] == [6, 7]
+    assert "error: texts exists already" in said
+    assert "enter goes back to the front" in said
+    monkeypatch.setattr(os, "isatty", lambda _: False)
+    assert "browse wants a terminal" in invoke("browse", run, code=2).output

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from nested_runs import invoke
+from runs import invoke
 
 from mergekit_map.config.template import map_block
 

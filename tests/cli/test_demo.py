@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from nested_runs import invoke
+from runs import invoke
 
 from mergekit_map import gains
 from mergekit_map.demo.corpus import CorpusSizes

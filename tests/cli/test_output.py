@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from fakes import front_of, logged
-from nested_runs import invoke
-from plain_runs import write_plain
+from runs import invoke, write_plain
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nested_runs import invoke, read, write
-from nested_runs import lines as read_lines
-from plain_runs import write_plain
 from quick_fronts import fronts_of_few_points
+from runs import invoke, read, write, write_plain
+from runs import lines as read_lines
 
 from mergekit_map.compare import baselines, contest
 from mergekit_map.compare.baselines import NAMES

@@ -28,7 +28,7 @@ from mergekit_map.compare.contest import (
     read_utilities,
     run_contest,
 )
-from mergekit_map.compare.opponents import OPPONENTS, Budget
+from mergekit_map.compare.indicators import front_of, generational_distance, scaled
 from mergekit_map.errors import ConfigError, EvaluationError
 from mergekit_map.results.log import EvaluationLog, Role, open_log
 from mergekit_map.search.loop import run_study
@@ -79,27 +79,6 @@ def fitted(study: Study, path: Path) -> dict[str, Surrogate]:
     return study.fit(fitted)
 
 
-def test_a_front_ties_with_itself(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def ourselves(evaluations: Budget, _: object) -> None:
-        points = np.array([study.vector(merge) for merge in true_front(study)])
-        lower, upper = study.box.T
-        evaluations.spend((points - lower) / (upper - lower))
-
-    monkeypatch.setitem(OPPONENTS, "random", ourselves)
-    spec = ComparisonSpec(opponents=("random",), budget=200)
-    scores = front_scores(contested(study, tmp_path, bowls, spec), spec)
-
-    assert scores["random"].win_rate.mean == pytest.approx(0.5, abs=0.02)
-    for name in (OURS, "random"):
-        # A merge of the design lies in a gap of the 60 points.
-        assert scores[name].hypervolume == pytest.approx(1, abs=1e-3)
-        assert scores[name].igd < 1e-3
-        for distance in ("gd", "gd_direct", "igd_direct"):
-            assert getattr(scores[name], distance) == pytest.approx(0, abs=1e-12)
-
-
 def test_the_true_front_and_exact_surrogates_and_what_they_cost(
     study: Study, tmp_path: Path
 ) -> None:
@@ -107,6 +86,10 @@ def test_the_true_front_and_exact_surrogates_and_what_they_cost(
 
     scores = front_scores(contest, SPEC)
 
+    assert front_scores(contest, SPEC) == scores  # whose draws are of the seed
+    direct = scaled(front_of(contest.rivals["random"].Y), contest.reference)
+    ours = scaled(contest.points, contest.reference)
+    assert scores[OURS].gd_direct == generational_distance(ours, direct)
     r2 = r_squared_scores(study, contest, fitted(study, tmp_path))
     assert r2.tasks == pytest.approx({"near_a": 1, "near_b": 1})
     assert (r2.mean, r2.std) == pytest.approx((1, 0))
@@ -151,22 +134,6 @@ def test_surrogates_are_scored_on_merges_that_they_were_not_fitted_to(
     # The mean of 0.6 and 0.9 explains nothing of them.
     assert r2.tasks == pytest.approx({"near_a": 0, "near_b": 0}, abs=1e-12)
     assert np.isnan(r_squared_scores(study, contest, {}).mean)
-
-
-def test_a_contest_that_was_stopped_goes_on_and_then_measures_nothing(
-    study: Study, tmp_path: Path
-) -> None:
-    whole = contested(study, tmp_path, bowls)
-    path, midst = tmp_path / "evaluations.jsonl", 2 * (10 + 60 + 12 + 5)  # of NSGA-II
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:midst]))
-
-    for rest in (len(lines) - midst, 0):
-        evaluate = Recorder(bowls)
-        found = contested(study, tmp_path, evaluate)
-
-        assert len(evaluate.calls) == rest
-        assert front_scores(found, SPEC) == front_scores(whole, SPEC)
 
 
 def failing(count: int, above: float) -> Evaluator:

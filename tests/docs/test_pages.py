@@ -12,9 +12,9 @@ import click
 import jsonschema
 import pytest
 import yaml
-from nested_runs import invoke
 from pages import PAGES, ROOT, blocks, command_lines, headings, links, text
 from reference import with_parts
+from runs import invoke
 
 from mergekit_map.cli.main import main
 from mergekit_map.cli.options import CONFIG, RUN

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from lm_eval.models.huggingface import HFLM
-from nested_runs import write
-from plain_runs import write_plain, write_texts
+from runs import write, write_plain, write_texts
 from task_files import write_ask
 
 from mergekit_map.errors import EvaluationError, MergeError

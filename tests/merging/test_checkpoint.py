@@ -13,7 +13,7 @@ import pytest
 import torch
 import transformers
 from mergekit.options import MergeOptions
-from nested_runs import tensors_of
+from runs import tensors_of
 from test_in_memory import OPTIONS, assert_equal_states, config, space_of
 
 from mergekit_map.errors import MergeError

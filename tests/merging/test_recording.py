@@ -1,7 +1,8 @@
-"""A merge is recorded once, and opened by whoever merges it."""
+"""A merge is recorded once, and opened by whoever merges it, until it is removed."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from mergekit.options import MergeOptions
+from runs import invoke
 from safetensors.torch import load_file
 from test_in_memory import (
     OPTIONS,
@@ -30,10 +32,16 @@ from mergekit_map.merging.recording import (
     recording_key,
 )
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.utils.recordings_cache import recordings_folder
+from mergekit_map.utils.files import write_json
+from mergekit_map.utils.recordings_cache import (
+    CONTENTS,
+    kept,
+    recordings_folder,
+    remove_leftovers,
+)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own, empty."""
     monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))
@@ -63,7 +71,6 @@ def test_the_seed_is_part_of_what_draws_alone(family: dict[str, Path]) -> None:
         assert differs is draws
 
 
-@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("damage", [lambda old: old[:-9], lambda old: bytes(len(old))])
 @pytest.mark.parametrize(
     "file", ["replays*", "weights.pt", "model/*.safetensors", "contents.json"]
@@ -168,3 +175,57 @@ def test_a_recording_that_is_there_is_read_by_whoever_may_not_write(
     with pytest.raises(MergeError, match=r"cannot be recorded in .*: read only; if"):
         record(space, OPTIONS)
     assert home.is_dir()
+
+
+SIZE = 100_000
+
+
+def keep(name: str, used: float) -> Path:
+    """Make a folder as a recording has it, used at some time."""
+    folder = recordings_folder() / name
+    contents = {"method": "ties", "models": ["/models/base", "/models/fr"]}
+    write_json(folder / CONTENTS, contents)
+    rest = SIZE - (folder / CONTENTS).stat().st_size
+    (folder / "tensors").write_bytes(bytes(rest))
+    os.utime(folder, (used, used))
+    return folder
+
+
+def names() -> list[str]:
+    return [one.key for one in kept()]
+
+
+def cache(*arguments: str, code: int = 0) -> str:
+    return " ".join(invoke("cache", *arguments, code=code).output.split())
+
+
+def test_leftovers_of_killed_processes_are_removed() -> None:
+    left = recordings_folder() / ".key.abc.partial"
+    left.mkdir(parents=True)
+
+    remove_leftovers()
+
+    assert not left.exists()
+
+
+def test_the_command_lists_and_removes(tmp_path: Path) -> None:
+    keep("one", used=1)
+    keep("two", used=2)
+    adapter = tmp_path / "home" / "adapters" / "0123" / "base_lora"
+    adapter.mkdir(parents=True)
+    (recordings_folder() / "three").mkdir()
+
+    shown = cache()
+    assert "three damaged" in shown
+    assert "recorded merges take 200 kB; " in shown
+    assert "ties of base and fr" in shown
+    assert "merged: base_lora" in shown
+
+    assert "removed 0123: merged: base_lora" in cache("--remove", "0123")
+    assert "removed one" in cache("--remove", "one")
+    assert "removed three: damaged" in cache("--remove", "three")
+    assert names() == ["two"]
+    missing = "nothing in the cache has the key 'three'; see"
+    assert missing in cache("--remove", "three", code=2)
+    cache("--remove", "all", "--remove", "all")
+    assert names() == []

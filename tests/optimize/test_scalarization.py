@@ -102,17 +102,6 @@ def test_of_two_tasks_the_knee_is_farthest_from_the_chord_between_the_ends() -> 
         assert select_point(Y, np.ones(2)) == beyond.argmax()
 
 
-def test_a_limit_that_the_choice_keeps_anyway_changes_nothing() -> None:
-    rng = np.random.default_rng(5)
-    for _ in range(50):
-        Y, weights = random_front(rng, 25, 3), rng.uniform(size=3)
-        allowed = rng.uniform(size=25) < 0.5
-        for achievement in (False, True):
-            select = partial(select_point, Y, weights, achievement=achievement)
-            free, limited = select(), select(allowed=allowed)
-            assert limited == free if allowed[free] else allowed[limited]
-
-
 @pytest.mark.parametrize(
     ("lower", "index"),
     [

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from browser import Watched, open_browser, watched_page
-from nested_runs import invoke, write
 from playwright.sync_api import Browser
 from quick_fronts import fronts_of_few_points
+from runs import invoke, write
 from safetensors.torch import load_file
 
 from mergekit_map.report.page import write_report

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nested_runs import files_of, invoke, lines
+from runs import files_of, invoke, lines
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.overlay import fronts_content, joint_box

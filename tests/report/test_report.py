@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nested_runs import files_of, invoke, lines, read
+from runs import files_of, invoke, lines, read
 
 from mergekit_map import select_point
 from mergekit_map.errors import ArtifactError

@@ -12,7 +12,7 @@ from scipy import stats
 
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
-from mergekit_map.results.gains import BEST_PARENT, gains, held_out_gains
+from mergekit_map.results.gains import gains, held_out_gains
 from mergekit_map.results.selection import MERGE, advice
 
 
@@ -32,12 +32,6 @@ def test_no_share_is_kept_of_a_gain_that_noise_explains() -> None:
     assert found.kept == {"math": None, "code": pytest.approx(0.5 / 0.6)}
     assert found.share("math", 0.9) is None
     assert answer(make_front([(CHOSEN, CHOSEN)], noise)).table[0][3] == "-"
-
-
-def test_verdicts_go_by_paired_errors() -> None:
-    assert gains(front()).where(BEST_PARENT, "worse") == ["code"]
-    # As if both erred apart, 0.1 is 1.4 of 0.07.
-    assert gains(front(differences={})).where(BEST_PARENT, "worse") == []
 
 
 def test_a_point_that_was_not_measured_is_held_against_others_as_predicted() -> None:

@@ -44,8 +44,10 @@ def test_the_fit_of_a_finished_log_is_bit_for_bit_that_of_the_search(
     tmp_path: Path, spec: dict[str, Any]
 ) -> None:
     result, front, log = searched(tmp_path, **spec)
+    # What only judges a search is not fitted.
+    rivals = [changed(e, role="opponent", value=9.0, foretold=None) for e in log]
 
-    found = fit_again(front, log)
+    found = fit_again(front, [*log, *rivals])
 
     assert found.keys() == result.surrogates.keys()
     for task, surrogate in found.items():
@@ -100,12 +102,3 @@ def test_what_cannot_be_fitted_has_no_surrogates(tmp_path: Path) -> None:
 
     assert fit_again(front, log[:2]) == {}
     assert fit_again(front, [changed(log[0], coefficients=c) for c in places]) == {}
-
-
-def test_what_only_judges_a_search_is_not_fitted(tmp_path: Path) -> None:
-    result, front, log = searched(tmp_path, evaluations=12)
-    rivals = [changed(e, role="opponent", value=9.0, foretold=None) for e in log]
-
-    for task, surrogate in fit_again(front, [*log, *rivals]).items():
-        expected = result.surrogates[task].predict(X)
-        np.testing.assert_array_equal(surrogate.predict(X), expected)

@@ -12,8 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from fakes import Recorder, logged, make_study
-from nested_runs import invoke, read
-from plain_runs import write_plain
+from runs import invoke, read, write_plain
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.results.front_table import front_table

@@ -278,7 +278,7 @@ def test_the_model_the_tokenizer_and_the_generators_are_left_alone(
 def test_warns_of_prompts_that_lm_eval_cuts(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_choices(bench.folder, doc_to_text="{{'the cat ' * 50}}{{question}}")
+    write_choices(bench.folder, doc_to_text="{{'the cat ' * 70}}{{question}}")
 
     with caplog.at_level(logging.WARNING, "mergekit_map"):
         bench.prepare({**ACC, "limit": 3})

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nested_runs import write
-from plain_runs import write_plain, write_texts
+from runs import write, write_plain, write_texts
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
-from nested_runs import assert_same_run, untimed
-from task_files import write_ask
+from runs import assert_same_run, untimed
+from task_files import write_ask, write_choices
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import Worker
@@ -38,19 +38,9 @@ def one(model, tokenizer, documents=None):
     return [row[i] for i in (documents or range(len(row)))]
 """
 
-# Text comes from a function beside the task, which lm-eval imports by its path.
-CHOICES = """
-task: choices
-dataset_path: json
-dataset_kwargs: {data_files: {test: choices.jsonl}}
-test_split: test
-output_type: multiple_choice
-doc_to_text: !function asked.text
-doc_to_choice: "{{choices}}"
-doc_to_target: "{{answer}}"
-metric_list: [{metric: acc}]
-"""
+# Beside the task, which lm-eval imports by its path.
 ASKED = "def text(document):\n    return 'one ' + document['question']\n"
+CHOICES = {"lm_eval": "choices.yaml", "metric": "acc", "limit": 12}
 
 
 class Died(Exception):
@@ -130,14 +120,10 @@ def _paths() -> Iterator[None]:
 def config(config: dict[str, Any]) -> dict[str, Any]:
     """Add what other tasks measure to the configuration of two texts."""
     Path("mine.py").write_text(MINE)
-    Path("choices.yaml").write_text(CHOICES)
     Path("asked.py").write_text(ASKED)
+    path = write_choices(Path.cwd(), doc_to_text="ASKED")
+    path.write_text(path.read_text().replace("ASKED", "!function asked.text"))
     write_ask(f"hello {i}" for i in range(12))
-    rows = [
-        {"question": f"hello {i}", "choices": ["one", "two"], "answer": i % 2}
-        for i in range(12)
-    ]
-    Path("choices.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return config
 
 
@@ -157,7 +143,7 @@ VARIANTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "all kinds of tasks": lambda block: (
         block.update(engine="hf"),
         block["tasks"].update(
-            choices={"lm_eval": "choices.yaml", "metric": "acc"},
+            choices=CHOICES,
             ask={"lm_eval": "ask.yaml", "metric": "answer_tokens"},
             mine={"python": "mine:one", "direction": "maximize"},
         ),
@@ -347,7 +333,7 @@ def test_processes_of_which_one_is_killed_find_what_one_process_finds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = dying(edited=False)
-    config["map"]["tasks"]["choices"] = {"lm_eval": "choices.yaml", "metric": "acc"}
+    config["map"]["tasks"]["choices"] = CHOICES
     alone = search(config, "alone")
     scratch = tmp_path / "scratch"
     scratch.mkdir()

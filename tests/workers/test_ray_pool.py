@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from nested_runs import assert_same_run
+from runs import assert_same_run
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.types import MeasurementRequest

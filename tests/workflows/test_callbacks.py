@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 from fakes import killed_at, logged
-from plain_runs import write_plain
+from runs import write_plain
 
 from mergekit_map import load_project, search_front
 from mergekit_map.results.front import Front

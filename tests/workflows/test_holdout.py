@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import front_of
-from nested_runs import invoke, lines, read, write
-from plain_runs import write_plain
+from runs import invoke, lines, read, write, write_plain
 
 from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.gains import held_out_gains

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from nested_runs import invoke
+from runs import invoke
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.workflows.init import extend_plain

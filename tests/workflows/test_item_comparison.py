@@ -10,7 +10,7 @@ import pytest
 from fakes import line
 from fronts import CODE, make_front, write_folder
 
-from mergekit_map.results.front import Front, LinearMerge
+from mergekit_map.results.front import Front
 from mergekit_map.results.log import Role
 from mergekit_map.results.paired import stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
@@ -106,16 +106,6 @@ def test_only_merges_with_the_same_items_are_compared(tmp_path: Path) -> None:
     assert found.differences["code"].merges == (0, 2)
 
 
-def test_a_damaged_file_of_records_is_passed_over(tmp_path: Path) -> None:
-    front, _ = searched(tmp_path, [0.0, 0.2])
-    for path in records(tmp_path).iterdir():
-        path.write_text('{"samples": 3}')
-
-    found = with_differences(front, RunFolder(tmp_path))
-
-    assert found.differences == {}
-
-
 @pytest.mark.parametrize(
     ("roles", "merges"),
     [
@@ -135,20 +125,3 @@ def test_what_rivals_measured_is_not_compared(
     found = with_differences(front, RunFolder(tmp_path), log)
 
     assert found.differences["code"].merges == merges
-
-
-def test_anchors_of_other_models_have_records_of_their_own(tmp_path: Path) -> None:
-    front, influences = searched(tmp_path, [0.0, 0.2, 0.5])
-    (anchor,) = front.anchors
-    single = {"one": 0.0, "two": 0.0}
-    linear = LinearMerge(merge="singles", weights=single)
-    nowhere = anchor.model_copy(update={"coefficients": {}, "linear": linear})
-    front = front.model_copy(update={"anchors": (nowhere,)})
-    samples = read_samples(records(tmp_path), anchor.coefficients).samples
-    keep(RunFolder(tmp_path).samples("singles") / "code", single, samples)
-
-    found = with_differences(front, RunFolder(tmp_path))
-
-    expected = stderrs_of_differences(np.array(influences), np.zeros(N, int))
-    kept = found.differences["code"].matrix
-    np.testing.assert_allclose(kept, expected, rtol=1e-4)

@@ -12,8 +12,7 @@ import pytest
 import torch
 import transformers
 from fakes import front_of
-from nested_runs import invoke, stock, write
-from plain_runs import write_plain
+from runs import invoke, stock, write, write_plain
 from safetensors.torch import load_file
 from task_files import plain_loss
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 from mergekit.options import MergeOptions
-from nested_runs import invoke, lines, read, write
-from plain_runs import write_plain
+from runs import invoke, lines, read, write, write_plain
 from safetensors.torch import load_file, save_file
 
 from mergekit_map.merging.checkpoint import write_recipe

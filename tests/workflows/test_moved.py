@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from nested_runs import (
+from runs import (
     assert_same_weights,
     finished,
     four_models,
@@ -20,8 +20,8 @@ from nested_runs import (
     read,
     stock,
     write,
+    write_plain,
 )
-from plain_runs import write_plain
 
 from mergekit_map import load_project
 from mergekit_map.errors import ConfigError

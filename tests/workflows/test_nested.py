@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from mergekit.options import MergeOptions
-from nested_runs import (
+from runs import (
     NAMES,
     TASKS,
     assert_same_weights,

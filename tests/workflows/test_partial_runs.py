@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nested_runs import invoke, write
-from plain_runs import write_plain
+from runs import invoke, write, write_plain
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.finished import read_finished

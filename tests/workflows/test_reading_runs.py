@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from nested_runs import files_of
+from runs import files_of
 
 import mergekit_map
 from mergekit_map.errors import ConfigError

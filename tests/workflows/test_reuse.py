@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from fakes import killed_at, without_times
-from nested_runs import invoke, lines, read, write
-from plain_runs import write_plain
+from runs import invoke, lines, read, write, write_plain
 
 from mergekit_map.utils.files import digest
 

@@ -1,13 +1,17 @@
-"""In which order a search writes what it found."""
+"""In which order a search writes what it found, and what callers in Python hear."""
 
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
-from nested_runs import invoke
-from plain_runs import write_plain
+import transformers
+from runs import invoke, write_plain
+
+from mergekit_map.utils.progress import warn
+from mergekit_map.workflows.callbacks import reporting
 
 
 def test_a_run_is_finished_when_all_of_it_is_there(
@@ -47,3 +51,28 @@ def test_a_search_goes_on_on_its_device_where_another_is_there(
     plan = json.loads(invoke("inspect", "config.yml", "--json").stdout)["plan"]
     assert plan["device"] == "meta"
     assert "on meta, since it is there" in plan["device_choice"]
+
+
+def test_a_notice_is_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with reporting(None), caplog.at_level(logging.WARNING):
+        warn("3 measurements failed")
+
+    assert [r.getMessage() for r in caplog.records] == ["3 measurements failed"]
+    assert caplog.records[0].name.startswith("mergekit_map")
+
+
+def test_bars_of_the_model_libraries_come_back_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bars = transformers.utils.logging
+    monkeypatch.setattr(bars, "_tqdm_active", True)
+
+    def stop() -> None:
+        with reporting(None):
+            assert not bars.is_progress_bar_enabled()
+            raise ValueError("stopped")
+
+    with pytest.raises(ValueError, match="stopped"):
+        stop()
+
+    assert bars.is_progress_bar_enabled()

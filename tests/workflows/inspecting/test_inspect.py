@@ -1,14 +1,17 @@
-"""One run names every cause against a merge, and a good pair has none."""
+"""One run names every cause against a merge; the plan of the search, and the probe."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from inspect_seeds import (
     SEEDS,
+    Edit,
     MakeModel,
     configure,
     cut_short,
@@ -23,10 +26,19 @@ from inspect_seeds import (
     make_nan,
     named,
     noise,
+    remove,
     swap_tokens,
     tuned,
+    write,
 )
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
+
+
+@pytest.fixture
+def base(family: dict[str, Path], tmp_path: Path) -> Path:
+    """Return a base model, with a text to measure in the working directory."""
+    (tmp_path / "text.txt").write_text("hello world, one plus two\n" * 400)
+    return family["base"]
 
 
 @pytest.mark.slow
@@ -149,3 +161,261 @@ def test_without_a_base_there_are_no_task_vectors(base: Path, tmp_path: Path) ->
     shown = inspect(config).stdout
     for word in ("Task vectors of", "cosine", "sign conflicts", "bounds"):
         assert word not in shown
+
+
+def test_adapters_are_looked_into(base: Path, tmp_path: Path) -> None:
+    adapter = make_adapter(base, tmp_path / "adapter", 1)
+
+    content = inspected(configure(base, [f"{base}+{adapter}"]))
+
+    assert found(content) == {"base": [], "base+adapter": []}
+    figures = content["models"][1]
+    # Rank 4 in two of seven matrices of each layer.
+    assert 0 < figures["norm_ratio"] < 0.01
+    assert figures["changed"] == pytest.approx(6144 / 35680, abs=0.01)
+    assert figures["read"] == figures["compared"] == 35680
+
+
+@pytest.mark.parametrize("of_base", [True, False])
+def test_an_adapter_alone_is_merged_into_the_base_model_it_was_trained_on(
+    of_base: bool, base: Path, tmp_path: Path
+) -> None:
+    adapter = make_adapter(base, tmp_path / "adapter", 1)
+    if not of_base:
+        edit_json("adapter_config.json", base_model_name_or_path="org/other")(adapter)
+
+    content = inspected(configure(base, [str(adapter)]))
+
+    if of_base:
+        assert found(content) == {"base": [], "base+adapter": []}
+        assert content["plan"]["coefficients"] == ["adapter"]
+    else:
+        assert found(content)["adapter"] == named("adapter-alone")
+        (finding,) = content["models"][1]["findings"]
+        assert f"write {base}+{adapter}; or else org/other+{adapter}" in str(finding)
+
+
+ADAPTERS: dict[str, tuple[Edit, str, str]] = {
+    "another base": (
+        edit_json("adapter_config.json", base_model_name_or_path="org/other-7b"),
+        "adapter-base",
+        "org/other-7b",
+    ),
+    "other modules": (
+        lambda folder: change_adapter(folder, lambda n, t: (n.replace("q_", "x_"), t)),
+        "adapter-modules",
+        "changes 2 tensors that",
+    ),
+    "other shapes": (
+        lambda folder: change_adapter(
+            folder, lambda n, t: (n, t[:, :16] if "q_proj.lora_A" in n else t)
+        ),
+        "adapter-modules",
+        "changes 2 tensors that",
+    ),
+    "pattern that is none": (
+        edit_json("adapter_config.json", alpha_pattern={"[": 3}),
+        "adapter",
+        "peft cannot use",
+    ),
+    "prompts": (
+        write("adapter_config.json", '{"peft_type": "PROMPT_TUNING"}'),
+        "adapter-kind",
+        "changes no weights",
+    ),
+    "rank": (edit_json("adapter_config.json", r="x"), "adapter", "peft"),
+    "gone": (remove("adapter_model.safetensors"), "adapter", "no weights"),
+    "untrained": (
+        lambda folder: change_adapter(
+            folder, lambda n, t: (n, t * 0 if "lora_B" in n else t)
+        ),
+        "same-weights",
+        "does not differ from base",
+    ),
+}
+
+
+def change_adapter(
+    folder: Path, change: Callable[[str, torch.Tensor], tuple[str, torch.Tensor]]
+) -> None:
+    path = folder / "adapter_model.safetensors"
+    changed = dict(change(name, tensor) for name, tensor in load_file(path).items())
+    save_file({name: tensor.contiguous() for name, tensor in changed.items()}, path)
+
+
+def test_one_run_names_what_is_wrong_with_adapters(base: Path, tmp_path: Path) -> None:
+    models, expected = [], {"base": []}
+    for seed, (name, (edit, code, _)) in enumerate(ADAPTERS.items()):
+        folder = make_adapter(base, tmp_path / name, seed)
+        edit(folder)
+        models.append(f"{base}+{folder}")
+        expected[f"base+{name}"] = named(code)
+
+    content = inspected(configure(base, models))
+
+    assert found(content) == expected
+    by_name = {model["name"]: model["findings"] for model in content["models"]}
+    for name, (_, _, words) in ADAPTERS.items():
+        assert words in by_name[f"base+{name}"][0]["cause"]
+
+
+def test_a_whole_model_behind_a_plus_is_told_what_to_do(
+    base: Path, tmp_path: Path
+) -> None:
+    whole = tuned(base, tmp_path / "a", 1)
+
+    content = inspected(configure(base, [f"{base}+{whole}"]))
+
+    (finding,) = content["models"][1]["findings"]
+    assert finding["code"] == "adapter-whole"
+    assert "list the model as one of its own" in finding["advice"]
+
+
+def test_an_adapter_in_low_rank_wants_no_copy(base: Path, tmp_path: Path) -> None:
+    adapter = f"{base}+{make_adapter(base, tmp_path / 'lora', 1)}"
+    full = str(tuned(base, tmp_path / "full", 2))
+
+    def held(second: str) -> int:
+        config = configure(base, [full, second])
+        config["map"]["task_vectors"] = "memory"
+        (room,) = inspected(config)["plan"]["memory"]
+        return int(room["n_bytes"])
+
+    whole = held(str(tuned(base, tmp_path / "other", 3)))
+    low = held(adapter)
+
+    # With a copy of the model under evaluation.
+    assert 4 * low == 3 * whole
+
+
+def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    config = configure(base, models, dtype="bfloat16", merge_method="ties")
+    config["map"]["search"] = {"evaluations": 15, "remeasure": 4}
+    other = {"python": "os:getcwd", "direction": "maximize"}
+    config["map"]["tasks"]["own"] = other
+    (tmp_path / "own.py").write_text("def f(model, tokenizer):\n    return 1.0\n")
+    other["python"] = "own:f"
+
+    plan = inspected(config)["plan"]
+
+    assert (plan["searched"], plan["front"]) == (15, 5)
+    assert plan["references"] == 1  # the soup, as no parts are dropped
+    assert plan["measurements"] == plan["expected"] == 2 * (20 + 1)
+    copy = 2 * 35680
+    assert [room["n_bytes"] for room in plan["memory"]] == [copy]
+    # The recordings are of the merge, and of base, parents and soup.
+    assert sum(room["n_bytes"] for room in plan["disk"]) == (4 + 4 + 1) * copy
+    assert "base and task vectors 571 kB, checkpoints 71.4 kB" in str(plan["disk"])
+    config["map"]["task_vectors"] = "memory"
+    assert inspected(config)["plan"]["memory"][0]["n_bytes"] == 4 * copy
+
+
+def test_nested_checkpoints_are_counted(base: Path, tmp_path: Path) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abcd")]
+    config = configure(base, models, merge_method="ties")
+    config["map"]["search"] = {"strategy": "nested", "remeasure": 4}
+
+    plan = inspected(config)["plan"]
+
+    # Base, soup and four models; then three pairs of 20 merges, and what is chosen of
+    # the first two; then the front.
+    assert plan["references"] == 6
+    assert plan["searched"] == 3 * 20 + 2
+    # The pair that does not own the only task is measured on it all the same.
+    assert plan["measurements"] == plan["expected"] == 6 + 60 + 2 + 5
+    copy = 4 * 35680
+    # Two of the three pairs are kept, beside the chosen merge.
+    recordings = (5 + 1) * copy * 2
+    assert sum(room["n_bytes"] for room in plan["disk"]) == recordings + 3 * copy
+
+
+def test_a_plan_that_does_not_fit_is_a_warning(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [str(tuned(base, tmp_path / "a", 1))]
+    monkeypatch.setattr(
+        "shutil.disk_usage",
+        lambda _: shutil._ntuple_diskusage(10**6, 10**6, 100_000),
+    )
+
+    result = inspect(configure(base, models))
+
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    assert "task vectors: in a memory-mapped file (285 kB, as fast" in text
+    assert "warning: 571 kB" in text
+    assert "Errors: 0, warnings: 1; a search can start" in text
+
+
+def test_problems_of_the_file_and_of_models_are_told_together(
+    base: Path, tmp_path: Path
+) -> None:
+    model = tuned(base, tmp_path / "a", 1)
+    cut_short(model)
+    config = configure(base, [str(model)])
+    config["map"]["search"]["sed"] = 1
+
+    content = inspected(config)
+
+    assert found(content)["a"] == [("weights", "error")]
+    assert "unknown key 'sed'" in str(content["problems"])
+    assert content["plan"] is None
+
+
+@pytest.mark.slow
+def test_a_probe_times_a_merge_and_every_task(base: Path, tmp_path: Path) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    config = configure(base, models)
+
+    content = inspected(config, "--probe")
+
+    probe = content["probe"]
+    assert probe["coefficients"] == {"a": 0.5, "b": 0.5}
+    assert list(probe["task_seconds"]) == ["text"]
+    plan = content["plan"]
+    once = probe["merge_seconds"] + probe["task_seconds"]["text"]
+    seconds = probe["load_seconds"] + 61 * once
+    assert plan["searched"] + plan["front"] == 61
+    assert probe["expected_hours"] == pytest.approx(seconds / 3600)
+    assert probe["task_documents"]["text"] > 0
+    peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
+    assert probe["peak_bytes"] == pytest.approx(1024 * int(peak), rel=0.05)
+    assert "hours are less" not in inspect(config, "--probe").stdout
+    config["map"]["search"]["hours"] = 1e-4
+    assert "0.0001 hours are less than that." in inspect(config, "--probe").stdout
+    assert not Path("run").exists()
+
+
+def test_a_task_that_fails_in_a_probe_is_named(base: Path, tmp_path: Path) -> None:
+    config = configure(base, [str(tuned(base, tmp_path / "a", 1))])
+    (tmp_path / "failing.py").write_text(
+        "def f(model, tokenizer):\n    raise RuntimeError('no grader')\n"
+    )
+    own = {"python": "failing:f", "direction": "maximize"}
+    config["map"]["tasks"]["own"] = own
+
+    result = inspect(config, "--probe")
+
+    assert result.exit_code == 2
+    message = " ".join(result.stderr.split())
+    assert "task 'own' cannot be measured at the soup" in message
+    assert "no grader" in message
+
+
+def test_the_plan_says_what_is_measured_on_all_documents(
+    base: Path, tmp_path: Path
+) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    config = configure(base, models)
+    config["map"]["tasks"]["text"]["documents"] = 8
+    config["map"]["search"] = {"hours": 2.5}
+
+    plan = inspected(config)["plan"]
+
+    # Base, soup and two models; five points of the front, and what is chosen.
+    assert plan["whole"] == 4 + 6
+    assert plan["documents"] == {"text": 8}
+    assert plan["hours"] == 2.5
+    assert plan["searched"] == 120
+    assert "the others on 8 of text" in " ".join(inspect(config).stdout.split())
