@@ -50,7 +50,7 @@ _BATCH_SIZE = 1 << 13  # merges, each of which takes thousands of numbers
 
 @dataclass(frozen=True, eq=False)
 class GaussianProcess:
-    """The posterior of the latent metric for each of several draws of theta.
+    """The posterior of the latent metric, for several draws of the hyperparameters.
 
     Predictions are averaged over the draws by their weights. The same data give the
     same process.
@@ -103,13 +103,13 @@ class GaussianProcess:
         return np.asarray(quadratic_features(U) @ self.terms + process)
 
     def leave_one_out(self) -> FloatArray:
-        """Predict each merge from the others, with theta at the mode; (n,)."""
+        """Predict each merge from the others, at the mode; (n,)."""
         mean, _ = self._mode_posterior.leave_one_out()
         return self.offset + self.scale * mean
 
 
 class Posterior:
-    """The posterior for one theta (Rasmussen and Williams, algorithm 2.1).
+    """The posterior for given hyperparameters (Rasmussen and Williams, algorithm 2.1).
 
     Notation: ``K`` (n, n) covariance of the training data, ``L`` its Cholesky factor,
     ``k`` (m, n) covariance of new merges with the training data, alpha = K^-1 z.
@@ -196,7 +196,7 @@ def fit_gaussian_process(
 
 
 def marginalize(process: GaussianProcess) -> GaussianProcess:
-    """Average a process over draws of theta around the mode."""
+    """Average a process over draws of hyperparameters around the mode."""
     data, z = process.data, process.z
     draws, weights, posteriors = _Hyperposterior(data, z).draw(process.mode)
     return replace(

@@ -1,7 +1,7 @@
 """The covariance of a metric: quadratic, Matérn-5/2 process and noise.
 
 Notation: ``n`` merges, ``d`` coefficients, ``U`` (n, d) scaled to [-1/2, 1/2] by the
-bounds of the search; ``t`` terms of the quadratic; ``theta`` theta.
+bounds of the search; ``t`` terms of the quadratic; ``theta`` the hyperparameters.
 """
 
 from __future__ import annotations
