@@ -17,13 +17,12 @@ from mergekit_map.compare.contest import DIRECT, r_squared_scores
 from mergekit_map.compare.indicators import (
     DRAWS,
     REPEATS,
-    Spread,
     front_of,
     generational_distance,
     mean_and_std,
     win_rate,
 )
-from mergekit_map.compare.tables import Cell, Column, Table
+from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.results.finished import read_finished
 from mergekit_map.surrogates.arrays import FloatArray
 from paper.kept import Result

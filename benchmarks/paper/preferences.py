@@ -16,14 +16,8 @@ import numpy as np
 
 from mergekit_map.compare.baselines import NAMES
 from mergekit_map.compare.contest import OURS_PAID
-from mergekit_map.compare.indicators import (
-    Spread,
-    Sums,
-    best_merges,
-    scaled,
-    weighted_sums,
-)
-from mergekit_map.compare.tables import Cell, Column, Table
+from mergekit_map.compare.indicators import Sums, best_merges, scaled, weighted_sums
+from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.finished import read_finished
 from mergekit_map.results.selection import choose_point
