@@ -242,7 +242,8 @@ def read_log(path: Path) -> Iterator[Evaluation]:
                 f"{path}:{number}: not an evaluation: {in_one_sentence(error)}; "
                 "restore the file, or remove this line"
             ) from None
-        if line not in seen or evaluation.failed:  # which may fail alike each time
+        # A failure may repeat with the same line: each of them counts.
+        if line not in seen or evaluation.failed:
             seen.add(line)
             yield evaluation
 
@@ -263,7 +264,7 @@ class EvaluationLog:
 
     def append(self, evaluation: Evaluation) -> None:
         """Append a measurement; it is on the disk when this returns."""
-        # Somebody may remove it meanwhile: then what was measured is written again.
+        # If somebody removed the file, all that was measured is written again.
         lost = [] if self.path.exists() else self._evaluations
         for one in (*lost, evaluation):
             line = json.dumps(one.model_dump(mode="json"))
@@ -288,7 +289,7 @@ def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLo
         "run folder"
     )
     with locked(lock, lock, busy):
-        evaluations = list(read_log(path))  # refused before anything of it is changed
+        evaluations = list(read_log(path))  # an error leaves the file as it is
         drop_torn_line(path)
         yield EvaluationLog(path, evaluations)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -44,33 +44,46 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
     rounds: list[list[Candidate]] = []
     measure_all = partial(_measure, study, evaluate, log)
     while True:
-        seen = _visible_after(study, log, rounds)
-        known = list({e.key: e for e in seen}.values())
-        paid = [*on_disk_evaluations(study, log), *seen]
-        out_of_time = bool(rounds) and not can_go_on(study, paid)
+        evaluations = _visible_after(study, log, rounds)
+        latest = list({e.key: e for e in evaluations}.values())
+        measured = [*on_disk_evaluations(study, log), *evaluations]
+        out_of_time = bool(rounds) and not can_go_on(study, measured)
         surrogates: Mapping[str, Surrogate] = {}
         if rounds and study.search.refines and not out_of_time:
-            with suppress(DesignError):  # too many failed
-                surrogates = study.fit(known)
-        # Out of time, the end fits what there is.
-        planned = [] if out_of_time else next_round(study, rounds, known, surrogates)
+            with suppress(DesignError):  # too many measurements failed
+                surrogates = study.fit(latest)
+        # When the time is used up, end_search fits what is measured.
+        planned = [] if out_of_time else next_round(study, rounds, latest, surrogates)
         if not planned:
             break
-        if not rounds:
-            measure_all([c for c in planned if c[0] == "anchor"], surrogates)
-            # An unknown limit is refused before the design, and not at the end.
-            anchors = reference_values(study, matching(study, log), log)
-            Request(study.select, study.tasks, anchors).limits()
-            measure_all([c for c in planned if c[0] != "anchor"], surrogates)
-        else:
+        if rounds:
             measure_all(planned, surrogates)
+        else:
+            _measure_first_round(study, log, planned, measure_all)
         rounds.append(planned)
-    anchors = reference_values(study, known, log)
-    result = end_search(study, rounds, known, anchors, measure_all, surrogates)
+    anchors = reference_values(study, latest, log)
+    result = end_search(study, rounds, latest, anchors, measure_all, surrogates)
     if out_of_time and result.ending is not None:
         ending = result.ending.model_copy(update={"trusted": False})
         result = replace(result, ending=ending)
     return result
+
+
+def _measure_first_round(
+    study: Study,
+    log: EvaluationLog,
+    planned: Sequence[Candidate],
+    measure_all: Callable[[Sequence[Candidate], Mapping[str, Surrogate]], object],
+) -> None:
+    """Measure the reference points, and then the design.
+
+    Raises:
+        ConfigError: a limit cannot be computed from the reference points.
+    """
+    measure_all([(role, c) for role, c in planned if role == "anchor"], {})
+    anchors = reference_values(study, matching(study, log), log)
+    Request(study.select, study.tasks, anchors).limits()  # raises the error
+    measure_all([(role, c) for role, c in planned if role != "anchor"], {})
 
 
 def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:

@@ -52,8 +52,8 @@ _BATCH_SIZE = 1 << 13  # merges, each of which takes thousands of numbers
 class GaussianProcess:
     """The posterior of the latent metric, for several draws of the hyperparameters.
 
-    Predictions are averaged over the draws by their weights. The same data give the
-    same process.
+    There is a prediction for each draw, to be averaged by ``draw_weights``. The same
+    data give the same process.
     """
 
     data: TrainingData  # with noise in units of ``scale``
@@ -63,8 +63,8 @@ class GaussianProcess:
     mode: Hyperparameters
     draws: list[Hyperparameters]  # s of them
     draw_weights: FloatArray  # (s,) importance weights, of sum 1
-    inflation: float  # factor on all standard deviations
-    discrepancy: FloatArray  # (s,) standard deviation of the metric from this model
+    inflation: float  # factor on all standard deviations, from leave-one-out errors
+    discrepancy: FloatArray  # (s,) the part of the noise that is signal
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return latent mean and standard deviation at U (k, d): (s, k) each.
