@@ -21,7 +21,6 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from mergekit_map.cli.main import command_line
 from mergekit_map.cli.output import output_options
 from mergekit_map.results.log import Evaluation
 from mergekit_map.utils.progress import Progress as Searched
@@ -62,7 +61,7 @@ class TerminalReporter(Callback):
         self._progress.add_task("", total=None, visible=False)
         (self._task,) = self._progress.tasks  # measurements, of the most there will be
         self._last_line = -float("inf")
-        self._run: Path | None = None  # the folder of a search that has started
+        self._searching = False
         self._what = ""
         self._values: dict[str, str] = {}  # the last one of each task
 
@@ -74,8 +73,8 @@ class TerminalReporter(Callback):
         self._progress.stop()
 
     def on_start(self, started: Started) -> None:
-        """Keep the folder, to name it when the search is stopped."""
-        self._run = started.run
+        """Say how much will be measured at most."""
+        self._searching = True
         total = started.total
         self.on_notice(
             f"searching: at most {total} measurements, each of a merge on a task"
@@ -116,10 +115,9 @@ class TerminalReporter(Callback):
     def on_stop(self, error: BaseException) -> None:
         """Show how much of a search is kept."""
         task = self._task
-        if self._run and task.completed and isinstance(error, KeyboardInterrupt):
+        if self._searching and task.completed and isinstance(error, KeyboardInterrupt):
             self.on_notice(
-                f"{task.completed:.0f} of at most {task.total} measurements are kept; "
-                f"look at them with: {command_line('report', self._run)}"
+                f"{task.completed:.0f} of at most {task.total} measurements are kept"
             )
 
     def on_notice(self, text: str) -> None:

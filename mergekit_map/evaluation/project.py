@@ -133,6 +133,7 @@ def read_draft(
     problems += more
     if space is None:
         return Draft(file, problems, None, family, lost)
+    # With the tasks that could be loaded: problems of the search are told, too.
     project = Project(
         file=file,
         directory=directory,

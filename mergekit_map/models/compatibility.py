@@ -30,6 +30,7 @@ from mergekit_map.models.references import walk_entries
 # Constants that older versions of transformers saved; no merge needs them.
 _CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
 
+_UNRELATED = "these are not fine-tunes of one model"
 _ALIGN = "align them with 'tokenizer: {source: union}' or '{source: base}'"
 
 
@@ -85,6 +86,12 @@ def compare_models(
     architecture = _compare_architectures(mine, base)
     if architecture and not options.allow_crimes:
         return architecture  # everything else follows from it
+    if mine.ties_embeddings and not base.ties_embeddings:
+        cause = (
+            "its head is its embeddings (tie_word_embeddings), while "
+            f"{base.name} has a head of its own, which it cannot be a change of"
+        )
+        return [Finding("tied-embeddings", "error", cause, _UNRELATED)]
     layered = "slices" in merge or "modules" in merge  # combined as the user says
     one, other = mine.settings, base.settings
     found = [*compare_settings(one, other, base.name, layered=layered)]
@@ -97,6 +104,12 @@ def compare_models(
     if not layered and "size" not in {finding.code for finding in found}:
         any_rows = options.unsafe_truncate_embeddings or _is_aligned(merge)
         found += _compare_shapes(mine, base, any_rows=any_rows)
+        # Where mergekit has a definition, check_layout tells what it lacks.
+        fewer = sorted(_tensors(base) - _tensors(mine)) if mine.weights is None else []
+        if fewer and "weights" not in mine.unread | base.unread:
+            cause = f"it lacks {len(fewer)} tensors that {base.name} has "
+            cause += f"({some(fewer)})"
+            found.append(Finding("tensors-missing", "error", cause, _UNRELATED))
     return found
 
 
@@ -130,8 +143,7 @@ def _compare_shapes(
     if texts:
         many = f"{len(texts)} of its tensors have another shape: "
         cause = f"{many if len(texts) > 1 else ''}{texts[0]}"
-        advice = "these are not fine-tunes of one model"
-        yield Finding("tensor-shapes", "error", cause, advice)
+        yield Finding("tensor-shapes", "error", cause, _UNRELATED)
     if rows and not any_rows:
         cause = f"its vocabulary has another size: {rows[0]}"
         yield Finding("vocabulary-size", "error", cause, _ALIGN)

@@ -247,9 +247,10 @@ def weight_findings(
     def equal(one: str, other: str) -> Finding:
         read = min(figures.models[m].n_read for m in (one, other) if m != base)
         cause = f"it does not differ from {names[one]} in any of the {read} parameters "
-        cause += "that were compared, so its coefficient would change nothing"
-        whole = figures.exact or fingerprint(one) == fingerprint(other)
-        severity: Severity = "error" if whole else "warning"
+        same = read == figures.n_parameters or fingerprint(one) == fingerprint(other)
+        cause += "that were compared"
+        cause += ", so its coefficient would change nothing" if same else ""
+        severity: Severity = "error" if same else "warning"
         return Finding("same-weights", severity, cause, "leave one of them out")
 
     found[base] += _not_finite(figures.base_not_finite)

@@ -121,6 +121,6 @@ def _refuse_too_few(study: Study, known: Sequence[Evaluation]) -> None:
     needed = len(study.bounds) + 2
     if count < needed:
         raise ArtifactError(
-            f"{count} merges are measured on every task, and {needed} are needed to "
-            "predict others, so that there is nothing to look at yet"
+            f"to predict merges, {needed} must be measured on every task, and {count} "
+            "have been; there is nothing to look at yet"
         )

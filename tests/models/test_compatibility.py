@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from hub_server import Repository, go_online, serve
 from huggingface_hub import constants
 from mergekit.options import MergeOptions
@@ -191,6 +192,35 @@ def test_a_stored_head_is_a_difference_where_it_is_not_tied(
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] * factor
 
     assert codes(inspected(base, other)) == [[], found]
+
+
+def test_models_that_mergekit_has_no_definition_of_are_compared_by_names(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    config = transformers.OPTConfig(
+        vocab_size=300,
+        hidden_size=16,
+        ffn_dim=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        word_embed_proj_dim=16,
+    )
+    base = tmp_path / "base"
+    transformers.OPTForCausalLM(config).save_pretrained(base)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(family["base"] / name, base)
+    good = edited({"base": base}, tmp_path / "good")
+    bad = edited({"base": base}, tmp_path / "bad")
+    with tensors_of(bad) as tensors:
+        lost = next(name for name in tensors if "fc1.weight" in name)
+        del tensors[lost]
+
+    inspection = inspected(base, good, bad)
+
+    assert codes(inspection)[:2] == [[], []]
+    assert ("tensors-missing", "error") in codes(inspection)[2]
+    assert lost in inspection.models[2].findings[0].cause
 
 
 def test_two_models_of_another_base_point_the_same_way(

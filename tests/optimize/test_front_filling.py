@@ -128,6 +128,25 @@ def test_where_a_point_of_the_front_is_the_best_there_is_none_better() -> None:
     assert scalarized_optimum(TASKS, BOX, front, scalarization) is None
 
 
+def test_limits_that_a_merge_keeps_are_met_though_no_point_keeps_them() -> None:
+    m = 4
+    predict, box = random_bowls(m, m, seed=0), unit(m)
+    front = compute_front(predict, box, m, seed=0, n_points=30)
+    truth = compute_front(predict, box, m, seed=1, n_points=30)
+    Y, width = predict(front), np.ptp(predict(front), axis=0)
+    by_points = 0
+    for optimum in predict(truth):
+        lower = optimum - 0.02 * width
+        scalarization = Scalarization(np.ones(m) / m, lower)
+
+        found = scalarized_optimum(predict, box, front, scalarization)
+
+        kept = (lower <= Y).all(axis=1).any()
+        by_points += int(kept)
+        assert kept if found is None else (predict(found[None])[0] >= lower).all()
+    assert by_points < 0.9 * len(truth)  # else this test shows nothing
+
+
 def test_no_merge_of_the_box_fulfils_a_wish_better() -> None:
     m = 4
     predict, box = random_bowls(m, m, seed=2), unit(m)

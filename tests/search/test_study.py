@@ -155,6 +155,42 @@ def test_a_limit_that_nothing_keeps_ends_a_search_all_the_same(tmp_path: Path) -
     assert "at most 0.6 (measured " in unmet_limits(front)
 
 
+def test_the_points_before_are_those_of_any_other_choice(tmp_path: Path) -> None:
+    plain = searched(SelectSpec(index=0), tmp_path / "plain")
+
+    wished = searched(SelectSpec(prefer={"a": 3, "b": 2, "c": 1}), tmp_path / "wished")
+
+    before = [point.coefficients for point in plain.points]
+    assert [p.coefficients for p in wished.points[: len(before)]] == before
+    assert wished.selected == len(before) == len(wished.points) - 1
+    # Their ranges are alike, so the best is the weighted centre.
+    weights = list(wished.chosen.coefficients.values())
+    assert weights == pytest.approx([3 / 6, 2 / 6, 1 / 6], abs=1e-2)
+
+
+def test_a_search_ends_no_worse_than_the_base_anywhere(tmp_path: Path) -> None:
+    # The base has a loss of 1 everywhere; a alone one of 2 on the tasks of the others.
+    base = ("base", *"abc")
+    free, bound = (
+        searched(SelectSpec(prefer={"a": 1}, **more), tmp_path / name, anchors=base)
+        for name, more in (("free", {}), ("bound", {"not_worse_than": "base"}))
+    )
+
+    assert free.chosen.measured["b"].value == pytest.approx(2, abs=0.02)
+    losses = {t: r.value or 0 for t, r in bound.chosen.measured.items()}
+    assert losses["b"] <= 1 + 1e-6
+    assert losses["c"] <= 1 + 1e-6
+    # With b and c at w, a may be as large as (2 w - 2 w^2)^(1/2): at most at w = 1/2.
+    assert losses["a"] == pytest.approx(min_loss_of_a(), abs=0.002)
+    assert unmet_limits(bound) == ""
+
+
+def min_loss_of_a() -> float:
+    w = np.linspace(0, 0.5, 100_001)
+    a = np.sqrt(2 * w - 2 * w**2)
+    return float(((1 - a) ** 2 + 2 * w**2).min())
+
+
 def test_a_partial_front_of_a_whole_log_is_that_of_the_end_whatever_rivals_measured(
     tmp_path: Path,
 ) -> None:
@@ -215,6 +251,15 @@ def test_a_task_vector_that_stands_twice_takes_nothing_away(tmp_path: Path) -> N
     for surrogate in result.surrogates.values():
         _, *linear = surrogate.terms[:3]
         assert linear[1] == pytest.approx(linear[0], abs=1e-6)
+
+
+def test_a_constant_task_has_no_say(tmp_path: Path) -> None:
+    tasks = {"flat": (ACCURACY, lambda _: 0.25), "bowl": (LOSS, bowl(0.3, 0.6))}
+
+    result, front = search_of(tmp_path, 2, tasks)
+
+    assert front == pytest.approx(np.array([[0.3, 0.6]]), abs=0.02)
+    assert result.surrogates["flat"].predict(front) == pytest.approx(0.25, abs=1e-6)
 
 
 def test_failures_in_the_first_design_are_made_up_for(tmp_path: Path) -> None:

@@ -179,6 +179,21 @@ def test_anchors_and_the_front_are_measured_on_all_and_others_on_the_same_subset
         assert {merge.measured[task].documents for task in METRICS} == {12}
 
 
+def test_the_log_has_the_value_that_all_documents_would_have(
+    search: Search, tmp_path: Path
+) -> None:
+    search(study_of(24, evaluations=10))
+
+    subset = [e for e in logged(tmp_path) if not e.whole]
+    far = [
+        (e.value - scores(tuple(e.coefficients.values()), e.task, SIZE).mean())
+        / (e.sampling or 1.0)
+        for e in subset
+    ]
+    assert len(far) > 10
+    assert np.abs(far).max() < 3.5
+
+
 @pytest.mark.parametrize(("before", "after"), [(12, "all"), ("all", 12), (12, 24)])
 def test_another_number_of_documents_uses_what_is_there(
     before: Any, after: Any, search: Search, tmp_path: Path
@@ -261,6 +276,17 @@ def test_a_task_without_scores_is_refused_with_its_first_merge(search: Search) -
         search(study_of(12), models)
 
     assert len(models.asked) == 2
+
+
+@pytest.mark.parametrize("size", [2, 12])
+def test_few_documents_are_all_measured(
+    size: int, search: Search, tmp_path: Path
+) -> None:
+    study = study_of(12, evaluations=6, remeasure=0)
+
+    search(study, Models(size=size))
+
+    assert all(e.whole and e.n == size for e in logged(tmp_path))
 
 
 # Anchors and a first design of five, all measured on all documents.

@@ -255,7 +255,7 @@ def test_fits_have_one_thread_and_tasks_among_them_those_of_before() -> None:
     assert done.stdout.split() == ["{2}", "{1}", "{2}", "{1}", "{2}"]
 
 
-def test_unfill_in_stderr_are_the_median_and_none_is_zero() -> None:
+def test_unknown_errors_are_the_median_and_none_is_zero() -> None:
     found = fill_in_stderr(np.array([0.3, np.nan, 0.0, 0.2, 0.5]))
 
     np.testing.assert_array_equal(found, [0.3, 0.25, 0.2, 0.2, 0.5])

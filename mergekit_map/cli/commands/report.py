@@ -20,7 +20,6 @@ from mergekit_map.cli.options import (
     starting,
 )
 from mergekit_map.cli.output import answer, quiet_option, with_output_options
-from mergekit_map.compare.tables import markdown
 from mergekit_map.utils.shutdown import deferred
 from mergekit_map.utils.text import bytes_in_words, listed
 
@@ -124,6 +123,7 @@ def compare(
     from mergekit_map.cli.progress import TerminalReporter
     from mergekit_map.compare.contest import ComparisonSpec
     from mergekit_map.compare.runner import compare_runs
+    from mergekit_map.compare.tables import markdown
 
     out = out or runs[0] / "compare"
     spec = ComparisonSpec(tuple(map(str.strip, opponents.split(","))), **how)

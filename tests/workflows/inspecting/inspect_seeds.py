@@ -120,11 +120,7 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "rope",
         "rope_theta is 1e+06 here and 10000 in base",
     ),
-    "tied embeddings": (
-        tie_embeddings,
-        "configuration-differs",
-        "tie_word_embeddings is True here and False in base",
-    ),
+    "tied embeddings": (tie_embeddings, "tied-embeddings", "its head is its"),
     "quantized": (
         edit_config(quantization_config={"quant_method": "awq", "bits": 4}),
         "quantized",
