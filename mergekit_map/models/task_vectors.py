@@ -230,9 +230,9 @@ LARGEST_RATIO = 0.1
 
 # Task vectors of models that were tuned apart from one base are almost orthogonal.
 _ALIKE = 0.9
-# Of L1 norms. Where a model is independent of the base, |model - base| is |base| at
-# least in the mean, whatever its scale; only the norms of layers agree.
-_UNRELATED = 0.9
+# Of L1 norms: about 1.4 where two models are independent and of one scale. Noise as
+# large as the base itself has 1.
+_UNRELATED = 1.1
 
 
 def weight_findings(
