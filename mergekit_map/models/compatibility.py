@@ -45,8 +45,11 @@ def check_layout(model: ModelFacts) -> Iterator[Finding]:
         if (not weight.optional or weight.tied_names) and not _is_there(weight, model)
     ]
     if missing:
-        cause = f"it lacks {len(missing)} tensors that its configuration asks for "
-        advice = "download the model, or save it, again"
+        cause = f"it lacks {len(missing)} tensors that mergekit asks for "
+        advice = (
+            "download the model, or save it, again; if all models lack them, mergekit "
+            "does not know this variant"
+        )
         yield Finding("tensors-missing", "error", f"{cause}({some(missing)})", advice)
 
 
