@@ -85,7 +85,12 @@ def read_adapter(files: ModelFiles) -> Adapter:
     """
     matrices: dict[str, dict[str, TensorHeader]] = {}
     whole = {}
-    kind = str(files.config.get("peft_type"))
+    kind = files.config.get("peft_type")
+    if not isinstance(kind, str):
+        raise MergeError(
+            f"{files.folder / 'adapter_config.json'} has no 'peft_type', such as LORA; "
+            "take the adapter as it was trained"
+        )
     for name, header in files.headers().items():
         name = name.removeprefix(_PREFIX)
         if match := _MATRIX.fullmatch(name):
