@@ -73,7 +73,7 @@ class TerminalReporter(Callback):
         self._progress.stop()
 
     def on_start(self, started: Started) -> None:
-        """Say how much will be measured at most."""
+        """Announce how much will be measured at most."""
         self._searching = True
         total = started.total
         self.on_notice(

@@ -167,17 +167,18 @@ def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:
     return found
 
 
-# In sizes, fine-tunes of one model never differ. Positions may be encoded otherwise
-# after long texts; then the attention of the one means nothing to the other.
-_POSITIONS = re.compile(
-    r"rope_(theta|local_base_freq|parameters|scaling)|rotary_(emb_base|dim|pct)"
-    r"|partial_rotary_factor"
-)
+# Sizes, in which fine-tunes of one model never differ.
 _SIZES = re.compile(
     r"hidden_size|head_dim|(moe_|shared_expert_)?intermediate_size|ffn_dim"
     r"|num_\w*(heads|layers|experts)|num_heads|n_(embd|layer|head|inner)"
     r"|n_(routed|shared)_experts|d_(model|ff)|(q|kv)_lora_rank"
     r"|(v|qk_rope|qk_nope)_head_dim"
+)
+# If positions are encoded otherwise, the attention of one model means nothing to the
+# other.
+_POSITIONS = re.compile(
+    r"rope_(theta|local_base_freq|parameters|scaling)|rotary_(emb_base|dim|pct)"
+    r"|partial_rotary_factor"
 )
 # Entries on which the weights do not depend, or that another rule is about.
 _OF_NO_WEIGHT = re.compile(
@@ -201,9 +202,7 @@ def compare_settings(
 
     The settings are without nesting; ``layered`` means that the user selects layers.
     """
-    sizes: list[str] = []
-    positions: list[str] = []
-    others: list[str] = []
+    differences: dict[str, list[str]] = {"size": [], "other": [], "rope": []}
     for key in sorted(mine.keys() & base.keys()):
         parts = key.split(".")
         if mine[key] == base[key] or any(map(_OF_NO_WEIGHT.fullmatch, parts)):
@@ -212,23 +211,25 @@ def compare_settings(
             continue
         text = f"{parts[-1]} is {_written(mine[key])} here and {_written(base[key])}"
         if any(map(_SIZES.fullmatch, parts)):
-            sizes.append(text)
+            differences["size"].append(text)
+        elif any(map(_POSITIONS.fullmatch, parts)):
+            differences["rope"].append(text)
         else:
-            is_position = any(map(_POSITIONS.fullmatch, parts))
-            (positions if is_position else others).append(text)
+            differences["other"].append(text)
+    sizes, others, positions = (
+        ", ".join(dict.fromkeys(texts)) for texts in differences.values()
+    )
     if sizes:
-        cause = f"it is a model of another size: {', '.join(sizes)} in {name}"
+        cause = f"it is a model of another size: {sizes} in {name}"
         yield Finding("size", "error", cause, "merge fine-tunes of one model")
     if others:
-        listed = ", ".join(dict.fromkeys(others))
-        cause = f"its configuration differs in what may matter: {listed} in {name}"
+        cause = f"its configuration differs in what may matter: {others} in {name}"
         advice = (
             "the merge has that of the base model; check that both are of one family"
         )
         yield Finding("configuration-differs", "warning", cause, advice)
     if positions:
-        listed = ", ".join(dict.fromkeys(positions))
-        cause = f"its positions are encoded otherwise: {listed} in {name}"
+        cause = f"its positions are encoded otherwise: {positions} in {name}"
         yield Finding("rope", "error", cause, "choose models that agree in it")
 
 
