@@ -96,11 +96,15 @@ def _start(study: Study) -> list[Candidate]:
 
 
 def _errors(study: Study, known: Sequence[Evaluation]) -> tuple[FloatArray, FloatArray]:
-    """Return the measured merges (n, d) and the surrogates' squared errors (n,)."""
+    """Return the measured merges (n, d) and the surrogates' squared errors (n,).
+
+    Those of quadratics, as in the paper: a process goes through what is measured.
+    """
     found = by_merge(known)
     X, measured = study.vectors(map(dict, found)), study.utilities(found.values())
     try:
-        surrogates = study.fit(known)
+        plain = study.search.surrogate == "quadratic"
+        surrogates = study.fit(known, "quadratic" if plain else "regularized")
     except DesignError as error:
         LOG.info("the bins of this round are drawn alike: %s", error)
         return X, np.full(len(X), math.nan)

@@ -21,7 +21,13 @@ from mergekit_map.results.selection import choose
 from mergekit_map.results.surrogates import fit_all, locate
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, inside, weight
 from mergekit_map.surrogates.fit import Surrogate
-from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
+from mergekit_map.types import (
+    Answers,
+    Measurement,
+    MeasurementRequest,
+    Metric,
+    SurrogateKind,
+)
 
 Candidate: TypeAlias = tuple[Role, Mapping[str, float]]
 
@@ -168,15 +174,20 @@ class Study:
             for row in points
         ]
 
-    def fit(self, evaluations: Iterable[Evaluation]) -> dict[str, Surrogate]:
+    def fit(
+        self, evaluations: Iterable[Evaluation], kind: SurrogateKind | None = None
+    ) -> dict[str, Surrogate]:
         """Fit a surrogate per task to all measurements within the bounds.
+
+        ``kind`` replaces that of the search.
 
         Raises:
             DesignError: a task has too few measurements, or of merges too alike.
         """
         usable = [e for e in evaluations if not e.failed]
         X = locate((e.coefficients for e in usable), self.bounds, {}, self.box)
-        return fit_all(self.tasks, self.box, self.search.surrogate, X, usable)
+        kind = kind or self.search.surrogate
+        return fit_all(self.tasks, self.box, kind, X, usable)
 
     def predict(self, surrogates: Mapping[str, Surrogate], X: FloatArray) -> FloatArray:
         """Predict all tasks at the rows of ``X`` (k, d), larger is better; (k, m)."""

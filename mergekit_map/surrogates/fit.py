@@ -32,16 +32,17 @@ from mergekit_map.surrogates.gaussian_process import (
     prediction_stderr,
 )
 from mergekit_map.surrogates.kernel import TrainingData
-from mergekit_map.surrogates.least_squares import (
+from mergekit_map.surrogates.links import INVERT_MARGIN, Link
+from mergekit_map.surrogates.quadratic import (
     Observations,
     check_distinct,
     check_identified,
     fit_terms,
     leave_one_out,
     observation_weights,
+    quadratic_features,
+    scaled,
 )
-from mergekit_map.surrogates.links import INVERT_MARGIN, Link
-from mergekit_map.surrogates.quadratic import quadratic_features, scaled
 from mergekit_map.types import SurrogateKind
 
 # The share of the process's leave-one-out error that the quadratic's must be below:

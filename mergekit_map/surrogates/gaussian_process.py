@@ -1,11 +1,12 @@
 """A metric as a quadratic plus a Gaussian process, for predictions and their errors.
 
 Beyond the paper. The *latent* metric is what the link maps to the metric: a quadratic,
-whose terms have normal priors, plus a Gaussian process with a Matérn-5/2 kernel, plus
-noise; ``kernel`` has the covariance. Its hyperparameters, theta, have vague priors. The
-mean is that of their *mode*, the maximum a posteriori; standard errors are averaged
-over draws around it, by Laplace's approximation with importance weights (Rasmussen and
-Williams 2006, chapters 2, 3.4 and 5).
+whose terms have normal priors, plus a Gaussian process with a Matérn-5/2 kernel, both
+of coefficients whose effect saturates, plus noise; ``kernel`` has the covariance. Its
+hyperparameters, theta, have vague priors. The mean is that of their *mode*, the maximum
+a posteriori; standard errors are averaged over draws around it, by Laplace's
+approximation with importance weights (Rasmussen and Williams 2006, chapters 2, 3.4 and
+5).
 
 Notation: ``n`` merges, ``d`` coefficients, ``U`` (., d) coefficients scaled to [-1/2,
 1/2], ``z`` (n,) standardized latent values, ``s`` draws of theta.
@@ -27,15 +28,13 @@ from mergekit_map.surrogates.kernel import (
     Covariance,
     Hyperparameters,
     TrainingData,
-    cross_covariance,
-    kernel_correlation,
 )
 from mergekit_map.surrogates.links import Link
-from mergekit_map.surrogates.quadratic import quadratic_features
 
 N_DRAWS = 32
 _MIN_LOG, _MAX_LOG = -12.0, 6.0  # of standard deviations
 _MIN_LOG_LENGTH, _MAX_LOG_LENGTH = -2.5, 2.5
+_MAX_SATURATION = 4.0  # half of an effect within the first sixth of the box
 # The second start has noise larger by so many prior deviations, and less process.
 _NOISY_START, _QUIET_START = 0.75, -1.5
 _MAX_WEIGHT = 4.0  # of a draw, in means of all weights
@@ -71,8 +70,7 @@ class GaussianProcess:
 
         They are without the noise of a new measurement.
         """
-        features = quadratic_features(U)
-        predictions = [one.predict(U, features) for one in self._draw_posteriors]
+        predictions = [one.predict(U) for one in self._draw_posteriors]
         mean, stddev = (np.array(rows) for rows in zip(*predictions, strict=True))
         stddev = self.scale * np.hypot(stddev, self.discrepancy[:, None])
         return self.offset + self.scale * mean, self.inflation * stddev
@@ -89,18 +87,17 @@ class GaussianProcess:
     def terms(self) -> FloatArray:
         """Return the posterior mean of the quadratic's terms, at the mode; (t,)."""
         prior_variances = self.mode.term_stddevs**2
-        covariance = self.data.features.T @ self._mode_posterior.alpha
+        posterior = self._mode_posterior
+        covariance = posterior.covariance.features.T @ posterior.alpha
         terms = self.scale * prior_variances * covariance
         terms[0] += self.offset
         return terms
 
     def mean(self, U: FloatArray) -> FloatArray:
         """Return the latent mean at U (k, d), at the mode; (k,)."""
-        # NumPy's exponential differs from that of ``signal_variance`` in last digits.
-        signal_variance = np.exp(2 * self.mode.log_amplitude)
-        weights = self.scale * signal_variance * self._mode_posterior.alpha
-        process = kernel_correlation(self.data, self.mode, U) @ weights
-        return np.asarray(quadratic_features(U) @ self.terms + process)
+        posterior = self._mode_posterior
+        k, _ = posterior.covariance.cross(U)
+        return self.offset + self.scale * np.asarray(k @ posterior.alpha)
 
     def leave_one_out(self) -> FloatArray:
         """Predict each merge from the others, at the mode; (n,)."""
@@ -116,8 +113,9 @@ class Posterior:
     """
 
     def __init__(self, data: TrainingData, z: FloatArray, theta: Hyperparameters):
-        self._data, self._z, self._theta = data, z, theta
-        self._L = _cholesky_with_jitter(Covariance(data, theta).matrix)
+        self._z, self._theta = z, theta
+        self.covariance = Covariance(data, theta)
+        self._L = _cholesky_with_jitter(self.covariance.matrix)
         self.alpha: FloatArray = cho_solve((self._L, True), z)
 
     @property
@@ -126,14 +124,9 @@ class Posterior:
         half_log_det = np.log(self._L.diagonal()).sum()
         return float(self._z @ self.alpha / 2 + half_log_det)
 
-    def predict(
-        self, U: FloatArray, features: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return mean k alpha and standard deviation at U (m, d); (m,) each.
-
-        ``features`` (m, t) are those of the quadratic.
-        """
-        k = cross_covariance(self._data, self._theta, U, features)
+    def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return mean k alpha and standard deviation at U (m, d); (m,) each."""
+        k, features = self.covariance.cross(U)
         half = solve_triangular(self._L, k.T, lower=True, check_finite=False)
         explained = (half**2).sum(axis=0)  # k' K^-1 k
         of_terms = ((features * self._theta.term_stddevs) ** 2).sum(axis=1)
@@ -211,8 +204,9 @@ def marginalize(process: GaussianProcess) -> GaussianProcess:
 def _bounds(d: int) -> tuple[Hyperparameters, Hyperparameters]:
     """Return the smallest and largest values that are tried."""
     low, high = np.full(d, _MIN_LOG_LENGTH), np.full(d, _MAX_LOG_LENGTH)
-    lower = Hyperparameters(np.full(3, _MIN_LOG), _MIN_LOG, _MIN_LOG, low)
-    upper = Hyperparameters(np.full(3, _MAX_LOG), _MAX_LOG, _MAX_LOG, high)
+    least, most = np.full(3, _MIN_LOG), np.full(3, _MAX_LOG)
+    lower = Hyperparameters(least, _MIN_LOG, _MIN_LOG, -_MAX_SATURATION, low)
+    upper = Hyperparameters(most, _MAX_LOG, _MAX_LOG, _MAX_SATURATION, high)
     return lower, upper
 
 
@@ -230,6 +224,7 @@ class _Hyperposterior:
             log_term_stddevs=np.log([1.0, 2.0, 1.5]),
             log_noise=np.log(0.5 if self.data.known_noise else 0.01),
             log_amplitude=np.log(0.5),
+            saturation=0.0,
             log_length_scales=np.full(d, -1.0 + np.log(d) / 2),
         )
 
@@ -239,6 +234,7 @@ class _Hyperposterior:
             log_term_stddevs=np.full(3, 1.5),
             log_noise=1.0 if self.data.known_noise else 2.0,
             log_amplitude=1.0,
+            saturation=1.0,
             log_length_scales=np.full(self.data.U.shape[1], 0.6),
         )
 
@@ -269,7 +265,8 @@ class _Hyperposterior:
 
         lower, upper = _bounds(self.data.U.shape[1])
         if quadratic_only:
-            upper = replace(upper, log_amplitude=lower.log_amplitude)
+            lower = replace(lower, saturation=0.0)
+            upper = replace(upper, log_amplitude=lower.log_amplitude, saturation=0.0)
         prior = self.prior_mean
         noisy = replace(
             prior,

@@ -1,16 +1,32 @@
-"""The quadratic of section 3.1, equation 2: ``s(c) = e + b.c + c'Ac / 2``.
+"""The quadratic ``s(c) = e + b.c + c'Ac / 2`` of section 3.1 and its fit (eq. 2 to 5).
 
 Notation: ``n`` points, ``d`` coefficients, ``X`` (n, d), ``t = (d + 1)(d + 2) / 2``
-terms, always in the order intercept, linear, upper triangle of A row by row.
+terms, always in the order intercept, linear, upper triangle of A row by row;
+``features`` (n, t), ``y`` (n,) the metric, ``link`` from ``features @ terms`` to it.
+
+The weight of a point is ``1 / (stderr**2 + mean)``, with the mean of all these squares:
+as the shape errs, too, no point counts alone, however well it was measured. The paper
+weighs all points alike.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import logging
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
+from scipy.optimize import least_squares
 
+from mergekit_map.errors import DesignError
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, to_unit
+from mergekit_map.surrogates.links import Link
+
+log = logging.getLogger(__name__)
+
+# Singular values below this fraction of the largest count as zero: a design this close
+# to degenerate would answer with the rounding of the coefficients.
+RANK_TOLERANCE = 1e-10
 
 
 def scaled(X: FloatArray, bounds: FloatArray) -> FloatArray:
@@ -35,8 +51,162 @@ def quadratic_features(X: FloatArray) -> FloatArray:
     return np.hstack([np.ones((len(X), 1)), X, second_order])
 
 
+def directional_derivative(X: FloatArray, direction: FloatArray) -> FloatArray:
+    """Return the derivative of ``quadratic_features`` along a direction (n, d)."""
+    rows, columns, is_square = _second_order_pairs(X.shape[1])
+    second_order = X[:, rows] * direction[:, columns]
+    second_order += X[:, columns] * direction[:, rows]
+    second_order[:, is_square] /= 2
+    return np.hstack([np.zeros((len(X), 1)), direction, second_order])
+
+
 @cache
 def _second_order_pairs(d: int) -> tuple[IntArray, IntArray, BoolArray]:
     """List the pairs of coefficients of second-order terms, and which are squares."""
     rows, columns = np.triu_indices(d)
     return rows, columns, rows == columns
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """Rows of a least-squares problem for the terms, with their weights."""
+
+    features: FloatArray  # (n, t)
+    y: FloatArray  # (n,)
+    weights: FloatArray  # (n,) positive, mean 1
+
+    def without(self, point: int) -> Observations:
+        """Return the observations without a point."""
+        kept = np.arange(len(self.y)) != point
+        return Observations(self.features[kept], self.y[kept], self.weights[kept])
+
+
+def check_distinct(X: FloatArray) -> None:
+    """Raise DesignError for fewer distinct merges than show any curvature.
+
+    Raises:
+        DesignError: with what is missing.
+    """
+    d, n_distinct = X.shape[1], len(np.unique(X, axis=0))
+    if n_distinct < 3:
+        raise DesignError(
+            f"a surrogate in {d} coefficients needs at least 3 distinct merges, but "
+            f"only {n_distinct} were evaluated; evaluate at least {3 - n_distinct} more"
+        )
+
+
+def check_identified(X: FloatArray, features: FloatArray) -> None:
+    """Raise DesignError for a design that does not identify every term.
+
+    Raises:
+        DesignError: with what is missing and why.
+    """
+    d, n_terms = X.shape[1], features.shape[1]
+    n_distinct = len(np.unique(X, axis=0))
+    if n_distinct < n_terms:
+        raise DesignError(
+            f"a full quadratic in {d} coefficients has {n_terms} parameters, but only "
+            f"{n_distinct} distinct merges were evaluated; evaluate at least "
+            f"{n_terms - n_distinct} more"
+        )
+    singular_values = np.linalg.svd(features, compute_uv=False)
+    rank = int((singular_values > RANK_TOLERANCE * singular_values[0]).sum())
+    if rank < n_terms:
+        raise DesignError(
+            f"{n_distinct} distinct merges identify only {rank} of {n_terms} "
+            "parameters: the design is degenerate (weights that sum to 1, a fixed "
+            "coefficient, two levels per coefficient) and more merges of the same "
+            "kind will not help; free the coefficient or leave it out of the search"
+        )
+
+
+def fit_terms(observed: Observations, link: Link) -> FloatArray:
+    """Minimise the weighted squares of residuals; returns (t,).
+
+    Closed form for the identity link. The paper starts the others from the closed-form
+    fit of the inverted data; we start from two such fits and keep the better result.
+    """
+    if link.is_identity:
+        return _solve(observed)
+    # Weighing by the squared slope of the link is the delta method for the inverted
+    # data: it ignores points near a bound, whose inverse is all noise. The unscaled
+    # fit does not, which is better where many points lie there.
+    linearized = invert(observed, link)
+    unscaled = replace(linearized, weights=observed.weights)
+    starts = [_solve(linearized), _solve(unscaled)]
+    fits = [_refine(start, observed, link) for start in starts]
+    costs = [float((residuals(observed, link, terms) ** 2).sum()) for terms in fits]
+    return fits[int(np.argmin(costs))]
+
+
+def invert(observed: Observations, link: Link) -> Observations:
+    """Transform the values by the inverse link, where the model is linear.
+
+    The weights are those of the delta method, not normalised.
+    """
+    latent = link.invert(observed.y)
+    weights = observed.weights * link.derivative(latent) ** 2
+    return replace(observed, y=latent, weights=weights)
+
+
+def residuals(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
+    """Return the weighted residuals of the values; (n,)."""
+    errors = link.apply(observed.features @ terms) - observed.y
+    return np.asarray(np.sqrt(observed.weights) * errors)
+
+
+def jacobian(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
+    """Return the derivatives of ``residuals`` by the terms; (n, t)."""
+    slopes = link.derivative(observed.features @ terms)
+    scales = np.sqrt(observed.weights) * slopes
+    return np.asarray(scales[:, None] * observed.features)
+
+
+def leave_one_out(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
+    """Predict every point by the fit to the others: (n,), NaN where none exists."""
+    Q = np.linalg.qr(jacobian(observed, Link(), terms)).Q
+    leverage: FloatArray = np.array([row @ row for row in Q])
+    # A point with a leverage of 1 is the only one to show some term.
+    if (1 - leverage).min() < RANK_TOLERANCE:
+        return np.full_like(observed.y, np.nan)
+    if link.is_identity:
+        loo_residuals = residuals(observed, link, terms) / (1 - leverage)
+        return observed.y + loo_residuals / np.sqrt(observed.weights)
+    n = len(leverage)
+    refits = [_refine(terms, observed.without(point), link) for point in range(n)]
+    return link.apply((observed.features * refits).sum(axis=1))
+
+
+def _solve(observed: Observations) -> FloatArray:
+    """Fit the terms in closed form, for the identity link; (t,)."""
+    scales = np.sqrt(observed.weights)
+    scaled_features = scales[:, None] * observed.features
+    solution = np.linalg.lstsq(scaled_features, scales * observed.y, rcond=None)
+    return solution[0].astype(np.float64)
+
+
+def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray:
+    # Not MINPACK's "lm", whose last bits differ from one process to the next.
+    fit = least_squares(
+        partial(residuals, observed, link),
+        start,
+        jac=partial(jacobian, observed, link),
+        method="trf",
+        ftol=1e-12,
+        xtol=1e-12,
+        gtol=1e-12,
+        max_nfev=100 * len(start),
+    )
+    if fit.status == 0:
+        log.warning("a fit of %d terms stopped after %d steps", len(start), fit.nfev)
+    return np.asarray(fit.x, dtype=np.float64)
+
+
+def observation_weights(y: FloatArray, stderr: FloatArray | None) -> FloatArray:
+    """Weigh values by their standard errors (n,), positive; None if unknown."""
+    if stderr is None or not stderr.any():
+        return np.ones_like(y)
+    # Relative to the largest one: the squares of tiny standard errors would underflow.
+    variances = (stderr / stderr.max()) ** 2
+    weights = 1 / (variances + variances.mean())
+    return np.asarray(weights / weights.mean())

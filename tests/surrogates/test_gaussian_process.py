@@ -16,7 +16,8 @@ from mergekit_map.surrogates.gaussian_process import (
 from mergekit_map.surrogates.kernel import Covariance, Hyperparameters, TrainingData
 from mergekit_map.surrogates.quadratic import quadratic_features
 
-VECTOR = np.log([0.8, 1.7, 1.1, 0.9, 0.6, 0.5, 1.3])
+SATURATION = 0.7
+VECTOR = np.array([*np.log([0.8, 1.7, 1.1, 0.9, 0.6]), SATURATION, -0.7, 0.3])
 THETA = Hyperparameters.from_vector(VECTOR)
 
 
@@ -31,9 +32,14 @@ def test_mean_deviation_and_probability_are_those_of_normal_distributions() -> N
     U = np.random.default_rng(1).uniform(-0.7, 0.7, size=(20, 2))
     # Constant, linear, then square, product, square.
     widths = np.array([10.0, *np.exp(VECTOR[[0, 0, 1, 2, 1]])])
-    bumps = Matern(np.exp(VECTOR[5:]), nu=2.5)
+    bumps = Matern(np.exp(VECTOR[6:]), nu=2.5)
+
+    def effect(U: np.ndarray) -> np.ndarray:
+        rest = np.exp(-SATURATION * (U + 0.5))
+        return (1 - rest) / (1 - np.exp(-SATURATION)) - 0.5
 
     def covariance(V: np.ndarray, W: np.ndarray) -> np.ndarray:
+        V, W = effect(V), effect(W)
         features, others = (quadratic_features(X) * widths for X in (V, W))
         return features @ others.T + np.exp(2 * VECTOR[4]) * bumps(V, W)
 
@@ -44,7 +50,7 @@ def test_mean_deviation_and_probability_are_those_of_normal_distributions() -> N
 
     found = Posterior(data, z, THETA)
 
-    mean, deviation = found.predict(U, quadratic_features(U))
+    mean, deviation = found.predict(U)
     np.testing.assert_allclose(mean, slopes @ z, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(deviation**2, variance.diagonal(), rtol=1e-6)
     constant = len(z) / 2 * np.log(2 * np.pi)
@@ -60,27 +66,37 @@ def test_left_out_merges_are_those_of_explicit_refits() -> None:
     for merge in range(9):
         kept = np.arange(9) != merge
         rest = TrainingData(data.U[kept], data.noise_variance[kept])
-        posterior, features = Posterior(rest, z[kept], THETA), data.features[[merge]]
-        one, deviation = posterior.predict(data.U[[merge]], features)
+        one, deviation = Posterior(rest, z[kept], THETA).predict(data.U[[merge]])
         noise = np.exp(2 * VECTOR[3]) * data.noise_variance[merge]
         assert mean[merge] == pytest.approx(one[0], rel=1e-7)
         assert spread[merge] == pytest.approx(deviation[0] ** 2 + noise, rel=1e-7)
 
 
-@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("rate", [2.0, 3.5])
+def test_effects_that_saturate_are_predicted_as_such(rate: float) -> None:
+    U = np.random.default_rng(0).uniform(-0.5, 0.5, size=(300, 2))
+    z = np.exp(-rate * U) @ [1.0, 0.5]
+    data = TrainingData(U[:14], np.full(14, 1e-4))
+
+    process = fit_gaussian_process(data, z[:14])
+
+    np.testing.assert_allclose(process.mean(U), z, atol=1e-4 * z.std())
+
+
+@pytest.mark.parametrize("saturation", [0.0, 5e-5, 2e-4, 3.0, -1.0])
 def test_the_covariance_depends_on_theta_as_finite_differences_say(
-    sampled: bool,
+    saturation: float,
 ) -> None:
     data, _ = measured()
-    if sampled:
-        data = replace(data, sampling_variance=np.linspace(0.1, 0.5, 9))
+    data = replace(data, sampling_variance=np.linspace(0.1, 0.5, 9))
     half = np.random.default_rng(2).normal(size=(9, 9))
     outer = half + half.T
+    theta = replace(THETA, saturation=saturation)
 
-    found = Covariance(data, THETA).gradient(outer)
+    found = Covariance(data, theta).gradient(outer)
 
-    for place, step in enumerate(1e-5 * np.eye(7)):
-        near = [Hyperparameters.from_vector(VECTOR + s) for s in (step, -step)]
+    for place, step in enumerate(1e-5 * np.eye(8)):
+        near = [Hyperparameters.from_vector(theta.vector + s) for s in (step, -step)]
         ends = [Covariance(data, theta).matrix for theta in near]
         expected = (outer * (ends[0] - ends[1])).sum() / 2e-5
         assert found[place] == pytest.approx(expected, rel=1e-6, abs=1e-6)
@@ -98,8 +114,8 @@ def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:
     process, z = fitted()
     seen = (z - z.mean()) / z.std()
     length = np.sqrt(2) / np.e  # of a diagonal
-    belief = np.log([1.0, 2.0, 1.5, 0.5, 0.5, length, length])
-    vague = np.array([1.5, 1.5, 1.5, 1.0, 1.0, 0.6, 0.6])
+    belief = np.array([*np.log([1.0, 2.0, 1.5, 0.5, 0.5]), 0.0, *np.log([length] * 2)])
+    vague = np.array([1.5, 1.5, 1.5, 1.0, 1.0, 1.0, 0.6, 0.6])
 
     def probability(vector: np.ndarray) -> float:
         covariance = Covariance(process.data, Hyperparameters.from_vector(vector))
@@ -107,7 +123,7 @@ def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:
         return float(fit - (((vector - belief) / vague) ** 2).sum() / 2)
 
     best = probability(process.mode.vector)
-    for step in 0.05 * np.vstack([np.eye(7), -np.eye(7)]):
+    for step in 0.05 * np.vstack([np.eye(8), -np.eye(8)]):
         assert probability(process.mode.vector + step) < best
 
 
