@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_574, "tests": 22_209, "benchmarks": 9_904}
-MOST_MODULES = 138
+MOST_LINES = {"mergekit_map": 29_564, "tests": 22_209, "benchmarks": 9_904}
+MOST_MODULES = 137
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

@@ -16,8 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from mergekit_map.results.front import KINDS, Front, Kind, Merge
-from mergekit_map.results.front_table import front_table
+from mergekit_map.results.front import KINDS, Front, Kind, Merge, front_table
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.utils.files import write_atomically

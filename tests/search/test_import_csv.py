@@ -15,7 +15,7 @@ from fakes import Recorder, logged, make_study
 from runs import invoke, read, write_plain
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.results.front_table import front_table
+from mergekit_map.results.front import front_table
 from mergekit_map.results.log import merge_key, open_log
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.import_csv import read_imported
