@@ -21,8 +21,8 @@ from sklearn.metrics import r2_score
 
 from mergekit_map.compare.opponents import sobol_points
 from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.samples import Itemised, compare_items
 from mergekit_map.types import Measurement, Metric
-from mergekit_map.workflows.differences import Itemised, compare_items
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -1,9 +1,10 @@
 """Records per item: ``samples/MERGE/TASK/COEFFICIENTS.json``.
 
 Items are documents, blocks or questions. Two merges are compared by the items that one
-won and the other lost; results are counts and the numbers of items, never their text.
-The scores of single documents lie beside the records. A resumed search estimates the
-value on all documents from them, and held-out measurements are paired by them.
+won and the other lost, and paired standard errors follow from the items of both;
+results are counts and the numbers of items, never their text. The scores of single
+documents lie beside the records. A resumed search estimates the value on all documents
+from them, and held-out measurements are paired by them.
 
 A record also has the measurement itself. A log has its lines in the order of a search
 with one process: what workers finish sooner, and what a kill kept out of the log, is
@@ -14,15 +15,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeGuard
 
+import numpy as np
 from pydantic import AfterValidator, Field, ValidationError
 
-from mergekit_map.results.front import Reading
-from mergekit_map.results.log import Key, evaluation_key
+from mergekit_map.results.front import Front, Merge, Reading
+from mergekit_map.results.log import Evaluation, Key, Role, evaluation_key, merge_key
+from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.records import (
     LARGEST,
     MOST_BYTES,
@@ -32,11 +36,15 @@ from mergekit_map.results.records import (
     Line,
     Stderr,
 )
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
 from mergekit_map.utils.files import digest, json_line, read_whole, write_atomically
 
 _ROUNDING = 1e-9  # between sums of the same numbers
 _NAMED = 3  # items won, and items lost
+# What rivals of a search measured is no part of it.
+_RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
 
 
 def _possible(answers: Answers) -> Answers:
@@ -206,3 +214,88 @@ def won_items(
     named = [*won[:_NAMED], *lost[:_NAMED]]
     largest = [(str(i), float(f"{gain[i]:.3g}")) for i in named]
     return (len(won), len(lost), n_tied, largest) if gain else None
+
+
+@dataclass(frozen=True, eq=False)
+class Itemised:
+    """The influence of each item on a value."""
+
+    items: tuple[tuple[str, int], ...]  # the part of a group, and the item in all
+    influences: FloatArray  # (n,) in the unit of the value
+
+
+def with_differences(
+    front: Front, run: RunFolder, log: Iterable[Evaluation] = ()
+) -> Front:
+    """Compare the merges of a front item by item where its run folder has records."""
+    place = run.of_points(front)
+    samples = place.samples(place.read_manifest().merge)
+    evaluations = list(log)
+    own = {merge_key(e.coefficients) for e in evaluations if e.role not in _RIVALS}
+    rivals = {merge_key(e.coefficients) for e in evaluations} - own
+
+    def read(merge: Merge, task: str) -> Itemised | None:
+        if merge_key(merge.coefficients) in rivals:
+            return None
+        folder = run.samples(merge.linear.merge) if merge.linear else samples
+        found = read_samples(folder / task, merge.logged)
+        if not are_of(found.answers, merge.measured[task]):
+            return None
+        return itemise(found.answers, [str(s.get("task", "")) for s in found.samples])
+
+    known = {task: [read(m, task) for m in front.all_merges] for task in front.tasks}
+    found = differences_of(known)
+    return front.model_copy(update={"differences": found})
+
+
+def differences_of(
+    known: Mapping[str, Sequence[Itemised | None]],
+) -> dict[str, Differences]:
+    """Compare merges on each task where two or more have the same items."""
+    compared = {task: compare_items(items) for task, items in known.items()}
+    return {task: one for task, one in compared.items() if one is not None}
+
+
+def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | None:
+    """Return the influence of each item on the value, to first order.
+
+    None where items do not define a standard error: with fewer than two in a part, or
+    an infinite value. Without ``parts`` there is one.
+    """
+    names = np.array([""] * len(answers.ids) if parts is None else parts)
+    counts = np.unique(names, return_counts=True)[1]
+    value = mean_of(answers)
+    if len(names) != len(answers.ids) or not len(counts) or min(counts) < 2:
+        return None
+    if not math.isfinite(value):
+        return None
+    values, weights = np.array(answers.values), np.array(answers.weights)
+    residuals = values.copy()
+    for name in np.unique(names):
+        part = names == name
+        residuals[part] -= np.average(values[part], weights=weights[part])
+    slope = value if answers.exponential else 1.0
+    influences = slope * weights * residuals / weights.sum()
+    if not np.isfinite(influences).all():
+        return None
+    items = tuple(zip(names.tolist(), answers.ids, strict=True))
+    return Itemised(items, influences)
+
+
+def compare_items(known: Sequence[Itemised | None]) -> Differences | None:
+    """Compare the largest set of merges that were measured on the same items."""
+    groups: dict[tuple[tuple[str, int], ...], dict[int, FloatArray]] = {}
+    for index, one in enumerate(known):
+        if one is not None:
+            groups.setdefault(one.items, {})[index] = one.influences
+    if not groups:
+        return None
+    items, same = max(groups.items(), key=lambda group: len(group[1]))
+    if len(same) < 2:
+        return None
+    parts = np.unique([part for part, _ in items], return_inverse=True)[1]
+    U = np.array([*same.values()])
+    # Values are answers, many of them equal, or amounts.
+    answers = bool(np.median([len(np.unique(row)) for row in U]) < len(items) / 2)
+    stderr = stderrs_of_differences(U, parts)
+    return Differences.of([*same], stderr, len(items), answers=answers)

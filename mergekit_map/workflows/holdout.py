@@ -11,12 +11,17 @@ from mergekit_map.results.front import UNKNOWN, Front, HoldoutEvaluation, Merge
 from mergekit_map.results.gains import best_single
 from mergekit_map.results.log import Evaluation, EvaluationLog, by_merge, merge_key
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import SampleStore, are_of
+from mergekit_map.results.samples import (
+    Itemised,
+    SampleStore,
+    are_of,
+    differences_of,
+    itemise,
+)
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.types import NO_SINGLE_MODEL
-from mergekit_map.workflows.differences import Itemised, differences_of, itemise
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,7 @@ from mergekit_map.models.files import refuse_replaced
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import EvaluationLog, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.samples import with_differences
 from mergekit_map.search.finish import measured_at
 from mergekit_map.search.measure import measure, missing_of
 from mergekit_map.search.nested import of_tasks
@@ -33,7 +34,6 @@ from mergekit_map.search.study import Candidate
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage, warn
 from mergekit_map.workflows.callbacks import Callback, CallbackList, reporting
-from mergekit_map.workflows.differences import with_differences
 from mergekit_map.workflows.holdout import Confirming, with_confirmation
 from mergekit_map.workflows.nested_checkpoints import finished_pairs
 from mergekit_map.workflows.partial_front import measured_so_far

@@ -17,12 +17,12 @@ from mergekit_map.results.front import Front, Unfinished
 from mergekit_map.results.log import Evaluation, by_merge, read_log, whole_lines
 from mergekit_map.results.recipe_rendering import recipe_of
 from mergekit_map.results.run_folder import RunFolder, SearchPlan
+from mergekit_map.results.samples import with_differences
 from mergekit_map.results.surrogates import is_fitted
 from mergekit_map.search.finish import end_search, found_front
 from mergekit_map.search.measure import own_evaluations, reference_values
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import digest
-from mergekit_map.workflows.differences import with_differences
 from mergekit_map.workflows.select import save_choice
 
 

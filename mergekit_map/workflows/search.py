@@ -24,6 +24,7 @@ from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest, RunFolder, SearchPlan
+from mergekit_map.results.samples import with_differences
 from mergekit_map.results.selection import choose_measured
 from mergekit_map.search.budget import Forecast, forecast, n_known
 from mergekit_map.search.finish import found_front
@@ -40,7 +41,6 @@ from mergekit_map.workers.pool import WorkerPool, process_pool
 from mergekit_map.workers.ray import ray_pool
 from mergekit_map.workers.worker_main import packed
 from mergekit_map.workflows.callbacks import Callback, CallbackList, Started, reporting
-from mergekit_map.workflows.differences import with_differences
 from mergekit_map.workflows.holdout import Confirming
 from mergekit_map.workflows.nested_checkpoints import search_pairs
 from mergekit_map.workflows.results import Run

@@ -15,11 +15,10 @@ import yaml
 from task_files import Bench, write_choices, write_generation, write_rolling, write_yaml
 
 from mergekit_map.errors import EvaluationError
-from mergekit_map.results.samples import mean_of
+from mergekit_map.results.samples import itemise, mean_of
 from mergekit_map.tasks.holdout_split import HeldOut
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.types import Answers, Measurement
-from mergekit_map.workflows.differences import itemise
 
 pytestmark = pytest.mark.usefixtures("groups")
 LENGTHS = """

@@ -14,9 +14,13 @@ from mergekit_map.results.front import Front
 from mergekit_map.results.log import Role
 from mergekit_map.results.paired import stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import SampleStore, read_samples
+from mergekit_map.results.samples import (
+    SampleStore,
+    itemise,
+    read_samples,
+    with_differences,
+)
 from mergekit_map.types import Answers, Measurement, MeasurementRequest
-from mergekit_map.workflows.differences import itemise, with_differences
 
 N = 30
 RNG = np.random.default_rng(0)
