@@ -26,7 +26,7 @@ from mergekit_map.compare.indicators import best_merges, preferred_models
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.models.references import referenced_models
-from mergekit_map.search.nested_groups import best_models
+from mergekit_map.search.nested import best_models
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 
 Config: TypeAlias = dict[str, Any]  # of mergekit

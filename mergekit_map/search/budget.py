@@ -10,8 +10,7 @@ from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.bayesian import N_ROUND
 from mergekit_map.search.measure import missing_of, own_evaluations
-from mergekit_map.search.nested import EVALUATIONS
-from mergekit_map.search.nested_groups import first_candidates
+from mergekit_map.search.nested import EVALUATIONS, first_candidates
 from mergekit_map.search.planning import next_round, wanted_evaluations
 from mergekit_map.search.refinement import n_spent
 from mergekit_map.search.study import Candidate, Study

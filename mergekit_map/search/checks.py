@@ -10,8 +10,7 @@ from mergekit_map.config.schema import MapBlock, share_of
 from mergekit_map.config.tasks import LmEvalTask, TaskSpec
 from mergekit_map.errors import DesignError, nearest
 from mergekit_map.search.bayesian import bayesian_problems
-from mergekit_map.search.nested import pair_study
-from mergekit_map.search.nested_groups import Group, order_problems
+from mergekit_map.search.nested import Group, order_problems, pair_study
 from mergekit_map.search.planning import next_round
 from mergekit_map.search.study import Study
 from mergekit_map.types import BASE

@@ -5,17 +5,34 @@ The paper prints the merge with the sign of the task vectors reversed; meant is
 ``base + c_i (model_i - base) + c_j (model_j - base)``. The task vector of a merge is
 then itself a weighted sum, so a merge of merges is one vector of ordinary coefficients:
 the products along the way. Merges are measured, logged and shipped as such.
+
+A group starts as one coefficient and owns the tasks that it is best at among the
+single models; a pair is measured on the tasks of both. Where neither owns one, all
+tasks count. The paper pairs one model per task by its loss; here models and tasks are
+independent. Losses of different tasks have different units, so each is scaled: 1 is the
+worst single model, 0 is the best possible value where there is one, or else the best
+single model.
+
+Notation: ``N`` single models, ``m`` tasks, ``Y`` (N, m) what was measured of the single
+models, larger is better, NaN where it failed.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from mergekit_map.config.problems import Problem, shown
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.optimize.scalarization import farthest_point_subset
-from mergekit_map.results.front import axis_bounds
+from mergekit_map.results.front import Order, axis_bounds, members, pairs
 from mergekit_map.results.gains import Anchors, measured_anchors
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import (
@@ -26,21 +43,17 @@ from mergekit_map.results.log import (
     merge_key,
 )
 from mergekit_map.search.measure import matching, measure, reference_values
-from mergekit_map.search.nested_groups import (
-    Grouping,
-    Pair,
-    first_candidates,
-    pair_tasks,
-    single_models,
-)
 from mergekit_map.search.planning import design
 from mergekit_map.search.study import Candidate, Evaluator, Study, StudyResult
+from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.types import SOUP
+from mergekit_map.utils.text import listed
 
 # Measure merges on some tasks, unless they are known, and give what is known of them.
 MeasureOn: TypeAlias = Callable[[Iterable[str], Iterable[Candidate]], list[Evaluation]]
 
 EVALUATIONS = 20  # per pair: the paper's T
+_ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 
 
 def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyResult:
@@ -64,7 +77,7 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
 
     known = measure_on(study.tasks, first_candidates(study))
     readings = reference_values(study, known, log)
-    vectors = single_models(study)
+    vectors = _single_models(study)
     grouping = Grouping(study, readings, measured_anchors(vectors, known))
     while True:
         pair, is_last = grouping.next_pair(), grouping.is_last
@@ -99,7 +112,7 @@ def of_tasks(study: Study, tasks: Iterable[str]) -> Study:
 def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> Study:
     """Return the study of a pair; its coefficients multiply the merge of each group."""
     one, other = (group.label for group in pair)
-    tasks = pair_tasks(study, pair)
+    tasks = _pair_tasks(study, pair)
     empty = [label for label, merge in study.fixed.items() if not any(merge.values())]
     corners = dict.fromkeys(empty, (0.0, 0.0))
     corners |= {one: (1.0, 0.0), other: (0.0, 1.0), SOUP: (0.5, 0.5)}
@@ -177,3 +190,207 @@ def _measure_pair(plane: _Plane, measure_on: MeasureOn) -> list[Evaluation]:
     return [
         e.model_copy(update={"coefficients": merges[e.key[0]]}) for e in known.values()
     ]
+
+
+@dataclass(frozen=True)
+class Group:
+    """One model, or several that are merged already."""
+
+    label: str  # of one model its coefficient, else pair-1, pair-2, ...
+    order: Order
+    tasks: tuple[str, ...]  # owned
+    loss: float  # of the tasks owned: 0 is ideal, 1 the worst single model
+
+
+Pair: TypeAlias = tuple[Group, Group]
+
+
+def first_candidates(study: Study) -> list[Candidate]:
+    """List the merges measured before any pair: reference points and single models."""
+    merges = [*study.fixed.values(), *_single_models(study).values()]
+    distinct = {merge_key(merge): merge for merge in merges}
+    return [("anchor", merge) for merge in distinct.values()]
+
+
+def _single_models(study: Study) -> dict[str, dict[str, float]]:
+    """Map every coefficient to the merge that has it alone at 1."""
+    return {
+        name: {other: float(other == name) for other in study.bounds}
+        for name in study.bounds
+    }
+
+
+class Grouping:
+    """The groups of a study, which are merged pair after pair.
+
+    Args:
+        study: The study.
+        readings: The values of all reference points.
+        singles: Those of the single models, whose labels are coefficients.
+    """
+
+    def __init__(self, study: Study, readings: Anchors, singles: Anchors):
+        self._study, self._readings = study, readings
+        rows = [self._row(singles.values[name]) for name in study.bounds]
+        self._singles: FloatArray = np.array(rows)  # (N, m), NaN where one failed
+        owners = best_models(self._singles)
+        self._groups = []
+        for row, name in enumerate(study.bounds):
+            owned = tuple(itertools.compress(study.tasks, owners == row))
+            loss = self._loss(owned, self._singles[row])
+            self._groups.append(Group(name, name, owned, loss))
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the next pair is the last one."""
+        return len(self._groups) == 2
+
+    def next_pair(self) -> Pair:
+        """Choose two groups to merge: the next of the order given, or the closest."""
+        if self._study.search.order is None:
+            every = itertools.combinations(self._groups, 2)
+            return min(every, key=lambda pair: abs(pair[0].loss - pair[1].loss))
+        known = {frozenset(members(group.order)): group for group in self._groups}
+        sides = (
+            [frozenset(members(side)) for side in pair]
+            for pair in pairs(self._study.search.order)
+        )
+        one, other = next(pair for pair in sides if known.keys() >= set(pair))
+        return known[one], known[other]
+
+    def choices(self, pair: Pair) -> list[SelectSpec]:
+        """List the selections for the next pair, to be tried in order.
+
+        The last pair uses the selection of the study, the others the preference among
+        their own tasks, within limits.
+
+        Raises:
+            ConfigError: a limit cannot be computed from the measurements.
+        """
+        study = self._study
+        if self.is_last:
+            return [study.select]
+        tasks = _pair_tasks(study, pair)
+        shares = {task: _task_shares(study)[task] for task in tasks}
+        prefer = shares if any(shares.values()) else dict.fromkeys(tasks, 1.0)
+        choice = SelectSpec(prefer=prefer, scalarization=study.select.scalarization)
+        found = Request(study.select, study.tasks, self._readings).limits()
+        limits = {task: limit.value for task, limit in found.items()}
+        return [
+            choice.model_copy(update={"require": kept or None})
+            for kept in self._limits_within(limits, tasks)
+        ]
+
+    def merge(self, pair: Pair, measured: Mapping[str, float]) -> Group:
+        """Replace a pair by one group; ``measured`` is its values on its tasks."""
+        tasks = self._study.tasks
+        owned = tuple(t for t in tasks if any(t in group.tasks for group in pair))
+        label = f"pair-{len(self._study.bounds) - len(self._groups) + 1}"
+        one, other = pair
+        loss = self._loss(owned, self._row(measured))
+        merged = Group(label, (one.order, other.order), owned, loss)
+        self._groups = [*(g for g in self._groups if g not in pair), merged]
+        return merged
+
+    def _limits_within(
+        self, limits: Mapping[str, float], tasks: Sequence[str]
+    ) -> list[dict[str, float]]:
+        """List limits for a pair; each is tried where those before cannot be kept.
+
+        The first goes only part of the way from the best single model to a limit, the
+        less the more groups and limits there are, because every merge with another
+        group costs some of it. The next goes as far as the limit. The last is none, as
+        later pairs may yet keep it.
+        """
+        near = {}
+        columns = zip(self._study.tasks.items(), self._singles.T, strict=True)
+        for (task, metric), column in columns:
+            if task not in tasks or task not in limits:
+                continue
+            limit = metric.utility(limits[task])
+            best = np.nanmax(column, initial=-np.inf)
+            if best >= limit:
+                way = (limit - best) / len(limits) / (len(self._groups) - 1)
+                near[task] = float(metric.sign * (best + way))
+        return [near, {task: limits[task] for task in near}, {}] if near else [{}]
+
+    def _row(self, measured: Mapping[str, float]) -> FloatArray:
+        """Return values in their own units as a row (m,), larger is better."""
+        tasks = self._study.tasks.items()
+        return np.array([m.utility(measured.get(task, math.nan)) for task, m in tasks])
+
+    def _loss(self, owned: Sequence[str], values: FloatArray) -> float:
+        """Average losses by preference, or alike where no task is preferred."""
+        tasks = self._study.tasks
+        ideals = np.array([max(map(m.utility, m.bounds)) for m in tasks.values()])
+        losses = scaled_losses(values[None], self._singles, ideals)[0]
+        counted = [task in (owned or tasks) for task in tasks]
+        weights = np.array(list(_task_shares(self._study).values()))[counted]
+        weights = weights if weights.any() else np.ones_like(weights)
+        return float(np.average(losses[counted], weights=weights))
+
+
+def _pair_tasks(study: Study, pair: Pair) -> list[str]:
+    """List the tasks that a pair is measured on."""
+    owned = {task for group in pair for task in group.tasks}
+    return [task for task in study.tasks if task in owned or not owned]
+
+
+def _task_shares(study: Study) -> dict[str, float]:
+    """Normalise the preference to the sum 1; by default the tasks count alike.
+
+    No later pair restores what a pair loses, so that a task with a limit counts as much
+    as those preferred do on average, unless a preference differs.
+    """
+    prefer = study.select.prefer or dict.fromkeys(study.tasks, 1.0)
+    counted = [weight for weight in prefer.values() if weight]
+    limited = dict.fromkeys(study.select.require or (), sum(counted) / len(counted))
+    weights = limited | {task: weight for task, weight in prefer.items() if weight}
+    total = sum(weights.values())
+    return {task: weights.get(task, 0.0) / total for task in study.tasks}
+
+
+def order_problems(order: list[Any], names: Sequence[str]) -> list[Problem]:
+    """Refuse an order of merges that is no binary tree with each name once."""
+    with suppress(ValidationError):
+        if sorted(members(_ORDER.validate_python(order))) == sorted(names):
+            return []
+    text = (
+        "two are merged at a time, so this is a list of two coefficients or lists, "
+        f"such as [[a, b], [c, d]], with each of {listed(names)} once; got "
+        f"{shown(order)}"
+    )
+    return [Problem(("map", "search", "order"), text)]
+
+
+def best_models(Y: FloatArray) -> IntArray:
+    """Return the best model of each task; (m,), ties go to the first.
+
+    A model that could not be measured is never the best, unless none could be: then the
+    first one is.
+    """
+    return np.asarray(np.where(np.isnan(Y), -np.inf, Y).argmax(axis=0))
+
+
+def scaled_losses(values: FloatArray, Y: FloatArray, ideal: FloatArray) -> FloatArray:
+    """Scale measured values of any merges to losses, smaller is better.
+
+    Args:
+        values: (k, m) metrics, larger is better.
+        Y: (N, m) those of the single models.
+        ideal: (m,) the largest possible values, infinite where there is none.
+
+    Returns:
+        (k, m) losses; 1 where a value is NaN, 0 for a task whose single models are all
+        at the ideal, or all alike where there is none.
+    """
+    measured = ~np.isnan(Y)
+    worst = np.where(measured, Y, np.inf).min(axis=0)
+    best = np.where(measured, Y, -np.inf).max(axis=0)
+    zero = np.where(np.isfinite(ideal), ideal, best)
+    width = zero - worst
+    # A task on which no single model could be measured has no scale.
+    usable = measured.any(axis=0) & (width > 0)
+    losses = np.zeros(values.shape)
+    losses[:, usable] = (zero - values)[:, usable] / width[usable]
+    return np.where(np.isnan(values), 1.0, losses)

@@ -29,8 +29,7 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import chosen_as
 from mergekit_map.search.finish import anchors_on_disk
 from mergekit_map.search.measure import reference_values
-from mergekit_map.search.nested import pair_study
-from mergekit_map.search.nested_groups import Grouping, Pair
+from mergekit_map.search.nested import Grouping, Pair, pair_study
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import whole_folder, write_atomically
 

@@ -17,7 +17,7 @@ from quick_fronts import fronts_of_few_points
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.front import Front
 from mergekit_map.search.checks import search_problems
-from mergekit_map.search.nested_groups import best_models, scaled_losses
+from mergekit_map.search.nested import best_models, scaled_losses
 from mergekit_map.search.study import Study, StudyResult
 from mergekit_map.types import Measurement, Metric
 
