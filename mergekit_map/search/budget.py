@@ -11,8 +11,7 @@ from mergekit_map.results.log import Evaluation
 from mergekit_map.search.bayesian import N_ROUND
 from mergekit_map.search.measure import missing_of, own_evaluations
 from mergekit_map.search.nested import EVALUATIONS, first_candidates
-from mergekit_map.search.planning import next_round, wanted_evaluations
-from mergekit_map.search.refinement import n_spent
+from mergekit_map.search.planning import n_spent, next_round, wanted_evaluations
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 

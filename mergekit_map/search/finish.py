@@ -32,11 +32,11 @@ from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key
 from mergekit_map.results.selection import chosen_as
 from mergekit_map.results.surrogates import locate, predict
 from mergekit_map.search.measure import matching
-from mergekit_map.search.planning import wanted_evaluations
-from mergekit_map.search.refinement import (
+from mergekit_map.search.planning import (
     ending_of,
     find_border,
     n_spent,
+    wanted_evaluations,
 )
 from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, ranges

@@ -1,22 +1,64 @@
-"""The strategies that plan the next merges, as pure functions of the measurements."""
+"""The strategies that plan the next merges, as pure functions of the measurements.
+
+After a first design, a search refines itself, which is beyond the paper: the design is
+as small as is safe, and every round measures one merge: the one of the front that may
+add most hypervolume to the measured merges, with predictions one standard error better
+than they are (an upper confidence bound); and every other round, while predictions
+within the bounds are poor, one from anywhere in them, two standard errors better. While
+even merges left out are predicted badly, every other of these is the merge with the
+largest error. It stops when predictions come true, or when all evaluations are used.
+
+Whether better merges lie beyond the bounds is foretold, not searched: points at the
+bounds are moved a little beyond them along one coefficient. Surrogates were fitted
+within the bounds, so these predictions are extrapolations.
+
+Notation: ``k`` points of a front, ``m`` tasks, ``d`` coefficients.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from mergekit_map.errors import DesignError
-from mergekit_map.optimize.design import make_design
-from mergekit_map.results.log import Evaluation, merge_key
+from mergekit_map.optimize.design import make_design, sobol_points
+from mergekit_map.optimize.front_filling import hypervolume, improvements, relative_gain
+from mergekit_map.optimize.nsga3 import approximate_front
+from mergekit_map.results.front import Border, Ending
+from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.search.bayesian import bayesian_round
-from mergekit_map.search.refinement import n_spent, refinement_round
 from mergekit_map.search.study import Candidate, Study
-from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, to_unit
 from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.surrogates.quadratic import n_quadratic_terms
 
 _TIMES = 10  # the default number of merges, where a budget ends the search
+# The largest standard error on the front, as a share of a task's range there, with
+# which a search may stop; and how many rounds before must have come out as predicted.
+GOOD_ENOUGH = 0.005
+QUIET_ROUNDS = 2
+# A prediction came true that missed by so many of its standard errors, or by this share
+# of all that a task was seen to vary.
+_STDERRS, _SHARE = 2.0, 0.005
+# How many standard errors better than they are predictions are taken.
+_FRONT_STDERRS, _BOX_STDERRS = 1.0, 2.0
+# Share of the variance of a task over the box that may be unknown.
+_UNKNOWN = 0.05
+# Share of a task's range by which a prediction is off that is no more than a guess.
+_GUESSES = 0.12
+_N_SAMPLES = 256
+# A task that varies by less than this share of its range over the box is level.
+_LEVEL, _ROUNDING = 0.05, 1e-9
+# Nearer to a measured merge than this share of the box, there is nothing to learn.
+_SAME = 0.03
+_BEYOND = 0.2  # how far past an end, as a share of the box
+_STEPS = 5  # on the way there
+_NEAR = 1e-3  # what lies at an end, as a share of the box
+_TOLD = 1e-3  # a smaller gain is not worth a larger box
 
 
 def next_round(
@@ -130,3 +172,214 @@ def _refuse_too_few(study: Study, points: FloatArray) -> None:
 def default_evaluations(d: int) -> int:
     """Return twice the number of terms of a quadratic in ``d`` coefficients."""
     return 2 * n_quadratic_terms(d)
+
+
+@dataclass(frozen=True, eq=False)
+class _Outlook:
+    """Predictions for some merges."""
+
+    points: FloatArray  # (k, d)
+    Y: FloatArray  # (k, m) larger is better
+    stderr: FloatArray  # (k, m)
+    width: FloatArray  # (m,) range of each task over the points
+
+    @property
+    def errors(self) -> FloatArray:
+        """Return the standard errors as shares of the ranges; (k, m)."""
+        return np.asarray(self.stderr / self.width)
+
+
+def refinement_round(
+    study: Study,
+    rounds: Sequence[Sequence[Candidate]],
+    known: Sequence[Evaluation],
+    surrogates: Mapping[str, Surrogate],
+) -> list[Candidate]:
+    """Propose the merge to measure next; none when the predictions are trusted.
+
+    A function of its arguments alone: the same log gives the same next round.
+    """
+    front = _sketched(study, surrogates)
+    trusted = front.errors.max() <= GOOD_ENOUGH
+    if trusted and n_quiet_rounds(rounds, known) >= QUIET_ROUNDS:
+        return []
+    asked = {merge_key(c): c for planned in rounds for _, c in planned}
+    X = study.vectors((asked | {e.key[0]: e.coefficients for e in known}).values())
+    worst = front.Y.min(axis=0)
+    measured = study.predict(surrogates, X[study.contains(X)])
+    measured = (measured - worst) / front.width
+
+    def over_box() -> _Outlook:
+        return _outlook(study, surrogates, sobol_points(_N_SAMPLES, study.box))
+
+    def worth(outlook: _Outlook, stderrs: float) -> FloatArray:
+        hoped = outlook.Y + stderrs * outlook.stderr
+        return improvements((hoped - worst) / front.width, measured)
+
+    if len(rounds) % 2 and _is_poor(box := over_box()):
+        guesses = (
+            len(rounds) % 4 == 1
+            and max(s.quality.loo_error for s in surrogates.values()) > _GUESSES
+        )
+        hope = worth(box, _BOX_STDERRS)
+        hopeless = guesses or not (hope > 0).any()
+        return _best(study, X, box, box.errors.max(axis=1) if hopeless else hope)
+    planned = _best(study, X, front, worth(front, _FRONT_STDERRS))
+    if planned or trusted:
+        return planned
+    # All of the front is measured, all but, and still not known.
+    box = over_box()
+    return _best(study, X, box, box.errors.max(axis=1))
+
+
+def ending_of(
+    study: Study,
+    surrogates: Mapping[str, Surrogate],
+    spent: int,
+    allowed: int,
+) -> Ending:
+    """Return what a better known front would bring when the last round is over."""
+    front = _sketched(study, surrogates)
+    scaled = (front.Y - front.Y.min(axis=0)) / front.width
+    return Ending(
+        evaluations=spent,
+        allowed=allowed,
+        trusted=spent < allowed,
+        hope=relative_gain(scaled + front.errors, scaled),
+    )
+
+
+def n_spent(
+    study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
+) -> int:
+    """Count the searched merges: planned, or found in the log.
+
+    Those of the log lie within the bounds, every task was tried on them, and they were
+    not measured to show a front.
+    """
+    tried = by_merge(e for e in known if e.role != "front")
+    whole = [key for key, of in tried.items() if of.keys() >= study.tasks.keys()]
+    inside = study.contains(study.vectors(map(dict, whole)))
+    found = {key for key, yes in zip(whole, inside, strict=True) if yes}
+    return len(found | {merge_key(c) for planned in rounds for _, c in planned})
+
+
+def n_quiet_rounds(
+    rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
+) -> int:
+    """Count the latest rounds in a row that came out as predicted."""
+    count = 0
+    for index in reversed(range(1, len(rounds))):
+        keys = {merge_key(c) for _, c in rounds[index]}
+        tested = [e for e in known if e.key[0] in keys and not e.failed]
+        if not tested or not all(_came_true(e, known) for e in tested):
+            break
+        count += 1
+    return count
+
+
+def _came_true(tested: Evaluation, known: Sequence[Evaluation]) -> bool:
+    foretold = tested.foretold
+    if foretold is None or foretold.value is None:
+        return False
+    values = [e.value for e in known if e.task == tested.task and not e.failed]
+    # What is measured on some documents is off by itself.
+    stderr = math.hypot(foretold.stderr or 0.0, tested.sampling or 0.0)
+    near = _STDERRS * stderr, _SHARE * float(np.ptp(values))
+    return abs(tested.value - foretold.value) <= max(near)
+
+
+def _sketched(study: Study, surrogates: Mapping[str, Surrogate]) -> _Outlook:
+    predict = partial(study.predict, surrogates)
+    return _outlook(study, surrogates, approximate_front(predict, study.box))
+
+
+def _outlook(
+    study: Study, surrogates: Mapping[str, Surrogate], points: FloatArray
+) -> _Outlook:
+    Y = study.predict(surrogates, points)
+    box = study.predict(surrogates, sobol_points(_N_SAMPLES, study.box))
+    # A task that is all but level on the front has the box for a unit.
+    width = np.maximum(np.ptp(Y, axis=0), _LEVEL * np.ptp(box, axis=0))
+    constant = width <= _ROUNDING * np.abs(box).max(axis=0)
+    width = np.where(constant, np.inf, width)
+    stderr = np.column_stack([s.stderr(points) for s in surrogates.values()])
+    return _Outlook(points, Y, np.nan_to_num(stderr), width)  # 0 where it is unknown
+
+
+def _is_poor(box: _Outlook) -> bool:
+    """Whether much of some task is unknown within the bounds."""
+    unknown = (box.errors**2).mean(axis=0)
+    return bool((unknown > _UNKNOWN * (box.Y / box.width).var(axis=0)).any())
+
+
+def _best(
+    study: Study, X: FloatArray, outlook: _Outlook, worth: FloatArray
+) -> list[Candidate]:
+    """Return the most valuable point that is not of X (n, d); None without one."""
+    apart = to_unit(outlook.points, study.box)[:, None] - to_unit(X, study.box)
+    fresh: BoolArray = np.abs(apart).max(axis=2).min(axis=1) > _SAME
+    if not fresh.any():
+        return []
+    chosen = int(np.where(fresh, worth, -np.inf).argmax())
+    return [("refinement", study.named(outlook.points[chosen]))]
+
+
+def find_border(
+    study: Study,
+    surrogates: Mapping[str, Surrogate],
+    names: tuple[str, ...],
+    X: FloatArray,
+    anchors: FloatArray,
+) -> Iterator[Border]:
+    """Find the bounds beyond which the front would be better, as predicted.
+
+    Args:
+        study: The study, whose metrics say what is better.
+        surrogates: By task.
+        names: Of the axes of the surrogates.
+        X: (k, d) the front.
+        anchors: (a, d) merges that a front should be better than; NaN where unknown.
+    """
+    bounds = next(iter(surrogates.values())).bounds
+    X, anchors = (rows[np.isfinite(rows).all(axis=1)] for rows in (X, anchors))
+    if not len(X):
+        return
+
+    utilities = partial(study.predict, surrogates)
+    Y = utilities(X)
+    worst = np.vstack([Y, utilities(anchors)] if len(anchors) else [Y]).min(axis=0)
+    for axis, (lower, upper) in enumerate(bounds.tolist()):
+        for end, outward in ((lower, lower - upper), (upper, upper - lower)):
+            there = np.abs(X[:, axis] - end) <= _NEAR * (upper - lower)
+            if there.any():
+                moved = utilities(_moved(X[there], axis, end, _BEYOND * outward))
+                gain = hypervolume_gain(Y - worst, moved - worst)
+                if gain >= _TOLD:
+                    yield Border(
+                        coefficient=names[axis],
+                        end=end,
+                        beyond=float(f"{end + _BEYOND * outward:.12g}"),
+                        gain=float(f"{gain:.3g}"),
+                    )
+
+
+def _moved(X: FloatArray, axis: int, end: float, by: float) -> FloatArray:
+    steps = np.linspace(0, 1, _STEPS + 1)[1:]
+    rows = np.repeat(X[None], _STEPS, axis=0)
+    rows[:, :, axis] = end + by * steps[:, None]
+    return rows.reshape(-1, X.shape[1])
+
+
+def hypervolume_gain(Y: FloatArray, more: FloatArray) -> float:
+    """Return the share that points (l, m) add to the hypervolume of others (k, m).
+
+    Both hypervolumes are relative to the reference point, larger is better; 0 where
+    there is no volume.
+    """
+    scale = Y.max(axis=0)
+    if not (scale > 0).all():
+        return 0.0
+    before = hypervolume(Y / scale, 0.0)
+    after = hypervolume(np.vstack([Y, more]) / scale, 0.0)
+    return after / before - 1 if before > 0 else 0.0

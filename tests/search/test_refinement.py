@@ -12,7 +12,7 @@ from surrogate_data import fit
 
 from mergekit_map.results.front import Border, Reading
 from mergekit_map.results.log import Evaluation, Role
-from mergekit_map.search.refinement import (
+from mergekit_map.search.planning import (
     ending_of,
     find_border,
     hypervolume_gain,
@@ -185,7 +185,7 @@ def test_nothing_is_measured_next_to_what_was_measured(
     """As near as three percent of the box; planned or only in the log."""
     # What was measured is worth as much as ever, so that its place alone decides.
     monkeypatch.setattr(
-        "mergekit_map.search.refinement.improvements",
+        "mergekit_map.search.planning.improvements",
         lambda hoped, _: -np.arange(len(hoped)),
     )
     rounds, known = searched(0)
