@@ -28,7 +28,7 @@ from transformers import LlamaForCausalLM
 from mergekit_map.merging.in_memory import ResidentMerge
 from mergekit_map.merging.methods import recordable_method, recording
 from mergekit_map.merging.replay import Replay
-from mergekit_map.merging.weights import WeightTable
+from mergekit_map.merging.space import WeightTable
 from mergekit_map.tasks.loglikelihood import Request, keep_freed_memory, likelihoods
 
 METHODS = ("task_arithmetic", "ties", "dare_linear", "dare_ties")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_514, "tests": 22_212, "benchmarks": 9_904}
-MOST_MODULES = 134
+MOST_LINES = {"mergekit_map": 29_495, "tests": 22_212, "benchmarks": 9_904}
+MOST_MODULES = 133
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

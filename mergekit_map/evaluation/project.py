@@ -36,9 +36,8 @@ from mergekit_map.merging.recipe import (
     staging_problems,
 )
 from mergekit_map.merging.reference_points import ReferencePoints, reference_points
-from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.space import MergeSpace, build_space, check_plan
 from mergekit_map.merging.validation import check_merge
-from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.adapters import with_adapter_bases
 from mergekit_map.models.preflight import (
     Family,

@@ -24,8 +24,7 @@ from mergekit_map.merging.checkpoint import load_checkpoint
 from mergekit_map.merging.memory import Place, choose_storage, on_device, placed
 from mergekit_map.merging.recording import open_recorded, record
 from mergekit_map.merging.replay import MethodReplay, Replay, tensor_bytes
-from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.weights import WeightTable
+from mergekit_map.merging.space import MergeSpace, WeightTable
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.text import bytes_in_words
 

@@ -46,9 +46,8 @@ from mergekit_map.merging.replay import (
     tensor_bytes,
     with_tensors,
 )
-from mergekit_map.merging.space import MergeSpace
+from mergekit_map.merging.space import MergeSpace, WeightTable, weight_table
 from mergekit_map.merging.validation import method_spec
-from mergekit_map.merging.weights import WeightTable, weight_table
 from mergekit_map.models.files import fingerprint
 from mergekit_map.models.references import NO_MODELS, referenced_models, references_in
 from mergekit_map.utils.files import (
