@@ -12,7 +12,7 @@ from quick_fronts import fronts_of_few_points
 from runs import invoke, read
 
 import mergekit_map
-from mergekit_map.results.finished import read_finished
+from mergekit_map.results.surrogates import read_finished
 from mergekit_map.utils.files import append_durably
 
 pytestmark = pytest.mark.usefixtures("moved")

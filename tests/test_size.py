@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_495, "tests": 22_212, "benchmarks": 9_904}
-MOST_MODULES = 133
+MOST_LINES = {"mergekit_map": 29_488, "tests": 22_217, "benchmarks": 9_904}
+MOST_MODULES = 132
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

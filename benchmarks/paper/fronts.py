@@ -23,7 +23,7 @@ from mergekit_map.compare.indicators import (
     win_rate,
 )
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
-from mergekit_map.results.finished import read_finished
+from mergekit_map.results.surrogates import read_finished
 from mergekit_map.surrogates.arrays import FloatArray
 from paper.kept import Result
 from paper.published import DISTANCES, WIN_RATES

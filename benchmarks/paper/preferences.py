@@ -19,8 +19,8 @@ from mergekit_map.compare.contest import OURS_PAID
 from mergekit_map.compare.indicators import Sums, best_merges, scaled, weighted_sums
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.results.finished import read_finished
 from mergekit_map.results.selection import choose_point
+from mergekit_map.results.surrogates import read_finished
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.utils.files import write_atomically
 from paper.adamerging import STEPS

@@ -46,11 +46,10 @@ from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.evaluation.project import Project, quiet_options
 from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.report.overlay import folder_names
-from mergekit_map.results.finished import read_evaluations
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.surrogates import fit_again
+from mergekit_map.results.surrogates import fit_again, read_evaluations
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, write_json

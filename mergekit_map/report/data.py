@@ -26,7 +26,6 @@ import numpy as np
 from mergekit_map._version import __version__
 from mergekit_map.errors import ArtifactError, ConfigError
 from mergekit_map.results.answer import answer, gain_table, sample
-from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
 from mergekit_map.results.gains import gains
 from mergekit_map.results.limits import Request
@@ -38,7 +37,7 @@ from mergekit_map.results.samples import (
     are_of,
     won_items,
 )
-from mergekit_map.results.surrogates import is_fitted, predict
+from mergekit_map.results.surrogates import FinishedSearch, is_fitted, predict
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import NO_SINGLE_MODEL, Answers
 from mergekit_map.utils.files import plain

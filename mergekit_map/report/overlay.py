@@ -22,10 +22,10 @@ from mergekit_map.optimize.front_filling import hypervolume, non_dominated
 from mergekit_map.report.data import kind_of, pairs, task_content
 from mergekit_map.report.page import build_page, refuse_foreign
 from mergekit_map.results.answer import answer
-from mergekit_map.results.finished import FinishedSearch, read_finished
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import merge_key
 from mergekit_map.results.run_folder import unfinished_in_words
+from mergekit_map.results.surrogates import FinishedSearch, read_finished
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.utils.files import StrPath, plain, write_atomically
 from mergekit_map.utils.text import listed

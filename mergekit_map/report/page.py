@@ -20,7 +20,7 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.data import report_content
 from mergekit_map.report.plots import plot_front
-from mergekit_map.results.finished import read_finished
+from mergekit_map.results.surrogates import read_finished
 from mergekit_map.utils.files import StrPath, json_line, unwritable, write_atomically
 
 # Where plotly.js would take a chart that is shared: see guard.js.

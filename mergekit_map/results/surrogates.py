@@ -1,7 +1,8 @@
-"""The surrogates of a front: fitted to the log, and fitted again by whoever reads it.
+"""A finished search as it is read: its front, its measurements, and its surrogates.
 
-They are a function of the measurements, and of a hundred merges a fit takes a tenth of
-a second: no file holds them.
+Surrogates are a function of the measurements, and of a hundred merges a fit takes a
+tenth of a second: no file holds them. The search fits them to its log, and whoever
+reads the front fits them again.
 
 Notation: ``d`` axes of the surrogates, which are the coefficients of the front or the
 weights of the groups of nested MAP; ``n`` measurements, ``k`` merges.
@@ -11,12 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Front, Reading, Readings
-from mergekit_map.results.log import ASSESSING, Evaluation
+from mergekit_map.results.log import (
+    ASSESSING,
+    Evaluation,
+    by_merge,
+    measured_of,
+    read_log,
+)
+from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.surrogates.arrays import FloatArray, inside, weight
 from mergekit_map.surrogates.fit import Surrogate, fit_surrogate, one_thread
 from mergekit_map.surrogates.links import Link
@@ -26,6 +36,50 @@ _MOST_MERGES = 1000  # whose fit takes half a minute; a stranger's log may have 
 # A merge whose weights are this near to those of a merge of groups is that merge.
 _ROUNDING = 1e-9
 _SAME_STDERRS = 0.01  # more than another processor rounds, less than any fit
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedSearch:
+    """The contents of the folder of a finished search, read once."""
+
+    folder: RunFolder
+    manifest: Manifest
+    front: Front
+    surrogates: Mapping[str, Surrogate]  # by task; none where they cannot be fitted
+    evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
+
+    def locate(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
+        """Return the coordinates of merges on the axes; (k, d), NaN if not fitted."""
+        front = self.front
+        return locate(merges, front.coefficients, front.groups, front.axis_bounds)
+
+
+def read_finished(run: Path) -> FinishedSearch:
+    """Read the folder of a finished search.
+
+    Raises:
+        ArtifactError: the search is not finished, or a file of it is damaged.
+    """
+    folder = open_run(run)
+    front = folder.read_front()
+    evaluations = read_evaluations(folder, front)
+    return FinishedSearch(
+        folder=folder,
+        manifest=folder.read_manifest(),
+        front=front,
+        surrogates=fit_again(front, evaluations),
+        evaluations=evaluations,
+    )
+
+
+def read_evaluations(run: RunFolder, front: Front) -> tuple[Evaluation, ...]:
+    """List the measurements of merges with the coefficients of a front, each once."""
+    folder = run.of_points(front)
+    manifest, names = folder.read_manifest(), front.coefficients
+    log, definitions = read_log(folder.log), manifest.definitions
+    measured = measured_of(log, manifest.merge, definitions, names)
+    merges = by_merge(e for e in measured if e.task in front.tasks)
+    return tuple(e for tasks in merges.values() for e in tasks.values())
 
 
 def fit_all(

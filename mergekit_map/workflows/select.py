@@ -97,8 +97,7 @@ def select_point(
 def fitted_surrogates(folder: RunFolder, front: Front) -> Mapping[str, Surrogate]:
     """Fit the surrogates of a front; none where its log allows none."""
     # It brings SciPy, which takes longer than all else where an index is given.
-    from mergekit_map.results.finished import read_evaluations
-    from mergekit_map.results.surrogates import fit_again
+    from mergekit_map.results.surrogates import fit_again, read_evaluations
 
     return fit_again(front, read_evaluations(folder, front))
 

@@ -15,7 +15,7 @@ from runs import files_of, invoke, lines
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.overlay import fronts_content, joint_box
-from mergekit_map.results.finished import read_finished
+from mergekit_map.results.surrogates import read_finished
 
 Make = Callable[[str], Path]
 

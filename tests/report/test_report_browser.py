@@ -21,11 +21,11 @@ from mergekit_map.report.data import report_content
 from mergekit_map.report.overlay import write_fronts_report
 from mergekit_map.report.page import report_page
 from mergekit_map.results.answer import answer
-from mergekit_map.results.finished import read_finished
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import choose, choose_point
+from mergekit_map.results.surrogates import read_finished
 from mergekit_map.types import Metric
 
 Reported = Callable[[str], Path]

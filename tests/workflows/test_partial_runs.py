@@ -13,11 +13,11 @@ import pytest
 from runs import invoke, write, write_plain
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.finished import read_finished
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import open_log
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.surrogates import read_finished
 from mergekit_map.workflows.merge import merge_point
 from mergekit_map.workflows.results import read_run
 from mergekit_map.workflows.select import look_at, select_point
