@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_488, "tests": 22_217, "benchmarks": 9_904}
-MOST_MODULES = 132
+MOST_LINES = {"mergekit_map": 29_476, "tests": 22_215, "benchmarks": 9_904}
+MOST_MODULES = 131
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

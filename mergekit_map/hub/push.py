@@ -42,8 +42,12 @@ from mergekit_map.hub.sanitize import (
     public_names,
     refuse_leaks,
 )
-from mergekit_map.results.recipe_rendering import DAMAGES, documents
-from mergekit_map.results.run_folder import RunFolder, open_run
+from mergekit_map.results.run_folder import (
+    DAMAGES,
+    RunFolder,
+    open_run,
+    recipe_documents,
+)
 from mergekit_map.utils.files import read_whole
 
 # Files that loaders read: left by another checkpoint they would be taken for the new.
@@ -197,7 +201,7 @@ def upload(api: HfApi, plan: Plan, message: str) -> str | None:
 def _read_recipe(path: Path) -> Configs:
     """Read a recipe whose models can be listed."""
     try:
-        configs = documents(read_whole(path, _MAX_RECIPE_BYTES).decode("utf-8"))
+        configs = recipe_documents(read_whole(path, _MAX_RECIPE_BYTES).decode("utf-8"))
         models_of(configs)
     except (OSError, *DAMAGES) as error:
         raise _unreadable(path, error) from None

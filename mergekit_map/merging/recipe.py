@@ -30,9 +30,8 @@ from mergekit_map.models.references import (
     referenced_models,
 )
 from mergekit_map.results.front import Front
-from mergekit_map.results.recipe_rendering import recipe_comments
 from mergekit_map.results.records import Identity
-from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.run_folder import RunFolder, recipe_comments
 from mergekit_map.utils.files import digest
 from mergekit_map.utils.text import printable
 

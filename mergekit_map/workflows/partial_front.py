@@ -15,8 +15,7 @@ from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ArtifactError, ConfigError, DesignError
 from mergekit_map.results.front import Front, Unfinished
 from mergekit_map.results.log import Evaluation, by_merge, read_log, whole_lines
-from mergekit_map.results.recipe_rendering import recipe_of
-from mergekit_map.results.run_folder import RunFolder, SearchPlan
+from mergekit_map.results.run_folder import RunFolder, SearchPlan, recipe_of
 from mergekit_map.results.samples import with_differences
 from mergekit_map.results.surrogates import is_fitted
 from mergekit_map.search.finish import end_search, found_front

@@ -16,8 +16,7 @@ from mergekit_map.config.problems import parse_select
 from mergekit_map.report.plots import save_front
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import locked
-from mergekit_map.results.recipe_rendering import recipe_of
-from mergekit_map.results.run_folder import RunFolder, open_run
+from mergekit_map.results.run_folder import RunFolder, open_run, recipe_of
 from mergekit_map.results.selection import choose_point
 from mergekit_map.utils.files import StrPath, write_atomically
 from mergekit_map.workflows.results import Selection

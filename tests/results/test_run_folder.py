@@ -10,8 +10,7 @@ import yaml
 from fronts import NOT_MEASURED, make_front, write_folder
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.recipe_rendering import recipe_of
-from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.run_folder import RunFolder, recipe_of
 
 FRONT = make_front([([(0.5, 0.1), (2.0, 0.1)], NOT_MEASURED)] * 3)
 

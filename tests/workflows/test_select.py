@@ -19,9 +19,8 @@ from runs import files_of, invoke
 
 from mergekit_map import select_point
 from mergekit_map.errors import ArtifactError, ConfigError, DesignError
-from mergekit_map.results.recipe_rendering import recipe_of
 from mergekit_map.results.records import write_record
-from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.run_folder import RunFolder, recipe_of
 from mergekit_map.results.surrogates import (
     fit_all,
     is_fitted,
