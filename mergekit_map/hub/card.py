@@ -1,4 +1,4 @@
-"""The model card of a merged checkpoint, and its changes for the Hub.
+"""The model card of a merged checkpoint, its metadata, and its changes for the Hub.
 
 Text from outside (models, tasks, sentences with their names) is escaped: it is no
 markup, and it ends neither a table nor a block.
@@ -12,17 +12,24 @@ import json
 import re
 import string
 import urllib.parse
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import yaml
-from huggingface_hub import CardData, ModelCard, ModelCardData
+from huggingface_hub import (
+    CardData,
+    EvalResult,
+    ModelCard,
+    ModelCardData,
+    try_to_load_from_cache,
+)
+from huggingface_hub.repocard import metadata_load
 
-from mergekit_map.config.tasks import LmEvalTask, TaskSpec
+from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
-from mergekit_map.hub import metadata
 from mergekit_map.hub.sanitize import (
     Configs,
     PublicNames,
@@ -34,7 +41,7 @@ from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer
 from mergekit_map.results.findings import border_in_words
 from mergekit_map.results.front import Front
-from mergekit_map.results.gains import gains
+from mergekit_map.results.gains import Gains, gains
 from mergekit_map.utils.files import read_json_or_nothing
 
 CARD = "README.md"
@@ -67,7 +74,7 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     """Write ``README.md`` and its picture into the folder of a checkpoint."""
     configs = list(yaml.safe_load_all(record.recipe))
     names = public_names(models_of(configs))
-    licences = metadata.parent_licences(configs, names)
+    licences = parent_licences(configs, names)
     # No path of this machine: models and files are called by their public names.
     public_front = names.content(record.front.model_dump(mode="json"))
     front = Front.model_validate_json(json.dumps(public_front))
@@ -90,7 +97,7 @@ def write_card(folder: Path, record: MergeRecord) -> None:
 
 
 def _metadata(
-    folder: Path, record: MergeRecord, parents: list[str], licences: metadata.Licences
+    folder: Path, record: MergeRecord, parents: list[str], licences: Licences
 ) -> ModelCardData:
     """Return the metadata that the Hub reads: parents, values, licence."""
     config = read_json_or_nothing(folder / "config.json")
@@ -98,8 +105,8 @@ def _metadata(
     is_causal = any(name.endswith(_CAUSAL_SUFFIXES) for name in architectures)
     pipeline = "text-generation" if is_causal else None
     gained = gains(record.front)
-    results = metadata.model_index(record.tasks, gained, pipeline or "other")
-    licence = metadata.common_licence(licences)
+    results = _model_index(record.tasks, gained, pipeline or "other")
+    licence = common_licence(licences)
     return ModelCardData(
         base_model=parents or None,
         base_model_relation="merge",
@@ -109,6 +116,43 @@ def _metadata(
         model_name=record.name if results else None,
         eval_results=results or None,
         **(licence.metadata() if licence else {}),
+    )
+
+
+def _model_index(
+    tasks: Mapping[str, TaskSpec], gained: Gains, pipeline: str
+) -> list[EvalResult]:
+    """List the measured values, as the table of gains has them."""
+    return [
+        _result(name, spec, float(f"{gained.readings[name].value:.4g}"), pipeline)
+        for name, spec in tasks.items()
+        if gained.sources.get(name, "predicted") != "predicted"
+    ]
+
+
+def _data_and_metric(spec: TaskSpec) -> tuple[str, str]:
+    """Return the public names of a task's data and of its metric."""
+    if isinstance(spec, PerplexityTask):
+        source = spec.perplexity
+        return source.dataset or Path(str(source.file)).name, "loss"
+    if isinstance(spec, LmEvalTask):
+        path = Path(spec.lm_eval)  # of a file the name, which no benchmark has
+        return path.name if path.suffix in {".yaml", ".yml"} else str(path), spec.metric
+    return spec.python, "score"
+
+
+def _result(task: str, spec: TaskSpec, value: float, pipeline: str) -> EvalResult:
+    data, metric = _data_and_metric(spec)
+    dataset, args = data, dict[str, Any]()
+    if isinstance(spec, PerplexityTask):
+        dataset = spec.perplexity.dataset or "own-text"
+    elif isinstance(spec, LmEvalTask):
+        args = {"num_few_shot": spec.num_fewshot, "limit": spec.limit}
+        args["filter"] = spec.filter
+    given = {key: value for key, value in args.items() if value is not None} or None
+    name = f"{task}: {metric} on {data}"
+    return EvalResult(
+        pipeline, dataset, dataset, metric, value, metric_name=name, dataset_args=given
     )
 
 
@@ -138,7 +182,7 @@ def _explanation(tasks: Mapping[str, TaskSpec]) -> str:
     """Explain the table to readers who have not seen the search."""
     texts = []
     for task, spec in tasks.items():
-        data, metric = metadata.data_and_metric(spec)
+        data, metric = _data_and_metric(spec)
         limit = spec.limit if isinstance(spec, LmEvalTask) else None
         suffix = "" if limit is None else f", limit {limit:,}"
         texts.append(f"{task}: {metric} on {data}{suffix}")
@@ -193,9 +237,7 @@ def _name_assignment(name: str) -> str:
     return f"name = {json.dumps(name, ensure_ascii=False)}"
 
 
-def _model_list(
-    configs: Configs, names: PublicNames, licences: metadata.Licences
-) -> str:
+def _model_list(configs: Configs, names: PublicNames, licences: Licences) -> str:
     """Return the list of the models, with links to the Hub and known licences."""
     bases = {config.get("base_model") for config in configs}
     lines = []
@@ -233,7 +275,7 @@ def read_card(folder: Path) -> ModelCard:
 
 
 def renamed_card(
-    card: ModelCard, folder: str, repo: str, licence: metadata.Licence | None
+    card: ModelCard, folder: str, repo: str, licence: Licence | None
 ) -> ModelCard:
     """Name a card by its repository instead of its folder, and set the licence."""
     card, text = ModelCard(card.content), card.text
@@ -277,3 +319,67 @@ def _fill_template(template: str, **values: object) -> str:
 
 def _card(data: CardData, text: str) -> ModelCard:
     return ModelCard(f"---\n{data.to_yaml()}\n---\n{text}")
+
+
+@dataclass(frozen=True)
+class Licence:
+    """A licence as the metadata of a card names it."""
+
+    id: str  # one of the Hub's identifiers; "other" goes with name and link
+    name: str | None = None
+    link: str | None = field(default=None, compare=False)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the licence in the form of a card's metadata."""
+        return dict(license=self.id, license_name=self.name, license_link=self.link)
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.name})" if self.name else self.id
+
+
+Licences: TypeAlias = Mapping[str, Licence | None]  # by model; None where unknown
+
+
+def parent_licences(
+    configs: Configs,
+    names: PublicNames,
+    lookup: Callable[[str], Licence | None] = lambda _: None,
+) -> dict[str, Licence | None]:
+    """Look up licences by public name: in cards on this machine, then by Hub id."""
+    licences = {}
+    for part in parts_of(configs):
+        hub_id = names.hub_id(part)
+        licence = _local_licence(Path(part.partition("@")[0]), hub_id)
+        if licence is None and hub_id:
+            licence = lookup(hub_id)
+        licences[names.reference(part)] = licence
+    return licences
+
+
+def _local_licence(folder: Path, hub_id: str | None) -> Licence | None:
+    """Read the card of a parent: in its folder, or in the Hub's cache."""
+    card: Any = folder / "README.md" if folder.is_absolute() else None
+    if hub_id and not (card and card.exists()):
+        card = try_to_load_from_cache(hub_id, "README.md")
+    try:
+        return read_licence(metadata_load(card) or {})
+    except (OSError, TypeError, ValueError, yaml.YAMLError):
+        return None  # no card, or one that states nothing
+
+
+def common_licence(licences: Licences) -> Licence | None:
+    """Return the common licence of all parents; None where there is none."""
+    first, *others = list(licences.values()) or [None]
+    return first if all(other == first for other in others) else None
+
+
+def read_licence(metadata: Mapping[str, Any]) -> Licence | None:
+    """Read the metadata of a card; a list of several licences counts as unknown."""
+    licence_id = metadata.get("license")
+    if isinstance(licence_id, list) and len(licence_id) == 1:
+        licence_id = licence_id[0]
+    if not isinstance(licence_id, str):
+        return None
+    name, link = metadata.get("license_name"), str(metadata.get("license_link"))
+    # A relative link leads to a file that only the parent's repository has.
+    return Licence(licence_id, name and str(name), link if "://" in link else None)

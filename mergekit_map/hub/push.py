@@ -29,8 +29,7 @@ from huggingface_hub import (
 from mergekit_map.config.yaml_file import read_yaml, yaml_text
 from mergekit_map.errors import ArtifactError, ConfigError, HubError
 from mergekit_map.hub import card as cards
-from mergekit_map.hub import metadata
-from mergekit_map.hub.metadata import Licence, Licences
+from mergekit_map.hub.card import Licence, Licences
 from mergekit_map.hub.sanitize import (
     RUN_FOLDER,
     VOCABULARIES,
@@ -152,10 +151,8 @@ def plan_push(
     refuse_leaks(files, names, token)
     with _hub_errors(api, options.repo):
         target = _find_target(api, options.repo)
-        licences = metadata.parent_licences(configs, names, partial(_hub_licence, api))
-    licence = metadata.read_licence(vars(card.data)) or metadata.common_licence(
-        licences
-    )
+        licences = cards.parent_licences(configs, names, partial(_hub_licence, api))
+    licence = cards.read_licence(vars(card.data)) or cards.common_licence(licences)
     licence = Licence(options.licence) if options.licence else licence
     card = cards.renamed_card(card, folder.resolve().name, target.repo_id, licence)
     if options.parents:
@@ -357,7 +354,7 @@ def _hub_licence(api: HfApi | None, hub_id: str) -> Licence | None:
         data = api.model_info(hub_id).card_data if api is not None else None
     except errors.HfHubHTTPError:
         return None
-    return metadata.read_licence(vars(data) if data else {})
+    return cards.read_licence(vars(data) if data else {})
 
 
 @contextmanager

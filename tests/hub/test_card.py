@@ -17,6 +17,7 @@ from markdown_it.token import Token
 
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.hub.card import (
+    Licence,
     MergeRecord,
     escape_markdown,
     escape_sentence,
@@ -26,7 +27,6 @@ from mergekit_map.hub.card import (
     with_search,
     write_card,
 )
-from mergekit_map.hub.metadata import Licence
 from mergekit_map.hub.sanitize import models_of, public_names
 from mergekit_map.results.answer import answer
 

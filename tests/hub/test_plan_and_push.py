@@ -19,8 +19,7 @@ from huggingface_hub import HfApi
 from safetensors.torch import save_file
 
 from mergekit_map.errors import ArtifactError, ConfigError, HubError
-from mergekit_map.hub.card import MergeRecord, write_card
-from mergekit_map.hub.metadata import Licence
+from mergekit_map.hub.card import Licence, MergeRecord, write_card
 from mergekit_map.hub.push import Plan, PushOptions, open_hub, plan_push, upload
 from mergekit_map.results.front import Front
 from mergekit_map.results.records import write_record
