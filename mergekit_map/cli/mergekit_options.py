@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from mergekit_map.cli.options import starting
-from mergekit_map.cli.output import output_options
+from mergekit_map.cli.options import output_options, starting
 from mergekit_map.types import DTYPES
 
 MakeOptions: TypeAlias = "Callable[[str], MergeOptions]"

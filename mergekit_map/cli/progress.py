@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from mergekit_map.cli.output import output_options
+from mergekit_map.cli.options import output_options
 from mergekit_map.results.log import Evaluation
 from mergekit_map.utils.progress import Progress as Searched
 from mergekit_map.utils.text import printable

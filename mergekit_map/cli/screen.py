@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mergekit_map.cli.main import command_line
-from mergekit_map.cli.output import answer, output_options
+from mergekit_map.cli.options import answer, output_options
 from mergekit_map.types import SOUP
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from rich.text import Text
 
 from mergekit_map.cli.config_options import config_or_options
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
-from mergekit_map.cli.options import model_options
-from mergekit_map.cli.output import answer, with_output_options
+from mergekit_map.cli.options import answer, model_options, with_output_options
 from mergekit_map.utils.text import bytes_in_words, count_in_words, listed, printable
 
 if TYPE_CHECKING:

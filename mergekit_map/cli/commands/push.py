@@ -12,8 +12,14 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from mergekit_map.cli.options import RUN, look_at_run, pairs_option, starting
-from mergekit_map.cli.output import answer, with_output_options
+from mergekit_map.cli.options import (
+    RUN,
+    answer,
+    look_at_run,
+    pairs_option,
+    starting,
+    with_output_options,
+)
 from mergekit_map.errors import ConfigError, HubError
 from mergekit_map.utils.text import bytes_in_words, printable
 

@@ -15,11 +15,13 @@ from mergekit_map.cli.options import (
     FILE,
     FOLDER,
     RUN,
+    answer,
     look_at_run,
     model_options,
+    quiet_option,
     starting,
+    with_output_options,
 )
-from mergekit_map.cli.output import answer, quiet_option, with_output_options
 from mergekit_map.utils.shutdown import deferred
 from mergekit_map.utils.text import bytes_in_words, listed
 

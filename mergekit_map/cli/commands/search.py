@@ -13,8 +13,13 @@ from mergekit_map.cli.commands.select import merge_and_show
 from mergekit_map.cli.config_options import ConfigOptions, config_or_options
 from mergekit_map.cli.main import typed_arguments
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand, MergeOptions
-from mergekit_map.cli.options import FILE, FOLDER, model_options, workers_option
-from mergekit_map.cli.output import with_output_options
+from mergekit_map.cli.options import (
+    FILE,
+    FOLDER,
+    model_options,
+    with_output_options,
+    workers_option,
+)
 from mergekit_map.utils.files import refuse_existing, write_atomically
 from mergekit_map.utils.shutdown import deferred
 

@@ -12,15 +12,13 @@ from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand, MergeOp
 from mergekit_map.cli.options import (
     FOLDER,
     RUN,
+    answer,
     look_at_run,
     model_options,
-    selection_options,
-    starting,
-)
-from mergekit_map.cli.output import (
-    answer,
     output_options,
     quiet_option,
+    selection_options,
+    starting,
     verbose_option,
     with_output_options,
 )
