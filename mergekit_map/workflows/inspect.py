@@ -24,7 +24,7 @@ from mergekit_map.merging.memory import Room, room_of
 from mergekit_map.models.facts import Finding
 from mergekit_map.models.preflight import Family, InspectedModel
 from mergekit_map.models.task_vectors import Figures
-from mergekit_map.search.budget import forecast, probe_multiples
+from mergekit_map.search.checks import forecast, probe_multiples
 from mergekit_map.search.measure import FAILURES
 from mergekit_map.types import SOUP, MeasurementRequest
 from mergekit_map.utils.files import StrPath

@@ -26,7 +26,7 @@ from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest, RunFolder, SearchPlan
 from mergekit_map.results.samples import with_differences
 from mergekit_map.results.selection import choose_measured
-from mergekit_map.search.budget import Forecast, forecast, n_known
+from mergekit_map.search.checks import Forecast, forecast, n_known
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import is_own, matching, measure, reference_values

@@ -25,7 +25,7 @@ from mergekit_map.config.tasks import (
 )
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation
-from mergekit_map.search.budget import forecast
+from mergekit_map.search.checks import forecast
 from mergekit_map.search.planning import default_evaluations, design
 from mergekit_map.search.study import Study
 from mergekit_map.types import Metric

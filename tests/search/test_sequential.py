@@ -15,7 +15,7 @@ from mergekit_map.errors import DesignError
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.log import by_merge, merge_key, open_log
 from mergekit_map.results.surrogates import predict
-from mergekit_map.search.budget import forecast
+from mergekit_map.search.checks import forecast
 from mergekit_map.search.planning import design
 from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement

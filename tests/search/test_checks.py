@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fakes import LOSS, Recorder, logged, make_study, run
 
-from mergekit_map.search.budget import forecast, probe_multiples
+from mergekit_map.search.checks import forecast, probe_multiples
 from mergekit_map.search.planning import default_evaluations
 from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement, Metric
