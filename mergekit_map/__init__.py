@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mergekit_map.report.page import write_report as write_report
     from mergekit_map.results.answer import answer as answer
     from mergekit_map.results.gains import gains as gains
-    from mergekit_map.search.import_csv import read_imported as read_imported
+    from mergekit_map.search.reuse import read_imported as read_imported
     from mergekit_map.types import Measurement as Measurement
     from mergekit_map.types import Metric as Metric
     from mergekit_map.utils.progress import Progress as Progress
@@ -60,7 +60,7 @@ _HOMES = {
     "look_at": "workflows.select",
     "merge_point": "workflows.merge",
     "probe_config": "workflows.inspect",
-    "read_imported": "search.import_csv",
+    "read_imported": "search.reuse",
     "read_run": "workflows.results",
     "search_front": "workflows.search",
     "select_point": "workflows.select",

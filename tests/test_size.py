@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_454, "tests": 22_214, "benchmarks": 9_904}
-MOST_MODULES = 128
+MOST_LINES = {"mergekit_map": 29_450, "tests": 22_213, "benchmarks": 9_904}
+MOST_MODULES = 127
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

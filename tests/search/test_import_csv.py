@@ -18,9 +18,8 @@ from mergekit_map.errors import ConfigError
 from mergekit_map.results.front import front_table
 from mergekit_map.results.log import merge_key, open_log
 from mergekit_map.search.finish import found_front
-from mergekit_map.search.import_csv import read_imported
 from mergekit_map.search.loop import run_study
-from mergekit_map.search.reuse import add_imported
+from mergekit_map.search.reuse import add_imported, read_imported
 from mergekit_map.search.study import Evaluator, Study, StudyResult
 from mergekit_map.types import Measurement, Metric
 from mergekit_map.utils.progress import notifying

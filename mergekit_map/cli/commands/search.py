@@ -151,7 +151,7 @@ def _find_front(
         start_forkserver()  # which imports while this process does, too
     from mergekit_map.cli.progress import TerminalReporter
     from mergekit_map.evaluation.project import load_project
-    from mergekit_map.search.import_csv import read_imported
+    from mergekit_map.search.reuse import read_imported
     from mergekit_map.utils.progress import notifying, stage
     from mergekit_map.workflows.search import search_front
 
