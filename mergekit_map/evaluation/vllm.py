@@ -29,8 +29,7 @@ from mergekit_map.merging.recording import (
     record,
 )
 from mergekit_map.merging.vllm_worker import NAME
-from mergekit_map.tasks.loading import Generations, prepare_generating
-from mergekit_map.tasks.vllm_model import (
+from mergekit_map.tasks.engines import (
     Replies,
     ask_probes,
     longest_input,
@@ -39,6 +38,7 @@ from mergekit_map.tasks.vllm_model import (
     vllm_model,
     write_merge,
 )
+from mergekit_map.tasks.loading import Generations, prepare_generating
 from mergekit_map.types import Measure
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage
