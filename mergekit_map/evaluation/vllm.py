@@ -22,13 +22,13 @@ import transformers
 from mergekit_map.errors import MergeError
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.in_memory import MERGE_WRITER
 from mergekit_map.merging.memory import engine_share
 from mergekit_map.merging.recording import (
     generic_coefficients,
     open_recorded,
     record,
 )
-from mergekit_map.merging.vllm_worker import NAME
 from mergekit_map.tasks.engines import (
     Replies,
     ask_probes,
@@ -172,7 +172,7 @@ def _open_engine(
         with stage("merging to disk, for vLLM to start from"):
             _write(project, project.space.between(_START), start)
         with stage("starting vLLM"):
-            model = vllm_model(start, worker_extension_cls=NAME, **args)
+            model = vllm_model(start, worker_extension_cls=MERGE_WRITER, **args)
             lm = stack.enter_context(model)
     names = open_merge(lm, folder)
     generations = Generations()

@@ -1,32 +1,36 @@
 """A merged model that stays in memory and takes new coefficients in place.
 
-The checkpoint of a recorded merge is loaded once. So the tokenizer, the configuration,
-tied weights and tensors that do not depend on the weights are those that mergekit
-writes. From then on, new coefficients need no further pass of mergekit.
+The checkpoint of a recorded merge is loaded once, here or by vLLM. So the tokenizer,
+the configuration, tied weights and tensors that do not depend on the weights are those
+that mergekit writes. From then on, new coefficients need no further pass of mergekit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 import transformers
 from mergekit.options import MergeOptions
+from safetensors import safe_open
 from torch import Tensor
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint
 from mergekit_map.merging.memory import Place, choose_storage, on_device, placed
-from mergekit_map.merging.recording import open_recorded, record
+from mergekit_map.merging.recording import Recorded, open_recorded, record
 from mergekit_map.merging.replay import MethodReplay, Replay, tensor_bytes
 from mergekit_map.merging.space import MergeSpace, WeightTable
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.text import bytes_in_words
+
+MERGE_WRITER = f"{__name__}.MergeWriter"  # as vLLM is told
 
 
 @dataclass(eq=False)
@@ -159,3 +163,85 @@ def resident_merge(
     weights = recorded.weights
     del recorded  # its tensors may lie elsewhere now
     yield ResidentMerge(model, tokenizer, replays, weights)
+
+
+class MergeWriter:
+    """Writes merges into the model of its vLLM worker.
+
+    vLLM mixes it into its worker class (``worker_extension_cls``) and calls its methods
+    by name, in every worker. Each worker merges whole tensors, as in a checkpoint; vLLM
+    itself slices and fuses them.
+    """
+
+    # Of vLLM's worker.
+    model_runner: Any
+    reload_weights: Any
+    # vLLM lets no name of its own be taken again, so there are few here.
+    recorded_merge: Recorded
+
+    def open_merge(self, recording: str) -> list[str]:
+        """Open a recorded merge; return the names of its tensors."""
+        self.recorded_merge = open_recorded(Path(recording))
+        return sorted(name for name, _ in _stored(self.recorded_merge.checkpoint))
+
+    def write_merge(self, coefficients: Mapping[str, float]) -> list[str]:
+        """Write the merge with these coefficients; return what was written.
+
+        Raises:
+            RuntimeError: vLLM did not take all tensors, or kept some of its own.
+        """
+        model = self.model_runner.get_model()
+        written: list[str] = []
+        with _loaded_names(model) as loaded:
+            tensors = _merged(self.recorded_merge, coefficients, written)
+            self.reload_weights(weights_iterator=tensors)
+        left = {name for name, _ in model.named_parameters()} - loaded
+        if left:
+            raise RuntimeError(
+                f"vLLM left {len(left)} of its parameters as they were, {min(left)} "
+                "among them"
+            )
+        return sorted(written)
+
+
+def _merged(
+    recorded: Recorded, coefficients: Mapping[str, float], written: list[str]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a merge one after the other, and note their names."""
+    for name, stored in _stored(recorded.checkpoint):
+        written.append(name)
+        replay = recorded.replays.get(name)
+        if replay is None:
+            yield name, stored
+            continue
+        weights = recorded.weights.of(name, replay.models, coefficients)
+        merged = torch.empty_like(stored)
+        with torch.no_grad():
+            replay.write(weights, merged)
+        yield name, merged
+
+
+def _stored(checkpoint: Path) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a checkpoint, mapped into memory."""
+    for file in sorted(checkpoint.glob("*.safetensors")):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - no mapping
+                yield name, tensors.get_tensor(name)
+
+
+@contextmanager
+def _loaded_names(model: Any) -> Iterator[set[str]]:
+    """Collect the names of parameters that a model of vLLM loads."""
+    loaded: set[str] = set()
+    load = model.load_weights
+
+    def listen(weights: Iterable[tuple[str, Tensor]]) -> set[str] | None:
+        found: set[str] | None = load(weights)
+        loaded.update(found or ())
+        return found
+
+    model.load_weights = listen
+    try:
+        yield loaded
+    finally:
+        del model.load_weights
