@@ -20,8 +20,8 @@ from typing import Protocol, TypeAlias
 from mergekit_map.evaluation.project import Project
 from mergekit_map.evaluation.vllm import checkpoint_in_vllm, merges_in_vllm
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
+from mergekit_map.merging.devices import check_room
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
-from mergekit_map.merging.memory import check_room
 from mergekit_map.models.files import refuse_replaced
 from mergekit_map.results.samples import SampleStore
 from mergekit_map.tasks.holdout_split import HoldoutSplit

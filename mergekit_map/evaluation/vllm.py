@@ -22,8 +22,8 @@ import transformers
 from mergekit_map.errors import MergeError
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.devices import engine_share
 from mergekit_map.merging.in_memory import MERGE_WRITER
-from mergekit_map.merging.memory import engine_share
 from mergekit_map.merging.recording import (
     generic_coefficients,
     open_recorded,

@@ -1,21 +1,61 @@
-"""The device for merging and evaluation: the requested one, or an available GPU.
+"""The device of a search, and the memory and disk space that it needs.
 
-Options without a device (``None``) leave the choice open; mergekit's own never do.
+The device is the requested one, or an available GPU. Options without a device
+(``None``) leave the choice open; mergekit's own never do.
+
+Sizes are counted from headers. Task vectors lie on the device, in host memory, or
+mapped from their files. They are always merged on the device of the model, so that
+their place affects time and memory and never a bit of a merge. On a CPU, mapped files
+are as fast as memory once their pages are read; for a GPU, tensors elsewhere are copied
+there one by one, for each merge. An engine gets the share of a GPU that is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Literal, TypeAlias
 
 import psutil
 import torch
+from huggingface_hub.constants import HF_HUB_CACHE
+from mergekit.common import dtype_from_name
 from mergekit.options import MergeOptions
+from torch import Tensor
 
-from mergekit_map.errors import ConfigError
+from mergekit_map.config.schema import MapBlock
+from mergekit_map.config.yaml_file import MergeConfig
+from mergekit_map.errors import ConfigError, MergeError
+from mergekit_map.merging.methods import drops_parts, elects_signs
+from mergekit_map.merging.recipe import nests_checkpoints
+from mergekit_map.merging.replay import Replay, with_tensors
+from mergekit_map.merging.space import MergeSpace
+from mergekit_map.models.adapters import read_adapter
+from mergekit_map.models.files import TensorHeader, find_model
+from mergekit_map.models.preflight import InspectedModel
+from mergekit_map.models.references import (
+    Reference,
+    models_with_adapter,
+    referenced_models,
+)
+from mergekit_map.utils.files import cache_home
+from mergekit_map.utils.recordings_cache import nearest_folder, recordings_folder
 from mergekit_map.utils.text import bytes_in_words
 
+Place: TypeAlias = Literal["device", "memory", "mapped"]
+_Files: TypeAlias = Mapping[str, tuple[Path, int]]  # folder and bytes by their use
+
 # Of a device's memory, left to activations.
-FOR_ACTIVATIONS = 0.1
+_FOR_ACTIVATIONS = 0.1
+# Pinned memory is handed out in powers of two.
+_PINNED = 2
+_HOST = torch.device("cpu")
 
 
 def left_open(options: MergeOptions) -> MergeOptions:
@@ -93,13 +133,13 @@ def shares(n_bytes: int, free: Sequence[int]) -> dict[int, int] | None:
 
     None where it fits on the first, or not on all together.
     """
-    usable = [int((1 - FOR_ACTIVATIONS) * each) for each in free]
+    usable = [int((1 - _FOR_ACTIVATIONS) * each) for each in free]
     if n_bytes <= usable[0] or n_bytes > sum(usable):
         return None
     return dict(enumerate(usable))
 
 
-def device_in_words(device: str) -> str:
+def _device_in_words(device: str) -> str:
     """Describe a device, a GPU with its memory: ``NVIDIA H200 (cuda, 150 GB)``."""
     if device == "cpu":
         return "the CPU"
@@ -119,12 +159,307 @@ def choice_in_words(options: MergeOptions, *, was_open: bool) -> str | None:
     device, best = str(options.device), best_device()
     if device == best == "cpu":
         return None
-    used = f"merges are made and measured on {device_in_words(device)}"
+    used = f"merges are made and measured on {_device_in_words(device)}"
     if not was_open:
         return used
     if device == best:
         return f"{used}, since it is there; --device cpu forces the CPU"
     return (
         f"{used}, as they were before; --device {best} measures anew on "
-        f"{device_in_words(best)}"
+        f"{_device_in_words(best)}"
     )
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The place of task vectors and base, and the reason for it as text."""
+
+    place: Place
+    why: str
+
+
+def choose_storage(
+    asked: Literal["auto"] | Place,
+    device: torch.device,
+    n_bytes: int,
+    besides: int = 0,
+) -> Storage:
+    """Return the fastest place for merging in which ``n_bytes`` fit.
+
+    Args:
+        asked: The place that the configuration asks for.
+        device: The device of the evaluated model.
+        n_bytes: Size of base and task vectors.
+        besides: Further bytes that the device will hold.
+    """
+    if asked != "auto":
+        on_cpu = asked == "device" and device.type == "cpu"
+        return Storage("memory" if on_cpu else asked, "as asked")
+    if device.type == "cpu":
+        why = "as fast as in memory; processes share them"
+        return Storage("mapped", f"{bytes_in_words(n_bytes)}, {why}")
+    free = free_memory(device)
+    if free is None or n_bytes + besides <= (1 - _FOR_ACTIVATIONS) * free:
+        return Storage("device", f"they fit on {device}")
+    why = f"{device} has {bytes_in_words(free)} free"
+    host = free_memory(_HOST) or 0
+    if _PINNED * n_bytes <= host:
+        return Storage("memory", why)
+    return Storage("mapped", f"{why}, the host {bytes_in_words(host)}")
+
+
+def placed(
+    replays: Mapping[str, Replay], place: Place, targets: Mapping[str, Tensor]
+) -> dict[str, Replay]:
+    """Move the tensors of replays; those on the device go to that of their targets."""
+
+    def move(device: torch.device, tensor: Tensor) -> Tensor:
+        if place == "device":
+            return tensor.to(device)
+        tensor = tensor.cpu()
+        return tensor.pin_memory() if device.type == "cuda" else tensor.clone()
+
+    return {
+        name: with_tensors(replay, partial(move, targets[name].device))
+        for name, replay in replays.items()
+    }
+
+
+def on_device(replay: Replay, target: Tensor) -> Replay:
+    """Copy the tensors of a replay to the device of its target."""
+    if target.device.type == "cpu":
+        return replay
+    return with_tensors(replay, lambda t: t.to(target.device, non_blocking=True))
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes that a search needs on a device or disk, and how many are free."""
+
+    what: str  # its parts
+    where: str  # the memory of a device, or a folder on a disk
+    n_bytes: int
+    free: int | None  # None where it is not known
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether more is needed than is free."""
+        return self.free is not None and self.n_bytes > self.free
+
+    def in_words(self) -> str:
+        """Describe what is needed and what is free."""
+        words = f"{bytes_in_words(self.n_bytes)} are needed in {self.where}"
+        free = "" if self.free is None else f", {bytes_in_words(self.free)} are free"
+        return f"{words} ({self.what}){free}"
+
+
+def _room(where: str, free: int | None, parts: Mapping[str, int]) -> Room:
+    uses = (f"{use} {bytes_in_words(n)}" for use, n in parts.items())
+    return Room(", ".join(uses), where, sum(parts.values()), free)
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    """Sizes of a merge."""
+
+    held: int  # of base and task vectors, in the type that merges are computed in
+    shipped: int  # of the merged model, in the type that it is written in
+
+    @property
+    def recorded(self) -> int:
+        """Return the size of a recording: base, task vectors, and a merge."""
+        return self.held + self.shipped
+
+
+def _bytes(space: MergeSpace, headers: Mapping[str, TensorHeader]) -> _Bytes:
+    """Return the sizes of a merge of models like the one with these headers."""
+    template, dtype = space.template, space.template.get("dtype")
+    floats = [header for header in headers.values() if header.is_float]
+    copies = len(referenced_models(template)) - _count_in_low_rank(template, floats)
+    out_dtype = template.get("out_dtype") or dtype
+    return _Bytes(copies * _copy_bytes(floats, dtype), _copy_bytes(floats, out_dtype))
+
+
+def _copy_bytes(headers: Sequence[TensorHeader], name: str | None) -> int:
+    dtype = dtype_from_name(name)
+    if dtype is None:
+        return sum(header.n_bytes for header in headers)
+    return sum(header.n_elements for header in headers) * int(dtype.itemsize)
+
+
+def _count_in_low_rank(merge: MergeConfig, headers: Sequence[TensorHeader]) -> int:
+    """Count the adapters that need no whole task vector, by headers and settings."""
+    if elects_signs(merge["merge_method"]) is None or drops_parts(merge):
+        return 0
+    dtype = dtype_from_name(merge.get("dtype"))
+    if dtype is not None and {header.torch_dtype for header in headers} != {dtype}:
+        return 0
+    count = 0
+    for text in models_with_adapter(merge):
+        with suppress(MergeError):  # the check of the models reports it
+            count += read_adapter(
+                find_model(str(Reference.parse(text).adapter))
+            ).is_product
+    return count
+
+
+def room_of(
+    space: MergeSpace,
+    spec: MapBlock,
+    options: MergeOptions,
+    models: Sequence[InspectedModel],
+    beside: MergeSpace | None = None,
+) -> tuple[Sequence[Room], Sequence[Room], Storage | None]:
+    """Return memory of the device, disk space, and the place of the task vectors.
+
+    Activations are not counted, and files that are written anew for each merge once.
+    ``beside`` is the linear merge of base, parents and soup, if that is measured before
+    the search.
+    """
+    facts = next((model.facts for model in models if model.facts is not None), None)
+    if facts is None:
+        return [], [], None
+    sizes = _bytes(space, facts.headers)
+    recordings = [sizes.recorded]
+    if beside is not None:
+        recordings.append(_bytes(beside, facts.headers).recorded)
+    files = {
+        **_written(space, spec, sizes.shipped, recordings),
+        **_fetched(options, models),
+    }
+    memory = [_memory(spec, options, sizes)]
+    return memory, _disks(files), _storage(spec, options, sizes)
+
+
+def _storage(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Storage | None:
+    if spec.merge != "memory":
+        return None
+    device = torch.device(str(options.device))
+    return choose_storage(spec.task_vectors, device, sizes.held, sizes.shipped)
+
+
+def _memory(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Room:
+    """Return what is needed on the device."""
+    device = torch.device(str(options.device))
+    parts = {"the model under evaluation": sizes.shipped}
+    storage = _storage(spec, options, sizes)
+    if storage and storage.place == ("memory" if device == _HOST else "device"):
+        parts["the models that are merged"] = sizes.held
+    place, free = _device_in_words(str(device)), free_memory(device)
+    if shares := shared_out(sum(parts.values()), str(device)):
+        place, free = f"{len(shares)} GPUs", sum(shares.values())
+    return _room(f"the memory of {place}", free, parts)
+
+
+def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None:
+    """Refuse, from headers, a search that does not fit on the requested device.
+
+    The host's memory is not checked: how much of it is free is a guess.
+
+    Raises:
+        ConfigError: the device is not available.
+        MergeError: the device has too little free memory.
+    """
+    check_device(options)
+    if torch.device(str(options.device)).type == "cpu":
+        return
+    room = _memory(spec, options, _bytes_by_headers(space))
+    if room.falls_short:
+        raise MergeError(
+            f"{room.in_words()}; write --device cpu, set 'merge: disk' in the map "
+            "block, which holds one model there, or make room"
+        )
+
+
+def recording_bytes(space: MergeSpace) -> int:
+    """Estimate the size of a recording from headers.
+
+    Raises:
+        MergeError: a model is not there.
+    """
+    return _bytes_by_headers(space).recorded
+
+
+def _bytes_by_headers(space: MergeSpace) -> _Bytes:
+    first = Reference.parse(next(iter(referenced_models(space.template))))
+    return _bytes(space, find_model(str(first.model), weights=False).headers())
+
+
+def _written(
+    space: MergeSpace, spec: MapBlock, size: int, recordings: Sequence[int]
+) -> _Files:
+    in_memory = spec.merge == "memory"
+    pairs = len(space.names) - 2 if nests_checkpoints(space, spec.search) else 0
+    return {
+        "base and task vectors": (recordings_folder(), in_memory * sum(recordings)),
+        "a merge at a time": (Path(gettempdir()), size * (not in_memory)),
+        "checkpoints": (Path.cwd(), size * (1 + max(0, pairs))),
+    }
+
+
+def _fetched(options: MergeOptions, models: Sequence[InspectedModel]) -> _Files:
+    known = [(model.facts, model.adapter) for model in models if model.facts]
+    of_hub = {f.files.folder: f.n_bytes for f, _ in known if f.files.on_the_hub}
+    merged = sum(facts.n_bytes for facts, adapter in known if adapter)
+    hub = options.transformers_cache or HF_HUB_CACHE
+    adapters = options.lora_merge_cache or cache_home() / "adapters"
+    return {
+        "downloads": (Path(hub), sum(of_hub.values())),
+        "merged adapters": (Path(adapters), merged),
+    }
+
+
+def _disks(files: _Files) -> list[Room]:
+    """Sum what is needed of each disk, which is named by a folder on it."""
+    disks: dict[int, tuple[Path, dict[str, int]]] = {}
+    for use, (folder, n_bytes) in files.items():
+        if n_bytes:
+            there = nearest_folder(folder)
+            _, uses = disks.setdefault(there.stat().st_dev, (there, {}))
+            uses[use] = n_bytes
+    return [
+        _room(str(folder), shutil.disk_usage(folder).free, uses)
+        for folder, uses in disks.values()
+    ]
+
+
+_MOST = 0.9  # what vLLM takes when it is alone
+
+
+def share_beside(total: int, free: int, wanted: int) -> float:
+    """Return the share of a GPU that is left, rounded down to a hundredth.
+
+    Args:
+        total: Bytes that the GPU has.
+        free: Bytes that are free now.
+        wanted: Bytes that this process will need besides those it holds.
+    """
+    left = (free - wanted) / total - _FOR_ACTIVATIONS
+    return max(0.0, min(_MOST, math.floor(100 * left) / 100))
+
+
+def engine_share(
+    space: MergeSpace, spec: MapBlock, options: MergeOptions, *, alone: bool
+) -> float | None:
+    """Return the share of the merges' GPU for an engine; None on a CPU.
+
+    ``alone`` means that the model of this process measures no task.
+
+    Raises:
+        MergeError: the rest does not hold the merge.
+    """
+    device = torch.device(str(options.device))
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    sizes = _bytes_by_headers(space)
+    held, merge = _memory(spec, options, sizes).n_bytes, sizes.shipped
+    here = torch.cuda.memory_reserved(device)
+    share = share_beside(total, free, 0 if alone else max(0, held - here))
+    if share * total <= merge:
+        raise MergeError(
+            f"vLLM would have {bytes_in_words(int(share * total))} of {device}, and a "
+            f"merge alone takes {bytes_in_words(merge)}; set 'task_vectors: memory' or "
+            "'merge: disk' in the map block, or 'engine: hf', or use a GPU of its own"
+        )
+    return share

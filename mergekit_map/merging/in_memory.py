@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint
-from mergekit_map.merging.memory import Place, choose_storage, on_device, placed
+from mergekit_map.merging.devices import Place, choose_storage, on_device, placed
 from mergekit_map.merging.recording import Recorded, open_recorded, record
 from mergekit_map.merging.replay import MethodReplay, Replay, tensor_bytes
 from mergekit_map.merging.space import MergeSpace, WeightTable

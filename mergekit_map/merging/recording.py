@@ -35,8 +35,8 @@ from torch import Tensor
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.devices import recording_bytes
 from mergekit_map.merging.low_rank import Factors, adapter_factors
-from mergekit_map.merging.memory import recording_bytes
 from mergekit_map.merging.methods import recordable_method, recording
 from mergekit_map.merging.recipe import merge_identity, space_digest
 from mergekit_map.merging.replay import (

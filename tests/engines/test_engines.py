@@ -14,7 +14,7 @@ import pytest
 from mergekit_map.errors import ConfigError
 from mergekit_map.evaluation.evaluator import side_by_side
 from mergekit_map.evaluation.project import Project, load_project
-from mergekit_map.merging.memory import share_beside
+from mergekit_map.merging.devices import share_beside
 from mergekit_map.tasks.engines import EngineChoice, installed_vllm
 from mergekit_map.workflows.search import search_front
 

@@ -11,17 +11,19 @@ from test_in_memory import OPTIONS, assert_equal_states, config, space_of
 
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.errors import ConfigError, MergeError
-from mergekit_map.merging import memory
+from mergekit_map.merging import devices
 from mergekit_map.merging.devices import (
+    Storage,
     best_device,
     check_device,
+    check_room,
     choice_in_words,
+    choose_storage,
     decided,
     left_open,
     shares,
 )
 from mergekit_map.merging.in_memory import resident_merge
-from mergekit_map.merging.memory import Storage, check_room, choose_storage
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 NEEDS_GPU = pytest.mark.skipif(
@@ -33,7 +35,7 @@ NEEDS_GPU = pytest.mark.skipif(
 def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """What is said to be free, by device."""
     sizes = {"cuda": 1000, "cpu": 1000}
-    monkeypatch.setattr(memory, "free_memory", lambda device: sizes[device.type])
+    monkeypatch.setattr(devices, "free_memory", lambda device: sizes[device.type])
     return sizes
 
 
@@ -58,9 +60,9 @@ def test_what_does_not_fit_on_a_device_is_refused(
     space = space_of(config("ties", family_bf16))
     spec = MapBlock(tasks={"text": {"perplexity": "text.txt"}})
     options = OPTIONS.model_copy(update={"device": "meta"})
-    monkeypatch.setattr(memory, "check_device", lambda _: None)
+    monkeypatch.setattr(devices, "check_device", lambda _: None)
     sizes: dict[str, int | None] = {"cpu": 0, "meta": None}
-    monkeypatch.setattr(memory, "free_memory", lambda device: sizes[device.type])
+    monkeypatch.setattr(devices, "free_memory", lambda device: sizes[device.type])
     check_room(space, spec, options)  # what is free is not known
     sizes["meta"] = 10**9
     check_room(space, spec, options)  # the host's memory is not checked
