@@ -19,8 +19,7 @@ from tokenizers import processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mergekit_map.config.tasks import TASK_KINDS
-from mergekit_map.tasks.base import PreparedTask
-from mergekit_map.tasks.isolation import quiet
+from mergekit_map.tasks.base import PreparedTask, quiet
 from mergekit_map.tasks.loading import LoadedTask, load_tasks, prepare_tasks
 
 # fmt: off

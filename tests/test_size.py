@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_401, "tests": 22_215, "benchmarks": 9_904}
-MOST_MODULES = 124
+MOST_LINES = {"mergekit_map": 29_384, "tests": 22_214, "benchmarks": 9_904}
+MOST_MODULES = 123
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

@@ -1,7 +1,7 @@
-"""The interface of a task that measures one model, its fingerprint and standard errors.
+"""The interface of a task that measures one model, and what all kinds of tasks share.
 
 Fingerprints are hashes of the definition of a task, equal between processes and
-machines.
+machines. Other libraries are kept from the terminal and from the global randomness.
 """
 
 from __future__ import annotations
@@ -11,23 +11,35 @@ import dataclasses
 import functools
 import inspect
 import json
+import logging
 import math
+import random
 import re
 import sys
 import sysconfig
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
+from unittest.mock import patch
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
+from tqdm import tqdm
 
 from mergekit_map.types import Measurement
 from mergekit_map.utils.files import sha256
 
 Documents: TypeAlias = Sequence[int] | None  # rising; None: all of them
+_LEVELS = {
+    "lm_eval": logging.ERROR,
+    "transformers": logging.ERROR,
+    "datasets": logging.CRITICAL,  # what it logs, it raises as well
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,3 +182,44 @@ def ratio_standard_error(totals: ArrayLike, weights: ArrayLike) -> float | None:
         residuals = y - y.sum() / w.sum() * w
         squares = float(residuals @ residuals)
     return math.sqrt(squares * n / (n - 1)) / float(w.sum())
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence progress bars, warnings and log lines below errors of other libraries."""
+    begin = tqdm.__init__
+
+    def hidden(bar: Any, *args: Any, **options: Any) -> None:
+        begin(bar, *args, **{**options, "disable": True})
+
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.enter_context(patch.object(tqdm, "__init__", hidden))
+        for name, level in _LEVELS.items():
+            logger = logging.getLogger(name)
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(level)
+        yield
+
+
+@contextmanager
+def separate_randomness() -> Iterator[None]:
+    """Seed the global generators as lm-eval does inside, and restore them after.
+
+    The seeds are those of the ``lm_eval`` command, so a task that draws from a global
+    generator, by sampling from the model or in its own code, draws the same each time.
+    """
+    python = random.getstate()
+    numpy = np.random.get_state()  # noqa: NPY002 - the global state others draw from
+    on_cuda: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    devices = range(torch.cuda.device_count()) if on_cuda else ()
+    try:
+        with torch.random.fork_rng(devices):
+            random.seed(0)
+            np.random.seed(1234)  # noqa: NPY002
+            torch.manual_seed(1234)
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002

@@ -25,8 +25,7 @@ from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import BackendSpec, MapBlock
 from mergekit_map.config.tasks import CALLED
 from mergekit_map.errors import ConfigError, MergeError, nearest
-from mergekit_map.tasks.base import fingerprint
-from mergekit_map.tasks.isolation import quiet
+from mergekit_map.tasks.base import fingerprint, quiet
 from mergekit_map.tasks.lm_eval_tasks import GENERATED, HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
 

@@ -16,6 +16,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -37,14 +38,9 @@ from mergekit_map.tasks.base import (
     Documents,
     PreparedTask,
     plain,
-    ratio_standard_error,
-)
-from mergekit_map.tasks.isolation import (
-    build_requests,
-    cached_templates,
     quiet,
+    ratio_standard_error,
     separate_randomness,
-    with_documents,
 )
 from mergekit_map.tasks.lm_eval_tasks import (
     ANSWER_TOKENS,
@@ -52,6 +48,9 @@ from mergekit_map.tasks.lm_eval_tasks import (
     GENERATED,
     SCORED,
     HarnessTask,
+    build_requests,
+    cached_templates,
+    same_documents,
     standard_error,
     sums,
     with_lengths,
@@ -308,12 +307,38 @@ def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, A
         # Never use_cache or cache_requests: their keys do not contain the model.
         results: Mapping[str, Any] = lm_eval.evaluate(
             lm=lm,
-            task_dict=with_documents(task.loaded, asked),
+            task_dict=_with_documents(task.loaded, asked),
             bootstrap_iters=0,
             log_samples=True,
             confirm_run_unsafe_code=task.spec.confirm_run_unsafe_code,
         )
     return results
+
+
+def _with_documents(loaded: Mapping[str, Any], asked: Asked | None) -> dict[str, Any]:
+    """Return tasks with some of their documents, by place; without the other tasks.
+
+    Requests and documents are those of ``build_requests``, without responses. lm-eval
+    would build all of them again, and add responses to those that are there; its own
+    ``samples`` numbers documents anew, and needs one of each task.
+    """
+    parts = {}
+    for name, task in loaded["tasks"].items():
+        if asked is not None and name not in asked:
+            continue
+        documents = list(task.doc_iterator())
+        if asked is not None:
+            documents = [documents[place] for place in asked[name]]
+        ids = {doc_id for doc_id, _ in documents}
+        parts[name] = copy.copy(task)
+        parts[name].doc_iterator = functools.partial(same_documents, documents)
+        parts[name].build_all_requests = lambda **_: None
+        parts[name]._instances = [
+            replace(request, resps=[], filtered_resps={})
+            for request in task.instances
+            if request.doc_id in ids
+        ]
+    return {**loaded, "tasks": parts}
 
 
 def _interruptible(lm: Any) -> AbstractContextManager[Any]:

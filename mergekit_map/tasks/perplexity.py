@@ -27,9 +27,9 @@ from mergekit_map.tasks.base import (
     Documents,
     PreparedTask,
     fingerprint,
+    quiet,
     ratio_standard_error,
 )
-from mergekit_map.tasks.isolation import quiet
 from mergekit_map.tasks.loglikelihood import (
     NOT_SCORED,
     BatchSize,

@@ -33,8 +33,8 @@ from mergekit_map.tasks.base import (
     fingerprint,
     modules_beside,
     ratio_standard_error,
+    separate_randomness,
 )
-from mergekit_map.tasks.isolation import separate_randomness
 from mergekit_map.types import Answers, Measurement, Metric
 from mergekit_map.utils.text import printable
 

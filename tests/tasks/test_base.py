@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import tqdm.auto
 
-from mergekit_map.tasks.base import fingerprint, ratio_standard_error
-from mergekit_map.tasks.isolation import cached_templates, quiet
+from mergekit_map.tasks.base import fingerprint, quiet, ratio_standard_error
+from mergekit_map.tasks.lm_eval_tasks import cached_templates
 
 
 @dataclass

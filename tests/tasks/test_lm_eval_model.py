@@ -25,7 +25,7 @@ from transformers import LlamaForCausalLM
 from mergekit_map.config.schema import BackendSpec
 from mergekit_map.config.tasks import LmEvalTask
 from mergekit_map.errors import EvaluationError
-from mergekit_map.tasks.isolation import quiet
+from mergekit_map.tasks.base import quiet
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask
 from mergekit_map.tasks.loading import Generations, load_tasks, prepare_tasks
 from mergekit_map.types import Measure, Measurement

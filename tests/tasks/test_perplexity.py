@@ -15,7 +15,7 @@ from tiny_tokenizer import WORDS, make_tokenizer
 from mergekit_map.config.tasks import TextSource
 from mergekit_map.errors import EvaluationError, InvalidTask
 from mergekit_map.tasks import perplexity
-from mergekit_map.tasks.isolation import quiet
+from mergekit_map.tasks.base import quiet
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import make_blocks, read_documents
 from mergekit_map.types import Measurement
