@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_384, "tests": 22_214, "benchmarks": 9_904}
-MOST_MODULES = 123
+MOST_LINES = {"mergekit_map": 29_372, "tests": 22_213, "benchmarks": 9_904}
+MOST_MODULES = 122
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

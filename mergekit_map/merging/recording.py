@@ -36,13 +36,14 @@ from torch import Tensor
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.devices import recording_bytes
-from mergekit_map.merging.low_rank import Factors, adapter_factors
 from mergekit_map.merging.methods import recordable_method, recording
 from mergekit_map.merging.recipe import merge_identity, space_digest
 from mergekit_map.merging.replay import (
+    Factors,
     MethodReplay,
     Replay,
     TaskVectorReplay,
+    adapter_factors,
     tensor_bytes,
     with_tensors,
 )

@@ -20,8 +20,7 @@ from test_in_memory import (
 )
 from torch import Tensor
 
-from mergekit_map.merging.low_rank import Factors
-from mergekit_map.merging.replay import TaskVectorReplay
+from mergekit_map.merging.replay import Factors, TaskVectorReplay
 
 Train = Callable[..., Path]
 
