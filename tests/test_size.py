@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_372, "tests": 22_213, "benchmarks": 9_904}
-MOST_MODULES = 122
+MOST_LINES = {"mergekit_map": 29_359, "tests": 22_213, "benchmarks": 9_904}
+MOST_MODULES = 121
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

@@ -104,7 +104,7 @@ def new_config_text(
         raise click.UsageError(
             "Missing option '--model': what is merged; once for each."
         )
-    from mergekit_map.config.template import NewMerge, new_config, new_tasks
+    from mergekit_map.workflows.init import NewMerge, new_config, new_tasks
 
     method = _METHOD if given["method"] is None else given["method"]
     if given["density"] is not None and method == _METHOD:  # mergekit ignores it

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from runs import invoke
 
-from mergekit_map.config.template import map_block
+from mergekit_map.workflows.init import map_block
 
 
 @pytest.fixture

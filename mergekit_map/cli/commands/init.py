@@ -51,8 +51,7 @@ def _extended(plain: Path, given: dict[str, Any]) -> str:
         raise click.UsageError(
             f"{', '.join(named)}: {plain} says this already; leave it out."
         )
-    from mergekit_map.config.template import new_tasks
-    from mergekit_map.workflows.init import extend_plain
+    from mergekit_map.workflows.init import extend_plain, new_tasks
 
     return extend_plain(plain, new_tasks(given["text"], given["task"]))
 
