@@ -21,7 +21,7 @@ _TYPED = "mergekit_map.typed"  # the arguments of the program
 # Command, its module in commands/, and what it does.
 _COMMANDS = {
     "run": ("search", "Search, choose and merge, from options or one YAML."),
-    "init": ("init", "Write a configuration to begin with."),
+    "init": ("inspect", "Write a configuration to begin with."),
     "inspect": ("inspect", "Check models and plan before a search."),
     "search": (
         "search",
@@ -39,8 +39,8 @@ _COMMANDS = {
         "report",
         "Run other search methods too, and compare: the tables of the MAP paper.",
     ),
-    "schema": ("init", "Print the JSON Schema of a configuration, for editors."),
-    "cache": ("init", "List and remove what is kept between searches."),
+    "schema": ("inspect", "Print the JSON Schema of a configuration, for editors."),
+    "cache": ("inspect", "List and remove what is kept between searches."),
     "demo": ("search", "Do all of it on tiny models that are trained on this machine."),
 }
 
