@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_353, "tests": 22_213, "benchmarks": 9_904}
+MOST_LINES = {"mergekit_map": 29_348, "tests": 22_213, "benchmarks": 9_904}
 MOST_MODULES = 120
 
 
