@@ -19,15 +19,17 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Label, Static
 
-from mergekit_map.browse.panels import (
+from mergekit_map.browse.view import (
     FrontList,
+    View,
     answer_text,
     compared_text,
     gains_text,
     help_text,
+    rivals,
     weights_text,
+    wish_of,
 )
-from mergekit_map.browse.state import View, rivals, wish_of
 from mergekit_map.config.problems import values_by_task
 from mergekit_map.errors import MapError
 from mergekit_map.results.run_folder import RunFolder

@@ -21,7 +21,7 @@ from mergekit_map.utils.text import printable
 
 if TYPE_CHECKING:
     from mergekit_map.browse.app import ExitAction
-    from mergekit_map.browse.state import View
+    from mergekit_map.browse.view import View
     from mergekit_map.results.run_folder import RunFolder
     from mergekit_map.workflows.chat import ChatModel, ChatModels, Message
 
@@ -74,7 +74,7 @@ def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
     look_at_run(run)
     with starting(f"opening {run}"):
         from mergekit_map.browse.app import Browser
-        from mergekit_map.browse.state import View
+        from mergekit_map.browse.view import View
         from mergekit_map.results.run_folder import open_run
 
     folder = open_run(run)
@@ -111,7 +111,7 @@ class _Outside:
         return view
 
     def _merge(self, out: Path, choice: Mapping[str, Any]) -> View:
-        from mergekit_map.browse.state import View
+        from mergekit_map.browse.view import View
 
         refuse_existing(out)
         run = self.folder.path
