@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_337, "tests": 22_213, "benchmarks": 9_904}
-MOST_MODULES = 119
+MOST_LINES = {"mergekit_map": 29_335, "tests": 22_216, "benchmarks": 9_904}
+MOST_MODULES = 118
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

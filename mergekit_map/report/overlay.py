@@ -19,8 +19,13 @@ import numpy as np
 from mergekit_map._version import __version__
 from mergekit_map.errors import ArtifactError
 from mergekit_map.optimize.front_filling import hypervolume, non_dominated
-from mergekit_map.report.data import kind_of, pairs, task_content
-from mergekit_map.report.page import build_page, refuse_foreign
+from mergekit_map.report.page import (
+    build_page,
+    kind_of,
+    pairs,
+    refuse_foreign,
+    task_content,
+)
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import merge_key

@@ -1,32 +1,118 @@
-"""The report of a finished search: one self-contained HTML page.
+"""The report of a finished search: one self-contained HTML page, and its content.
 
 The page holds its data, its own script and plotly.js. A content security policy allows
 only these two scripts, by their hashes, and no requests. No text of the user is part of
 the markup: all of it is data, which the script shows as text.
+
+The content begins with the answer of the search. Tasks, coefficients and estimates are
+lists in one order. An estimate is a value and its standard error, null where it is
+unknown, and its number of documents where these are not all. Numbers that choose are
+exact; the grids of the surrogates are rounded, as a picture shows no more. Items are
+counted and numbered; their text is left out, so that a report may be shared.
+
+Notation: ``d`` axes of the surrogates, ``n`` points of the front, ``g`` nodes, ``m``
+tasks.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import importlib.resources
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import platform
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import Template
+from typing import Literal, TypeAlias
 
+import numpy as np
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from mergekit_map.errors import ArtifactError
-from mergekit_map.report.data import report_content
+from mergekit_map._version import __version__
+from mergekit_map.errors import ArtifactError, ConfigError
 from mergekit_map.report.plots import plot_front
-from mergekit_map.results.surrogates import read_finished
-from mergekit_map.utils.files import StrPath, json_line, unwritable, write_atomically
+from mergekit_map.results.answer import answer, gain_table, sample
+from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
+from mergekit_map.results.gains import gains
+from mergekit_map.results.limits import Request
+from mergekit_map.results.log import by_merge, merge_key
+from mergekit_map.results.run_folder import unfinished_in_words
+from mergekit_map.results.samples import (
+    ItemComparison,
+    SampleStore,
+    are_of,
+    won_items,
+)
+from mergekit_map.results.surrogates import (
+    FinishedSearch,
+    is_fitted,
+    predict,
+    read_finished,
+)
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.types import NO_SINGLE_MODEL, Answers
+from mergekit_map.utils.files import (
+    StrPath,
+    json_line,
+    plain,
+    unwritable,
+    write_atomically,
+)
 
 # Where plotly.js would take a chart that is shared: see guard.js.
 _SHARING = "https://cloud.plotly.com/newchart"
 _TITLE = b"<title>mergekit-map"  # that all pages have, near their beginning
 _BEGINNING = 4096  # bytes
+_Kind: TypeAlias = Literal["curve", "contour", "slices", "none"]
+_N_NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
+_DIGITS = 5  # significant ones
+# The page's own script, in the order in which its parts build on one another.
+_SCRIPTS = (
+    "guard.js",
+    "choosing.js",
+    "drawing.js",
+    "tables.js",
+    "marks.js",
+    "front_chart.js",
+    "parallel_chart.js",
+    "surrogate_charts.js",
+    "panels.js",
+    "report.js",
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The paths of a written report."""
+
+    page: Path
+    pictures: tuple[Path, ...]  # of the front
+
+
+def write_report(run: StrPath, page: StrPath | None = None) -> Report:
+    """Write the page of a finished search, into its folder if nowhere else.
+
+    Raises:
+        ArtifactError: the search is not finished, a file cannot be read or written, or
+            where the page should go is something else.
+    """
+    if page is not None:
+        refuse_foreign(Path(page))
+    finished = read_finished(Path(run))
+    folder = finished.folder
+    page, picture = Path(page or folder.path / "report.html"), folder.picture
+    write_atomically(page, report_page(report_content(finished)))
+    if not picture.exists():
+        plot_front(finished.front, picture)
+    return Report(page, (picture,))
+
+
+def report_page(content: Mapping[str, object]) -> str:
+    """Return the page of ``report_content``."""
+    return build_page("report.html", _SCRIPTS, content)
 
 
 def build_page(
@@ -85,47 +171,290 @@ def _policy(*scripts: str) -> str:
     )
 
 
-# The page's own script, in the order in which its parts build on one another.
-_SCRIPTS = (
-    "guard.js",
-    "choosing.js",
-    "drawing.js",
-    "tables.js",
-    "marks.js",
-    "front_chart.js",
-    "parallel_chart.js",
-    "surrogate_charts.js",
-    "panels.js",
-    "report.js",
-)
-
-
-@dataclass(frozen=True)
-class Report:
-    """The paths of a written report."""
-
-    page: Path
-    pictures: tuple[Path, ...]  # of the front
-
-
-def write_report(run: StrPath, page: StrPath | None = None) -> Report:
-    """Write the page of a finished search, into its folder if nowhere else.
+def report_content(run: FinishedSearch) -> Mapping[str, object]:
+    """Return the content of the page of a finished search.
 
     Raises:
-        ArtifactError: the search is not finished, a file cannot be read or written, or
-            where the page should go is something else.
+        ArtifactError: a recipe is missing, or a surrogate predicts no finite numbers.
     """
-    if page is not None:
-        refuse_foreign(Path(page))
-    finished = read_finished(Path(run))
-    folder = finished.folder
-    page, picture = Path(page or folder.path / "report.html"), folder.picture
-    write_atomically(page, report_page(report_content(finished)))
-    if not picture.exists():
-        plot_front(finished.front, picture)
-    return Report(page, (picture,))
+    front, surfaces = run.front, predict_surfaces(run)
+    references = [anchor.coefficients for anchor in front.anchors]
+    # There may be tens of thousands of them, so ``plain`` need not convert them.
+    merges = {
+        "points": [
+            {
+                **_readings(front, point),
+                "recipe": run.folder.read_recipe(index),
+                "recommended": index in front.recommended
+                and point.coefficients not in references,
+                **_gains(front, index),
+            }
+            for index, point in enumerate(front.points)
+        ],
+        "merges": _measured_merges(run),
+    }
+    content: dict[str, object] = {
+        "name": _name(run.folder.path),
+        "run": shlex.quote(str(run.folder.path)),
+        "facts": _facts(run),
+        "answer": asdict(answer(front)),
+        "unfinished": unfinished_in_words(run.folder, front),
+        "coefficients": [
+            {"name": name, "bounds": bounds}
+            for name, bounds in front.coefficients.items()
+        ],
+        "order": front.order,
+        "tasks": [task_content(name, about) for name, about in front.tasks.items()],
+        "anchors": [
+            {"label": a.label, "kind": kind_of(a.label), **_readings(front, a)}
+            for a in front.anchors
+        ],
+        "selected": front.selected,
+        "start": _start(front),
+        "items": list(_items(run)),
+        "surfaces": {
+            key: value.tolist() if isinstance(value, np.ndarray) else value
+            for key, value in vars(surfaces).items()
+        },
+    }
+    return {**plain(content), **merges}
 
 
-def report_page(content: Mapping[str, object]) -> str:
-    """Return the page of ``report_content``."""
-    return build_page("report.html", _SCRIPTS, content)
+def kind_of(label: str | None) -> str | None:
+    """Return the kind of a reference point: base, soup or model."""
+    return label if label is None or label in NO_SINGLE_MODEL else "model"
+
+
+def _gains(front: Front, index: int) -> dict[str, object]:
+    """Return rows and documents of the table of gains as if a point were chosen."""
+    front = front.model_copy(update={"selected": index})
+    gained = gains(front)
+    rows = [[*row] for row in gain_table(front, gained)]
+    return {"gains": rows, "sample": sample(front, gained)}
+
+
+def _items(run: FinishedSearch) -> Iterator[dict[str, object]]:
+    """Yield the points with records, and their items won against each anchor."""
+    front, manifest = run.front, run.manifest
+    keys = {manifest.merge, *(a.linear.merge for a in front.anchors if a.linear)}
+    stores = {k: SampleStore(run.folder.samples(k), manifest.definitions) for k in keys}
+
+    def answers(merge: Merge, task: str) -> Answers | None:
+        key = manifest.merge if merge.linear is None else merge.linear.merge
+        stored = stores[key].answers(merge.logged, task)
+        return stored if are_of(stored, merge.measured[task]) else None
+
+    def compare(point: Merge, anchor: Merge) -> list[ItemComparison | None]:
+        return [
+            won_items(answers(point, task), answers(anchor, task), metric)
+            for task, metric in front.metrics.items()
+        ]
+
+    for index, point in enumerate(front.points):
+        against = [compare(point, anchor) for anchor in front.anchors]
+        if any(won is not None for row in against for won in row):
+            yield {"point": index, "against": against}
+
+
+def _name(path: Path) -> str:
+    """Return the user's name of a run, unless that is no name."""
+    is_no_name = path.is_absolute() or path.name in {"", ".."}
+    return path.resolve().name if is_no_name else str(path)
+
+
+def _facts(run: FinishedSearch) -> dict[str, object]:
+    manifest = run.manifest
+    return {
+        "method": manifest.identity.method,
+        "seed": manifest.seed,
+        "searched_with": {
+            "mergekit-map": manifest.mergekit_map,
+            **manifest.packages,
+            "Python": manifest.python,
+        },
+        "page_by": {"mergekit-map": __version__, "Python": platform.python_version()},
+    }
+
+
+def task_content(name: str, task: Task) -> dict[str, object]:
+    """Return a task with its unit and the quality of its surrogate."""
+    return {
+        "name": name,
+        "higher": task.metric.higher_is_better,
+        "unit": task.unit,
+        "facts": ", ".join(task.facts),
+        "fit": task.fit.model_dump(),
+    }
+
+
+def _readings(front: Front, merge: Merge) -> dict[str, object]:
+    return {
+        "coefficients": [merge.coefficients.get(name) for name in front.coefficients],
+        **{
+            kind: pairs(merge.readings(kind)[task] for task in front.tasks)
+            for kind in KINDS
+        },
+    }
+
+
+def _start(front: Front) -> dict[str, object] | None:
+    """Return the preference and limits that chose the point; None for an index."""
+    select = front.select
+    if select.index is not None:
+        return None
+    request = Request.of(front)
+    weights = request.task_weights()
+    limits = {}
+    with contextlib.suppress(ConfigError):  # chosen when shares were of something else
+        limits = request.limits()
+    texts = {task: f"{limit.value:.5g}" for task, limit in limits.items()}
+    texts |= {task: str(limit) for task, limit in (select.require or {}).items()}
+    return {
+        "weights": [round(weights.get(task, 0.0), 3) for task in front.tasks],
+        "limits": [texts.get(task, "") for task in front.tasks],
+    }
+
+
+def _measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
+    """List the merges in the order in which they were measured, as plain data.
+
+    Values go by task. Reference points that are no merges of the search come first.
+    """
+    front, merges = run.front, by_merge(run.evaluations)
+    vectors = [next(iter(tasks.values())).coefficients for tasks in merges.values()]
+    X = run.locate(vectors)
+    unknown = dict.fromkeys(front.tasks, UNKNOWN)
+    labels = {
+        merge_key(merge.coefficients): merge.label
+        for merge in (*front.merges, *front.anchors)
+    }
+    points = {merge_key(p.coefficients): i for i, p in enumerate(front.points)}
+    predictions = predict(run.surrogates, X) if run.surrogates else [unknown] * len(X)
+    is_located = np.asarray(np.isfinite(X).all(axis=1)).tolist()
+    m = len(front.tasks)
+    content: list[dict[str, object]] = [
+        {
+            "label": anchor.label,
+            "point": None,
+            "roles": ["anchor"],
+            "coefficients": [None] * len(front.coefficients),
+            "measured": pairs(anchor.measured.values()),
+            "errors": [None] * m,
+            "fitted": [False] * m,
+            "seconds": None,
+            "at": None,
+            "predicted": [None] * m,
+            "foretold": [None] * m,
+        }
+        for anchor in front.anchors
+        if not anchor.coefficients
+    ]
+    rows = zip(
+        merges.items(), vectors, X.tolist(), is_located, predictions, strict=True
+    )
+    for (key, merge), coefficients, x, located, predicted in rows:
+        evaluations = [merge.get(task) for task in front.tasks]
+        content.append(
+            {
+                "label": labels.get(key),
+                "point": points.get(key),
+                "roles": list(dict.fromkeys(e.role for e in merge.values())),
+                "coefficients": [coefficients[name] for name in front.coefficients],
+                "measured": pairs(e.reading if e else UNKNOWN for e in evaluations),
+                "errors": [
+                    (e.error or "no finite number") if e and e.failed else None
+                    for e in evaluations
+                ],
+                "fitted": [  # by the surrogate of the task
+                    bool(run.surrogates) and located and e is not None and is_fitted(e)
+                    for e in evaluations
+                ],
+                "seconds": sum(e.seconds for e in merge.values()),
+                "at": x if located else None,  # on the axes of the surrogates
+                "predicted": pairs(predicted[task] for task in front.tasks),
+                "foretold": pairs((e and e.foretold) or UNKNOWN for e in evaluations),
+            }
+        )
+    return content
+
+
+def pairs(readings: Iterable[Reading]) -> list[list[float | None] | None]:
+    """List values with their standard errors, and with documents where not on all."""
+    return [
+        None
+        if r.value is None
+        else [r.value, r.stderr, *([] if r.documents is None else [r.documents])]
+        for r in readings
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Surfaces:
+    """Predictions along one axis, over two, or along each of more; or none.
+
+    Of a task, a curve is (g,), a contour (g, g) with the second axis first, and slices
+    are (d, g): through the chosen point, along each axis.
+    """
+
+    kind: _Kind
+    axes: tuple[str, ...]
+    nodes: FloatArray  # (d, g)
+    points: FloatArray  # (n, d) of the front
+    value: FloatArray  # (m, ...)
+    stderr: FloatArray  # (m, ...)
+
+
+def predict_surfaces(run: FinishedSearch) -> Surfaces:
+    """Predict every task on a grid, or on slices where there are more than two axes.
+
+    A search without surrogates has no predictions.
+
+    Raises:
+        ArtifactError: a surrogate predicts no finite numbers.
+    """
+    kind: _Kind
+    if not run.surrogates:
+        empty = np.zeros((0,))
+        return Surfaces("none", run.front.axes, empty, empty, empty, empty)
+    bounds = run.front.axis_bounds
+    d = len(bounds)
+    kind = "curve" if d == 1 else "contour" if d == 2 else "slices"
+    lower, upper = bounds.T
+    nodes = np.linspace(lower, upper, _N_NODES[kind], axis=1)
+    points = run.locate(point.coefficients for point in run.front.points)
+    if d < 3:
+        grid = np.stack(np.meshgrid(*nodes), axis=-1)
+    else:
+        grid = _slices(points[run.front.selected], nodes)
+    X = grid.reshape(-1, d)
+    surrogates = [run.surrogates[task] for task in run.front.tasks]
+    value = np.array([s.predict(X) for s in surrogates])
+    for task, row in zip(run.front.tasks, value, strict=True):
+        if not np.isfinite(row).all():
+            raise ArtifactError(
+                f"{run.folder.log}: a surrogate of its values of {task} predicts no "
+                "finite numbers; restore the file, or search again"
+            )
+    shape = (len(surrogates), *grid.shape[:-1])
+    return Surfaces(
+        kind=kind,
+        axes=run.front.axes,
+        nodes=_rounded(nodes),
+        points=points,
+        value=_rounded(value).reshape(shape),
+        stderr=_rounded(np.array([s.stderr(X) for s in surrogates])).reshape(shape),
+    )
+
+
+def _slices(point: FloatArray, nodes: FloatArray) -> FloatArray:
+    """Move a point (d,) along each axis, over its nodes; (d, g, d)."""
+    d, g = nodes.shape
+    X = np.broadcast_to(point, (d, g, d)).copy()
+    for axis in range(d):
+        X[axis, :, axis] = nodes[axis]
+    return X
+
+
+def _rounded(grid: FloatArray) -> FloatArray:
+    rounded = [float(f"{value:.{_DIGITS}g}") for value in grid.ravel()]
+    return np.array(rounded).reshape(grid.shape)

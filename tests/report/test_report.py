@@ -19,9 +19,13 @@ from runs import files_of, invoke, lines, read
 
 from mergekit_map import select_point
 from mergekit_map.errors import ArtifactError
-from mergekit_map.report.data import predict_surfaces, report_content
 from mergekit_map.report.overlay import write_fronts_report
-from mergekit_map.report.page import report_page, write_report
+from mergekit_map.report.page import (
+    predict_surfaces,
+    report_content,
+    report_page,
+    write_report,
+)
 from mergekit_map.results.samples import SampleStore
 from mergekit_map.results.surrogates import FinishedSearch, read_finished
 from mergekit_map.types import Answers, Measurement, MeasurementRequest

@@ -17,9 +17,8 @@ from runs import lines
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError
-from mergekit_map.report.data import report_content
 from mergekit_map.report.overlay import write_fronts_report
-from mergekit_map.report.page import report_page
+from mergekit_map.report.page import report_content, report_page
 from mergekit_map.results.answer import answer
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request
