@@ -2,6 +2,10 @@
 
 Predictions for the points measured here are stored. The result of a study is converted
 to the values that its run folder stores.
+
+The partial front of a running or stopped search is computed from the log, and is the
+same whether the search was stopped, was killed or is running. The search never reads
+it, so that its course does not depend on it, and replaces it when it is finished.
 """
 
 from __future__ import annotations
@@ -9,11 +13,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
+from mergekit_map.config.schema import SelectSpec
+from mergekit_map.errors import ArtifactError, ConfigError, DesignError
 from mergekit_map.optimize.design import sobol_points
 from mergekit_map.optimize.front_filling import improvements, non_dominated
 from mergekit_map.results.front import (
@@ -25,13 +32,23 @@ from mergekit_map.results.front import (
     Merge,
     Readings,
     Task,
+    Unfinished,
 )
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request
-from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key
+from mergekit_map.results.log import (
+    Evaluation,
+    MergeKey,
+    by_merge,
+    merge_key,
+    read_log,
+    whole_lines,
+)
+from mergekit_map.results.run_folder import RunFolder, SearchPlan
+from mergekit_map.results.samples import with_differences
 from mergekit_map.results.selection import chosen_as
-from mergekit_map.results.surrogates import locate, predict
-from mergekit_map.search.measure import matching
+from mergekit_map.results.surrogates import is_fitted, locate, predict
+from mergekit_map.search.measure import matching, own_evaluations, reference_values
 from mergekit_map.search.planning import (
     ending_of,
     find_border,
@@ -41,7 +58,7 @@ from mergekit_map.search.planning import (
 from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, ranges
 from mergekit_map.surrogates.fit import Surrogate
-from mergekit_map.utils.files import plain
+from mergekit_map.utils.files import digest, plain
 
 # Predictions that differ by less than this share of a task's range are the same.
 _SAME = 1e-6
@@ -344,3 +361,101 @@ def _merges(
             coefficients, predicted, measured, known, strict=True
         )
     ]
+
+
+def measured_so_far(folder: RunFolder) -> str:
+    """Return the digest of what an unfinished search has planned and measured."""
+    found = [folder.plan.read_bytes(), *whole_lines(folder.log)]
+    return digest([line.decode(errors="replace") for line in found])
+
+
+def read_partial_front(folder: RunFolder) -> Front | None:
+    """Return the partial front of an unfinished search; None if the folder has it.
+
+    Raises:
+        ArtifactError: too little is measured for one.
+    """
+    plan = folder.read_plan()
+    of, wishes = measured_so_far(folder), [plan.select]
+    with suppress(ArtifactError):
+        earlier = folder.read_front()
+        assert earlier.unfinished is not None
+        if earlier.unfinished.of == of and not folder.choosing.exists():
+            return None
+        if earlier.select.index is None:  # else the number of another point now
+            wishes.insert(0, earlier.select)
+    study, log = _study_of(plan), list(read_log(folder.log))
+    try:
+        front = find_partial_front(study, log, wishes)
+    except (ArtifactError, DesignError) as error:
+        raise ArtifactError(
+            f"{folder.path}: {error}; go on with: {plan.going_on(folder.path)}"
+        ) from None
+    # What was measured for another search comes on top of what this one measures.
+    own = [e for e in log if e.taken is None or e.role == "anchor"]
+    merges = by_merge(own_evaluations(study, own)).values()
+    measured = sum(found.keys() >= study.tasks.keys() for found in merges)
+    unfinished = Unfinished(measured=measured, most=plan.most, of=of)
+    front = front.model_copy(update={"unfinished": unfinished})
+    return with_differences(front, folder, log)
+
+
+def _study_of(plan: SearchPlan) -> Study:
+    """Return the study of a project, without the models."""
+    study = Study(
+        bounds=plan.bounds,
+        anchors=plan.anchors,
+        corners=plan.corners,
+        tasks=plan.tasks,
+        definitions=plan.manifest.definitions,
+        merge=plan.manifest.merge,
+        search=plan.search,
+        select=plan.select,
+        documents=plan.documents,
+    )
+    if not plan.linear:
+        return study
+    anchors = {label: linear.weights for label, linear in plan.linear.items()}
+    one = next(iter(plan.linear.values()))
+    return replace(study, on_disk=study.of_models(anchors, one.merge))
+
+
+def find_partial_front(
+    study: Study, log: Sequence[Evaluation], wishes: Sequence[SelectSpec]
+) -> Front:
+    """Fit the measurements, and choose by the first selection that can be computed.
+
+    Raises:
+        ArtifactError: too few merges are measured, or pairs are merged one by one.
+        DesignError: the measurements cannot be fitted.
+    """
+    if study.search.strategy == "nested":
+        raise ArtifactError(
+            "nested merges pair by pair, and can be looked at when it is finished"
+        )
+    known = [e for e in own_evaluations(study, log) if e.failed or is_fitted(e)]
+    latest = list({e.key: e for e in known}.values())
+    _refuse_too_few(study, known)
+    anchors = reference_values(study, latest, log)
+    study = replace(study, engines={e.task: e.engine for e in known if e.engine})
+    surrogates = study.fit(latest)
+    for wish in (*wishes, SelectSpec()):
+        asked = replace(study, select=wish)
+        # A limit may be of what is not measured yet.
+        with suppress(ConfigError, DesignError):
+            end = end_search(asked, [], latest, anchors, lambda *_: [], surrogates)
+            return found_front(asked, replace(end, ending=None), log)
+    raise AssertionError("without limits, any front can be chosen from")
+
+
+def _refuse_too_few(study: Study, known: Sequence[Evaluation]) -> None:
+    """Refuse fewer merges within the bounds than a plane, and one to check it."""
+    found = by_merge(e for e in known if not e.failed).items()
+    merges = [dict(key) for key, of in found if of.keys() >= study.tasks.keys()]
+    count = int(study.contains(study.vectors(merges)).sum())
+    needed = len(study.bounds) + 2
+    if count < needed:
+        raise ArtifactError(
+            f"to predict merges, {needed} must be measured on every task, and {count} "
+            "have been; there is nothing to look at yet"
+        )

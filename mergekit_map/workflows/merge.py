@@ -27,7 +27,7 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import EvaluationLog, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import with_differences
-from mergekit_map.search.finish import measured_at
+from mergekit_map.search.finish import measured_at, measured_so_far
 from mergekit_map.search.measure import measure, missing_of
 from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Candidate
@@ -36,7 +36,6 @@ from mergekit_map.utils.progress import stage, warn
 from mergekit_map.workflows.callbacks import Callback, CallbackList, reporting
 from mergekit_map.workflows.holdout import Confirming, with_confirmation
 from mergekit_map.workflows.nested_checkpoints import finished_pairs
-from mergekit_map.workflows.partial_front import measured_so_far
 from mergekit_map.workflows.results import Merged, Selection
 from mergekit_map.workflows.select import (
     look_at,

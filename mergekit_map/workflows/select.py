@@ -128,9 +128,13 @@ def look_at(run: StrPath) -> Path:
         with selection_lock(folder):
             if folder.unfinished:  # still
                 # It fits surrogates with SciPy, of no use for a finished search.
-                from mergekit_map.workflows.partial_front import write_partial_front
+                from mergekit_map.search.finish import read_partial_front
 
-                write_partial_front(folder)
+                front = read_partial_front(folder)
+                if front is not None:
+                    points = range(len(front.points))
+                    recipes = {i: recipe_of(folder, front, i) for i in points}
+                    save_choice(front, folder, recipes)
     return folder.path
 
 

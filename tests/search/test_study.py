@@ -30,10 +30,10 @@ from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.front import Front
 from mergekit_map.results.limits import unmet_limits
 from mergekit_map.results.log import open_log
+from mergekit_map.search.finish import find_partial_front
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Study, StudyResult
 from mergekit_map.types import Measurement, Metric
-from mergekit_map.workflows.partial_front import find_partial_front
 
 
 @pytest.fixture
