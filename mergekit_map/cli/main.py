@@ -29,7 +29,7 @@ _COMMANDS = {
     ),
     "select": ("select", "Choose a point of the front and write its recipe."),
     "browse": (
-        "browse",
+        "select",
         "Walk along the front in the terminal; choose, merge, chat, push.",
     ),
     "merge": ("select", "Write the chosen merge as a checkpoint, and measure it."),

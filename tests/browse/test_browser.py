@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM
 
 from mergekit_map.browse.app import WORKING, Browser, ExitAction
 from mergekit_map.browse.view import View
-from mergekit_map.cli.commands.browse import _Outside
+from mergekit_map.cli.commands.select import _Outside
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front

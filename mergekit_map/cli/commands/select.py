@@ -1,10 +1,13 @@
-"""``mergekit-map select`` and ``merge``: choose a point of a front, and write it."""
+"""``mergekit-map select``, ``merge`` and ``browse``: after a search."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,10 +22,20 @@ from mergekit_map.cli.options import (
     quiet_option,
     selection_options,
     starting,
+    trust_option,
     verbose_option,
     with_output_options,
 )
+from mergekit_map.errors import ConfigError, EvaluationError, MapError
 from mergekit_map.utils.files import refuse_existing
+from mergekit_map.utils.shutdown import deferred
+from mergekit_map.utils.text import printable
+
+if TYPE_CHECKING:
+    from mergekit_map.browse.app import ExitAction
+    from mergekit_map.browse.view import View
+    from mergekit_map.results.run_folder import RunFolder
+    from mergekit_map.workflows.chat import ChatModel, ChatModels, Message
 
 
 @click.command()
@@ -102,3 +115,108 @@ def merge_and_show(
     )
     click.echo(f"  {merged.command}")
     show_steps(run, found, out, trusted=where.get("trust_run", False))
+
+
+@click.command(cls=MergeCommand)
+@click.argument("run", type=RUN)
+@trust_option
+def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
+    """Walk along the front of RUN in the terminal, and choose a point.
+
+    Compare points, and save, merge or chat with one; only the last two load models.
+    Press ? for the keys. If the search is not finished, you see the front so far.
+
+    Example: mergekit-map browse my-search
+    """
+    if not (os.isatty(0) and os.isatty(1)):  # input and output
+        raise ConfigError(
+            "browse wants a terminal to show the front in, and there is none here; "
+            "select chooses a point without one, and report writes a page"
+        )
+    look_at_run(run)
+    with starting(f"opening {run}"):
+        from mergekit_map.browse.app import Browser
+        from mergekit_map.browse.view import View
+        from mergekit_map.results.run_folder import open_run
+
+    folder = open_run(run)
+    view = View.of(folder.read_front())
+    with ExitStack() as models:
+        outside = _Outside(folder, make_options, models, trust_run=trust_run)
+        while exit_action := Browser(folder, view, run.resolve().name).run():
+            view = outside.do(exit_action)
+
+
+@dataclass
+class _Outside:
+    """Merging and chat; models stay loaded until the end."""
+
+    folder: RunFolder
+    make_options: MakeOptions
+    models: ExitStack
+    trust_run: bool
+    chat_models: ChatModels | None = None
+
+    def do(self, exit_action: ExitAction) -> View:
+        """Merge or chat; print the reason where that fails."""
+        view = exit_action.view
+        try:
+            if exit_action.out is None:
+                self._talk(view)
+                return view
+            view = self._merge(Path(exit_action.out), view.asked)
+        except (MapError, OSError, click.ClickException) as error:
+            click.echo(f"error: {printable(str(error))}", err=True)
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("\nstopped", err=True)
+        click.prompt("enter goes back to the front", "", show_default=False, err=True)
+        return view
+
+    def _merge(self, out: Path, choice: Mapping[str, Any]) -> View:
+        from mergekit_map.browse.view import View
+
+        refuse_existing(out)
+        run = self.folder.path
+        options = self.make_options(f"opening {run}")
+        merge_and_show(run, out, options, choice, trust_run=self.trust_run)
+        return View.of(self.folder.read_front())
+
+    def _talk(self, view: View) -> None:
+        if self.chat_models is None:
+            options = self.make_options(f"opening {self.folder.path}")
+            from mergekit_map.workflows.chat import open_chat
+
+            self.chat_models = self.models.enter_context(
+                open_chat(self.folder.path, options, trust_run=self.trust_run)
+            )
+        model = self.chat_models(view.point.coefficients)
+        _talk(model, f"point {view.at}: {view.point.weights}")
+
+
+def _talk(model: ChatModel, name: str) -> None:
+    """Chat with a merge in the terminal, until a line is empty or input ends."""
+    how = "" if model.chats else "; without a chat template it goes on with your text"
+    click.echo(f"{name}{how}")
+    click.echo("An empty line: back. Ctrl-C stops an answer.")
+    turns: list[Message] = []
+    while line := _line():
+        said = [*turns, {"role": "user", "content": line}]
+        try:
+            with deferred():
+                answer = model.answer(
+                    said, lambda t: click.echo(printable(t), nl=False)
+                )
+        except KeyboardInterrupt:
+            click.echo(" ... stopped; this turn is forgotten")
+        except EvaluationError as error:
+            click.echo(f"error: {printable(str(error))}", err=True)
+        else:
+            click.echo()
+            turns = [*said, {"role": "assistant", "content": answer}]
+
+
+def _line() -> str:
+    try:
+        return input("> ").strip()
+    except EOFError:
+        return ""
