@@ -122,7 +122,7 @@ def compare(
     Example: mergekit-map compare my-search --opponents random,nsga2 --budget 100
     """
     options = make_options(f"opening {runs[0]}")
-    from mergekit_map.cli.progress import TerminalReporter
+    from mergekit_map.cli.screen import TerminalReporter
     from mergekit_map.compare.contest import ComparisonSpec
     from mergekit_map.compare.runner import compare_runs
     from mergekit_map.compare.tables import markdown

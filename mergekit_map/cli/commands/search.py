@@ -120,7 +120,7 @@ def demo(make_options: MakeOptions, out: Path, workers: int | str | None) -> Non
     options = make_options("preparing the demo")
     import torch
 
-    from mergekit_map.cli.progress import TerminalReporter
+    from mergekit_map.cli.screen import TerminalReporter
     from mergekit_map.demo.family import demo_config, family_folder, train_family
     from mergekit_map.utils.progress import notifying
 
@@ -149,7 +149,7 @@ def _find_front(
         from mergekit_map.workers.pool import start_forkserver
 
         start_forkserver()  # which imports while this process does, too
-    from mergekit_map.cli.progress import TerminalReporter
+    from mergekit_map.cli.screen import TerminalReporter
     from mergekit_map.evaluation.project import load_project
     from mergekit_map.search.reuse import read_imported
     from mergekit_map.utils.progress import notifying, stage

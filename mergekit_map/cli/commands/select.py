@@ -99,8 +99,7 @@ def merge_and_show(
     run: Path, out: Path, options: MergeOptions, choice: Mapping[str, Any], **where: Any
 ) -> None:
     """Choose a point, write its checkpoint, and print the answer and the next steps."""
-    from mergekit_map.cli.progress import TerminalReporter
-    from mergekit_map.cli.screen import show_front, show_steps
+    from mergekit_map.cli.screen import TerminalReporter, show_front, show_steps
     from mergekit_map.workflows.merge import merge_point
     from mergekit_map.workflows.select import select_point
 
