@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
+from mergekit_map.evaluation.holdout import HoldoutSplit
 from mergekit_map.evaluation.project import Project
 from mergekit_map.evaluation.vllm import checkpoint_in_vllm, merges_in_vllm
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
@@ -24,7 +25,6 @@ from mergekit_map.merging.devices import check_room
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.models.files import refuse_replaced
 from mergekit_map.results.samples import SampleStore
-from mergekit_map.tasks.holdout_split import HoldoutSplit
 from mergekit_map.tasks.loading import Generations, prepare_tasks
 from mergekit_map.types import Answers, Measure, Measurement, MeasurementRequest
 from mergekit_map.utils.files import scratch_folder

@@ -26,6 +26,7 @@ from mergekit_map.config.yaml_file import (
     with_settings,
 )
 from mergekit_map.errors import ConfigError
+from mergekit_map.evaluation.holdout import HeldOut, held_out_problems
 from mergekit_map.merging.checkpoint import with_adapter_cache
 from mergekit_map.merging.devices import check_device, decided, left_open
 from mergekit_map.merging.recipe import (
@@ -65,7 +66,6 @@ from mergekit_map.tasks.engines import (
     backend_problems,
     choose_engines,
 )
-from mergekit_map.tasks.holdout_split import HeldOut, held_out_problems
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.types import Measure
 from mergekit_map.utils.files import StrPath, digest

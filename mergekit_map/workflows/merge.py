@@ -17,6 +17,7 @@ from mergekit_map.evaluation.evaluator import (
     merges_of_checkpoint,
 )
 from mergekit_map.evaluation.finished_project import finished_project, refuse_changes
+from mergekit_map.evaluation.holdout import Confirming, with_confirmation
 from mergekit_map.evaluation.project import Project, quiet_options
 from mergekit_map.hub.card import MergeRecord, write_card
 from mergekit_map.merging.checkpoint import write_recipe
@@ -34,7 +35,6 @@ from mergekit_map.search.study import Candidate
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage, warn
 from mergekit_map.workflows.callbacks import Callback, CallbackList, reporting
-from mergekit_map.workflows.holdout import Confirming, with_confirmation
 from mergekit_map.workflows.nested_checkpoints import finished_pairs
 from mergekit_map.workflows.results import Merged, Selection
 from mergekit_map.workflows.select import (

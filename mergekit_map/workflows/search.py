@@ -16,6 +16,7 @@ from mergekit_map.evaluation.evaluator import (
     Workers,
     open_merges,
 )
+from mergekit_map.evaluation.holdout import Confirming
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.devices import choice_in_words
 from mergekit_map.merging.recipe import Recipes, changes_in_words
@@ -41,7 +42,6 @@ from mergekit_map.workers.pool import WorkerPool, process_pool
 from mergekit_map.workers.ray import ray_pool
 from mergekit_map.workers.worker_main import packed
 from mergekit_map.workflows.callbacks import Callback, CallbackList, Started, reporting
-from mergekit_map.workflows.holdout import Confirming
 from mergekit_map.workflows.nested_checkpoints import search_pairs
 from mergekit_map.workflows.results import Run
 from mergekit_map.workflows.select import save_choice, selection_lock

@@ -15,8 +15,8 @@ import yaml
 from task_files import Bench, write_choices, write_generation, write_rolling, write_yaml
 
 from mergekit_map.errors import EvaluationError
+from mergekit_map.evaluation.holdout import HeldOut
 from mergekit_map.results.samples import itemise, mean_of
-from mergekit_map.tasks.holdout_split import HeldOut
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.types import Answers, Measurement
 
