@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_298, "tests": 22_220, "benchmarks": 9_904}
-MOST_MODULES = 114
+MOST_LINES = {"mergekit_map": 29_277, "tests": 22_224, "benchmarks": 9_904}
+MOST_MODULES = 113
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

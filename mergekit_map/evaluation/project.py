@@ -40,7 +40,7 @@ from mergekit_map.merging.reference_points import ReferencePoints, reference_poi
 from mergekit_map.merging.space import MergeSpace, build_space, check_plan
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.adapters import with_adapter_bases
-from mergekit_map.models.preflight import (
+from mergekit_map.models.compatibility import (
     Family,
     check_tokenizer_sources,
     inspect_models,

@@ -37,8 +37,8 @@ from mergekit_map.merging.recipe import nests_checkpoints
 from mergekit_map.merging.replay import Replay, with_tensors
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.adapters import read_adapter
+from mergekit_map.models.compatibility import InspectedModel
 from mergekit_map.models.files import TensorHeader, find_model
-from mergekit_map.models.preflight import InspectedModel
 from mergekit_map.models.references import (
     Reference,
     models_with_adapter,

@@ -1,32 +1,55 @@
-"""Whether a model can be merged with a base model: one rule for each cause.
+"""Whether the models of a merge can be merged: problems found before a search.
 
-The rules use headers, configurations and tokenizers; no weight is read. The
-consequences of a cause are not reported again: tensors of other shapes in a model of
-another size, or other special tokens in another vocabulary.
+One set of rules serves the search, which refuses errors, and ``inspect``, which also
+shows warnings and figures. There is a rule for each cause, on headers, configurations
+and tokenizers; no weight is read for it. The consequences of a cause are not reported
+again: tensors of other shapes in a model of another size, or other special tokens in
+another vocabulary.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mergekit.architecture import WeightInfo
 from mergekit.architecture.conversion import can_convert_checkpoint_keys
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.yaml_file import MergeConfig
+from mergekit_map.config.problems import Problem
+from mergekit_map.config.yaml_file import KeyPath, MergeConfig
+from mergekit_map.errors import MergeError
+from mergekit_map.models.adapters import (
+    Adapter,
+    ModelWeights,
+    check_adapter,
+    read_adapter,
+)
 from mergekit_map.models.facts import (
     Finding,
     ModelFacts,
     Tokenizer,
     has_errors,
+    read_facts,
     some,
 )
-from mergekit_map.models.files import Settings
-from mergekit_map.models.references import walk_entries
+from mergekit_map.models.files import Settings, find_model
+from mergekit_map.models.references import (
+    NO_MODELS,
+    Reference,
+    referenced_models,
+    references_in,
+    short_paths,
+    walk_entries,
+)
+from mergekit_map.models.task_vectors import Figures, measure_vectors, weight_findings
 
+# Findings about models whose tensors are others than those of the base model, and
+# about adapters that cannot be merged.
+_OTHER_TENSORS = {"architecture", "size"}
+_OTHER_MATRICES = {"adapter-kind", "adapter-modules"}
 # Constants that older versions of transformers saved; no merge needs them.
 _CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
 
@@ -34,7 +57,202 @@ _UNRELATED = "these are not fine-tunes of one model"
 _ALIGN = "align them with 'tokenizer: {source: union}' or '{source: base}'"
 
 
-def check_layout(model: ModelFacts) -> Iterator[Finding]:
+@dataclass(eq=False)
+class InspectedModel:
+    """A model of a merge, and the findings about it."""
+
+    reference: str
+    name: str  # short, for messages and tables
+    key: KeyPath  # where it stands
+    facts: ModelFacts | None = None  # of the model in front; None if unknown
+    adapter: Adapter | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the weights of the model in front are on this machine."""
+        return self.facts is not None and not self.facts.files.on_the_hub
+
+    @property
+    def weights(self) -> ModelWeights | None:
+        """Return the weights, if all of them can be read on this machine."""
+        if not self.is_here or self.facts is None or "weights" in self.facts.unread:
+            return None
+        adapted = Reference.parse(self.reference).adapter is not None
+        if adapted and (self.adapter is None or self.adapter.obscure):
+            return None
+        return ModelWeights(self.facts.headers, self.adapter)
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """The models of a merge, and all findings about them without loading one."""
+
+    models: Sequence[InspectedModel]  # the one that others are compared with first
+    figures: Figures | None  # None where no two models could be read
+
+    @property
+    def is_here(self) -> bool:
+        """Whether all weights are on this machine."""
+        return all(model.is_here for model in self.models)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """List the errors, where the models stand in the configuration."""
+        return [
+            Problem(model.key, str(finding))
+            for model in self.models
+            for finding in model.findings
+            if finding.severity == "error"
+        ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """List the warnings, which a search goes on in spite of."""
+        return [
+            f"warning: {model.name}: {finding}"
+            for model in self.models
+            for finding in model.findings
+            if finding.severity == "warning"
+        ]
+
+
+def check_tokenizer_sources(merge: MergeConfig) -> Iterator[Problem]:
+    """Yield the models that only the tokenizer names and that cannot be found."""
+    key = "tokenizer" if "tokenizer" in merge else "tokenizer_source"
+    known = referenced_models(merge).keys() | NO_MODELS
+    for reference in dict.fromkeys(references_in(merge)):
+        if reference not in known:
+            try:
+                find_model(reference, weights=False)
+            except MergeError as error:
+                yield Problem((key,), str(error))
+
+
+def inspect_models(
+    merge: MergeConfig, options: MergeOptions, *, download: bool
+) -> Family:
+    """Inspect every model of a configuration that ``check_merge`` accepts.
+
+    Models are compared with the base model, or with the first one where there is none.
+    Without ``download``, only configurations and headers of Hub models are used.
+    """
+    places = referenced_models(merge)
+    names = _names(places)
+    models = [InspectedModel(r, names[r], key) for r, key in places.items()]
+    for model in models:
+        _look_at(model, merge.get("base_model"), options, download=download)
+    base, *others = models
+    if base.facts is not None:
+        base.findings += _check_base(base.facts)
+    for model in others:
+        if model.facts is None:
+            continue
+        if base.facts is not None:
+            model.findings += _compare_models(model.facts, base.facts, merge, options)
+        if not _OTHER_TENSORS & {finding.code for finding in model.findings}:
+            model.findings += _check_layout(model.facts)
+    for model in models:
+        if model.facts is not None:
+            if not has_errors(model.findings):
+                known = base.facts if model is not base else None
+                model.findings += _check_left_out(model.facts, known)
+            model.findings += _check_layers(model.facts, model.reference, merge)
+    figures = _measure(models, has_base=merge.get("base_model") is not None)
+    return Family(models, figures)
+
+
+def _look_at(
+    model: InspectedModel, base: str | None, options: MergeOptions, *, download: bool
+) -> None:
+    reference = Reference.parse(model.reference)
+    front = str(reference.model)
+    try:
+        files = find_model(front, weights=download)
+        if files.is_adapter:
+            cause, trained_on = f"{front} is a LoRA adapter", files.trained_on
+            advice = f"write {trained_on or 'BASE'}+{front}"
+            if trained_on and base not in {None, front}:
+                cause = f"{cause} of {trained_on}, not of {base}"
+                same = f"if these are the same model, write {base}+{front}"
+                advice = f"{same}; or else {trained_on}+{front}"
+            model.findings.append(Finding("adapter-alone", "error", cause, advice))
+        else:
+            model.facts, found = read_facts(files, model.name, options)
+            model.findings += found
+    except MergeError as error:
+        model.findings.append(Finding("model", "error", str(error)))
+    if reference.adapter is not None:
+        model.findings += _look_at_adapter(model, front, str(reference.adapter))
+
+
+def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> Iterator[Finding]:
+    try:
+        files = find_model(lora)
+        if files.is_adapter:
+            model.adapter = read_adapter(files)
+    except MergeError as error:
+        yield Finding("adapter", "error", str(error))
+        return
+    if model.adapter is None:
+        cause = f"{lora} behind the '+' is a whole model, not an adapter"
+        advice = "write a LoRA adapter there, or list the model as one of its own"
+        yield Finding("adapter-whole", "error", cause, advice)
+    elif model.facts is not None and "weights" not in model.facts.unread:
+        yield from check_adapter(model.adapter, front, model.facts.headers)
+
+
+def _check_base(facts: ModelFacts) -> Iterator[Finding]:
+    yield from _check_layout(facts)
+    has_words = facts.setting("vocab_size") is not None  # unlike models of images
+    if has_words and facts.tokenizer is None and "tokenizer" not in facts.unread:
+        cause = "it holds no tokenizer, and the merge gets that of this model"
+        advice = "copy the files of its tokenizer into its folder"
+        yield Finding("tokenizer-missing", "error", cause, advice)
+
+
+def _measure(models: Sequence[InspectedModel], *, has_base: bool) -> Figures | None:
+    """Measure the task vectors, and add the findings that follow from them."""
+    base, facts = models[0], models[0].facts
+    known = {
+        model.reference: model.weights
+        for model in models
+        if not (_OTHER_TENSORS | _OTHER_MATRICES) & {f.code for f in model.findings}
+    }
+    readable = {reference: w for reference, w in known.items() if w is not None}
+    if facts is None or base.reference not in readable or len(readable) < 2:
+        return None
+    other_rows = {
+        m.reference: facts.vocabulary_tensors
+        for m in models[1:]
+        if m.facts is not None and not _same_rows(m.facts.tokenizer, facts.tokenizer)
+    }
+    first = readable.pop(base.reference)
+    figures = measure_vectors(first, readable, other_rows)
+    names = {model.reference: model.name for model in models}
+    judged = weight_findings(base.reference, figures, names, has_base=has_base)
+    for model in models:
+        model.findings += judged.get(model.reference, ())
+    if has_base:
+        return figures
+    models_alone = {
+        model: replace(figure, norm_ratio=None)
+        for model, figure in figures.models.items()
+    }
+    return replace(figures, models=models_alone, pairs={})  # there are no task vectors
+
+
+def _names(references: Collection[str]) -> dict[str, str]:
+    """Name models and adapters by as few of their last folders as distinguish them."""
+    parts = {reference: Reference.parse(reference).parts for reference in references}
+    short = short_paths({part.path for own in parts.values() for part in own})
+    return {
+        reference: "+".join(str(replace(p, path=short[p.path])) for p in own)
+        for reference, own in parts.items()
+    }
+
+
+def _check_layout(model: ModelFacts) -> Iterator[Finding]:
     """List the tensors that mergekit needs of a model and that it lacks."""
     if "weights" in model.unread or model.weights is None:
         return
@@ -53,7 +271,7 @@ def check_layout(model: ModelFacts) -> Iterator[Finding]:
         yield Finding("tensors-missing", "error", f"{cause}({some(missing)})", advice)
 
 
-def check_left_out(model: ModelFacts, base: ModelFacts | None) -> Iterator[Finding]:
+def _check_left_out(model: ModelFacts, base: ModelFacts | None) -> Iterator[Finding]:
     """List tensors of a model that mergekit does not know, other than of its base."""
     weights = (model.weights or {}).values()
     if any(w.name not in model.headers for w in weights if not w.optional):
@@ -66,7 +284,7 @@ def check_left_out(model: ModelFacts, base: ModelFacts | None) -> Iterator[Findi
         yield Finding("tensors-left-out", "warning", f"{cause}({some(names)})", advice)
 
 
-def check_layers(
+def _check_layers(
     model: ModelFacts, reference: str, merge: MergeConfig
 ) -> Iterator[Finding]:
     """Yield a finding where a layer range of a model ends behind its layers."""
@@ -82,7 +300,7 @@ def check_layers(
         yield Finding("layers", "error", cause, advice)
 
 
-def compare_models(
+def _compare_models(
     mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
 ) -> list[Finding]:
     """List the problems of merging a model with the base model, by cause."""
@@ -107,7 +325,7 @@ def compare_models(
     if not layered and "size" not in {finding.code for finding in found}:
         any_rows = options.unsafe_truncate_embeddings or _is_aligned(merge)
         found += _compare_shapes(mine, base, any_rows=any_rows)
-        # Where mergekit has a definition, check_layout tells what it lacks.
+        # Where mergekit has a definition, _check_layout tells what it lacks.
         fewer = sorted(_tensors(base) - _tensors(mine)) if mine.weights is None else []
         if fewer and "weights" not in mine.unread | base.unread:
             cause = f"it lacks {len(fewer)} tensors that {base.name} has "
@@ -288,7 +506,7 @@ def _compare_ids(mine: Tokenizer, base: Tokenizer, name: str) -> Iterator[Findin
             yield Finding("added-tokens", "warning", cause, _ALIGN)
 
 
-def same_rows(mine: Tokenizer | None, base: Tokenizer | None) -> bool:
+def _same_rows(mine: Tokenizer | None, base: Tokenizer | None) -> bool:
     """Whether rows of the embeddings are the same tokens, as far as is known."""
     if mine is None or base is None:
         return True

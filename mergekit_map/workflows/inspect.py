@@ -20,8 +20,8 @@ from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Draft, Project, load_project, read_draft
 from mergekit_map.evaluation.vllm import memory_in_words
 from mergekit_map.merging.devices import Room, choice_in_words, room_of
+from mergekit_map.models.compatibility import Family, InspectedModel
 from mergekit_map.models.facts import Finding
-from mergekit_map.models.preflight import Family, InspectedModel
 from mergekit_map.models.task_vectors import Figures
 from mergekit_map.search.checks import forecast, probe_multiples
 from mergekit_map.search.measure import FAILURES

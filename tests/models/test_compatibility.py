@@ -17,9 +17,13 @@ from huggingface_hub import constants
 from mergekit.options import MergeOptions
 from safetensors.torch import load_file, save_file
 
-from mergekit_map.models.compatibility import compare_settings, compare_tokenizers
+from mergekit_map.models.compatibility import (
+    Family,
+    compare_settings,
+    compare_tokenizers,
+    inspect_models,
+)
 from mergekit_map.models.facts import Finding, read_tokenizer
-from mergekit_map.models.preflight import Family, inspect_models
 
 MakeModel = Callable[..., Path]
 
