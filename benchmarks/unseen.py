@@ -31,7 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
 from mergekit_map.evaluation.evaluator import merges_in_memory
-from mergekit_map.evaluation.finished_project import finished_project
+from mergekit_map.evaluation.project import finished_project
 from mergekit_map.results.surrogates import FinishedSearch, read_finished
 from mergekit_map.surrogates.fit import r_squared
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_277, "tests": 22_224, "benchmarks": 9_904}
-MOST_MODULES = 113
+MOST_LINES = {"mergekit_map": 29_261, "tests": 22_224, "benchmarks": 9_903}
+MOST_MODULES = 112
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

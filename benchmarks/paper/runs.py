@@ -33,8 +33,7 @@ from mergekit_map.compare.contest import (
     read_utilities,
     run_contest,
 )
-from mergekit_map.evaluation.finished_project import finished_project
-from mergekit_map.evaluation.project import Project, quiet_options
+from mergekit_map.evaluation.project import Project, finished_project, quiet_options
 from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import (

@@ -42,8 +42,7 @@ from mergekit_map.compare.indicators import (
 )
 from mergekit_map.compare.tables import Table, comparison_tables, write_table
 from mergekit_map.errors import ConfigError
-from mergekit_map.evaluation.finished_project import finished_project
-from mergekit_map.evaluation.project import Project, quiet_options
+from mergekit_map.evaluation.project import Project, finished_project, quiet_options
 from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.report.overlay import folder_names
 from mergekit_map.results.front import Front, Merge

@@ -25,11 +25,12 @@ from mergekit_map.config.yaml_file import (
     read_yaml,
     with_settings,
 )
-from mergekit_map.errors import ConfigError
+from mergekit_map.errors import ConfigError, MergeError
 from mergekit_map.evaluation.holdout import HeldOut, held_out_problems
 from mergekit_map.merging.checkpoint import with_adapter_cache
 from mergekit_map.merging.devices import check_device, decided, left_open
 from mergekit_map.merging.recipe import (
+    changes_in_words,
     merge_identity,
     nests_checkpoints,
     recipe_digest,
@@ -54,7 +55,7 @@ from mergekit_map.models.references import (
     with_places,
 )
 from mergekit_map.results.records import Identity
-from mergekit_map.results.run_folder import Manifest, named_code, refuse_code
+from mergekit_map.results.run_folder import Manifest, named_code, open_run, refuse_code
 from mergekit_map.search.checks import part_problems, search_problems, select_problems
 from mergekit_map.search.study import Study
 from mergekit_map.tasks.base import PreparedTask
@@ -211,6 +212,19 @@ def _build_space(
     return space, problems
 
 
+def _with_possible_references(project: Project) -> Project:
+    """Leave out reference points that mergekit cannot merge: of other layers."""
+    part = project.on_disk
+    if part is None or not check_plan(part.space, part.options):
+        return project
+    note = (
+        f"{listed(list(project.reference_points.others))} cannot be measured as they "
+        "are on disk, because the models have other layers than the merge; it is not "
+        "compared with them"
+    )
+    return replace(project, has_references=False, notes=[*project.notes, note])
+
+
 def _project_problems(project: Project) -> list[Problem]:
     """List the reasons against a search."""
     nests, study = project.nests_checkpoints, project.outline()
@@ -255,11 +269,6 @@ class Project:
     def identity(self) -> Identity:
         """Return all settings that decide the result of a merge."""
         return merge_identity(self.space, self.options)
-
-    @property
-    def fingerprints(self) -> dict[str, str]:
-        """The fingerprint of each model, by its reference."""
-        return self.identity.models
 
     @property
     def merge(self) -> str:
@@ -449,14 +458,65 @@ def load_project(
     return draft.project
 
 
-def _with_possible_references(project: Project) -> Project:
-    """Leave out reference points that mergekit cannot merge: of other layers."""
-    part = project.on_disk
-    if part is None or not check_plan(part.space, part.options):
-        return project
-    note = (
-        f"{listed(list(project.reference_points.others))} cannot be measured as they "
-        "are on disk, because the models have other layers than the merge; it is not "
-        "compared with them"
+def finished_project(
+    run: Path,
+    options: MergeOptions,
+    *,
+    trust_run: bool = False,
+    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+) -> Project:
+    """Load the project of a finished search, with the seed of its merges.
+
+    Its models may have moved: to the places in ``model_paths``, or, for relative paths,
+    to the working directory if that of the search no longer exists.
+
+    Raises:
+        ArtifactError: the search is not finished, or names code.
+        ConfigError: its configuration cannot be used any more.
+        MergeError: its models or tasks have changed since.
+    """
+    folder = open_run(run)
+    manifest = folder.read_manifest()
+    if options.random_seed is None:
+        options = options.model_copy(update={"random_seed": manifest.random_seed})
+    start = Path(manifest.directory)
+    project = load_project(
+        folder.config,
+        options,
+        start if start.is_dir() else None,
+        trust_run=trust_run,
+        model_paths=model_paths,
     )
-    return replace(project, has_references=False, notes=[*project.notes, note])
+    project = project.continuing(manifest)
+    refuse_changes(project, manifest)
+    return project
+
+
+def refuse_changes(project: Project, manifest: Manifest) -> None:
+    """Refuse a project whose models or tasks differ from those of a manifest.
+
+    Raises:
+        MergeError: with the changes.
+    """
+    study = project.study()
+    changed = [
+        f"task {name!r}"
+        for name, definition in study.definitions.items()
+        if manifest.definitions.get(name) != definition
+    ]
+    if study.merge != manifest.merge:
+        changed.insert(0, changes_in_words(manifest.identity, project.identity))
+    if changed:
+        advice = (
+            "search again, put back what changed, or name the folders of the models "
+            "that were measured (--model-path)"
+        )
+        if manifest.digests == 1:
+            advice += (
+                "; mergekit-map 0.1.0 looked at fewer files of models and tasks: if "
+                "what it searched is as it was, merge its recipe.yml with mergekit-yaml"
+            )
+        raise MergeError(
+            f"{' and '.join(changed)} changed since the search, so the merge would not "
+            f"be the one that was measured; {advice}"
+        )

@@ -17,7 +17,7 @@ import transformers
 from mergekit.options import MergeOptions
 
 from mergekit_map.errors import EvaluationError
-from mergekit_map.evaluation.finished_project import finished_project
+from mergekit_map.evaluation.project import finished_project
 from mergekit_map.merging.checkpoint import load_checkpoint, write_recipe
 from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.recipe import Recipes

@@ -16,9 +16,13 @@ from mergekit_map.evaluation.evaluator import (
     Worker,
     merges_of_checkpoint,
 )
-from mergekit_map.evaluation.finished_project import finished_project, refuse_changes
 from mergekit_map.evaluation.holdout import Confirming, with_confirmation
-from mergekit_map.evaluation.project import Project, quiet_options
+from mergekit_map.evaluation.project import (
+    Project,
+    finished_project,
+    quiet_options,
+    refuse_changes,
+)
 from mergekit_map.hub.card import MergeRecord, write_card
 from mergekit_map.merging.checkpoint import write_recipe
 from mergekit_map.merging.devices import check_device
@@ -91,7 +95,7 @@ def _merge(
     path = out / "mergekit_config.yml"
     text = recipes.of_point(selection.front, selection.index, path)
     recipe = f"# {selection.front.reason}\n{text}"
-    refuse_replaced(project.fingerprints)
+    refuse_replaced(project.identity.models)
     # While the log is open, no search replaces the front.
     with open_log(place.log, place.lock) as log, whole_folder(out) as folder:
         _refuse_other_front(chosen, selection)
@@ -101,7 +105,7 @@ def _merge(
             if recipes.folder is not None:  # whose stages are there only now
                 part = part.as_known(place.read_manifest())
                 refuse_changes(part, place.read_manifest())
-        refuse_replaced(project.fingerprints)
+        refuse_replaced(project.identity.models)
         (folder / path.name).write_text(recipe, encoding="utf-8")
         point = selection.point
         # Base, soup and parents are measured on held-out documents at the end.

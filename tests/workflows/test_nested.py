@@ -29,7 +29,7 @@ from runs import (
 from safetensors.torch import load_file
 
 from mergekit_map.evaluation.evaluator import MergeEvaluator
-from mergekit_map.evaluation.finished_project import finished_project
+from mergekit_map.evaluation.project import finished_project
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.workflows.nested_checkpoints import finished_pairs
 
