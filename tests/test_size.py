@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_261, "tests": 22_224, "benchmarks": 9_903}
+MOST_LINES = {"mergekit_map": 29_261, "tests": 22_216, "benchmarks": 9_903}
 MOST_MODULES = 112
 
 
