@@ -39,7 +39,7 @@ from records import append, markdown, parsers, read
 from mergekit_map.compare.opponents import draw_seed
 from mergekit_map.errors import DesignError
 from mergekit_map.surrogates.fit import fit_surrogate
-from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.quadratic import Link
 
 KINDS = ("quadratic", "regularized", "residual_gp", "auto")
 SIZES = (8, 12, 20, 30, 60, 120)

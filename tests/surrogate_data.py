@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mergekit_map.surrogates.fit import Surrogate, fit_surrogate
-from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.quadratic import Link
 
 Predict: TypeAlias = Callable[[np.ndarray], np.ndarray]  # (n, d) to (n, m)
 

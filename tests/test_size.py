@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_285, "tests": 22_232, "benchmarks": 9_903}
-MOST_MODULES = 111
+MOST_LINES = {"mergekit_map": 29_254, "tests": 22_233, "benchmarks": 9_903}
+MOST_MODULES = 109
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

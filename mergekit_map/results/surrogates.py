@@ -29,7 +29,7 @@ from mergekit_map.results.log import (
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.surrogates.arrays import FloatArray, inside, weight
 from mergekit_map.surrogates.fit import Surrogate, fit_surrogate, one_thread
-from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.quadratic import Link
 from mergekit_map.types import Metric, SurrogateKind
 
 _MOST_MERGES = 1000  # whose fit takes half a minute; a stranger's log may have more

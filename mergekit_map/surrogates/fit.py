@@ -27,13 +27,14 @@ from threadpoolctl import ThreadpoolController
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.gaussian_process import (
     GaussianProcess,
+    TrainingData,
     fit_gaussian_process,
     marginalize,
     prediction_stderr,
 )
-from mergekit_map.surrogates.kernel import TrainingData
-from mergekit_map.surrogates.links import INVERT_MARGIN, Link
 from mergekit_map.surrogates.quadratic import (
+    INVERT_MARGIN,
+    Link,
     Observations,
     check_distinct,
     check_identified,

@@ -12,8 +12,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from transformers.utils import logging as logging_of_models
-
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation
 from mergekit_map.types import Metric
@@ -162,6 +160,8 @@ def _counted(e: Evaluation) -> object:
 def reporting(callbacks: Sequence[Callback] | None) -> Iterator[CallbackList]:
     """Send progress to callbacks, by default a line; other bars are off beside it."""
     given = [ProgressLine()] if callbacks is None else callbacks
+    from transformers.utils import logging as logging_of_models  # not to select
+
     lines = [one for one in given if isinstance(one, ProgressLine)]
     bars = bool(lines) and logging_of_models.is_progress_bar_enabled()
     if bars:

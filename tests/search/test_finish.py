@@ -13,7 +13,7 @@ from mergekit_map.results.front import UNKNOWN, Reading
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.study import StudyResult
-from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.quadratic import Link
 from mergekit_map.types import Metric
 
 SCORE = Metric(higher_is_better=True, lower=None, upper=None)

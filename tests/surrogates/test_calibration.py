@@ -16,7 +16,7 @@ from surrogate_data import (
     random_quadratic,
 )
 
-from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.quadratic import Link
 from mergekit_map.types import SurrogateKind as Kind
 
 KINDS: list[Kind] = ["quadratic", "regularized", "residual_gp", "auto"]

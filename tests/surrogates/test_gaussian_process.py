@@ -8,12 +8,14 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import Matern
 
 from mergekit_map.surrogates.gaussian_process import (
+    Covariance,
     GaussianProcess,
+    Hyperparameters,
     Posterior,
+    TrainingData,
     fit_gaussian_process,
     marginalize,
 )
-from mergekit_map.surrogates.kernel import Covariance, Hyperparameters, TrainingData
 from mergekit_map.surrogates.quadratic import quadratic_features
 
 SATURATION = 0.7

@@ -22,8 +22,7 @@ from surrogate_data import (
 
 from mergekit_map.errors import DesignError
 from mergekit_map.surrogates.fit import fill_in_stderr, r_squared
-from mergekit_map.surrogates.links import INVERT_MARGIN, Link
-from mergekit_map.surrogates.quadratic import quadratic_features
+from mergekit_map.surrogates.quadratic import INVERT_MARGIN, Link, quadratic_features
 from mergekit_map.types import SurrogateKind as Kind
 
 
