@@ -99,7 +99,7 @@ def saturating(U: FloatArray, saturation: float) -> FloatArray:
     (docs/results/smollm2.md). The effect is (1 - exp(-a u)) / (1 - exp(-a)) - 1/2,
     where ``a`` is the saturation and u = U + 1/2; at a saturation of 0 it is U.
     """
-    if abs(saturation) < _LINEAR:
+    if saturation < _LINEAR:
         return U + saturation * (0.25 - U**2) / 2
     effect = np.expm1(-saturation * (U + 0.5)) / np.expm1(-saturation)
     return np.asarray(effect - 0.5)
@@ -107,7 +107,7 @@ def saturating(U: FloatArray, saturation: float) -> FloatArray:
 
 def saturating_slope(U: FloatArray, saturation: float) -> FloatArray:
     """Return the derivative of ``saturating`` by the saturation; (k, d)."""
-    if abs(saturation) < _LINEAR:
+    if saturation < _LINEAR:
         return np.asarray((0.25 - U**2) / 2)
     u, whole = U + 0.5, np.expm1(-saturation)
     rest = np.exp(-saturation) * np.expm1(-saturation * u) / whole
@@ -376,7 +376,7 @@ def _bounds(d: int) -> tuple[Hyperparameters, Hyperparameters]:
     """Return the smallest and largest values that are tried."""
     low, high = np.full(d, _MIN_LOG_LENGTH), np.full(d, _MAX_LOG_LENGTH)
     least, most = np.full(3, _MIN_LOG), np.full(3, _MAX_LOG)
-    lower = Hyperparameters(least, _MIN_LOG, _MIN_LOG, -_MAX_SATURATION, low)
+    lower = Hyperparameters(least, _MIN_LOG, _MIN_LOG, 0.0, low)
     upper = Hyperparameters(most, _MAX_LOG, _MAX_LOG, _MAX_SATURATION, high)
     return lower, upper
 
@@ -436,7 +436,6 @@ class _Hyperposterior:
 
         lower, upper = _bounds(self.data.U.shape[1])
         if quadratic_only:
-            lower = replace(lower, saturation=0.0)
             upper = replace(upper, log_amplitude=lower.log_amplitude, saturation=0.0)
         prior = self.prior_mean
         noisy = replace(

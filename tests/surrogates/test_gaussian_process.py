@@ -85,7 +85,7 @@ def test_effects_that_saturate_are_predicted_as_such(rate: float) -> None:
     np.testing.assert_allclose(process.mean(U), z, atol=1e-4 * z.std())
 
 
-@pytest.mark.parametrize("saturation", [0.0, 5e-5, 2e-4, 3.0, -1.0])
+@pytest.mark.parametrize("saturation", [2e-5, 5e-5, 2e-4, 3.0])
 def test_the_covariance_depends_on_theta_as_finite_differences_say(
     saturation: float,
 ) -> None:
@@ -113,7 +113,7 @@ def fitted(seed: int = 0, n: int = 14) -> tuple[GaussianProcess, np.ndarray]:
 
 
 def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:
-    process, z = fitted()
+    process, z = fitted(seed=3)  # whose effects saturate
     seen = (z - z.mean()) / z.std()
     length = np.sqrt(2) / np.e  # of a diagonal
     belief = np.array([*np.log([1.0, 2.0, 1.5, 0.5, 0.5]), 0.0, *np.log([length] * 2)])
