@@ -103,8 +103,9 @@ class SearchSpec(Strict):
     """Number of predicted points of the front that are measured at the end."""
     surrogate: SurrogateKind = "auto"
     """`quadratic`: least squares. `regularized`: with normal priors of its terms.
-    `residual_gp`: that and a Gaussian process for the residuals. `auto`: for each task
-    `residual_gp`, unless `regularized` predicts clearly better."""
+    `residual_gp`: that and a Gaussian process for the residuals, both of effects that
+    may saturate. `auto`: for each task `residual_gp`, unless `regularized` predicts
+    clearly better."""
     refine: Annotated[bool, Field(strict=True)] | None = None
     """`true`: choose merges one by one from earlier measurements. `false`: measure one
     design. `true` by default for the strategy `map`."""

@@ -1,4 +1,4 @@
-"""Bayesian MAP: rounds of merges where the surrogates are least certain.
+"""Bayesian MAP: rounds of merges where quadratic surrogates err most.
 
 The appendix of the paper, algorithm 2. Notation: ``n`` evaluated merges, ``d``
 coefficients, ``m`` tasks, ``K`` bins, ``bounds`` (d, 2) of the coefficients. Directions

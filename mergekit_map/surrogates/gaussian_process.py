@@ -34,17 +34,17 @@ from mergekit_map.surrogates.quadratic import (
 
 _INTERCEPT_STDDEV = 10.0  # as good as free
 _JITTER = 1e-10
-_LINEAR = 1e-4  # a saturation below which its exponential would cancel
 _SQRT5 = math.sqrt(5)
 # Correlation between the errors that a choice of documents, the same for all, makes of
 # any two merges: in between of errors of their own and one that all have in common.
 _SAMPLING_CORRELATION = 0.5
-N_DRAWS = 32
+_N_DRAWS = 32
 _MIN_LOG, _MAX_LOG = -12.0, 6.0  # of standard deviations
 _MIN_LOG_LENGTH, _MAX_LOG_LENGTH = -2.5, 2.5
-_MAX_SATURATION = 4.0  # half of an effect within the first sixth of the box
-# The second start has noise larger by so many prior deviations, and less process.
-_NOISY_START, _QUIET_START = 0.75, -1.5
+_MAX_LOG_SATURATION = 1.5  # half of an effect within the first sixth of the box
+# The second start has noise and saturation larger by so many prior deviations, and
+# less process.
+_NOISY_START, _SATURATED_START, _QUIET_START = 0.75, 2.0, -1.5
 _MAX_WEIGHT = 4.0  # of a draw, in means of all weights
 # How much standard errors are widened for few merges; how many merges it takes until
 # leave-one-out errors count as much as theory, and the range of their ratio.
@@ -57,7 +57,7 @@ _BATCH_SIZE = 1 << 13  # merges, each of which takes thousands of numbers
 
 @dataclass(frozen=True, eq=False)
 class Hyperparameters:
-    """The hyperparameters of the covariance, most of them as logarithms.
+    """The hyperparameters of the covariance, as logarithms.
 
     An optimizer varies them as one vector (6 + d,) in this order.
     """
@@ -65,7 +65,7 @@ class Hyperparameters:
     log_term_stddevs: FloatArray  # (3,) priors of linear terms, squares, products
     log_noise: float  # factor on the standard deviations of ``TrainingData``
     log_amplitude: float  # standard deviation of the process
-    saturation: float  # of the effect of a weight, per width of the box
+    log_saturation: float  # of the effects of coefficients, per width of the box
     log_length_scales: FloatArray  # (d,) of its kernel, in widths of the box
 
     @classmethod
@@ -76,7 +76,7 @@ class Hyperparameters:
     @property
     def vector(self) -> FloatArray:
         """Return the vector that an optimizer varies; (6 + d,)."""
-        scalars = [self.log_noise, self.log_amplitude, self.saturation]
+        scalars = [self.log_noise, self.log_amplitude, self.log_saturation]
         return np.concatenate([self.log_term_stddevs, scalars, self.log_length_scales])
 
     @property
@@ -87,31 +87,9 @@ class Hyperparameters:
     @property
     def term_stddevs(self) -> FloatArray:
         """Return the prior standard deviation of every term of the quadratic; (t,)."""
-        kinds = kinds_of_terms(len(self.log_length_scales))
+        kinds = _kinds_of_terms(len(self.log_length_scales))
         stddevs = np.exp(self.log_term_stddevs[kinds])
         return np.where(kinds < 0, _INTERCEPT_STDDEV, stddevs)
-
-
-def saturating(U: FloatArray, saturation: float) -> FloatArray:
-    """Return an effect of coefficients U that saturates; (k, d).
-
-    Most of what a weight does to a language model it does while it is small
-    (docs/results/smollm2.md). The effect is (1 - exp(-a u)) / (1 - exp(-a)) - 1/2,
-    where ``a`` is the saturation and u = U + 1/2; at a saturation of 0 it is U.
-    """
-    if saturation < _LINEAR:
-        return U + saturation * (0.25 - U**2) / 2
-    effect = np.expm1(-saturation * (U + 0.5)) / np.expm1(-saturation)
-    return np.asarray(effect - 0.5)
-
-
-def saturating_slope(U: FloatArray, saturation: float) -> FloatArray:
-    """Return the derivative of ``saturating`` by the saturation; (k, d)."""
-    if saturation < _LINEAR:
-        return np.asarray((0.25 - U**2) / 2)
-    u, whole = U + 0.5, np.expm1(-saturation)
-    rest = np.exp(-saturation) * np.expm1(-saturation * u) / whole
-    return np.asarray((rest - u * np.exp(-saturation * u)) / whole)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,24 +103,54 @@ class TrainingData:
     known_noise: bool = True  # measured; otherwise ``noise_variance`` is a mere unit
 
 
+def _saturating(U: FloatArray, log_saturation: float) -> FloatArray:
+    """Return an effect of coefficients U that saturates; (k, d).
+
+    Most of what a weight does to SmolLM2 it does while it is small
+    (docs/results/smollm2.md). The effect is (1 - exp(-a u)) / (1 - exp(-a)) - 1/2,
+    where ``a`` is the saturation and u = U + 1/2, from 0 to 1 in the box. Below the box
+    it goes on as a straight line.
+    """
+    a = math.exp(log_saturation)
+    u = np.maximum(U + 0.5, 0)
+    below = a * np.minimum(U + 0.5, 0)
+    return np.asarray((below - np.expm1(-a * u)) / -math.expm1(-a) - 0.5)
+
+
+def _saturating_slope(U: FloatArray, log_saturation: float) -> FloatArray:
+    """Return the derivative of the effect by the logarithm, in the box; (k, d)."""
+    a, u = math.exp(log_saturation), U + 0.5
+    whole = math.expm1(-a)
+    rest = math.exp(-a) * np.expm1(-a * u) / whole
+    return np.asarray(a * (rest - u * np.exp(-a * u)) / whole)
+
+
 @cache
-def kinds_of_terms(d: int) -> IntArray:
+def _kinds_of_terms(d: int) -> IntArray:
     """Return the kinds of terms: constant -1, linear 0, square 1, product 2; (t,)."""
     rows, columns = np.triu_indices(d)
     second_order = np.where(rows == columns, 1, 2)
     return np.concatenate([[-1], np.zeros(d, dtype=np.int_), second_order])
 
 
-def kernel_correlation(V: FloatArray, W: FloatArray, scales: FloatArray) -> FloatArray:
-    """Return the correlation of the process at V (k, d) and W (n, d); (k, n).
-
-    ``scales`` (d,) are the length scales.
-    """
-    V, W = V / scales, W / scales
+def _distances(V: FloatArray, W: FloatArray) -> FloatArray:
+    """Return the Euclidean distances of the rows of V (k, d) to those of W; (k, n)."""
     squares: FloatArray = (V**2).sum(axis=1)[:, None] + (W**2).sum(axis=1)
     squares -= 2 * V @ W.T
     np.maximum(squares, 0, out=squares)
-    return matern(np.sqrt(squares, out=squares))
+    return np.sqrt(squares, out=squares)
+
+
+def _matern(distance: FloatArray) -> FloatArray:
+    """Return the Matérn-5/2 kernel of variance 1 at distances in length scales."""
+    # (1 + r + r**2 / 3) * exp(-r), in as little memory: it is called most of all.
+    r: FloatArray = _SQRT5 * distance
+    square, correlation = r**2, 1 + r
+    square /= 3
+    correlation += square
+    np.negative(r, out=r)
+    correlation *= np.exp(r, out=r)
+    return correlation
 
 
 class Covariance:
@@ -150,17 +158,12 @@ class Covariance:
 
     def __init__(self, data: TrainingData, theta: Hyperparameters):
         self._data, self._theta = data, theta
-        self.W = saturating(data.U, theta.saturation)  # (n, d)
+        self.W = _saturating(data.U, theta.log_saturation)  # (n, d)
         self.features = quadratic_features(self.W)
         self._scaled_features = self.features * theta.term_stddevs
-        self._scales = np.exp(theta.log_length_scales)
-        # (n, n, d) distances along each axis, in length scales
-        self._distances = (self.W[:, None] - self.W) / self._scales
-        # As ``matern`` has it, whose factors the gradient uses again.
-        distance = _SQRT5 * np.sqrt((self._distances**2).sum(axis=2))
-        self._linear_factor, self._decay = 1 + distance, np.exp(-distance)
-        correlation = (self._linear_factor + distance**2 / 3) * self._decay
-        self._process = theta.signal_variance * correlation
+        self._scaled_W = self.W / np.exp(theta.log_length_scales)
+        self._distances = _distances(self._scaled_W, self._scaled_W)
+        self._process = theta.signal_variance * _matern(self._distances)
         self._noise = np.exp(2 * theta.log_noise) * data.noise_variance
 
         self.matrix: FloatArray = self._scaled_features @ self._scaled_features.T
@@ -175,10 +178,12 @@ class Covariance:
 
         The covariance is (k, n); the features (k, t) are those of the quadratic.
         """
-        W, theta = saturating(U, self._theta.saturation), self._theta
+        theta = self._theta
+        W = _saturating(U, theta.log_saturation)
         features = quadratic_features(W)
         covariance: FloatArray = (features * theta.term_stddevs**2) @ self.features.T
-        correlation = kernel_correlation(W, self.W, self._scales)
+        scaled_W = W / np.exp(theta.log_length_scales)
+        correlation = _matern(_distances(scaled_W, self._scaled_W))
         return covariance + theta.signal_variance * correlation, features
 
     def gradient(self, weights: FloatArray) -> FloatArray:
@@ -186,36 +191,24 @@ class Covariance:
 
         The weights (n, n) are symmetric.
         """
+        theta = self._theta
         weighted = weights @ self._scaled_features
         by_term = (weighted * self._scaled_features).sum(axis=0)
-        by_kind = np.bincount(kinds_of_terms(self.W.shape[1]) + 1, by_term, 4)[1:]
+        by_kind = np.bincount(_kinds_of_terms(self.W.shape[1]) + 1, by_term, 4)[1:]
         by_noise = (weights.diagonal() * self._noise).sum()
         by_amplitude = (weights * self._process).sum()
-        # Twice minus the derivative of the kernel by the square of the distance.
-        slope = weights * self._theta.signal_variance * 5 / 3
-        slope = slope * self._linear_factor * self._decay
-        by_length_scales = np.einsum("ij,ijk->k", slope, self._distances**2)
+        # Half of minus the derivative by the scaled W.
+        r = _SQRT5 * self._distances
+        slope = 5 / 3 * theta.signal_variance * weights * (1 + r) * np.exp(-r)
+        pull = slope.sum(axis=1)[:, None] * self._scaled_W - slope @ self._scaled_W
+        by_length_scales = 2 * (pull * self._scaled_W).sum(axis=0)
 
-        moved = saturating_slope(self._data.U, self._theta.saturation)
-        of_features = directional_derivative(self.W, moved) * self._theta.term_stddevs
-        of_distances = (moved[:, None] - moved) / self._scales
-        by_saturation = 2 * (weighted * of_features).sum() - np.einsum(
-            "ij,ijk,ijk->", slope, self._distances, of_distances
-        )
-        doubled = 2 * np.array([*by_kind, by_noise, by_amplitude])
-        return np.concatenate([doubled, [by_saturation], by_length_scales])
-
-
-def matern(distance: FloatArray) -> FloatArray:
-    """Return the Matérn-5/2 kernel of variance 1 at distances in length scales."""
-    # (1 + r + r**2 / 3) * exp(-r), in as little memory: it is called most of all.
-    r: FloatArray = _SQRT5 * distance
-    square, correlation = r**2, 1 + r
-    square /= 3
-    correlation += square
-    np.negative(r, out=r)
-    correlation *= np.exp(r, out=r)
-    return correlation
+        moved = _saturating_slope(self._data.U, theta.log_saturation)
+        of_features = directional_derivative(self.W, moved) * theta.term_stddevs
+        by_saturation = (weighted * of_features).sum()
+        by_saturation -= (pull * moved / np.exp(theta.log_length_scales)).sum()
+        doubled = 2 * np.array([*by_kind, by_noise, by_amplitude, by_saturation])
+        return np.concatenate([doubled, by_length_scales])
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +249,7 @@ class GaussianProcess:
 
     @cached_property
     def terms(self) -> FloatArray:
-        """Return the posterior mean of the quadratic's terms, at the mode; (t,)."""
+        """Return the posterior mean of the terms of the effects, at the mode; (t,)."""
         prior_variances = self.mode.term_stddevs**2
         posterior = self._mode_posterior
         covariance = posterior.covariance.features.T @ posterior.alpha
@@ -376,8 +369,8 @@ def _bounds(d: int) -> tuple[Hyperparameters, Hyperparameters]:
     """Return the smallest and largest values that are tried."""
     low, high = np.full(d, _MIN_LOG_LENGTH), np.full(d, _MAX_LOG_LENGTH)
     least, most = np.full(3, _MIN_LOG), np.full(3, _MAX_LOG)
-    lower = Hyperparameters(least, _MIN_LOG, _MIN_LOG, 0.0, low)
-    upper = Hyperparameters(most, _MAX_LOG, _MAX_LOG, _MAX_SATURATION, high)
+    lower = Hyperparameters(least, _MIN_LOG, _MIN_LOG, _MIN_LOG, low)
+    upper = Hyperparameters(most, _MAX_LOG, _MAX_LOG, _MAX_LOG_SATURATION, high)
     return lower, upper
 
 
@@ -395,7 +388,7 @@ class _Hyperposterior:
             log_term_stddevs=np.log([1.0, 2.0, 1.5]),
             log_noise=np.log(0.5 if self.data.known_noise else 0.01),
             log_amplitude=np.log(0.5),
-            saturation=0.0,
+            log_saturation=np.log(0.3),
             log_length_scales=np.full(d, -1.0 + np.log(d) / 2),
         )
 
@@ -405,7 +398,7 @@ class _Hyperposterior:
             log_term_stddevs=np.full(3, 1.5),
             log_noise=1.0 if self.data.known_noise else 2.0,
             log_amplitude=1.0,
-            saturation=1.0,
+            log_saturation=0.7,
             log_length_scales=np.full(self.data.U.shape[1], 0.6),
         )
 
@@ -436,12 +429,16 @@ class _Hyperposterior:
 
         lower, upper = _bounds(self.data.U.shape[1])
         if quadratic_only:
-            upper = replace(upper, log_amplitude=lower.log_amplitude, saturation=0.0)
+            # Nothing but a quadratic of the coefficients themselves.
+            upper = replace(upper, log_amplitude=_MIN_LOG, log_saturation=_MIN_LOG)
         prior = self.prior_mean
+        stddev = self.prior_stddev
         noisy = replace(
             prior,
-            log_noise=prior.log_noise + _NOISY_START * self.prior_stddev.log_noise,
+            log_noise=prior.log_noise + _NOISY_START * stddev.log_noise,
             log_amplitude=prior.log_amplitude + _QUIET_START,
+            log_saturation=prior.log_saturation
+            + _SATURATED_START * stddev.log_saturation,
         )
         bounds = list(zip(lower.vector, upper.vector, strict=True))
         results = [
@@ -472,7 +469,7 @@ class _Hyperposterior:
         log_weights = np.array(log_likelihoods) - (deviations**2).sum(axis=1) / 2
         log_weights += (normals**2).sum(axis=1) / 2  # of the density drawn from
         weights = np.exp(np.maximum(log_weights - log_weights.max(), -30.0))
-        weights = np.minimum(weights / weights.sum(), _MAX_WEIGHT / N_DRAWS)
+        weights = np.minimum(weights / weights.sum(), _MAX_WEIGHT / _N_DRAWS)
         weights /= weights.sum()
         return draws, weights, posteriors
 
@@ -485,7 +482,7 @@ class _Hyperposterior:
 
 @cache
 def _quasi_random_normals(size: int) -> FloatArray:
-    """Spread normal numbers of variance 1 evenly; (N_DRAWS, size).
+    """Spread normal numbers of variance 1 evenly; (_N_DRAWS, size).
 
     Multiples of powers of the root of x^(size + 1) = x + 1, modulo 1 (Roberts, "The
     unreasonable effectiveness of quasirandom sequences", 2018).
@@ -493,7 +490,7 @@ def _quasi_random_normals(size: int) -> FloatArray:
     root = 2.0
     for _ in range(64):
         root = (1 + root) ** (1 / (size + 1))
-    multiples = np.outer(np.arange(1, N_DRAWS + 1), root ** -np.arange(1.0, size + 1))
+    multiples = np.outer(np.arange(1, _N_DRAWS + 1), root ** -np.arange(1.0, size + 1))
     return np.asarray(ndtri((0.5 + multiples) % 1))
 
 

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 # Singular values below this fraction of the largest count as zero: a design this close
 # to degenerate would answer with the rounding of the coefficients.
-RANK_TOLERANCE = 1e-10
+_RANK_TOLERANCE = 1e-10
 # How far ``invert`` keeps off a bound: a fraction of the range, or of one unit of the
 # metric where the range has one bound only (softplus bends within a unit of it).
 INVERT_MARGIN = 1e-6
@@ -195,7 +195,7 @@ def check_identified(X: FloatArray, features: FloatArray) -> None:
             f"{n_terms - n_distinct} more"
         )
     singular_values = np.linalg.svd(features, compute_uv=False)
-    rank = int((singular_values > RANK_TOLERANCE * singular_values[0]).sum())
+    rank = int((singular_values > _RANK_TOLERANCE * singular_values[0]).sum())
     if rank < n_terms:
         raise DesignError(
             f"{n_distinct} distinct merges identify only {rank} of {n_terms} "
@@ -216,7 +216,7 @@ def fit_terms(observed: Observations, link: Link) -> FloatArray:
     # Weighing by the squared slope of the link is the delta method for the inverted
     # data: it ignores points near a bound, whose inverse is all noise. The unscaled
     # fit does not, which is better where many points lie there.
-    linearized = invert(observed, link)
+    linearized = linearize(observed, link)
     unscaled = replace(linearized, weights=observed.weights)
     starts = [_solve(linearized), _solve(unscaled)]
     fits = [_refine(start, observed, link) for start in starts]
@@ -224,7 +224,7 @@ def fit_terms(observed: Observations, link: Link) -> FloatArray:
     return fits[int(np.argmin(costs))]
 
 
-def invert(observed: Observations, link: Link) -> Observations:
+def linearize(observed: Observations, link: Link) -> Observations:
     """Transform the values by the inverse link, where the model is linear.
 
     The weights are those of the delta method, not normalised.
@@ -252,7 +252,7 @@ def leave_one_out(observed: Observations, link: Link, terms: FloatArray) -> Floa
     Q = np.linalg.qr(jacobian(observed, Link(), terms)).Q
     leverage: FloatArray = np.array([row @ row for row in Q])
     # A point with a leverage of 1 is the only one to show some term.
-    if (1 - leverage).min() < RANK_TOLERANCE:
+    if (1 - leverage).min() < _RANK_TOLERANCE:
         return np.full_like(observed.y, np.nan)
     if link.is_identity:
         loo_residuals = residuals(observed, link, terms) / (1 - leverage)

@@ -19,7 +19,7 @@ from mergekit_map.surrogates.gaussian_process import (
 from mergekit_map.surrogates.quadratic import quadratic_features
 
 SATURATION = 0.7
-VECTOR = np.array([*np.log([0.8, 1.7, 1.1, 0.9, 0.6]), SATURATION, -0.7, 0.3])
+VECTOR = np.log([0.8, 1.7, 1.1, 0.9, 0.6, SATURATION, 0.5, 1.3])
 THETA = Hyperparameters.from_vector(VECTOR)
 
 
@@ -31,14 +31,14 @@ def measured() -> tuple[TrainingData, np.ndarray]:
 
 def test_mean_deviation_and_probability_are_those_of_normal_distributions() -> None:
     data, z = measured()
-    U = np.random.default_rng(1).uniform(-0.7, 0.7, size=(20, 2))
+    U = np.random.default_rng(1).uniform(-0.5, 0.7, size=(20, 2))
     # Constant, linear, then square, product, square.
     widths = np.array([10.0, *np.exp(VECTOR[[0, 0, 1, 2, 1]])])
     bumps = Matern(np.exp(VECTOR[6:]), nu=2.5)
 
     def effect(U: np.ndarray) -> np.ndarray:
         rest = np.exp(-SATURATION * (U + 0.5))
-        return (1 - rest) / (1 - np.exp(-SATURATION)) - 0.5
+        return (1 - rest) / (1 - np.exp(-SATURATION)) - 0.5  # in the box, and above
 
     def covariance(V: np.ndarray, W: np.ndarray) -> np.ndarray:
         V, W = effect(V), effect(W)
@@ -85,7 +85,7 @@ def test_effects_that_saturate_are_predicted_as_such(rate: float) -> None:
     np.testing.assert_allclose(process.mean(U), z, atol=1e-4 * z.std())
 
 
-@pytest.mark.parametrize("saturation", [2e-5, 5e-5, 2e-4, 3.0])
+@pytest.mark.parametrize("saturation", [1e-4, 0.3, 4.0])
 def test_the_covariance_depends_on_theta_as_finite_differences_say(
     saturation: float,
 ) -> None:
@@ -93,7 +93,7 @@ def test_the_covariance_depends_on_theta_as_finite_differences_say(
     data = replace(data, sampling_variance=np.linspace(0.1, 0.5, 9))
     half = np.random.default_rng(2).normal(size=(9, 9))
     outer = half + half.T
-    theta = replace(THETA, saturation=saturation)
+    theta = replace(THETA, log_saturation=np.log(saturation))
 
     found = Covariance(data, theta).gradient(outer)
 
@@ -113,11 +113,11 @@ def fitted(seed: int = 0, n: int = 14) -> tuple[GaussianProcess, np.ndarray]:
 
 
 def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:
-    process, z = fitted(seed=3)  # whose effects saturate
+    process, z = fitted()
     seen = (z - z.mean()) / z.std()
     length = np.sqrt(2) / np.e  # of a diagonal
-    belief = np.array([*np.log([1.0, 2.0, 1.5, 0.5, 0.5]), 0.0, *np.log([length] * 2)])
-    vague = np.array([1.5, 1.5, 1.5, 1.0, 1.0, 1.0, 0.6, 0.6])
+    belief = np.log([1.0, 2.0, 1.5, 0.5, 0.5, 0.3, length, length])
+    vague = np.array([1.5, 1.5, 1.5, 1.0, 1.0, 0.7, 0.6, 0.6])
 
     def probability(vector: np.ndarray) -> float:
         covariance = Covariance(process.data, Hyperparameters.from_vector(vector))
@@ -172,6 +172,19 @@ def test_what_scatters_not_as_its_standard_errors_say_is_rough_itself() -> None:
     # More scatter than noise, or none that is known of, is of the metric, too.
     assert 0.035 < deviation(0.02) < 0.065
     assert 0.04 < deviation(1.0, known=False) < 0.07
+
+
+def test_the_effect_goes_straight_on_below_the_box() -> None:
+    rng = np.random.default_rng(0)
+    data = TrainingData(rng.uniform(-0.5, 0.5, size=(9, 1)), np.full(9, 0.01))
+    found = Covariance(data, replace(THETA, log_length_scales=np.zeros(1)))
+
+    # The second feature is the effect itself.
+    low, lower, lowest = found.cross(np.array([[-0.5], [-0.6], [-0.8]]))[1][:, 1]
+
+    assert low == -0.5
+    slope = SATURATION / (1 - np.exp(-SATURATION))
+    assert (lower - low, lowest - low) == pytest.approx((-0.1 * slope, -0.3 * slope))
 
 
 def test_half_of_the_sampling_is_an_error_that_merges_have_in_common() -> None:
