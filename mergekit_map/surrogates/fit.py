@@ -6,8 +6,9 @@ on coefficients scaled to [-1/2, 1/2] by the bounds of the search.
 
 Beyond the paper: measured standard errors weigh the fit, each fit reports its
 leave-one-out R2, the terms may be shrunk, and a Gaussian process may model the
-residuals of the quadratic, both as functions of effects that saturate. Whatever predicts, its errors are those that this process
-expects, averaged over the hyperparameters: a quadratic errs by its shape, too.
+residuals of the quadratic, both as functions of effects that may saturate. Whatever
+predicts, its errors are those that this process expects, averaged over the
+hyperparameters: a quadratic errs by its shape, too.
 
 Fits and fronts use one thread of BLAS, as their matrices are small. More threads round
 the last digits differently, so that a front would depend on the number of cores.
@@ -121,8 +122,9 @@ def fit_surrogate(
             form, the others by Levenberg-Marquardt from the closed-form fits of the
             inverted data; "regularized", with normal priors of the terms, which does
             with fewer points than terms; "residual_gp", that with a Gaussian process
-            for what the quadratic leaves, of effects that may saturate; or "auto", the latter, unless the left-out
-            errors of the regularized quadratic are clearly smaller.
+            for what the quadratic leaves, of effects that may saturate; or "auto", the
+            latter, unless the left-out errors of the regularized quadratic are clearly
+            smaller.
         sampling: (n,) standard errors of values that are estimates from some documents,
             0 where all were measured; None if they were everywhere.
 
