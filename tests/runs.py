@@ -170,7 +170,7 @@ def stock(recipe: str, out: str) -> None:
 
 def merged_by_stock(output: str, out: str) -> None:
     """Run the command that merge said writes the same checkpoint."""
-    said = output.split("mergekit alone writes the same tensors with:\n")[1]
+    said = output.split("mergekit writes the same tensors with:\n")[1]
     program, *words = shlex.split(said.splitlines()[0])
     assert "OUT" in words
     run_mergekit(program, *(out if word == "OUT" else word for word in words))

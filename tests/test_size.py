@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 29_253, "tests": 22_246, "benchmarks": 9_903}
+MOST_LINES = {"mergekit_map": 29_259, "tests": 22_245, "benchmarks": 9_903}
 MOST_MODULES = 109
 
 

@@ -276,13 +276,13 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
 
 def reason(front: Front) -> str:
     """Return in a sentence how the point was chosen."""
-    select, start = front.select, f"The merge (point {front.selected})"
+    select, merge = front.select, f"merge (point {front.selected})"
     if select.index is not None:
-        return f"{start} was chosen by its index."
+        return f"The {merge} was chosen by its index."
     if unmet := unmet_limits(front):
         return (
-            f"{start} is the nearest to its limits that was found: it does not keep "
-            f"{unmet}; relax a limit, or allow more evaluations."
+            f"The {merge} is the nearest to its limits that was found: it does not "
+            f"keep {unmet}; relax a limit, or allow more evaluations."
         )
     weights = Request.of(front).task_weights()
     counted = listed(f"{task} counts {w:.2g}" for task, w in weights.items())
@@ -290,7 +290,7 @@ def reason(front: Front) -> str:
     if select.prefer is not None:
         what = f"the largest weighted sum of gains ({counted})"
     if len(weights) == 1:
-        alone = ", which alone counts" if len(front.tasks) > 1 else ""
+        alone = ", the only task that counts" if len(front.tasks) > 1 else ""
         verb, what = "is", f"the best on {listed(weights)}{alone}"
     if select.scalarization == "achievement":
         verb, what = "has", f"the smallest distance from the best values ({counted})"
@@ -301,8 +301,8 @@ def reason(front: Front) -> str:
     kept = f"that keep the {word} {listed(limits)}" if limits else ""
     worse = f"not worse than {listed(select.rivals)}" if select.rivals else ""
     conditions = " ".join(filter(None, (worse, kept)))
-    scope = f", of all merges {conditions}," if conditions else ""
-    return f"{start} {verb}{scope} {what}."
+    start = f"Of all merges {conditions}, the" if conditions else "The"
+    return f"{start} {merge} {verb} {what}."
 
 
 def limits_in_words(front: Front) -> str:

@@ -161,9 +161,14 @@ def _agree_with_front(front: Front, surrogates: Mapping[str, Surrogate]) -> bool
 
 
 def is_fitted(evaluation: Evaluation) -> bool:
-    """Whether the search fits it; version 0.1.0 did not fit its front."""
-    assessed = evaluation.role in ASSESSING and evaluation.foretold is None
-    return not assessed and not evaluation.failed
+    """Whether the search fits it; version 0.1.0 did not fit its front.
+
+    Other surrogates have foretold the front of an earlier search.
+    """
+    e = evaluation
+    is_taken_front = e.role == "front" and e.taken is not None
+    assessed = e.role in ASSESSING and e.foretold is None and not is_taken_front
+    return not assessed and not e.failed
 
 
 def named(front: Front, place: FloatArray) -> dict[str, float]:

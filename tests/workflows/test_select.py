@@ -82,7 +82,7 @@ def test_the_options_choose_and_the_recipe_says_why(
 
     front = json.loads((run / "front.json").read_text())
     assert front["selected"] == index
-    assert front["reason"].startswith(f"The merge (point {index}) ")
+    assert f"the merge (point {index}) " in front["reason"].lower()
     recipe = (run / "recipe.yml").read_text()
     assert recipe.startswith(f"# {front['reason']}\n")
     assert _number(recipe) == index

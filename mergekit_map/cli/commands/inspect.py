@@ -108,7 +108,7 @@ def _show(inspection: Inspection) -> None:
         Console().print(table)
         if weights.read and not weights.exact:
             n_read, total = map(count_in_words, (weights.read, weights.parameters))
-            _print(f"Read: {n_read} of {total} parameters, in evenly spread rows.")
+            _print(f"From {n_read} of {total} parameters, in evenly spread rows.")
         if any(model.norm_ratio is not None for model in inspection.models):
             _print("Norm ratio: sum of |model - base|, divided by the sum of |base|.")
             _print("Changed: share of the parameters that differ from the base.")
@@ -187,7 +187,7 @@ def _planned(plan: Plan) -> Iterator[str]:
         yield f"merges on all documents: {plan.whole}; the others on {asked}"
     most = plan.measurements
     about = "" if plan.expected == most else f"about {plan.expected}, "
-    yield f"measurements of a merge on a task: {about}at most {most}"
+    yield f"measurements, each of a merge on a task: {about}at most {most}"
     if plan.confirming:
         yield f"measurements on held-out documents, of these: {plan.confirming}"
     if plan.hours is not None:
