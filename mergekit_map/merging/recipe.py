@@ -99,7 +99,7 @@ def _merge_options(space: MergeSpace, options: MergeOptions) -> list[str]:
     if draws_random_numbers(space):
         words += ["--random-seed", str(options.random_seed)]
     if models_with_adapter(space.template):
-        words += ["--lora-merge-cache", "CACHE"]  # any folder: the bits are the same
+        words += ["--lora-merge-cache", "CACHE"]  # filled, if the method is random
         if options.lora_merge_dtype:
             words += ["--lora-merge-dtype", options.lora_merge_dtype]
     if str(options.device) != "cpu":
