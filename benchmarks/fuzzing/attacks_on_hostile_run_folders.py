@@ -83,7 +83,6 @@ SECRET = f"hf_{'A' * 34}"
 # Texts beside what is uploaded, and what a stranger may have left in them.
 ADDED = {
     "run/compare/tables.md": "| a |\n{}\n",
-    "run/.state/nested/pair-1.yml": "merge_method: linear # {}\n",
     "run/report.html": "<html>{}</html>\n",
     "run/front.csv": "point,{}\n",
     "out/notes.md": "{}\n",

@@ -41,7 +41,6 @@ from mergekit_map.compare.indicators import (
     weighted_sums,
 )
 from mergekit_map.compare.tables import Table, comparison_tables, write_table
-from mergekit_map.errors import ConfigError
 from mergekit_map.evaluation.project import Project, finished_project, quiet_options
 from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.report.overlay import folder_names
@@ -126,12 +125,6 @@ def _search(
     project = finished_project(
         run, options, trust_run=spec.trust_run, model_paths=spec.model_paths
     )
-    if project.nests_checkpoints:
-        raise ConfigError(
-            f"{run} merged checkpoints pair by pair, so that its front lies in no box "
-            "that others can search; compare a search with another strategy, or with a "
-            "method that elects no signs, such as dare_linear"
-        )
     study, folder = project.study(), RunFolder(run)
     check_opponents(study, spec)
     front = folder.read_front()

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mergekit_map.config.problems import Problem
-from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.results.front import UNKNOWN, Front, HoldoutEvaluation, Merge
 from mergekit_map.results.gains import best_single
@@ -130,17 +128,6 @@ class HeldOut:
             for part in ("searched", "held out")
         )
         return searched, rest
-
-
-def held_out_problems(search: SearchSpec, *, nests_checkpoints: bool) -> list[Problem]:
-    """List the reasons against holding documents out."""
-    if search.holdout is None or not nests_checkpoints:
-        return []
-    text = (
-        "where nested search merges checkpoints, each pair is a search of its own, and "
-        "none of them can confirm the whole; remove 'holdout', or use 'strategy: map'"
-    )
-    return [Problem(("map", "search", "holdout"), text)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,16 +26,14 @@ from mergekit_map.config.yaml_file import (
     with_settings,
 )
 from mergekit_map.errors import ConfigError, MergeError
-from mergekit_map.evaluation.holdout import HeldOut, held_out_problems
+from mergekit_map.evaluation.holdout import HeldOut
 from mergekit_map.merging.checkpoint import with_adapter_cache
 from mergekit_map.merging.devices import check_device, decided, left_open
 from mergekit_map.merging.recipe import (
     changes_in_words,
     merge_identity,
-    nests_checkpoints,
     recipe_digest,
     space_digest,
-    staging_problems,
 )
 from mergekit_map.merging.reference_points import ReferencePoints, reference_points
 from mergekit_map.merging.space import MergeSpace, build_space, check_plan
@@ -227,13 +225,8 @@ def _with_possible_references(project: Project) -> Project:
 
 def _project_problems(project: Project) -> list[Problem]:
     """List the reasons against a search."""
-    nests, study = project.nests_checkpoints, project.outline()
-    return [
-        *(staging_problems(project.space) if nests else ()),
-        *held_out_problems(project.spec.search, nests_checkpoints=nests),
-        *search_problems(study),
-        *select_problems(study),
-    ]
+    study = project.outline()
+    return [*search_problems(study), *select_problems(study)]
 
 
 def _concerns_merge(problems: list[Problem]) -> bool:
@@ -301,15 +294,10 @@ class Project:
                     used[task] = name
         return replace(project, used=used or project.used).as_known(before)
 
-    @property
-    def nests_checkpoints(self) -> bool:
-        """Whether a search merges checkpoints pair by pair."""
-        return nests_checkpoints(self.space, self.spec.search)
-
     @cached_property
     def reference_points(self) -> ReferencePoints:
         """Return base, parents and soup, and how they are measured."""
-        return reference_points(self.space, by_models=self.nests_checkpoints)
+        return reference_points(self.space)
 
     @cached_property
     def on_disk(self) -> Project | None:

@@ -294,8 +294,6 @@ def _run_files(
     try:
         public[run.config.name] = _public_config(run.config, names)
         public[run.log.name] = _public_lines(run.log, names)
-        for pair in run.finished_pairs():
-            public[f"{pair.path.name}.jsonl"] = _public_lines(pair.log, names)
     except (OSError, *DAMAGES) as error:
         raise _unreadable(run.path, error) from None
     return [PublicFile(f"{RUN_FOLDER}/{name}", text) for name, text in public.items()]

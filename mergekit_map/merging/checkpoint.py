@@ -17,14 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-import yaml
 from mergekit.common import ModelReference
 from mergekit.config import MergeConfiguration
-from mergekit.graph import Executor
 from mergekit.io.tasks import LoaderCache
 from mergekit.merge import run_merge
 from mergekit.options import MergeOptions
-from mergekit.scripts.multimerge import load_config, make_tasks
 
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MapError, MergeError, in_words
@@ -103,34 +100,6 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
         merge_adapters(config, options)
         # mergekit's planner changes the configuration it is given.
         run_merge(MergeConfiguration.model_validate(dict(config)), str(folder), options)
-
-
-def write_recipe(
-    recipe: str, stages: Path | None, folder: Path, options: MergeOptions
-) -> None:
-    """Merge a recipe, as ``mergekit-multi`` does where it has stages.
-
-    Checkpoints of named stages are taken from ``stages``, or written there if missing.
-
-    Raises:
-        MergeError: mergekit refuses the models or the configuration, or the folder
-            cannot be written.
-    """
-    if stages is None:
-        write_checkpoint(yaml.safe_load(recipe), folder, options)
-        return
-    options = options.model_copy(update={"write_model_card": False})
-    with _translate_errors(folder):
-        for config in yaml.safe_load_all(recipe):
-            merge_adapters(config, options)
-        configs, dependencies = load_config(recipe, str(stages))
-        tasks = make_tasks(
-            configs, dependencies, options, str(stages), str(folder), lazy=True
-        )
-        # Of the graph of stages; each merge has an executor of its own.
-        executor = Executor(tasks, math_device="cpu", storage_device="cpu")
-        for _ in executor.run(quiet=options.quiet):
-            pass
 
 
 @contextmanager

@@ -33,7 +33,6 @@ from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import ConfigError, MergeError
 from mergekit_map.merging.methods import drops_parts, elects_signs
-from mergekit_map.merging.recipe import nests_checkpoints
 from mergekit_map.merging.replay import Replay, with_tensors
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.adapters import read_adapter
@@ -324,7 +323,7 @@ def room_of(
     if beside is not None:
         recordings.append(_bytes(beside, facts.headers).recorded)
     files = {
-        **_written(space, spec, sizes.shipped, recordings),
+        **_written(spec, sizes.shipped, recordings),
         **_fetched(options, models),
     }
     memory = [_memory(spec, options, sizes)]
@@ -385,15 +384,12 @@ def _bytes_by_headers(space: MergeSpace) -> _Bytes:
     return _bytes(space, find_model(str(first.model), weights=False).headers())
 
 
-def _written(
-    space: MergeSpace, spec: MapBlock, size: int, recordings: Sequence[int]
-) -> _Files:
+def _written(spec: MapBlock, size: int, recordings: Sequence[int]) -> _Files:
     in_memory = spec.merge == "memory"
-    pairs = len(space.names) - 2 if nests_checkpoints(space, spec.search) else 0
     return {
         "base and task vectors": (recordings_folder(), in_memory * sum(recordings)),
         "a merge at a time": (Path(gettempdir()), size * (not in_memory)),
-        "checkpoints": (Path.cwd(), size * (1 + max(0, pairs))),
+        "checkpoints": (Path.cwd(), size),
     }
 
 

@@ -1,13 +1,11 @@
 """Recipes: merges as standard mergekit YAML, and the digests that identify them.
 
-Merges of merges are recipes, too: some equal one merge, others take several stages. The
-module also describes the difference between two merges in words: their models, method
-and settings.
+The module also describes the difference between two merges in words: their models,
+method and settings.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,12 +15,9 @@ from typing import Any
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.problems import Problem
-from mergekit_map.config.schema import SearchSpec
-from mergekit_map.config.yaml_file import KeyPath, MergeConfig, filled, yaml_text
-from mergekit_map.merging.methods import elects_signs
+from mergekit_map.config.yaml_file import MergeConfig, filled, yaml_text
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.validation import method_spec, settings_of
+from mergekit_map.merging.validation import settings_of
 from mergekit_map.models.files import fingerprint
 from mergekit_map.models.references import (
     map_references,
@@ -51,8 +46,6 @@ class Recipes:
 
     space: MergeSpace
     options: MergeOptions
-    stages: Sequence[MergeConfig] = ()  # what is merged before, each with a name
-    folder: Path | None = None  # where that lies, if there are stages
 
     def text(
         self,
@@ -60,17 +53,14 @@ class Recipes:
         comments: Sequence[str] = (),
         path: Path | None = None,
     ) -> str:
-        """Return a recipe as text, for ``mergekit-multi`` where there are stages.
+        """Return a recipe as text.
 
         The last comment is the command that merges it from ``path``.
         """
-        config = self.space.config(coefficients)
-        if self.folder is not None:
-            config = by_stage_name(config, self.folder)
         if path is not None:
             command = printable(self.command(path, "OUT"))
             comments = [*comments, f"Merge it with: {command}"]
-        return yaml_text([*self.stages, config], comments)
+        return yaml_text([self.space.config(coefficients)], comments)
 
     def of_point(self, front: Front, index: int, path: Path) -> str:
         """Return the recipe of a point of a front, to be written to ``path``."""
@@ -83,15 +73,9 @@ class Recipes:
         return {i: self.of_point(front, i, folder.recipe(i)) for i in indices}
 
     def command(self, recipe: Path, out: str) -> str:
-        """Return the stock command that writes a recipe's checkpoint, bit for bit.
-
-        mergekit uses the checkpoints of stages that are there already.
-        """
-        words = ["mergekit-yaml", str(recipe), out]
-        if self.folder is not None:
-            stages = ["--intermediate-dir", str(self.folder), "--out-path", out]
-            words = ["mergekit-multi", str(recipe), *stages]
-        return shlex.join([*words, *_merge_options(self.space, self.options)])
+        """Return the stock command that writes a recipe's checkpoint, bit for bit."""
+        options = _merge_options(self.space, self.options)
+        return shlex.join(["mergekit-yaml", str(recipe), out, *options])
 
 
 def _merge_options(space: MergeSpace, options: MergeOptions) -> list[str]:
@@ -218,91 +202,3 @@ def _other_models(former: Mapping[str, str], present: Mapping[str, str]) -> list
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [key for key in {**before, **now} if before.get(key) != now.get(key)]
-
-
-def nests_checkpoints(space: MergeSpace, search: SearchSpec) -> bool:
-    """Whether a search merges checkpoints pair by pair."""
-    return search.strategy == "nested" and not is_linear(space)
-
-
-def is_linear(space: MergeSpace) -> bool:
-    """Whether merges are sums of the models, each times its weight.
-
-    A merge of merges then equals one merge, with products of weights.
-    """
-    name = space.template["merge_method"]
-    sums = elects_signs(name) is False or name == "linear"
-    # Weights that sum to 1 are their own normalisation.
-    return sums and (bool(space.remainder) or not _normalizes(space.template))
-
-
-def _normalizes(template: MergeConfig) -> bool:
-    found = [*settings_of(template, "normalize")]
-    if "normalize" not in (template.get("parameters") or {}):
-        shared = method_spec(template).shared_parameters
-        found += [p.default for p in shared if p.name == "normalize"]
-    return any(value is not False for value in found)
-
-
-def staging_problems(space: MergeSpace) -> list[Problem]:
-    """List the reasons why a merge cannot be made two checkpoints at a time."""
-    template = space.template
-    text = (
-        f"with {template['merge_method']!r} a merge of merges is no merge of the "
-        "models, so nested merges two checkpoints at a time, which takes {needed}; or "
-        "use strategy map, or a method that elects no signs, such as dare_linear"
-    )
-
-    def problem(key: KeyPath, needed: str) -> list[Problem]:
-        return [Problem(key, text.format(needed=needed))]
-
-    for key in ("slices", "modules"):
-        if key in template:
-            return problem((key,), "a plain list of 'models:'")
-    if space.remainder:
-        return problem(("merge_method",), "weights that are not shares of a whole")
-    places = {place: c for c in space.coefficients for place in c.places}
-    for index, entry in enumerate(template["models"]):
-        place: KeyPath = ("models", index, "parameters", "weight")
-        coefficient = places.get(place)
-        base = str(entry["model"]) == str(template.get("base_model"))
-        if not base and (coefficient is None or len(coefficient.places) > 1):
-            needed = "one searched weight for each model, without names of one's own"
-            return problem(("models", index), needed)
-    shared = (None, "base", "union", {"source": "base"}, {"source": "union"})
-    for key in ("tokenizer", "tokenizer_source"):
-        if template.get(key) not in shared:
-            return problem((key,), "the tokenizer of the base model, or the union")
-    return []
-
-
-def pair_merge(space: MergeSpace, labels: Sequence[str], merged: Path) -> MergeConfig:
-    """Return the configuration of a merge of two groups, without their weights.
-
-    Args:
-        space: The merge of all models, without ``staging_problems``.
-        labels: Of the two: a coefficient of the space, or the name of a stage.
-        merged: The folder that holds the checkpoints of stages.
-    """
-    template = copy.deepcopy(dict(space.template))
-    places = {c.name: c.places[0][1] for c in space.coefficients}
-    entries = template["models"]
-    models = [e for i, e in enumerate(entries) if i not in places.values()]
-    for label in labels:
-        if label in places:
-            models.append(entries[places[label]])
-            continue
-        models.append({"model": str(merged / label)})
-        # Its task vectors have been sparsified before they were merged.
-        if "density" in {p.name for p in method_spec(template).input_parameters}:
-            models[-1]["parameters"] = {"density": 1.0}
-    return {**template, "models": models}
-
-
-def by_stage_name(config: MergeConfig, merged: Path) -> MergeConfig:
-    """Replace paths in a folder by the names of stages, as ``mergekit-multi`` does."""
-    named = copy.deepcopy(dict(config))
-    for entry in named["models"]:
-        if Path(str(entry["model"])).parent == merged:
-            entry["model"] = Path(str(entry["model"])).name
-    return named

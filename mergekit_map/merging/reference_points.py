@@ -48,11 +48,8 @@ class ReferencePoints:
     others: Merges  # reference points as coefficients of the linear merge
 
 
-def reference_points(space: MergeSpace, *, by_models: bool = False) -> ReferencePoints:
-    """Decide which merges of a space are its reference points.
-
-    With ``by_models`` none is taken for one.
-    """
+def reference_points(space: MergeSpace) -> ReferencePoints:
+    """Decide which merges of a space are its reference points."""
     merges = space.anchors()
     if not space.coefficients:  # a merge by itself, such as a baseline
         return ReferencePoints(merges, {}, space, {})
@@ -60,16 +57,14 @@ def reference_points(space: MergeSpace, *, by_models: bool = False) -> Reference
     own = {
         label: merge
         for label, merge in merges.items()
-        if label in weights
-        and not by_models
-        and _is_that_model(space, merge, label, weights[label])
+        if label in weights and _is_that_model(space, merge, label, weights[label])
     }
     method = method_spec(space.template).pretty_name or space.template["merge_method"]
     names = {label: f"{label} alone, {method}" for label in merges}
     names |= {BASE: f"weights of 0, {method}", SOUP: f"uniform {method}"}
     corners = {names[k]: merge for k, merge in merges.items() if k not in own}
     others = {label: of for label, of in weights.items() if label not in own}
-    return ReferencePoints(own, {} if by_models else corners, linear, others)
+    return ReferencePoints(own, corners, linear, others)
 
 
 def linear_space(space: MergeSpace) -> MergeSpace:

@@ -34,7 +34,7 @@ from mergekit_map.config.tasks import EngineSpec, LmEvalTask, PerplexityTask, Ta
 from mergekit_map.config.yaml_file import filled, yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.models.references import map_references
-from mergekit_map.results.front import Front, LinearMerge, pairs, recipe_name
+from mergekit_map.results.front import Front, LinearMerge, recipe_name
 from mergekit_map.results.records import (
     AS_GIVEN,
     STATE,
@@ -84,7 +84,7 @@ class Manifest(Record):
 
 
 class RunFolder:
-    """The folder of a search, or of a pair of a nested one.
+    """The folder of a search.
 
     To read a file that is missing or damaged raises an ArtifactError.
     """
@@ -118,11 +118,6 @@ class RunFolder:
         """Whether its search was stopped, was killed or is running."""
         return self.plan.exists() and not self.manifest.exists()
 
-    @property
-    def merged(self) -> Path:
-        """Return the folder of checkpoints that nested MAP merges on the way."""
-        return (self.state / "nested" / "merged").resolve()
-
     def recipe(self, index: int) -> Path:
         """Return the path of a point's recipe."""
         return self.path / recipe_name(index)
@@ -134,24 +129,6 @@ class RunFolder:
     def held_out_samples(self, merge: str) -> Path:
         """Return the folder of records per item of held-out documents."""
         return self.all_samples / f"{merge}-holdout"
-
-    def pair(self, number: int) -> RunFolder:
-        """Return the folder of a pair of nested MAP, counted from 1."""
-        return RunFolder(self.state / "nested" / f"pair-{number}")
-
-    def of_points(self, front: Front) -> RunFolder:
-        """Return the folder whose manifest and log are of the points of its front.
-
-        Where nested MAP merges checkpoints, it is the folder of the last pair.
-        """
-        if front.order is None or front.groups:
-            return self
-        return self.pair(len(pairs(front.order)))
-
-    def finished_pairs(self) -> list[RunFolder]:
-        """List the folders of pairs whose search is finished."""
-        found = map(RunFolder, sorted(self.state.glob("nested/pair-*")))
-        return [pair for pair in found if pair.manifest.exists()]
 
     def read_manifest(self) -> Manifest:
         """Read the manifest of a search, finished or not."""
@@ -308,8 +285,8 @@ class SearchPlan(Record):
     """Settings of the search."""
     select: Annotated[SelectSpec, AS_GIVEN]
     """Settings by which the point is chosen."""
-    recipe: Text | None
-    """The mergekit YAML of one merge; null where pairs are merged one by one."""
+    recipe: Text
+    """The mergekit YAML of one merge."""
 
     def going_on(self, run: Path) -> str:
         """Return the command that goes on with the search, wherever it lies now."""
@@ -370,12 +347,13 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
     Raises:
         ArtifactError: that of the first is damaged, or none of a merge of the manifest.
     """
-    identity = folder.of_points(front).read_manifest().identity
-    planned = folder.read_plan().recipe if folder.unfinished else None
-    source = folder.plan if planned else folder.recipe(0)
-    text = planned or folder.read_recipe(0)
+    identity = folder.read_manifest().identity
+    if folder.unfinished:
+        source, text = folder.plan, folder.read_plan().recipe
+    else:
+        source, text = folder.recipe(0), folder.read_recipe(0)
     try:
-        *stages, config = recipe_documents(text)
+        (config,) = recipe_documents(text)
         dtypes = {"dtype": identity.dtype, "out_dtype": identity.out_dtype}
         searched = {**identity.configuration, "merge_method": identity.method}
         searched |= {key: name for key, name in dtypes.items() if name}
@@ -394,7 +372,7 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
     lines = recipe_comments(front, index)
     if command := re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE):
         lines.append(command[1].replace(recipe_name(0), recipe_name(index)))
-    return yaml_text([*stages, config], lines)
+    return yaml_text([config], lines)
 
 
 def _no_model(_: str) -> str:

@@ -228,8 +228,7 @@ def with_differences(
     front: Front, run: RunFolder, log: Iterable[Evaluation] = ()
 ) -> Front:
     """Compare the merges of a front item by item where its run folder has records."""
-    place = run.of_points(front)
-    samples = place.samples(place.read_manifest().merge)
+    samples = run.samples(run.read_manifest().merge)
     evaluations = list(log)
     own = {merge_key(e.coefficients) for e in evaluations if e.role not in _RIVALS}
     rivals = {merge_key(e.coefficients) for e in evaluations} - own

@@ -74,9 +74,8 @@ def read_finished(run: Path) -> FinishedSearch:
 
 def read_evaluations(run: RunFolder, front: Front) -> tuple[Evaluation, ...]:
     """List the measurements of merges with the coefficients of a front, each once."""
-    folder = run.of_points(front)
-    manifest, names = folder.read_manifest(), front.coefficients
-    log, definitions = read_log(folder.log), manifest.definitions
+    manifest, names = run.read_manifest(), front.coefficients
+    log, definitions = read_log(run.log), manifest.definitions
     measured = measured_of(log, manifest.merge, definitions, names)
     merges = by_merge(e for e in measured if e.task in front.tasks)
     return tuple(e for tasks in merges.values() for e in tasks.values())

@@ -141,20 +141,15 @@ class Forecast:
     references: int = 0  # base, parents and soup that are measured beside the search
 
 
-def forecast(study: Study, *, checkpoints: bool) -> Forecast:
+def forecast(study: Study) -> Forecast:
     """Count the measurements of a study without failures.
-
-    Args:
-        study: The study.
-        checkpoints: Whether nested search merges checkpoints, each pair in a search of
-            its own, as it does with methods that are not linear.
 
     Raises:
         DesignError: fewer evaluations than reference points, or than a surrogate needs.
     """
-    always, later = len(_first_round(study, [], checkpoints=checkpoints)), []
+    always, later = len(_first_round(study, [])), list[tuple[float, int]]()
     if study.search.strategy == "nested":
-        later = _pairs_to_merge(study, checkpoints=checkpoints)
+        later = _pairs_to_merge(study)
     elif study.search.strategy == "bayesian":
         always = study.search.evaluations or always + 2 * N_ROUND
     elif study.search.refines:
@@ -182,13 +177,13 @@ def forecast(study: Study, *, checkpoints: bool) -> Forecast:
     )
 
 
-def n_known(study: Study, log: Sequence[Evaluation], *, checkpoints: bool) -> int:
+def n_known(study: Study, log: Sequence[Evaluation]) -> int:
     """Count the measurements of a forecast that a log has.
 
     Which points of the front it has is not known before the end; none is counted.
     """
     seen = [e for e in own_evaluations(study, log) if e.role != "front"]
-    first = _first_round(study, seen, checkpoints=checkpoints)
+    first = _first_round(study, seen)
     count = len(first) * len(study.tasks) - len(missing_of(study, first, seen))
     if study.search.refines:  # and so uses other merges, too
         spent = min(n_spent(study, [first], seen), wanted_evaluations(study))
@@ -200,18 +195,15 @@ def n_known(study: Study, log: Sequence[Evaluation], *, checkpoints: bool) -> in
     return count
 
 
-def _first_round(
-    study: Study, known: Sequence[Evaluation], *, checkpoints: bool
-) -> list[Candidate]:
+def _first_round(study: Study, known: Sequence[Evaluation]) -> list[Candidate]:
     """List the merges that are measured whatever comes of them."""
-    if study.search.strategy != "nested":
-        return next_round(study, [], known)
-    # Where checkpoints are merged, the models are measured as they are on disk.
-    return [] if checkpoints else first_candidates(study)
+    if study.search.strategy == "nested":
+        return first_candidates(study)
+    return next_round(study, [], known)
 
 
 def probe_multiples(
-    study: Study, sizes: Mapping[str, int], *, checkpoints: bool
+    study: Study, sizes: Mapping[str, int]
 ) -> tuple[int, dict[str, float]]:
     """Count how often a search without a limit of hours repeats a probe.
 
@@ -220,10 +212,12 @@ def probe_multiples(
     Args:
         study: The study.
         sizes: Documents of each task.
-        checkpoints: As of ``forecast``, which raises the same.
+
+    Raises:
+        DesignError: as ``forecast``.
     """
     unlimited = study.search.model_copy(update={"hours": None})
-    ahead = forecast(replace(study, search=unlimited), checkpoints=checkpoints)
+    ahead = forecast(replace(study, search=unlimited))
     merges = ahead.searched + ahead.front + ahead.references
     # Pairs of a nested search are measured on their own tasks.
     part = (ahead.expected - ahead.confirming) / (merges * len(study.tasks))
@@ -238,17 +232,16 @@ def probe_multiples(
     return merges, times
 
 
-def _pairs_to_merge(study: Study, *, checkpoints: bool) -> list[tuple[float, int]]:
+def _pairs_to_merge(study: Study) -> list[tuple[float, int]]:
     """List the pairs of nested MAP: the share of the models in each, and its merges.
 
     The owner of a task is known when the single models are measured. Until then, any
     model may own each task; by default the pairs are a balanced tree.
     """
     n, count = len(study.bounds), study.search.evaluations or EVALUATIONS
-    if not checkpoints:
-        # Of a pair two groups are measured already, and base and soup of two if known.
-        known = [set(merge.values()) for merge in study.fixed.values()]
-        count -= 2 + ({0.0} in known) + ({0.5} in known)
+    # Of a pair two groups are measured already, and base and soup of two if known.
+    known = [set(merge.values()) for merge in study.fixed.values()]
+    count -= 2 + ({0.0} in known) + ({0.5} in known)
     order = _balanced(n) if study.search.order is None else study.search.order
     *inner, last = [len(members(pair)) / n for pair in pairs(order)]
     # What is chosen of an inner pair is measured, too.

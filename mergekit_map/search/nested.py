@@ -1,10 +1,11 @@
-"""Nested MAP for merges that are linear in the weights (appendix, algorithm 3).
+"""Nested MAP: two groups of models are merged at a time (appendix, algorithm 3).
 
-Two groups of models are merged at a time, each pair by plain MAP in two coefficients.
-The paper prints the merge with the sign of the task vectors reversed; meant is
-``base + c_i (model_i - base) + c_j (model_j - base)``. The task vector of a merge is
-then itself a weighted sum, so a merge of merges is one vector of ordinary coefficients:
-the products along the way. Merges are measured, logged and shipped as such.
+Each pair is searched by plain MAP in two coefficients, which multiply the weights in
+its groups; other models have weight 0. The paper prints the merge with the sign of the
+task vectors reversed; meant is ``base + c_i (model_i - base) + c_j (model_j - base)``.
+A merge of such merges is one merge of the models, whose weights are the products along
+the way. Merges are measured, logged and shipped as such, with every method: a method
+that elects signs does so once, over all models, and not again for each pair.
 
 A group starts as one coefficient and owns the tasks that it is best at among the
 single models; a pair is measured on the tasks of both. Where neither owns one, all

@@ -18,13 +18,10 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluation.project import finished_project
-from mergekit_map.merging.checkpoint import load_checkpoint, write_recipe
+from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.in_memory import resident_merge
-from mergekit_map.merging.recipe import Recipes
-from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.shutdown import check_interrupt
-from mergekit_map.workflows.nested_checkpoints import finished_pairs
 
 _MOST_TOKENS = 512  # of an answer
 
@@ -109,10 +106,7 @@ def open_chat(
         MergeError: its models have changed since.
     """
     project = finished_project(run, options, trust_run=trust_run)
-    recipes = Recipes(project.space, project.options)
-    if project.nests_checkpoints:
-        project, recipes, _ = finished_pairs(project, RunFolder(run))
-    elif project.spec.merge == "memory":
+    if project.spec.merge == "memory":
         place = project.spec.task_vectors
         with resident_merge(project.space, project.options, place) as merge:
 
@@ -125,8 +119,8 @@ def open_chat(
 
     def on_disk(coefficients: Mapping[str, float]) -> ChatModel:
         with scratch_folder() as scratch:
-            folder, recipe = scratch / "model", recipes.text(coefficients)
-            write_recipe(recipe, recipes.folder, folder, project.options)
+            folder, config = scratch / "model", project.space.config(coefficients)
+            write_checkpoint(config, folder, project.options)
             return _chat_model(*load_checkpoint(folder, project.options))
 
     yield on_disk

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 
+import yaml
 from mergekit.options import MergeOptions
 
 from mergekit_map.errors import ArtifactError
@@ -21,10 +22,9 @@ from mergekit_map.evaluation.project import (
     Project,
     finished_project,
     quiet_options,
-    refuse_changes,
 )
 from mergekit_map.hub.card import MergeRecord, write_card
-from mergekit_map.merging.checkpoint import write_recipe
+from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.devices import check_device
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.models.files import refuse_replaced
@@ -39,7 +39,6 @@ from mergekit_map.search.study import Candidate
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage, warn
 from mergekit_map.workflows.callbacks import Callback, CallbackList, reporting
-from mergekit_map.workflows.nested_checkpoints import finished_pairs
 from mergekit_map.workflows.results import Merged, Selection
 from mergekit_map.workflows.select import (
     look_at,
@@ -86,38 +85,31 @@ def merge_point(
 def _merge(
     project: Project, selection: Selection, run: Path, out: Path, events: CallbackList
 ) -> Merged:
-    chosen = place = RunFolder(run)
-    recipes, part = Recipes(project.space, project.options), project
+    chosen, recipes = RunFolder(run), Recipes(project.space, project.options)
     check_device(project.options)
-    if project.nests_checkpoints:  # the last pair has the coefficients of the point
-        part, recipes, place = finished_pairs(project, chosen)
     # Another search may renumber the recipes of the run folder.
     path = out / "mergekit_config.yml"
     text = recipes.of_point(selection.front, selection.index, path)
     recipe = f"# {selection.front.reason}\n{text}"
     refuse_replaced(project.identity.models)
     # While the log is open, no search replaces the front.
-    with open_log(place.log, place.lock) as log, whole_folder(out) as folder:
+    with open_log(chosen.log, chosen.lock) as log, whole_folder(out) as folder:
         _refuse_other_front(chosen, selection)
         log.listener = events.on_measured
         with stage(f"writing the model folder {out}"):
-            write_recipe(recipe, recipes.folder, folder, project.options)
-            if recipes.folder is not None:  # whose stages are there only now
-                part = part.as_known(place.read_manifest())
-                refuse_changes(part, place.read_manifest())
+            write_checkpoint(yaml.safe_load(recipe), folder, project.options)
         refuse_replaced(project.identity.models)
         (folder / path.name).write_text(recipe, encoding="utf-8")
         point = selection.point
         # Base, soup and parents are measured on held-out documents at the end.
-        held_out = selection.front.unfinished is None and part.held_out is not None
-        measured = _measure_checkpoint(
-            part, folder, place, log, point, held_out=held_out
+        held_out = selection.front.unfinished is None and project.held_out is not None
+        searched, written = _measure_checkpoint(
+            project, folder, chosen, log, point, held_out=held_out
         )
-        searched, written = measured
         if difference := _difference(searched, written):
             warn(difference)
         with selection_lock(chosen):
-            front = _with_measured(project, selection, searched, chosen, place)
+            front = _with_measured(project, selection, searched, chosen)
             save_choice(front, chosen, recipes.texts(front, chosen))
         shown = front.with_point(selection.index, written)
         command = recipes.command(Path(path.name), "OUT")
@@ -140,19 +132,18 @@ def _with_measured(
     project: Project,
     selection: Selection,
     searched: Merge,
-    chosen: RunFolder,
-    place: RunFolder,
+    run: RunFolder,
 ) -> Front:
     """Return the front with the measurements of the selection, chosen as it was."""
-    front = chosen.read_front().with_point(selection.index, searched)
-    evaluations = list(read_log(place.log))
-    front = with_differences(front, chosen, evaluations)
+    front = run.read_front().with_point(selection.index, searched)
+    evaluations = list(read_log(run.log))
+    front = with_differences(front, run, evaluations)
     kept = ("selected", "select", "reason")
     update = {key: getattr(selection.front, key) for key in kept}
     if front.unfinished is None:
-        front = with_confirmation(project, front, place, evaluations)
+        front = with_confirmation(project, front, run, evaluations)
     else:  # it stays the partial front, and so the choice
-        of = {"of": measured_so_far(chosen)}
+        of = {"of": measured_so_far(run)}
         update["unfinished"] = front.unfinished.model_copy(update=of)
     return front.model_copy(update=update)
 

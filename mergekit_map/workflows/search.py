@@ -42,7 +42,6 @@ from mergekit_map.workers.pool import WorkerPool, process_pool
 from mergekit_map.workers.ray import ray_pool
 from mergekit_map.workers.worker_main import packed
 from mergekit_map.workflows.callbacks import Callback, CallbackList, Started, reporting
-from mergekit_map.workflows.nested_checkpoints import search_pairs
 from mergekit_map.workflows.results import Run
 from mergekit_map.workflows.select import save_choice, selection_lock
 
@@ -90,15 +89,7 @@ def _search(
     with open_log(folder.log, folder.lock) as log:
         _begin(project, study, log, events, imported)
         _measure_references(project, study, log, pool)
-        # Pairs of checkpoints are searched one by one, when base, parents and soup are
-        # measured.
-        if project.nests_checkpoints:
-            front, recipes = search_pairs(
-                project, log, folder, lambda part, to: _search(part, to, events, pool)
-            )
-            front = choose_measured(with_differences(front, folder))
-        else:
-            front = _measured_front(project, study, log, pool)
+        front = _measured_front(project, study, log, pool)
         _warn_of_failures(study, log)
         with selection_lock(folder):  # of who looks at the partial front
             save_choice(front, folder, recipes.texts(front, folder))
@@ -182,8 +173,7 @@ def _begin(
 ) -> None:
     """Write the plan of a search, and add what is known to its log."""
     folder = RunFolder(log.path.parent)
-    nests = project.nests_checkpoints
-    ahead = forecast(study, checkpoints=nests)
+    ahead = forecast(study)
     before, changed = _measured_before(folder), "the configuration"
     if before is not None:
         changed = changes_in_words(before.identity, project.identity)
@@ -204,7 +194,7 @@ def _begin(
         config=project.file.content,
         coefficients=study.bounds,
         tasks=study.tasks,
-        total=ahead.measurements - n_known(study, earlier, checkpoints=nests),
+        total=ahead.measurements - n_known(study, earlier),
         known=_of_search(study, list(log)),
     )
     events.start(started, _of_search(study, done))
@@ -229,11 +219,12 @@ def _search_plan(
     project: Project, study: Study, folder: RunFolder, ahead: Forecast, start: int
 ) -> SearchPlan:
     """Return the plan of a search, for readers before its end."""
-    recipe, linear = None, dict[str, LinearMerge]()
-    if not project.nests_checkpoints:
-        recipes = Recipes(project.space, project.options)
-        anchor = next(iter(study.fixed.values()))
-        recipe = recipes.text(anchor, (), folder.recipe(0))
+    recipes, linear = (
+        Recipes(project.space, project.options),
+        dict[str, LinearMerge](),
+    )
+    anchor = next(iter(study.fixed.values()))
+    recipe = recipes.text(anchor, (), folder.recipe(0))
     if (part := study.on_disk) is not None:
         linear = {
             label: LinearMerge(merge=part.merge, weights=dict(weights))

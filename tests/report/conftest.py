@@ -71,7 +71,7 @@ SEARCHES: dict[str, tuple[str, list[str], dict[str, Any], dict[str, Any]]] = {
     ),
 }
 NESTED = {"strategy": "nested", "order": [["a", "b"], "c"], "evaluations": 8}
-SEARCHES["nested_ties"] = ("abc", ["math", "code_loss", "chat"], NESTED, {})
+SEARCHES["nested"] = ("abc", ["math", "code_loss", "chat"], NESTED, {})
 
 
 @pytest.fixture(scope="session")
@@ -100,7 +100,7 @@ def _search(name: str, family: Mapping[str, Path], folder: Path) -> Path:
     torch.save(heads, folder / "heads.pt")
     (folder / "report_tasks.py").write_text(TASK_MODULE)
     config = {
-        "merge_method": "ties" if name == "nested_ties" else "task_arithmetic",
+        "merge_method": "ties" if name == "nested" else "task_arithmetic",
         "base_model": str(family["base"]),
         "models": [{"model": str(family[n])} for n in models],
         "dtype": "float32",

@@ -210,21 +210,6 @@ def test_the_sliders_start_where_the_point_was_chosen(
     assert content["selected"] == 0
 
 
-@pytest.mark.slow
-def test_nested_checkpoints_are_measured_in_the_last_pair(finished_run: Make) -> None:
-    content = content_of(finished_run("nested_ties"))
-
-    assert [c["name"] for c in content["coefficients"]] == ["pair-1", "c"]
-    singles = content["merges"][:5]
-    assert [m["label"] for m in singles] == ["base", "a", "b", "c", "soup"]
-    assert all(m["at"] is None and all(m["measured"]) for m in singles)
-    assert all(m["at"] is not None for m in content["merges"][5:])
-    fitted = sum(m["fitted"][0] for m in content["merges"])
-    # Those of the pair, and up to 4 of its front.
-    assert 8 < fitted == content["tasks"][0]["fit"]["n"] <= 12
-    assert content["points"][0]["recipe"].count("merge_method") == 2
-
-
 def test_a_merge_measured_on_some_documents_has_their_number(two: Path) -> None:
     log = lines(two / "evaluations.jsonl")
     one = next(line for line in log if line["role"] in {"design", "refinement"})

@@ -458,7 +458,7 @@ def test_several_searches_fit_the_page_and_stay_on_it(
     browser: Browser, reported: Reported, tmp_path: Path
 ) -> None:
     path = tmp_path / "fronts.html"
-    write_fronts_report([reported("three"), reported("nested_ties")], path)
+    write_fronts_report([reported("three"), reported("nested")], path)
 
     with watched_page(browser, path, width=400) as watched:
         for width in (400, 1280):

@@ -38,7 +38,7 @@ def study_of(asked: Mapping[str, Any] | None = None, **search: Any) -> Study:
 def test_all_documents_are_measured_at_each_merge(
     search: dict[str, Any], searched: int, held_out: float
 ) -> None:
-    merges, times = probe_multiples(study_of(**search), SIZES, checkpoints=False)
+    merges, times = probe_multiples(study_of(**search), SIZES)
 
     # Two points of the front, and the chosen merge.
     assert merges == searched + 2 + 1
@@ -48,11 +48,11 @@ def test_all_documents_are_measured_at_each_merge(
 def test_anchors_and_ends_are_on_all_documents_and_the_others_on_some() -> None:
     study = study_of({"loss": 20, "right": 100}, evaluations=9)
 
-    _, times = probe_multiples(study, SIZES, checkpoints=False)
+    _, times = probe_multiples(study, SIZES)
 
     # Three anchors, two points of the front, and the chosen merge.
     assert times == {"loss": 6 + 6 / 4, "right": 6 + 6 / 2}
-    assert forecast(study, checkpoints=False).whole == 6
+    assert forecast(study).whole == 6
 
 
 def test_the_budget_and_not_the_default_ends_a_search(tmp_path: Path) -> None:

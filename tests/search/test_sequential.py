@@ -118,7 +118,7 @@ def test_a_search_measures_no_more_than_it_is_allowed_and_inspect_says(
 
         run(study, folder, evaluate)
 
-        most = forecast(study, checkpoints=False)
+        most = forecast(study)
         assert len(merges(folder, "anchor", "design", "refinement")) <= evaluations
         assert len(merges(folder, "front")) <= remeasure + 1
         assert len(evaluate.calls) == len(set(evaluate.calls)) <= most.measurements

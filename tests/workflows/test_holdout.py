@@ -216,12 +216,6 @@ def test_a_merge_of_an_unfinished_search_is_compared_on_its_documents() -> None:
             "holdout: 1.0",
             "map.search.holdout: .* less than or equal to 0.99",
         ),
-        # Of a linear method it can be had.
-        (
-            "task_arithmetic",
-            "ties",
-            "map.search.holdout: where nested search merges checkpoints",
-        ),
     ],
 )
 def test_what_stands_against_it_is_a_located_problem(

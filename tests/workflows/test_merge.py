@@ -13,7 +13,8 @@ from mergekit.options import MergeOptions
 from runs import invoke, lines, read, write, write_plain
 from safetensors.torch import load_file, save_file
 
-from mergekit_map.merging.checkpoint import write_recipe
+from mergekit_map.config.yaml_file import MergeConfig
+from mergekit_map.merging.checkpoint import write_checkpoint
 
 MODULE = """
 def {name}(model, tokenizer):
@@ -79,17 +80,15 @@ def test_every_checkpoint_is_measured_and_no_search_sees_it() -> None:
 def test_a_checkpoint_that_is_not_what_was_measured_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def write_another(
-        recipe: str, stages: Path | None, folder: Path, options: MergeOptions
-    ) -> None:
-        write_recipe(recipe, stages, folder, options)
+    def write_another(config: MergeConfig, folder: Path, options: MergeOptions) -> None:
+        write_checkpoint(config, folder, options)
         file = folder / "model.safetensors"
         tensors = load_file(file)
         head = tensors["lm_head.weight"].clone()
         head[1] = 2 * head[1]
         save_file({**tensors, "lm_head.weight": head}, file, {"format": "pt"})
 
-    monkeypatch.setattr("mergekit_map.workflows.merge.write_recipe", write_another)
+    monkeypatch.setattr("mergekit_map.workflows.merge.write_checkpoint", write_another)
     before = {t: r["value"] for t, r in chosen()["measured"].items()}
 
     result = invoke("merge", "run", "out", "--trust-run")

@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from runs import (
     assert_same_weights,
-    finished,
-    four_models,
     invoke,
     merged_by_stock,
-    nested_config,
     read,
-    stock,
     write,
     write_plain,
 )
@@ -231,33 +226,3 @@ def test_what_is_merged_is_of_the_configuration_whatever_recipes_say() -> None:
 
     assert_same_weights("untouched", "out")
     assert given.read_text() == text
-
-
-@pytest.mark.slow
-def test_a_nested_search_that_merged_checkpoints_moves_too(
-    family: Models,
-    make_model: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    models = four_models(family, make_model)
-    here = {n: tmp_path / "models" / n for n in models}
-    for name, path in models.items():
-        shutil.copytree(path, here[name])
-    (tmp_path / "first").mkdir()
-    folder = finished(tmp_path / "first", here, nested_config(here, "ties"))
-    folder.rename(tmp_path / "second")
-    (tmp_path / "models").rename(tmp_path / "elsewhere")
-    monkeypatch.chdir(tmp_path / "second")
-    said = fails("merge", "out.run", "again", "--trust-run")
-    options = [f"--model-path={n}=../elsewhere/{n}" for n in here]
-
-    result = invoke("merge", "out.run", "again", "--trust-run", *options)
-
-    assert said.count("=FOLDER") == 5
-    assert_same_weights("out", "again")
-    assert str(tmp_path / "models") not in Path("out.run/recipe.yml").read_text()
-    merged_by_stock(result.output, "stock")
-    assert_same_weights("again", "stock")
-    stock("out.run/recipe.yml", "from-nothing")
-    assert_same_weights("again", "from-nothing")

@@ -311,25 +311,6 @@ def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> N
     assert inspected(config)["plan"]["memory"][0]["n_bytes"] == 4 * copy
 
 
-def test_nested_checkpoints_are_counted(base: Path, tmp_path: Path) -> None:
-    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abcd")]
-    config = configure(base, models, merge_method="ties")
-    config["map"]["search"] = {"strategy": "nested", "remeasure": 4}
-
-    plan = inspected(config)["plan"]
-
-    # Base, soup and four models; then three pairs of 20 merges, and what is chosen of
-    # the first two; then the front.
-    assert plan["references"] == 6
-    assert plan["searched"] == 3 * 20 + 2
-    # The pair that does not own the only task is measured on it all the same.
-    assert plan["measurements"] == plan["expected"] == 6 + 60 + 2 + 5
-    copy = 4 * 35680
-    # Two of the three pairs are kept, beside the chosen merge.
-    recordings = (5 + 1) * copy * 2
-    assert sum(room["n_bytes"] for room in plan["disk"]) == recordings + 3 * copy
-
-
 def test_a_plan_that_does_not_fit_is_a_warning(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
