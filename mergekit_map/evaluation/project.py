@@ -245,8 +245,7 @@ class Project:
     tasks: Mapping[str, LoadedTask]
     options: MergeOptions
     notes: Sequence[str] = ()  # for the user
-    # The fingerprint that these merges had when they were searched.
-    known_as: tuple[MergeSpace, str] | None = None
+    known_as: str = ""  # the fingerprint in the manifest of a search of these merges
     open_device: bool = False  # nobody asked for the one in the options
     # What generated the answers of tasks before, where it may be chosen.
     used: Mapping[str, str] = field(default_factory=dict)
@@ -266,15 +265,7 @@ class Project:
     @property
     def merge(self) -> str:
         """The fingerprint of the merges, as their search named it."""
-        if self.known_as is not None and self.known_as[0] is self.space:
-            return self.known_as[1]
-        return space_digest(self.identity)
-
-    def as_known(self, manifest: Manifest) -> Project:
-        """Return the project with the fingerprint of a search of the same merges."""
-        if space_digest(manifest.identity) != space_digest(self.identity):
-            return self
-        return replace(self, known_as=(self.space, manifest.merge))
+        return self.known_as or space_digest(self.identity)
 
     def continuing(self, before: Manifest) -> Project:
         """Return the project as an earlier search measured it.
@@ -292,7 +283,9 @@ class Project:
                 tried = replace(project, used={task: name})
                 if tried._definition(task) == before.definitions.get(task):
                     used[task] = name
-        return replace(project, used=used or project.used).as_known(before)
+        same = space_digest(before.identity) == space_digest(project.identity)
+        known_as = before.merge if same else ""
+        return replace(project, used=used or project.used, known_as=known_as)
 
     @cached_property
     def reference_points(self) -> ReferencePoints:
@@ -305,7 +298,7 @@ class Project:
         if not (self.has_references and self.reference_points.others):
             return None
         linear = self.reference_points.linear
-        return replace(self, space=linear, has_references=False)
+        return replace(self, space=linear, has_references=False, known_as="")
 
     def study(self) -> Study:
         """Return the study: numbers, names and fingerprints, without models."""

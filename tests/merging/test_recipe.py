@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from mergekit_map.config.schema import SearchSpec
 from mergekit_map.merging.recipe import (
     recipe_digest,
     space_digest,
 )
-from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.results.records import Identity
 
 
@@ -105,13 +103,3 @@ def test_whatever_else_decides_a_merge_is_part_of_it(key: str, value: Any) -> No
 
     assert recipe_digest(other, WEIGHTS) != recipe_digest(identity(), WEIGHTS)
     assert space_digest(other) != space_digest(identity())
-
-
-def space_of(method: str, **changes: Any) -> MergeSpace:
-    models = [{"model": f"x/{n}", "parameters": {"density": 0.5}} for n in "abc"]
-    merge = {"merge_method": method, "base_model": "x/base", "models": models}
-    merge |= changes
-    merge = {key: value for key, value in merge.items() if value is not None}
-    space, problems = build_space(merge, SearchSpec())
-    assert space is not None, problems
-    return space
