@@ -1,13 +1,12 @@
 """The results of a search, a selection and a merge, for a notebook.
 
-A notebook shows headline, gains and findings: a small table with inline style that
-leaves colours to the page, for dark and light themes. All text of the user is escaped,
-and there is no script.
+A notebook shows headline, gains and findings, without a style of their own. All text of
+the user is escaped, and there is no script.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -22,10 +21,6 @@ from mergekit_map.utils.files import StrPath
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
-
-_TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"
-_CELL = "padding:.15em .7em;text-align:left;vertical-align:top;white-space:nowrap"
-_SMALL = "font-size:85%;opacity:.75;font-weight:normal"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,16 +117,13 @@ def front_line(front: Front) -> str:
 def front_html(front: Front, heading: str) -> str:
     """Return the answer of a front."""
     found = answer(front)
-    rows = [
-        [f"<b>{escape(cell)}</b>" if row[0] else escape(cell) for cell in row]
-        for row in found.table
-    ]
+    table = _row("th", found.headings)
+    table += "".join(_row("td", row) for row in found.table)
     parts = [
-        _small(heading),
+        f"<i>{escape(heading)}</i>",
         f"<b>{escape(found.headline)}</b>",
-        _table(found.headings, rows),
-        _small(found.sample),
-        *map(escape, found.findings),
+        f"<table>{table}</table>",
+        *map(escape, [found.sample, *found.findings]),
     ]
     shown = "".join(f"<div>{part}</div>" for part in parts)
     details = "\n".join(found.details)
@@ -146,17 +138,6 @@ def folded(title: str, text: str) -> str:
     )
 
 
-def _small(text: str) -> str:
-    return f'<span style="{_SMALL}">{escape(text)}</span>'
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of headings as text, and cells that are markup already."""
-    body = "".join(_row("td", row) for row in rows)
-    table = f'<table style="{_TABLE}">{_row("th", map(escape, headings))}{body}</table>'
-    return f'<div style="overflow-x:auto">{table}</div>'
-
-
 def _row(tag: str, cells: Iterable[str]) -> str:
-    row = "".join(f'<{tag} style="{_CELL}">{cell}</{tag}>' for cell in cells)
+    row = "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
     return f"<tr>{row}</tr>"
