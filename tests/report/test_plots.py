@@ -67,7 +67,7 @@ def test_a_picture_is_no_larger_the_more_tasks_there_are() -> None:
     assert figure.get_supxlabel() == "6 of 200 tasks; front.csv has all"
 
 
-TAGS = {"b", "br", "details", "div", "pre", "span", "summary"}
+TAGS = {"b", "details", "div", "i", "pre", "summary"}
 TAGS |= {"table", "td", "th", "tr"}
 EVIL = "<script>alert(1)</script>&\"'"
 
@@ -91,5 +91,5 @@ def test_names_are_text_and_nothing_else() -> None:
     page = front_html(evil, EVIL) + folded(EVIL, EVIL)
 
     assert page.count(escape(EVIL)) > 3
-    tags = re.findall(r"<(?:/?(\w+)(?: style=\"[^<>\"]*\")?>)?", page)
+    tags = re.findall(r"<(?:/?(\w+)>)?", page)
     assert {*tags} <= TAGS
