@@ -79,22 +79,27 @@ def merge_point(
         run, quiet_options(options), trust_run=trust_run, model_paths=model_paths
     )
     with reporting(callbacks) as events:
-        return _merge(project, selection or select_point(run), run, out, events)
+        selection = selection or select_point(run)
+        return _merge(project, selection, RunFolder(run), out, events)
 
 
 def _merge(
-    project: Project, selection: Selection, run: Path, out: Path, events: CallbackList
+    project: Project,
+    selection: Selection,
+    run: RunFolder,
+    out: Path,
+    events: CallbackList,
 ) -> Merged:
-    chosen, recipes = RunFolder(run), Recipes(project.space, project.options)
     check_device(project.options)
+    recipes = Recipes(project.space, project.options)
     # Another search may renumber the recipes of the run folder.
     path = out / "mergekit_config.yml"
     text = recipes.of_point(selection.front, selection.index, path)
     recipe = f"# {selection.front.reason}\n{text}"
     refuse_replaced(project.identity.models)
     # While the log is open, no search replaces the front.
-    with open_log(chosen.log, chosen.lock) as log, whole_folder(out) as folder:
-        _refuse_other_front(chosen, selection)
+    with open_log(run.log, run.lock) as log, whole_folder(out) as folder:
+        _refuse_other_front(run, selection)
         log.listener = events.on_measured
         with stage(f"writing the model folder {out}"):
             write_checkpoint(yaml.safe_load(recipe), folder, project.options)
@@ -104,13 +109,13 @@ def _merge(
         # Base, soup and parents are measured on held-out documents at the end.
         held_out = selection.front.unfinished is None and project.held_out is not None
         searched, written = _measure_checkpoint(
-            project, folder, chosen, log, point, held_out=held_out
+            project, folder, run, log, point, held_out=held_out
         )
         if difference := _difference(searched, written):
             warn(difference)
-        with selection_lock(chosen):
-            front = _with_measured(project, selection, searched, chosen)
-            save_choice(front, chosen, recipes.texts(front, chosen))
+        with selection_lock(run):
+            front = _with_measured(project, selection, searched, run)
+            save_choice(front, run, recipes.texts(front, run))
         shown = front.with_point(selection.index, written)
         command = recipes.command(Path(path.name), "OUT")
         name, tasks = out.resolve().name, project.spec.tasks
