@@ -111,7 +111,7 @@ class SearchSpec(Strict):
     design. `true` by default for the strategy `map`."""
     holdout: Annotated[Float, Field(ge=0.001, le=0.99)] | None = None
     """Share of each task's documents that the search never measures. In the end, the
-    chosen merge, base, soup and best parents are measured on them. None by default."""
+    chosen merge, base, parents and soup are measured on them. None by default."""
 
     @property
     def refines(self) -> bool:

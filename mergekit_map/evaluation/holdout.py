@@ -14,7 +14,6 @@ import numpy as np
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.results.front import UNKNOWN, Front, HoldoutEvaluation, Merge
-from mergekit_map.results.gains import best_single
 from mergekit_map.results.log import Evaluation, EvaluationLog, by_merge, merge_key
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import (
@@ -25,11 +24,10 @@ from mergekit_map.results.samples import (
     itemise,
 )
 from mergekit_map.search.measure import matching, measure
-from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.tasks.base import Documents, PreparedTask
 from mergekit_map.tasks.loading import LoadedTask
-from mergekit_map.types import NO_SINGLE_MODEL, Measurement
+from mergekit_map.types import Measurement
 from mergekit_map.utils.files import digest
 
 if TYPE_CHECKING:
@@ -143,28 +141,19 @@ class Confirming:
     evaluate: MergeEvaluator
 
     def front(self, front: Front) -> Front:
-        """Measure the choice of a front and its rivals on held-out documents."""
+        """Measure the choice and the references of a front on held-out documents."""
         if self.project.held_out is None:
             return front
-        always = (a.coefficients for a in front.anchors if a.label in NO_SINGLE_MODEL)
-        own = [coefficients for coefficients in always if coefficients]
         study = self.project.held_out_study()
-        self.measure(study, [front.chosen.coefficients, *own], front.tasks)
-        for task in front.tasks:
-            single = best_single(front, task)
-            if single is not None and single.coefficients:
-                self.measure(study, [single.coefficients], [task])
+        self.measure(study, [front.chosen.coefficients, *study.anchors.values()])
         return with_confirmation(self.project, front, self.run, self.log)
 
-    def measure(
-        self, study: Study, merges: Iterable[Mapping[str, float]], tasks: Iterable[str]
-    ) -> None:
-        """Measure some merges on the held-out documents of some tasks."""
+    def measure(self, study: Study, merges: Iterable[Mapping[str, float]]) -> None:
+        """Measure some merges on the held-out documents of all tasks."""
         samples = self.run.held_out_samples(study.merge)
         held_out = self.evaluate.on_held_out(samples, study.definitions)
         candidates: list[Candidate] = [("holdout", merge) for merge in merges]
-        part = of_tasks(study, tasks)
-        measure(part, candidates, held_out, self.log)
+        measure(study, candidates, held_out, self.log)
 
 
 def with_confirmation(

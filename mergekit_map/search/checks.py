@@ -24,7 +24,7 @@ from mergekit_map.search.nested import (
 )
 from mergekit_map.search.planning import n_spent, next_round, wanted_evaluations
 from mergekit_map.search.study import Candidate, Study
-from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
+from mergekit_map.types import BASE
 
 
 def search_problems(study: Study) -> list[Problem]:
@@ -161,10 +161,9 @@ def forecast(study: Study) -> Forecast:
     most = (searched + front + beside) * n_tasks
     part = sum(merges * _expected_tasks(share, n_tasks) for share, merges in later)
     expected = min(most, (always + front + beside) * n_tasks + math.ceil(part))
-    held_out, labels = 0, {*study.labels}
-    if study.search.holdout is not None:  # the chosen merge, base, soup, best parent
-        each = 1 + len({BASE, SOUP} & labels) + bool(labels - NO_SINGLE_MODEL)
-        held_out = each * n_tasks
+    held_out = 0
+    if study.search.holdout is not None:  # the chosen merge and the references
+        held_out = (1 + len(study.labels)) * n_tasks
     whole = len(first_candidates(study)) if study.in_part else searched
     return Forecast(
         searched=searched,

@@ -179,7 +179,7 @@ def _measure_checkpoint(
         measure(both, [("checkpoint", merge)], again, log)
         if held_out:
             confirming = Confirming(project, run, log, again)
-            confirming.measure(project.held_out_study(), [merge], study.tasks)
+            confirming.measure(project.held_out_study(), [merge])
         searched = measured_at(study, merge, log)
         last = {e.task: e.reading for e in log if e.role == "checkpoint"}
     readings = {t: last[t] if t in known else searched[t] for t in study.tasks}

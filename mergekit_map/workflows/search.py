@@ -30,11 +30,10 @@ from mergekit_map.results.selection import choose_measured
 from mergekit_map.search.checks import Forecast, forecast, n_known
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
-from mergekit_map.search.measure import is_own, matching, measure, reference_values
+from mergekit_map.search.measure import is_own, matching, measure
 from mergekit_map.search.reuse import add_imported, reuse_measurements
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.fit import one_thread
-from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 from mergekit_map.utils.files import StrPath, digest, write_atomically
 from mergekit_map.utils.progress import warn
 from mergekit_map.utils.text import printable
@@ -274,8 +273,8 @@ def _measure_references(
 ) -> None:
     """Measure base, parents and soup that are no merges of the search.
 
-    What the log has is not measured again. Some are measured on held-out documents,
-    too.
+    They are measured on held-out documents, too. What the log has is not measured
+    again.
 
     Raises:
         EvaluationError: the first of them cannot be measured.
@@ -289,20 +288,11 @@ def _measure_references(
     with MergeEvaluator(workers, samples, part.definitions) as evaluate:
         anchors: list[Candidate] = [("anchor", c) for c in part.anchors.values()]
         measure(part, anchors, evaluate, log)
-        if project.held_out is None:
-            return
-        confirming = Confirming(models, folder, log, evaluate)
-        held_out = project.held_out_study().on_disk
-        assert held_out is not None
-        always = [part.anchors[k] for k in (BASE, SOUP) if k in part.anchors]
-        confirming.measure(held_out, always, part.tasks)
-        values = reference_values(study, (), log).values
-        for task, metric in part.tasks.items():
-            singles = sorted(part.anchors.keys() - NO_SINGLE_MODEL)
-            known = [label for label in singles if task in values[label]]
-            if known:
-                best = max(known, key=lambda one: metric.utility(values[one][task]))
-                confirming.measure(held_out, [part.anchors[best]], [task])
+        if project.held_out is not None:
+            held_out = project.held_out_study().on_disk
+            assert held_out is not None
+            confirming = Confirming(models, folder, log, evaluate)
+            confirming.measure(held_out, held_out.anchors.values())
 
 
 def _write_soup(project: Project, folder: RunFolder) -> None:
