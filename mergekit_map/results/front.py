@@ -405,6 +405,11 @@ class Front(Record):
         """List the reference points, as indices of ``all_merges``."""
         return len(self.points) + np.arange(len(self.anchors))
 
+    def anchor_index(self, label: str | None) -> int | None:
+        """Return the index of a reference point in ``all_merges``, if there is one."""
+        labels = [anchor.label for anchor in self.anchors]
+        return len(self.points) + labels.index(label) if label in labels else None
+
     @property
     def metrics(self) -> dict[str, Metric]:
         """Return the metrics of the tasks."""
