@@ -17,7 +17,6 @@ tasks.
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import importlib.resources
 import platform
@@ -32,7 +31,7 @@ import numpy as np
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from mergekit_map._version import __version__
-from mergekit_map.errors import ArtifactError, ConfigError
+from mergekit_map.errors import ArtifactError
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
@@ -274,10 +273,7 @@ def _start(front: Front) -> dict[str, object] | None:
         return None
     request = Request.of(front)
     weights = request.task_weights()
-    limits = {}
-    with contextlib.suppress(ConfigError):  # chosen when shares were of something else
-        limits = request.limits()
-    texts = {task: f"{limit.value:.5g}" for task, limit in limits.items()}
+    texts = {t: f"{limit.value:.5g}" for t, limit in request.limits().items()}
     texts |= {task: str(limit) for task, limit in (select.require or {}).items()}
     return {
         "weights": [round(weights.get(task, 0.0), 3) for task in front.tasks],

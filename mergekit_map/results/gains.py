@@ -203,7 +203,7 @@ def on_held_out(front: Front) -> tuple[set[str], Front]:
     if (holdout := front.holdout) is None:
         return set(), front
     merges = (front.chosen, *front.anchors)
-    indices = [holdout.index(merge.coefficients, merge.label) for merge in merges]
+    indices = [*map(holdout.index, merges)]
     measured = [{} if i is None else holdout.merges[i].measured for i in indices]
     tasks = set(measured[0])
     replaced = []

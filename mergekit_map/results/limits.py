@@ -206,14 +206,8 @@ def _noise(front: Front, rows: IntArray) -> FloatArray:
 
 
 def keep_limits(front: Front, rows: IntArray) -> BoolArray:
-    """Return which merges keep what the selection requires; (r,).
-
-    None where that cannot be computed: chosen when shares were of something else.
-    """
-    try:
-        return np.asarray(np.max(excess(front, rows), axis=1) <= 0)
-    except ConfigError:
-        return np.zeros(len(rows), bool)
+    """Return which merges keep what the selection requires; (r,)."""
+    return np.asarray(np.max(excess(front, rows), axis=1) <= 0)
 
 
 def unmet_limits(front: Front, *, predicted: bool = False) -> str:
@@ -276,25 +270,15 @@ def reason(front: Front) -> str:
 def limits_in_words(front: Front) -> str:
     """Write whether the chosen merge keeps its limits: ``meets its limit on fr``."""
     chosen, metrics, required = front.chosen, front.metrics, front.select.require
-    try:
-        if unmet := unmet_limits(front):
-            return f"{MISSED}: {unmet}"
-        if not required or not chosen.is_measured(*metrics):
-            return ""
-        request = Request.of(front)
-        limits = request.required()
-    except ConfigError:  # chosen when shares were of something else
+    if unmet := unmet_limits(front):
+        return f"{MISSED}: {unmet}"
+    if not required or not chosen.is_measured(*metrics):
         return ""
-    values = front.utilities([chosen], "measured")[0]
-    shortfalls = request.lower_bounds(limits) - values
-    shortfall = dict(zip(metrics, shortfalls, strict=True))
+    request = Request.of(front)
+    limits = request.required()
+    shortfall = request.lower_bounds(limits) - front.utilities([chosen], "measured")[0]
+    rounding = [limits[task].rounding if task in limits else 0.0 for task in metrics]
+    within = " within noise" if (shortfall > rounding).any() else ""
     where = "" if front.holdout is None else " on the documents of the search"
-    missed = [
-        f"{task}={required[task]} by {shortfall[task]:.2g}"
-        for task, limit in limits.items()
-        if shortfall[task] > max(limit.rounding, TIE * abs(limit.value))
-    ]
-    if missed:
-        return f"misses {listed(missed)}{where}, no more than noise"
     word = "limits" if len(required) > 1 else "limit"
-    return f"meets its {word} on {listed(required)}{where}"
+    return f"meets its {word} on {listed(required)}{within}{where}"

@@ -282,10 +282,8 @@ class SearchPlan(Record):
 
     manifest: Manifest
     """The manifest to be written at the end."""
-    source: Line = ""
-    """Path of the configuration, as the user named it."""
     folder: Line = ""
-    """Whole path of the run folder; earlier versions wrote none."""
+    """Whole path of the run folder."""
     arguments: list[Line] = Field(default_factory=list)
     """Words typed after `mergekit-map` to search into this folder."""
     most: int = Field(ge=0)
@@ -315,8 +313,7 @@ class SearchPlan(Record):
         """Return the command that goes on with the search, wherever it lies now."""
         if self.arguments and self.folder == str(run.resolve()):
             return shlex.join(["mergekit-map", *self.arguments])
-        config = self.source or str(RunFolder(run).config)
-        return shlex.join(["mergekit-map", "search", config, str(run)])
+        return shlex.join(["mergekit-map", "search", str(run / "config.yml"), str(run)])
 
     @model_validator(mode="after")
     def _anchors_of_bounds(self) -> Self:
@@ -371,6 +368,7 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
         ArtifactError: that of the first is damaged, or none of a merge of the manifest.
     """
     identity = folder.of_points(front).read_manifest().identity
+    weights = front.points[index].coefficients
     planned = folder.read_plan().recipe if folder.unfinished else None
     source = folder.plan if planned else folder.recipe(0)
     text = planned or folder.read_recipe(0)
@@ -379,9 +377,8 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
         dtypes = {"dtype": identity.dtype, "out_dtype": identity.out_dtype}
         searched = {**identity.configuration, "merge_method": identity.method}
         searched |= {key: name for key, name in dtypes.items() if name}
-        places, weights = identity.coefficients, front.points[index].coefficients
         config, known = (
-            filled(one, places, identity.remainder, weights)
+            filled(one, identity.coefficients, identity.remainder, weights)
             for one in (config, searched)
         )
         if map_references(config, _no_model) != map_references(known, _no_model):

@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, ValidationError
 
 from mergekit_map.results.front import Front, Merge, Reading
-from mergekit_map.results.log import Evaluation, Key, Role, evaluation_key, merge_key
+from mergekit_map.results.log import Evaluation, Role, merge_key
 from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.records import (
     LARGEST,
@@ -38,7 +38,7 @@ from mergekit_map.results.records import (
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import Answers, Measurement, MeasurementRequest
-from mergekit_map.utils.files import digest, json_line, read_whole, write_atomically
+from mergekit_map.utils.files import digest, plain, read_whole, write_atomically
 
 _ROUNDING = 1e-9  # between sums of the same numbers
 # What rivals of a search measured is no part of it.
@@ -119,12 +119,11 @@ def _path(folder: Path, coefficients: Mapping[str, float]) -> Path:
 
 
 class SampleStore:
-    """The stored measurements of the merges of one search; cached in memory."""
+    """The stored measurements of the merges of one search."""
 
     def __init__(self, folder: Path, definitions: Mapping[str, str]):
         self._folder = folder
         self._definitions = definitions  # fingerprint of each task
-        self._cache: dict[Key, SampleFile] = {}
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
         """Read scores; None without any, or with another definition of the task."""
@@ -151,21 +150,15 @@ class SampleStore:
         }
         if measured.answers is not None:
             content["answers"] = vars(measured.answers)
-        path = _path(self._folder / task, coefficients)
+        text = json.dumps(plain(content), allow_nan=False, ensure_ascii=False)
         # Halves of characters, which a model may write, are in no file.
-        text = json.dumps(json.loads(json_line(content)), ensure_ascii=False)
-        write_atomically(path, text.encode(errors="replace") + b"\n")
-        # The next one reads what a search that goes on would read.
-        self._cache.pop(evaluation_key(coefficients, task), None)
+        data = text.encode(errors="replace") + b"\n"
+        write_atomically(_path(self._folder / task, coefficients), data)
 
     def _read(self, coefficients: Mapping[str, float], task: str) -> SampleFile:
-        key = evaluation_key(coefficients, task)
-        if key not in self._cache:
-            record = read_samples(self._folder / task, coefficients)
-            if record.definition != self._definitions.get(task, ""):
-                record = SampleFile()
-            self._cache[key] = record.model_copy(update={"samples": ()})
-        return self._cache[key]
+        record = read_samples(self._folder / task, coefficients)
+        same = record.definition == self._definitions.get(task, "")
+        return record if same else SampleFile()
 
 
 def mean_of(answers: Answers) -> float:

@@ -241,7 +241,6 @@ def _search_plan(
         }
     return SearchPlan(
         manifest=_manifest(project, study),
-        source=printable(str(project.file.path)),
         folder=printable(str(folder.path.resolve())),
         arguments=[*map(printable, project.arguments)],
         most=ahead.searched + ahead.front,

@@ -36,7 +36,7 @@ def test_one_sentence_decides() -> None:
         ([(0.56, 0.04), (2.0, 0.05)], {}, "keeps no significant part of one's gain"),
         ([(0.2, 0.04), (1.8, 0.05)], {"index": 0}, "is worse than the base on math;"),
         (CHOSEN, {"require": {"math": "80%"}}, "meets its limit on math."),
-        (CHOSEN, {"require": {"math": 0.72}}, "misses math=0.72 by 0.02, no"),
+        (CHOSEN, {"require": {"math": 0.72}}, "meets its limit on math within noise."),
         (CHOSEN, {"require": {"math": 0.9}}, "b=0.5 misses its limits: math at least"),
     ],
 )
