@@ -38,7 +38,6 @@ from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Ta
 from mergekit_map.results.gains import gains
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import by_merge, merge_key
-from mergekit_map.results.run_folder import unfinished_in_words
 from mergekit_map.results.surrogates import (
     FinishedSearch,
     is_fitted,
@@ -191,7 +190,6 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
         "run": shlex.quote(str(run.folder.path)),
         "facts": _facts(run),
         "answer": asdict(answer(front)),
-        "unfinished": unfinished_in_words(run.folder, front),
         "coefficients": [
             {"name": name, "bounds": bounds}
             for name, bounds in front.coefficients.items()

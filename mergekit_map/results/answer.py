@@ -3,8 +3,8 @@
 One sentence that decides, one table of gains, and the findings behind it, most
 important first. Everything that says a number takes it from here.
 
-Some findings change a decision: a better merge exists, held-out documents do not show a
-gain of the search, predictions are not reliable, the bounds are too narrow.
+Some findings change a decision: held-out documents do not show a gain of the search,
+predictions are not reliable, the bounds are too narrow.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
-from mergekit_map.optimize.scalarization import select_point, stderr_of_difference
+from mergekit_map.optimize.scalarization import stderr_of_difference
 from mergekit_map.results.front import Ending, Front, Merge, Reading
 from mergekit_map.results.gains import (
     BEST_PARENT,
@@ -29,7 +28,6 @@ from mergekit_map.results.gains import (
 from mergekit_map.results.limits import (
     MISSED,
     Request,
-    keep_limits,
     limits_in_words,
 )
 from mergekit_map.results.paired import PairedMerges
@@ -45,7 +43,6 @@ VERDICTS: Mapping[Verdict, str] = {
 }
 _NAMED = 4  # tasks, or coefficients, that are named one by one
 HEADINGS = ("task", "model", "value", "gain kept", "chosen merge vs this model")
-_SHOWN = 3  # findings on the screen; the others are details
 _WORTH_MORE = 0.005  # share of the hypervolume that is worth another search
 _LEAST_MERGES = 2  # for each parameter of a plane
 _DECIMALS = 6  # the most that are written
@@ -57,7 +54,6 @@ _GOOD_R2 = 0.93
 # On the front, predictions may miss by a tenth of its range. Their standard errors are
 # not to be believed where both estimates are below 0.75: the fit has the wrong shape.
 _GOOD_SHARE, _SHAPELESS_R2 = 0.1, 0.75
-Difference: TypeAlias = tuple[float, float]  # larger is better; its standard error
 
 
 @dataclass(frozen=True)
@@ -78,15 +74,13 @@ def answer(front: Front) -> Answer:
     """Compose the answer of a front with its chosen point."""
     gained, advised = gains(front), advice(front)
     findings = [*_find(front, gained)]
-    decisive = [text for text, decides in findings if decides]
     return Answer(
         advice=advised,
         headline=headline(front, gained, advised),
         table=gain_table(front, gained),
         sample=sample(front, gained),
-        findings=tuple(decisive[:_SHOWN]),
+        findings=tuple(text for text, decides in findings if decides),
         details=(
-            *decisive[_SHOWN:],
             front.reason,
             *(text for text, decides in findings if not decides),
         ),
@@ -283,16 +277,10 @@ def value_in_words(reading: Reading) -> str:
 
 def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
     """Yield the findings, most important first, and whether they may decide."""
-    if (better := dominating_merge(front)) is not None:
-        yield _dominance(front, *better), True
     if unconfirmed := [*_unconfirmed(front, gained)]:
         yield f"Not confirmed on held-out documents: {listed(unconfirmed)}.", True
     if (search := front.unfinished) is not None:
-        text = (
-            f"The search is not finished: {search.measured} of at most {search.most} "
-            "merges are measured."
-        )
-        yield text, True
+        yield search.in_words, True
     n_fitted = min(task.fit.n for task in front.tasks.values())
     if n_fitted < _LEAST_MERGES * (len(front.axes) + 1):
         text = (
@@ -331,44 +319,7 @@ def _differ_as_measured(front: Front) -> bool:
     points = front.complete[front.complete < len(front.points)]
     first, second = np.meshgrid(points, points)
     paired = PairedMerges.of(front, first.ravel(), second.ravel())
-    return bool((paired.test().better & ~np.isnan(paired.stderr)).any())
-
-
-def dominating_merge(front: Front) -> tuple[Merge, dict[str, Difference]] | None:
-    """Return the best merge that dominates the chosen one, if one does.
-
-    With it come its differences where it is significantly better. All measured merges
-    that keep the limits, reference points apart, are compared with the chosen one and
-    tested together: if none is better, one is found with a probability of at most 5 %.
-    Of several, the one with the largest sum is returned.
-    """
-    excluded = np.append(front.anchor_indices, front.selected)
-    rivals = np.setdiff1d(front.complete, excluded)
-    rivals = rivals[keep_limits(front, rivals)]
-    if front.selected not in front.complete or not len(rivals):
-        return None
-    paired = PairedMerges.of(front, rivals, front.selected)
-    tested = paired.test()
-    better = tested.better & ~np.isnan(paired.stderr)
-    dominating = np.flatnonzero(tested.not_behind & better.any(axis=1))
-    if not len(dominating):
-        return None
-    best = dominating[select_point(paired.Y[dominating], np.ones(len(front.tasks)))]
-    differences, stderrs = paired.difference[best].tolist(), paired.stderr[best]
-    rows = zip(front.tasks, differences, stderrs.tolist(), better[best], strict=True)
-    better_on = {task: (amount, stderr) for task, amount, stderr, is_ in rows if is_}
-    return front.all_merges[rivals[best]], better_on
-
-
-def _dominance(front: Front, merge: Merge, better: Mapping[str, Difference]) -> str:
-    texts = [f"{task} ({difference(*amount)})" for task, amount in better.items()]
-    name = merge_name(front, merge, start=True)
-    elsewhere = ""
-    if len(front.tasks) > len(better):
-        elsewhere = ", with no significant difference elsewhere"
-    index = next((i for i, p in enumerate(front.points) if p is merge), None)
-    command = "" if index is None else f": choose it with `--index {index}`"
-    return f"{name} is better on {listed(texts)}{elsewhere}{command}."
+    return bool((paired.better & ~np.isnan(paired.stderr)).any())
 
 
 def _unconfirmed(front: Front, gained: Gains) -> Iterator[str]:

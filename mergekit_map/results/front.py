@@ -122,6 +122,14 @@ class Unfinished(Frozen):
     of: Line
     """Digest of the measurements that it was found from."""
 
+    @property
+    def in_words(self) -> str:
+        """Describe the progress, and how to go on."""
+        return (
+            f"The search is not finished: {self.measured} of at most {self.most} "
+            "merges are measured. Type its command again to go on."
+        )
+
 
 class Task(Frozen):
     """A task, and how well its surrogate fits."""

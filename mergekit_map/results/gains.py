@@ -188,8 +188,8 @@ def _verdicts(paired: PairedMerges, cells: Sequence[_Cell]) -> list[Verdict]:
     items, answers = paired.items[cell], paired.answers[columns]
     # Two-sided: the larger value against the smaller one, at half of the level.
     larger, smaller = np.maximum(Y, other), np.minimum(Y, other)
-    tested = PairedMerges(larger, smaller, stderr, items, answers).test()
-    significant = (2 * tested.p_values <= ALPHA) & (tested.z_scores >= SIGNIFICANT)
+    pairs = PairedMerges(larger, smaller, stderr, items, answers)
+    significant = (2 * pairs.p_values <= ALPHA) & (pairs.z_scores >= SIGNIFICANT)
     verdicts: tuple[Verdict, ...] = ("unknown", "noise", "better", "worse")
     choices = np.select([np.isnan(stderr), ~significant, other < Y], [0, 1, 2], 3)
     return [verdicts[choice] for choice in choices[0]]

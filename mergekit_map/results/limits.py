@@ -167,7 +167,7 @@ def excess(front: Front, rows: IntArray) -> FloatArray:
     behind_rivals = np.full((len(rows), len(tasks)), -np.inf)
     for index, merge in enumerate(front.all_merges):
         if merge.label in rivals and merge.is_measured(*tasks):
-            z_scores = PairedMerges.of(front, rows, index).test().z_scores
+            z_scores = PairedMerges.of(front, rows, index).z_scores
             np.fmax(behind_rivals, -SIGNIFICANT - z_scores, out=behind_rivals)
     request = Request.of(front)
     lower = request.lower_bounds(request.required())

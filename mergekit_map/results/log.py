@@ -57,13 +57,6 @@ def whole_lines(path: Path) -> list[bytes]:
         raise unreadable(path, error) from None
 
 
-def drop_torn_line(path: Path) -> None:
-    """Drop the last line of a log if a kill cut it short; raises as ``whole_lines``."""
-    size = sum(len(line) + 1 for line in whole_lines(path))
-    if path.exists() and size < path.stat().st_size:
-        os.truncate(path, size)
-
-
 Role = Literal[
     "anchor",
     "design",
@@ -159,7 +152,7 @@ class Evaluation(Record):
     @property
     def key(self) -> Key:
         """Return the key of this measurement: exact coefficients and task."""
-        return evaluation_key(self.coefficients, self.task)
+        return merge_key(self.coefficients), self.task
 
     @property
     def reading(self) -> Reading:
@@ -180,11 +173,6 @@ class Evaluation(Record):
 def merge_key(coefficients: Mapping[str, float]) -> MergeKey:
     """Return the key of a merge: its exact coefficients, in any order."""
     return tuple(sorted(coefficients.items()))
-
-
-def evaluation_key(coefficients: Mapping[str, float], task: str) -> Key:
-    """Return the key of a measurement: its merge and its task."""
-    return merge_key(coefficients), task
 
 
 def measured_of(
@@ -280,7 +268,9 @@ def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLo
     )
     with locked(lock, lock, busy):
         evaluations = list(read_log(path))  # an error leaves the file as it is
-        drop_torn_line(path)
+        whole = sum(len(line) + 1 for line in whole_lines(path))
+        if path.exists() and whole < path.stat().st_size:
+            os.truncate(path, whole)
         yield EvaluationLog(path, evaluations)
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -175,8 +174,7 @@ class RunFolder:
         if self.unfinished and front.unfinished is None:
             raise ArtifactError(
                 f"{self.front} is of an earlier search into this folder, and the new "
-                "one is not finished; go on with: "
-                + self.read_plan().going_on(self.path)
+                "one is not finished; type its command again to go on"
             )
         return front
 
@@ -282,10 +280,6 @@ class SearchPlan(Record):
 
     manifest: Manifest
     """The manifest to be written at the end."""
-    folder: Line = ""
-    """Whole path of the run folder."""
-    arguments: list[Line] = Field(default_factory=list)
-    """Words typed after `mergekit-map` to search into this folder."""
     most: int = Field(ge=0)
     """Largest number of merges that it measures."""
     start: int = Field(default=0, ge=0)
@@ -309,12 +303,6 @@ class SearchPlan(Record):
     recipe: Text | None
     """The mergekit YAML of one merge; null where pairs are merged one by one."""
 
-    def going_on(self, run: Path) -> str:
-        """Return the command that goes on with the search, wherever it lies now."""
-        if self.arguments and self.folder == str(run.resolve()):
-            return shlex.join(["mergekit-map", *self.arguments])
-        return shlex.join(["mergekit-map", "search", str(run / "config.yml"), str(run)])
-
     @model_validator(mode="after")
     def _anchors_of_bounds(self) -> Self:
         for label, anchor in {**self.anchors, **self.corners}.items():
@@ -328,15 +316,6 @@ class SearchPlan(Record):
         if self.tasks.keys() != self.manifest.definitions.keys():
             raise ValueError("manifest.definitions: they are of other tasks")
         return self
-
-
-def unfinished_in_words(folder: RunFolder, front: Front) -> list[str]:
-    """Describe the progress of an unfinished search and how to resume it."""
-    if front.unfinished is None or not folder.unfinished:
-        return []
-    words = f"{front.unfinished.measured} of at most {front.unfinished.most} merges"
-    command = folder.read_plan().going_on(folder.path)
-    return [f"{words} measured; the search goes on with: {command}"]
 
 
 def recipe_documents(text: str) -> list[dict[str, Any]]:

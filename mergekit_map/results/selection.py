@@ -113,8 +113,8 @@ def beats_somewhere(front: Front, label: str, tasks: Iterable[str]) -> bool:
     points = points[keep_limits(front, points)]
     columns = [[*front.tasks].index(task) for task in tasks]
     rival = front.anchor_indices[[anchor.label == label for anchor in front.anchors]]
-    tested = PairedMerges.of(front, points, rival).test()
-    return bool(tested.better[:, columns].any())
+    better = PairedMerges.of(front, points, rival).better
+    return bool(better[:, columns].any())
 
 
 def _measured_points(front: Front) -> IntArray:
@@ -128,7 +128,7 @@ def _beats(
 
     They are compared by the ``values`` of another front, if it has other documents.
     """
-    better = _with_sum(front, first, second, values).test().better
+    better = _with_sum(front, first, second, values).better
     return np.asarray(better.any(axis=1))
 
 
@@ -146,9 +146,9 @@ def _preferably(candidates: IntArray, preferred: BoolArray) -> IntArray:
 
 
 def _is_dominated(front: Front, point: int, allowed: IntArray) -> bool:
-    tested = PairedMerges.of(front, allowed, point).test()
-    better = (tested.z_scores >= SIGNIFICANT).any(axis=1)
-    return bool((better & tested.not_behind).any())
+    paired = PairedMerges.of(front, allowed, point)
+    better = (paired.z_scores >= SIGNIFICANT).any(axis=1)
+    return bool((better & paired.not_behind).any())
 
 
 def _with_sum(

@@ -15,7 +15,6 @@ from fronts import MATH, NOT_MEASURED, Row, make_front
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.results.answer import (
-    dominating_merge,
     poor_tasks,
     prediction_quality,
 )
@@ -107,17 +106,10 @@ def test_a_merge_that_is_said_to_be_better_is_the_choice() -> None:
     front = chosen(rows)
 
     assert front.selected == 1
-    assert (advice(front), dominating_merge(front)) == (MERGE, None)
+    assert advice(front) == MERGE
 
 
-def test_a_merge_outside_the_limits_is_not_said_to_be_better() -> None:
-    # Better than the first point on math, and worse than the base on code.
-    rows = [row(0.60, 2.52), row(0.70, 2.53)]
-
-    assert dominating_merge(chosen(rows)) is None
-    by_index = chosen(rows, select={"index": 0})
-    assert dominating_merge(by_index) is not None
-    # No parent gains on math, which counts all the same where a point is asked for.
+def test_a_task_without_a_gain_counts_where_a_point_is_asked_for() -> None:
     front = chosen([row(0.9, 2.6)], parents=TWO, select={"index": 0})
     assert advice(front) == MERGE
 
@@ -214,20 +206,6 @@ def test_predictions_are_reliable_where_they_are_good_on_the_front(
     found = prediction_quality(front)
     assert (found is None or not found[1]) == reliable
     assert poor_tasks(front) == poor
-
-
-def test_dominance_is_judged_by_paired_standard_errors() -> None:
-    def found(stderr: float | None, **differences: Any) -> Any:
-        points = [([(value, stderr)],) * 2 for value in (0.5, 0.6)]
-        front = make_front(points, tasks={"math": MATH}, differences=differences)
-        return dominating_merge(front)
-
-    def apart(stderr: float) -> dict[str, Any]:
-        return {"items": 100, "merges": [0, 1], "stderr": [[stderr]]}
-
-    assert found(0.1, math=apart(0.02))[1] == {"math": (pytest.approx(0.1), 0.02)}
-    assert found(0.1, math=apart(0.06)) is None
-    assert found(None) is None
 
 
 TASKS = {

@@ -13,7 +13,6 @@ from scipy import stats
 from mergekit_map.results.paired import (
     ALPHA,
     Differences,
-    DominanceTest,
     PairedMerges,
     stderrs_of_differences,
 )
@@ -131,14 +130,14 @@ def against_one(
     items: float = INF,
     *,
     answers: bool = False,
-) -> DominanceTest:
+) -> PairedMerges:
     shape = np.broadcast_shapes(Y.shape, np.shape(stderr))
     full = [np.broadcast_to(np.asarray(x, float), shape) for x in (stderr, items)]
     kinds = np.full(shape[1], answers)
-    return PairedMerges(Y, np.broadcast_to(other, shape), *full, kinds).test()
+    return PairedMerges(Y, np.broadcast_to(other, shape), *full, kinds)
 
 
-def dominating(found: DominanceTest) -> FloatArray:
+def dominating(found: PairedMerges) -> FloatArray:
     return found.better.any(axis=1) & found.not_behind
 
 

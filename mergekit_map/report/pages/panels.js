@@ -8,7 +8,7 @@ const panels = (() => {
 
   // Show all that does not change: title, answer, fits, measurements, versions.
   function showSearch(content) {
-    const { facts, answer, unfinished } = content;
+    const { facts, answer } = content;
     document.title = `${content.name}: mergekit-map report`;
     place("name").textContent = content.name;
     const count = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
@@ -20,8 +20,7 @@ const panels = (() => {
       `${count(content.points.length, "point")} on the front`,
       ...(content.order ? [`merged in pairs: ${pairs(content.order)}`] : []),
     ].join(" · "));
-    fill("answer", ...unfinished.map((text) => element("p", { class: "notice" }, text)),
-      ...tables.answer(answer));
+    fill("answer", ...tables.answer(answer));
     showFits(content);
     showEvaluations(content);
     fill("footer",
