@@ -269,10 +269,7 @@ def value_in_words(reading: Reading) -> str:
 
     Differences have others, as merges answer the same documents.
     """
-    if reading.value is None:
-        return "-"
-    sample = "" if reading.documents is None else f" ({reading.documents} documents)"
-    return f"{reading.value:#.4g}".rstrip(".") + sample
+    return "-" if reading.value is None else f"{reading.value:#.4g}".rstrip(".")
 
 
 def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
