@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mergekit_map.optimize.scalarization import stderr_of_difference
-from mergekit_map.results.front import Ending, Front, Merge, Reading
+from mergekit_map.results.front import Ending, Front, Reading
 from mergekit_map.results.gains import (
     BEST_PARENT,
     Gains,
@@ -138,16 +138,15 @@ def headline(front: Front, gained: Gains, advised: str) -> str:
         "was chosen; no reference point was measured"
     ]
     text = "; ".join([first, *(f"it {clause}" for clause in others)])
-    return f"{merge_name(front, front.chosen, start=True)} {text}."
+    return f"{_chosen_name(front)} {text}."
 
 
 def _not_beaten(front: Front, advised: str, name: str) -> str:
     if front.select.index is not None:
-        if merge_name(front, front.chosen) == called(advised):
+        chosen = _chosen_name(front)
+        if chosen.removeprefix("The ") == advised:
             return f"The chosen merge is {name} itself"
-        return (
-            f"{merge_name(front, front.chosen, start=True)} is not better than {name}"
-        )
+        return f"{chosen} is not better than {name}"
     counted, select = Request.of(front).task_weights(), front.select
     within = " within the limits" if select.require else ""
     text = f"no merge{within} beats {name}"
@@ -289,8 +288,7 @@ def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
 
 
 def _prediction_findings(front: Front) -> Iterator[tuple[str, bool]]:
-    # The errors of a poor fit are not the noise of the documents.
-    if _predicted_within_noise(front) and not _differ_as_measured(front):
+    if _within_noise(front):
         text = "The points of the front differ by less than the noise on every task"
         yield f"{text}: measure more documents.", True
     else:
@@ -302,21 +300,20 @@ def _prediction_findings(front: Front) -> Iterator[tuple[str, bool]]:
         yield _ending(front.ending), False
 
 
-def _predicted_within_noise(front: Front) -> bool:
-    """Whether predictions of the points differ by no more than noise on any task."""
+def _within_noise(front: Front) -> bool:
+    """Whether points differ by no more than noise on any task, predicted and measured.
+
+    The errors of a poor fit are not the noise of the documents.
+    """
     Y = front.utilities(front.points, "predicted")
     stderr = front.stderrs(front.points, "predicted")
     best = Y.argmax(axis=0), np.arange(len(front.tasks))
     noise = SIGNIFICANT * np.nan_to_num(stderr_of_difference(stderr[best], stderr))
-    return len(Y) > 1 and bool((Y[best] - Y <= noise).all())
-
-
-def _differ_as_measured(front: Front) -> bool:
-    """Whether some measured points of the front differ by more than noise."""
     points = front.complete[front.complete < len(front.points)]
     first, second = np.meshgrid(points, points)
     paired = PairedMerges.of(front, first.ravel(), second.ravel())
-    return bool((paired.better & ~np.isnan(paired.stderr)).any())
+    differ = (paired.better & ~np.isnan(paired.stderr)).any()
+    return len(Y) > 1 and bool((Y[best] - Y <= noise).all() and not differ)
 
 
 def _unconfirmed(front: Front, gained: Gains) -> Iterator[str]:
@@ -416,26 +413,20 @@ def called(label: str) -> str:
     return f"the {label}" if label in {BASE, SOUP} else label
 
 
-def merge_name(front: Front, merge: Merge, *, start: bool = False) -> str:
-    """Return the name of a merge in a sentence, or at its ``start``.
+def _chosen_name(front: Front) -> str:
+    """Return the name of the chosen merge, at the start of a sentence.
 
     That of a reference point with the same coefficients, its few weights, or else its
     number.
     """
-    same = (a for a in front.anchors if a.coefficients == merge.coefficients)
-    label = merge.label or next((anchor.label for anchor in same), None)
-    name = called(label) if label is not None else f"the merge {_weights(front, merge)}"
-    return f"The {name[4:]}" if start and name.startswith("the ") else name
-
-
-def _weights(front: Front, merge: Merge) -> str:
-    if len(merge.coefficients) <= _NAMED:
-        weights = merge.coefficients.items()
-        return ", ".join(f"{name}={round(v, 2) + 0:g}" for name, v in weights)
-    for index, point in enumerate(front.points):
-        if point is merge:
-            return f"of point {index}"
-    return merge.weights
+    weights = front.chosen.coefficients
+    same = (a.label for a in front.anchors if a.coefficients == weights)
+    if (label := front.chosen.label or next(same, None)) is not None:
+        return f"The {label}" if label in {BASE, SOUP} else label
+    if len(weights) > _NAMED:
+        return f"The merge of point {front.selected}"
+    texts = (f"{name}={round(v, 2) + 0:g}" for name, v in weights.items())
+    return f"The merge {', '.join(texts)}"
 
 
 def difference(amount: float, stderr: float | None) -> str:
