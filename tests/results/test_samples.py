@@ -74,14 +74,11 @@ def test_answers_are_read_as_they_were_written(
 
 
 @pytest.mark.parametrize("value", [math.nan, 1e300])
-def test_what_is_kept_in_memory_is_what_a_file_has(
-    value: float, tmp_path: Path
-) -> None:
-    records, answers = kept(tmp_path), Answers((0, 1), (value, 1.0), (1.0, 1.0))
+def test_scores_that_no_file_may_have_are_none(value: float, tmp_path: Path) -> None:
+    answers = Answers((0, 1), (value, 1.0), (1.0, 1.0))
 
-    records.write(request(), replace(asked([0, 1]), answers=answers))
+    put(tmp_path, replace(asked([0, 1]), answers=answers))
 
-    assert records.answers(MERGE, "task") is None
     assert kept(tmp_path).answers(MERGE, "task") is None
 
 
@@ -137,14 +134,6 @@ def test_a_measurement_is_found_by_its_merge_task_documents_and_definition(
         assert kept(tmp_path).find(other) is None
     for others in {None, (1, 4), (0, 4)} - {documents}:
         assert kept(tmp_path).find(request(others)) is None
-
-
-def test_of_an_earlier_version_scores_alone_are_kept(tmp_path: Path) -> None:
-    path = put(tmp_path, SOME, (1, 4))
-    path.write_text(json.dumps({**json.loads(path.read_text()), "measured": None}))
-
-    assert kept(tmp_path).find(request((1, 4))) is None
-    assert kept(tmp_path).answers(MERGE, "task") == SOME.answers
 
 
 def test_half_a_character_of_an_answer_costs_no_measurement(tmp_path: Path) -> None:
