@@ -64,11 +64,7 @@ CODE = {"prefer": {"code": 1}, "not_worse_than": "base"}
         (APART, {}, 1),  # the largest sum
         ([row(0.90, 2.60), row(0.55, 2.45)], {}, 1),  # the first is worse than the base
         ([row(0.90, 2.51), row(0.55, 2.45)], {}, 0),  # which noise explains here
-        (
-            [row(0.51, 2.49), row(0.54, 2.515)],
-            {},
-            1,
-        ),  # the first is the base
+        ([row(0.51, 2.49), row(0.54, 2.515)], {}, 1),  # the first is the base
         ([row(0.50, 2.60), row(0.40, 2.70)], {}, 0),  # none is allowed: the nearest
         ([row(0.55, 2.45), NOT_MEASURED], {}, 0),  # no prediction is chosen
         # A task on which no parent gains does not count: 2.49 is noise beside 2.5.
