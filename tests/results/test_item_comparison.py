@@ -108,10 +108,7 @@ def test_only_records_of_the_same_items_and_of_what_was_measured_count(
 
 @pytest.mark.parametrize(
     ("roles", "merges"),
-    [
-        (["baseline", "opponent"], (0, 2)),
-        (["opponent", "front"], (0, 1, 2)),
-    ],
+    [(["baseline", "opponent"], (0, 2)), (["opponent", "front"], (0, 1, 2))],
 )
 def test_what_rivals_measured_is_not_compared(
     tmp_path: Path, roles: list[Role], merges: tuple[int, ...]
