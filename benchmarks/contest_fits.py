@@ -27,7 +27,7 @@ from records import Entry, markdown, parsers, read, run_missing
 
 from mergekit_map.compare.opponents import OPPONENTS, Budget
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.results.findings import poor_tasks
+from mergekit_map.results.answer import poor_tasks
 from mergekit_map.results.log import by_merge
 from mergekit_map.results.selection import choose_measured
 from mergekit_map.search.finish import found_front

@@ -12,7 +12,6 @@ SOUP = "soup"
 NO_SINGLE_MODEL = frozenset({BASE, SOUP})
 # Standard errors of a difference beyond those that noise explains.
 SIGNIFICANT = 2.0
-_HUGE = 700.0  # nats; more overflow as a perplexity
 NATS = "nats/token"  # the unit of mean token losses
 # Which fit predicts: the paper's, with priors, with a Gaussian process, or the better.
 SurrogateKind: TypeAlias = Literal["auto", "quadratic", "regularized", "residual_gp"]
@@ -96,20 +95,9 @@ class Metric:
         """Return which values are better: higher or lower."""
         return "higher" if self.higher_is_better else "lower"
 
-    def in_other_words(self, value: float | None) -> str:
-        """Return a mean token loss as a perplexity; empty for other metrics."""
-        if self.unit != NATS or value is None:
-            return ""
-        return f"perplexity {perplexity(value)}"
-
     def utility(self, value: float) -> float:
         """Turn a value so that larger is better."""
         return self.sign * value
-
-
-def perplexity(nats: float) -> str:
-    """Return the perplexity of a mean token loss as text."""
-    return f"{math.exp(min(nats, _HUGE)):.3g}"
 
 
 class Measure(Protocol):

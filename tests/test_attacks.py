@@ -229,7 +229,6 @@ NAN, INF, LARGE = float("nan"), float("inf"), 1e51
         ("front.json", ("tasks", "code", "range"), [5, 1]),
         ("front.json", ("border",), [{"coefficient": "nobody", "end": 1.0}]),
         ("front.json", ("groups",), {"one": {"nobody": 1.0}}),
-        ("front.json", ("order",), ["twice", ["twice", "once"]]),
         ("manifest.json", (*IDENTITY, "models"), {"a\x1b": "1"}),
         ("manifest.json", (*IDENTITY, "coefficients"), {"a": [["models", -1]]}),
         ("manifest.json", (*IDENTITY, "configuration"), {"x": [INF]}),

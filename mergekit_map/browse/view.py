@@ -15,8 +15,7 @@ from textual.widgets import DataTable
 
 from mergekit_map.config.problems import parse_select
 from mergekit_map.errors import MapError
-from mergekit_map.results.answer import answer, gain_table, sample
-from mergekit_map.results.findings import difference
+from mergekit_map.results.answer import answer, difference, gain_table, sample
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import errors_of_differences, gains
 from mergekit_map.results.limits import Request, excess

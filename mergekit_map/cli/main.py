@@ -101,14 +101,9 @@ def command_line(*words: object) -> str:
     return shlex.join(["mergekit-map", *map(str, words)])
 
 
-def typed_arguments() -> list[str]:
-    """Return what was typed after the name of this program."""
-    return list(click.get_current_context().meta.get(_TYPED, ()))
-
-
 def typed_command() -> str:
     """Return the running command as it was typed."""
-    return command_line(*typed_arguments())
+    return command_line(*click.get_current_context().meta.get(_TYPED, ()))
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

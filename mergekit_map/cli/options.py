@@ -99,7 +99,7 @@ def starting(doing: str | None = None) -> Iterator[None]:
 
 def look_at_run(run: Path) -> None:
     """Make a run folder readable, and print how far an unfinished search is."""
-    from mergekit_map.results.run_folder import RunFolder, unfinished_in_words
+    from mergekit_map.results.run_folder import RunFolder
 
     folder = RunFolder(run)
     if not folder.unfinished and not folder.choosing.exists():
@@ -108,8 +108,8 @@ def look_at_run(run: Path) -> None:
         from mergekit_map.workflows.select import look_at
 
         look_at(run)
-    for sentence in unfinished_in_words(folder, folder.read_front()):
-        click.echo(sentence, err=True)
+    if (search := folder.read_front().unfinished) is not None:
+        click.echo(search.in_words, err=True)
 
 
 def key_options(

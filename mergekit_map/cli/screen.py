@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shlex
 import sys
@@ -44,7 +43,6 @@ _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
 
 def show_front(run: Path, front: Front, result: Path) -> Answer:
     """Print the answer of a front, and keep it for programs with the path made."""
-    from mergekit_map.results.findings import findings_in_words
     from mergekit_map.results.gains import gains
     from mergekit_map.results.limits import MISSED, limits_in_words
 
@@ -67,7 +65,7 @@ def show_front(run: Path, front: Front, result: Path) -> Answer:
         gained=[found.headline],
         missed=[limits] if limits.startswith(MISSED) else [],
         confirmed=[] if front.holdout is None else [found.sample],
-        verdicts=list(itertools.chain(*findings_in_words(front))),
+        verdicts=[*found.findings, *found.details],
     )
     return found
 

@@ -250,7 +250,6 @@ class Project:
     # What generated the answers of tasks before, where it may be chosen.
     used: Mapping[str, str] = field(default_factory=dict)
     has_references: bool = True  # other than merges of this space
-    arguments: Sequence[str] = ()  # of the command that searches, if there is one
 
     def __repr__(self) -> str:
         """Return the coefficients and tasks on one line."""

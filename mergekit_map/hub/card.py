@@ -38,8 +38,7 @@ from mergekit_map.hub.sanitize import (
     public_names,
 )
 from mergekit_map.report.plots import plot_front
-from mergekit_map.results.answer import answer
-from mergekit_map.results.findings import border_in_words
+from mergekit_map.results.answer import answer, border_in_words
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import Gains, gains
 from mergekit_map.utils.files import read_json_or_nothing

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from mergekit_map.surrogates.arrays import (
     from_unit,
     to_unit,
 )
-from mergekit_map.types import SIGNIFICANT
 
 # Scores and distances nearer than this are ties: they differ by rounding.
 TIE = 1e-12
@@ -35,7 +34,6 @@ TIE = 1e-12
 # weakly better, too little to move the choice along a front.
 _AUGMENTATION = 1e-4
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
-Kind = Literal["one point", "within noise", "one best", "trade-off"]
 MIN_GAIN = 1e-4  # of the range, for which a further point is worth adding
 _N_STARTS = 3  # points of the front
 _STEP = 1e-5  # of the numerical derivatives
@@ -149,46 +147,6 @@ def _scale(Y: FloatArray) -> FloatArray:
     width = varying_range(Y)
     # At its ideal everywhere a task has no say in any comparison.
     return np.where(np.isinf(width), 1.0, (Y - Y.min(axis=0)) / width)
-
-
-@dataclass(frozen=True)
-class TradeOff:
-    """Whether the points of a front trade tasks against one another.
-
-    ``kind`` is "one point" where all points are equal, "within noise" where every point
-    is within noise of the best on every task, "one best" where only some points are,
-    and "trade-off" where none is.
-    """
-
-    kind: Kind
-    best: int | None  # the point to take; None where that is a matter of preference
-
-
-def detect_tradeoff(Y: FloatArray, stderr: FloatArray) -> TradeOff:
-    """Return whether a front is a trade-off, and which point to take if it is not.
-
-    Of the points that are good enough, that with the largest equally weighted sum is
-    taken. A difference whose noise is unknown counts as real.
-
-    Args:
-        Y: (k, m) finite metrics of at least one point.
-        stderr: (k, m) standard errors, 0 or more; NaN where unknown.
-    """
-    equal_weights, tasks = np.ones(Y.shape[1]), np.arange(Y.shape[1])
-    balanced = select_point(Y, equal_weights)
-    best = Y.argmax(axis=0)  # (m,) the best row of each task
-    difference = Y[best, tasks] - Y
-    noise = SIGNIFICANT * stderr_of_difference(stderr[best, tasks], stderr)
-    rounding = TIE * np.abs(Y).max(axis=0)
-    # A point is good enough if it is as good as the best one of every task.
-    good_enough = (difference <= np.fmax(noise, rounding)).all(axis=1)  # fmax skips NaN
-    if (difference <= rounding).all():
-        return TradeOff("one point", balanced)
-    if good_enough.all():
-        return TradeOff("within noise", balanced)
-    if good_enough.any():
-        return TradeOff("one best", select_point(Y, equal_weights, good_enough))
-    return TradeOff("trade-off", None)
 
 
 def stderr_of_difference(first: FloatArray, second: FloatArray) -> FloatArray:

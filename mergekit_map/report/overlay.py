@@ -29,7 +29,6 @@ from mergekit_map.report.page import (
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import merge_key
-from mergekit_map.results.run_folder import unfinished_in_words
 from mergekit_map.results.surrogates import FinishedSearch, read_finished
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.utils.files import StrPath, plain, write_atomically
@@ -130,8 +129,8 @@ def _notes(
 ) -> Iterator[str]:
     """Write which searches are not finished, and which tasks are not compared."""
     for name, run in zip(names, runs, strict=True):
-        for words in unfinished_in_words(run.folder, run.front):
-            yield f"{name} is not finished: {words}"
+        if run.front.unfinished is not None:
+            yield f"{name}: {run.front.unfinished.in_words}"
     for task in dict.fromkeys(task for run in runs for task in run.front.tasks):
         if task not in tasks:
             yield f"{task} is not compared: not every search measured the same."

@@ -7,8 +7,8 @@ the markup: all of it is data, which the script shows as text.
 The content begins with the answer of the search. Tasks, coefficients and estimates are
 lists in one order. An estimate is a value and its standard error, null where it is
 unknown, and its number of documents where these are not all. Numbers that choose are
-exact; the grids of the surrogates are rounded, as a picture shows no more. Items are
-counted and numbered; their text is left out, so that a report may be shared.
+exact; the grids of the surrogates are rounded, as a picture shows no more. No text of a
+document is in it, so that a report may be shared.
 
 Notation: ``d`` axes of the surrogates, ``n`` points of the front, ``g`` nodes, ``m``
 tasks.
@@ -17,12 +17,11 @@ tasks.
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import importlib.resources
 import platform
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import Template
@@ -32,20 +31,13 @@ import numpy as np
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from mergekit_map._version import __version__
-from mergekit_map.errors import ArtifactError, ConfigError
+from mergekit_map.errors import ArtifactError
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
 from mergekit_map.results.gains import gains
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import by_merge, merge_key
-from mergekit_map.results.run_folder import unfinished_in_words
-from mergekit_map.results.samples import (
-    ItemComparison,
-    SampleStore,
-    are_of,
-    won_items,
-)
 from mergekit_map.results.surrogates import (
     FinishedSearch,
     is_fitted,
@@ -53,7 +45,7 @@ from mergekit_map.results.surrogates import (
     read_finished,
 )
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.types import NO_SINGLE_MODEL, Answers
+from mergekit_map.types import NO_SINGLE_MODEL
 from mergekit_map.utils.files import (
     StrPath,
     json_line,
@@ -198,7 +190,6 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
         "run": shlex.quote(str(run.folder.path)),
         "facts": _facts(run),
         "answer": asdict(answer(front)),
-        "unfinished": unfinished_in_words(run.folder, front),
         "coefficients": [
             {"name": name, "bounds": bounds}
             for name, bounds in front.coefficients.items()
@@ -211,7 +202,6 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
         ],
         "selected": front.selected,
         "start": _start(front),
-        "items": list(_items(run)),
         "surfaces": {
             key: value.tolist() if isinstance(value, np.ndarray) else value
             for key, value in vars(surfaces).items()
@@ -231,29 +221,6 @@ def _gains(front: Front, index: int) -> dict[str, object]:
     gained = gains(front)
     rows = [[*row] for row in gain_table(front, gained)]
     return {"gains": rows, "sample": sample(front, gained)}
-
-
-def _items(run: FinishedSearch) -> Iterator[dict[str, object]]:
-    """Yield the points with records, and their items won against each anchor."""
-    front, manifest = run.front, run.manifest
-    keys = {manifest.merge, *(a.linear.merge for a in front.anchors if a.linear)}
-    stores = {k: SampleStore(run.folder.samples(k), manifest.definitions) for k in keys}
-
-    def answers(merge: Merge, task: str) -> Answers | None:
-        key = manifest.merge if merge.linear is None else merge.linear.merge
-        stored = stores[key].answers(merge.logged, task)
-        return stored if are_of(stored, merge.measured[task]) else None
-
-    def compare(point: Merge, anchor: Merge) -> list[ItemComparison | None]:
-        return [
-            won_items(answers(point, task), answers(anchor, task), metric)
-            for task, metric in front.metrics.items()
-        ]
-
-    for index, point in enumerate(front.points):
-        against = [compare(point, anchor) for anchor in front.anchors]
-        if any(won is not None for row in against for won in row):
-            yield {"point": index, "against": against}
 
 
 def _name(path: Path) -> str:
@@ -304,10 +271,7 @@ def _start(front: Front) -> dict[str, object] | None:
         return None
     request = Request.of(front)
     weights = request.task_weights()
-    limits = {}
-    with contextlib.suppress(ConfigError):  # chosen when shares were of something else
-        limits = request.limits()
-    texts = {task: f"{limit.value:.5g}" for task, limit in limits.items()}
+    texts = {t: f"{limit.value:.5g}" for t, limit in request.limits().items()}
     texts |= {task: str(limit) for task, limit in (select.require or {}).items()}
     return {
         "weights": [round(weights.get(task, 0.0), 3) for task in front.tasks],

@@ -2,33 +2,38 @@
 
 One sentence that decides, one table of gains, and the findings behind it, most
 important first. Everything that says a number takes it from here.
+
+Some findings change a decision: held-out documents do not show a gain of the search,
+predictions are not reliable, the bounds are too narrow.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mergekit_map.results.findings import (
-    called,
-    difference,
-    findings_in_words,
-    merge_name,
-    wider_bounds,
-)
-from mergekit_map.results.front import Front, Reading
+import numpy as np
+
+from mergekit_map.optimize.scalarization import stderr_of_difference
+from mergekit_map.results.front import Ending, Front, Reading
 from mergekit_map.results.gains import (
     BEST_PARENT,
     Gains,
     Improvement,
     Verdict,
     gains,
-    held_out_gains,
 )
-from mergekit_map.results.limits import MISSED, Request, limits_in_words
+from mergekit_map.results.limits import (
+    MISSED,
+    Request,
+    limits_in_words,
+)
+from mergekit_map.results.paired import PairedMerges
 from mergekit_map.results.selection import MERGE, advice, beats_somewhere
-from mergekit_map.types import BASE, NATS, SOUP, perplexity
-from mergekit_map.utils.text import listed
+from mergekit_map.types import BASE, NATS, SIGNIFICANT, SOUP
+from mergekit_map.utils.text import listed, percent
 
 VERDICTS: Mapping[Verdict, str] = {
     "better": "better",
@@ -36,9 +41,19 @@ VERDICTS: Mapping[Verdict, str] = {
     "noise": "no significant difference",
     "unknown": "no known standard error",
 }
-_NAMED = 4  # tasks that are named one by one
+_NAMED = 4  # tasks, or coefficients, that are named one by one
 HEADINGS = ("task", "model", "value", "gain kept", "chosen merge vs this model")
-_SHOWN = 3  # findings on the screen; the others are details
+_WORTH_MORE = 0.005  # share of the hypervolume that is worth another search
+_LEAST_MERGES = 2  # for each parameter of a plane
+_DECIMALS = 6  # the most that are written
+# Predictions are good if R² over the bounds is 0.9. What is known of it are two
+# estimates, by their own standard errors and from merges left out one by one: both are
+# below this where it is not, in 9 of 10 cases, and in few others
+# (benchmarks/contest_fits.py).
+_GOOD_R2 = 0.93
+# On the front, predictions may miss by a tenth of its range. Their standard errors are
+# not to be believed where both estimates are below 0.75: the fit has the wrong shape.
+_GOOD_SHARE, _SHAPELESS_R2 = 0.1, 0.75
 
 
 @dataclass(frozen=True)
@@ -58,19 +73,16 @@ class Answer:
 def answer(front: Front) -> Answer:
     """Compose the answer of a front with its chosen point."""
     gained, advised = gains(front), advice(front)
-    decisive, details = findings_in_words(front)
+    findings = [*_find(front, gained)]
     return Answer(
         advice=advised,
         headline=headline(front, gained, advised),
         table=gain_table(front, gained),
         sample=sample(front, gained),
-        findings=tuple(decisive[:_SHOWN]),
+        findings=tuple(text for text, decides in findings if decides),
         details=(
-            *decisive[_SHOWN:],
             front.reason,
-            *_in_search(front),
-            *perplexities(front, gained),
-            *details,
+            *(text for text, decides in findings if not decides),
         ),
         wider_bounds=wider_bounds(front),
     )
@@ -107,17 +119,6 @@ def comparison(rival: Improvement) -> str:
     return text + doubts.get(rival.verdict, "")
 
 
-def _in_search(front: Front) -> Iterator[str]:
-    """Write the gains on the documents of the search, where others were held out."""
-    texts = [
-        f"{difference(one.amount, one.stderr)} on {gain.task} over {called(one.other)}"
-        for gain in held_out_gains(front)
-        if (one := gain.searched) is not None
-    ]
-    if texts:
-        yield f"In the search, the gain was {listed(texts)}."
-
-
 def headline(front: Front, gained: Gains, advised: str) -> str:
     """Return the sentence that decides: use this merge, or another model instead."""
     if advised != MERGE:
@@ -137,16 +138,15 @@ def headline(front: Front, gained: Gains, advised: str) -> str:
         "was chosen; no reference point was measured"
     ]
     text = "; ".join([first, *(f"it {clause}" for clause in others)])
-    return f"{merge_name(front, front.chosen, start=True)} {text}."
+    return f"{_chosen_name(front)} {text}."
 
 
 def _not_beaten(front: Front, advised: str, name: str) -> str:
     if front.select.index is not None:
-        if merge_name(front, front.chosen) == called(advised):
+        chosen = _chosen_name(front)
+        if chosen.removeprefix("The ") == advised:
             return f"The chosen merge is {name} itself"
-        return (
-            f"{merge_name(front, front.chosen, start=True)} is not better than {name}"
-        )
+        return f"{chosen} is not better than {name}"
     counted, select = Request.of(front).task_weights(), front.select
     within = " within the limits" if select.require else ""
     text = f"no merge{within} beats {name}"
@@ -226,11 +226,7 @@ def sample(front: Front, gained: Gains) -> str:
     if not tasks:
         return f"{searched}; merging it measures the held-out ones."
     counts = {task: holdout.documents.get(task, 0) for task in tasks}
-    text = f"Measured on held-out documents ({_counted(front, counts)})"
-    compared = held_out_gains(front)
-    better = any(gain.held_out.verdict == "better" for gain in compared)
-    agree = better and all(gain.confirmed for gain in compared)
-    text += ". The gains agree with those of the search." if agree else "."
+    text = f"Measured on held-out documents ({_counted(front, counts)})."
     if others := [task for task in sources if task not in tasks]:
         text += f" Values of {listed(others)} are from the documents of the search."
     if holdout.choices > 1:
@@ -272,18 +268,173 @@ def value_in_words(reading: Reading) -> str:
 
     Differences have others, as merges answer the same documents.
     """
-    if reading.value is None:
-        return "-"
-    sample = "" if reading.documents is None else f" ({reading.documents} documents)"
-    return f"{reading.value:#.4g}".rstrip(".") + sample
+    return "-" if reading.value is None else f"{reading.value:#.4g}".rstrip(".")
 
 
-def perplexities(front: Front, gained: Gains) -> Iterator[str]:
-    """Write the losses of the chosen merge as perplexities."""
-    texts = [
-        f"{perplexity(reading.value)} on {task}"
-        for task, reading in gained.readings.items()
-        if front.tasks[task].unit == NATS and reading.value is not None
+def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
+    """Yield the findings, most important first, and whether they may decide."""
+    if unconfirmed := [*_unconfirmed(front, gained)]:
+        yield f"Not confirmed on held-out documents: {listed(unconfirmed)}.", True
+    if (search := front.unfinished) is not None:
+        yield search.in_words, True
+    n_fitted = min(task.fit.n for task in front.tasks.values())
+    if n_fitted < _LEAST_MERGES * (len(front.axes) + 1):
+        text = (
+            f"Only {n_fitted} merges were measured for {len(front.axes)} coefficients: "
+            "predictions are a guess."
+        )
+        yield text if search else f"{text} Allow more evaluations.", True
+    yield from _prediction_findings(front)
+
+
+def _prediction_findings(front: Front) -> Iterator[tuple[str, bool]]:
+    if _within_noise(front):
+        text = "The points of the front differ by less than the noise on every task"
+        yield f"{text}: measure more documents.", True
+    else:
+        if (quality := prediction_quality(front)) is not None:
+            yield quality
+        if border := border_in_words(front):
+            yield border, _gain_beyond(front) >= _WORTH_MORE
+    if front.ending is not None:
+        yield _ending(front.ending), False
+
+
+def _within_noise(front: Front) -> bool:
+    """Whether points differ by no more than noise on any task, predicted and measured.
+
+    The errors of a poor fit are not the noise of the documents.
+    """
+    Y = front.utilities(front.points, "predicted")
+    stderr = front.stderrs(front.points, "predicted")
+    best = Y.argmax(axis=0), np.arange(len(front.tasks))
+    noise = SIGNIFICANT * np.nan_to_num(stderr_of_difference(stderr[best], stderr))
+    points = front.complete[front.complete < len(front.points)]
+    first, second = np.meshgrid(points, points)
+    paired = PairedMerges.of(front, first.ravel(), second.ravel())
+    differ = (paired.better & ~np.isnan(paired.stderr)).any()
+    return len(Y) > 1 and bool((Y[best] - Y <= noise).all() and not differ)
+
+
+def _unconfirmed(front: Front, gained: Gains) -> Iterator[str]:
+    """Write which gains of the search held-out documents do not show."""
+    searched = gains(front, in_search=True)
+    held_out = [t for t, source in gained.sources.items() if source == "held-out"]
+    for label, task in itertools.product(gained.rivals, held_out):
+        new, old = gained.over(label).get(task), searched.over(label).get(task)
+        if new and old and old.verdict == "better" and new.verdict != "better":
+            now, before = (difference(x.amount, x.stderr) for x in (new, old))
+            over = f"on {task} over {called(new.other)}"
+            yield f"{now} {over} (in the search {before})"
+
+
+def poor_tasks(front: Front, min_r2: float = _GOOD_R2) -> list[str]:
+    """List the tasks that are predicted worse than this R², by both estimates of it."""
+    fits = {name: task.fit for name, task in front.tasks.items()}
+    return [
+        task
+        for task, fit in fits.items()
+        if max(fit.expected_r2 or -math.inf, fit.loo_r2 or -math.inf) < min_r2
     ]
-    if texts:
-        yield f"As a perplexity the chosen merge has {listed(texts)}."
+
+
+def prediction_quality(front: Front) -> tuple[str, bool] | None:
+    """Write how good predictions are on the front, where the choice is made.
+
+    With it comes whether they are not reliable; None where nothing is known of them.
+    """
+    fits = {name: task.fit for name, task in front.tasks.items()}
+    worst = max(fits, key=lambda task: fits[task].front_error or 0.0)
+    error = fits[worst].front_error
+    poor, shapeless = poor_tasks(front), poor_tasks(front, _SHAPELESS_R2)
+    if error is None and not poor:
+        return None
+    if error is None or shapeless:
+        text = f"Predictions of {listed(shapeless or poor)} are not reliable"
+    else:
+        share = f"{percent(error)} of a task's range there (worst task: {worst})"
+        if error <= _GOOD_SHARE:
+            others = f" Elsewhere they are poorer ({listed(poor)})." if poor else ""
+            return f"Predictions on the front are good to ± {share}.{others}", False
+        text = f"Predictions on the front are good only to ± {share}"
+    remedy = "let the search finish" if front.unfinished else "allow more evaluations"
+    return f"{text}: trust measured merges, or {remedy}.", True
+
+
+def border_in_words(front: Front) -> str:
+    """Write, for whoever searches, that points lie at a bound; "" if none do yet."""
+    if front.unfinished is not None or not front.border:
+        return ""
+    reached = " or ".join(f"{one.coefficient}={one.end:g}" for one in front.border)
+    bounds = wider_bounds(front)
+    command = f": search again with `--bounds {bounds}`" if bounds else ""
+    return (
+        f"Some points of the front lie at a bound of the weights ({reached}). Wider "
+        f"bounds may enlarge the front by {percent(_gain_beyond(front))} "
+        f"(hypervolume){command}."
+    )
+
+
+def _gain_beyond(front: Front) -> float:
+    """Return the predicted share that wider bounds add to the hypervolume."""
+    return max((border.gain for border in front.border), default=0.0)
+
+
+def wider_bounds(front: Front) -> str:
+    """Write the bounds of another search as ``--bounds`` takes them, if it is worth it.
+
+    Those that are and stay 0 and 1 are left out. Bounds of nested searches are of
+    groups of models.
+    """
+    if front.groups or front.unfinished or _gain_beyond(front) < _WORTH_MORE:
+        return ""
+    values = {name: [*bounds] for name, bounds in front.coefficients.items()}
+    for border in front.border:
+        values[border.coefficient].append(border.beyond)
+    return ",".join(
+        f"{name}={min(bounds):.12g}:{max(bounds):.12g}"
+        for name, bounds in values.items()
+        if {*bounds} != {0, 1}
+    )
+
+
+def _ending(ending: Ending) -> str:
+    merges = f"{ending.evaluations} of at most {ending.allowed} merges"
+    if ending.trusted:
+        return f"The search converged after {merges}."
+    return (
+        f"The search used its budget: {merges}, those of the front apart. More might "
+        f"enlarge the front by up to {percent(ending.hope)} (hypervolume)."
+    )
+
+
+def called(label: str) -> str:
+    """Return the name of a reference point in a sentence."""
+    return f"the {label}" if label in {BASE, SOUP} else label
+
+
+def _chosen_name(front: Front) -> str:
+    """Return the name of the chosen merge, at the start of a sentence.
+
+    That of a reference point with the same coefficients, its few weights, or else its
+    number.
+    """
+    weights = front.chosen.coefficients
+    same = (a.label for a in front.anchors if a.coefficients == weights)
+    if (label := front.chosen.label or next(same, None)) is not None:
+        return f"The {label}" if label in {BASE, SOUP} else label
+    if len(weights) > _NAMED:
+        return f"The merge of point {front.selected}"
+    texts = (f"{name}={round(v, 2) + 0:g}" for name, v in weights.items())
+    return f"The merge {', '.join(texts)}"
+
+
+def difference(amount: float, stderr: float | None) -> str:
+    """Write ``+0.085 ± 0.012``, with two digits of the standard error."""
+    if not stderr or not math.isfinite(stderr):
+        return f"{amount + 0:+.2g}"
+    digits = max(0, 1 - math.floor(math.log10(stderr)))
+    if digits > _DECIMALS:
+        return f"{amount:+.1e} ± {stderr:.1e}"
+    # A sum with 0 has no sign where it is 0.
+    return f"{round(amount, digits) + 0:+.{digits}f} ± {stderr:.{digits}f}"

@@ -12,11 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import (
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self, TypeAliasType
 
 from mergekit_map.config.schema import SelectSpec
@@ -33,6 +29,7 @@ from mergekit_map.results.records import (
     Number,
     Record,
     Stderr,
+    left_out,
 )
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.types import NATS, Metric, SurrogateKind
@@ -125,6 +122,14 @@ class Unfinished(Frozen):
     of: Line
     """Digest of the measurements that it was found from."""
 
+    @property
+    def in_words(self) -> str:
+        """Describe the progress, and how to go on."""
+        return (
+            f"The search is not finished: {self.measured} of at most {self.most} "
+            "merges are measured. Type its command again to go on."
+        )
+
 
 class Task(Frozen):
     """A task, and how well its surrogate fits."""
@@ -137,9 +142,8 @@ class Task(Frozen):
     """Unit of its values."""
     fit: Fit
     """Quality of its surrogate."""
-    engine: Line | None = None
+    engine: Line | None = left_out()
     """Engine that generated its answers: `vllm`; left out where the log has none."""
-    left_out = frozenset({"engine"})
 
     @field_validator("range")
     @classmethod
@@ -176,10 +180,9 @@ class Reading(Frozen):
     """Null where it is unknown."""
     stderr: Stderr | None
     """Null where it is unknown."""
-    documents: int | None = Field(default=None, ge=0)
+    documents: Annotated[int, Field(ge=0)] | None = left_out()
     """Number of measured documents, where the value on all is estimated from them;
     left out where all were measured."""
-    left_out = frozenset({"documents"})
 
     @classmethod
     def of(
@@ -214,26 +217,19 @@ class LinearMerge(Frozen):
 class Merge(Frozen):
     """A merge with its predicted and measured values."""
 
-    label: Line | None = None
+    label: Line | None = left_out()
     """Name of a reference point: base, soup, or a model; or of a merge that has only
     one weight, or equal ones."""
     coefficients: Coefficients
     """Coefficients of the front; none for a reference point that has none there."""
-    linear: LinearMerge | None = None
+    linear: LinearMerge | None = left_out()
     """How a reference point was measured that has no coefficients."""
-    predicted: Readings | None = None
+    predicted: Readings | None = left_out()
     """Predicted values by task; missing where nothing was predicted."""
     measured: Readings
     """Measured values by task; of points and reference points on all documents."""
-    foretold: Readings | None = None
+    foretold: Readings | None = left_out()
     """Values that were predicted before it was measured, by task."""
-    left_out = frozenset({"label", "linear", "predicted", "foretold"})
-
-    @field_validator("coefficients", mode="before")
-    @classmethod
-    def _without_null(cls, value: Any) -> Any:
-        is_empty = isinstance(value, dict) and all(v is None for v in value.values())
-        return {} if is_empty else value
 
     @property
     def logged(self) -> Coefficients:
@@ -266,28 +262,15 @@ class HoldoutEvaluation(Frozen):
     differences: dict[Line, Differences] = Field(default_factory=dict)
     """Standard errors of differences between these merges, by task."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        for task, differences in self.differences.items():
-            if differences.merges[-1] >= len(self.merges):
-                raise ValueError(f"differences.{task}: no such merge")
-        return self
-
-    @property
-    def tasks(self) -> set[str]:
-        """Return the names of all tasks with held-out results."""
-        measured = (task for merge in self.merges for task in merge.measured)
-        return {*self.documents, *self.differences, *measured}
-
-    def index(self, coefficients: Coefficients, label: str | None = None) -> int | None:
-        """Return the index of a merge, by its label first; None if not measured."""
-        for index, merge in enumerate(self.merges):
-            if label is not None and merge.label == label:
-                return index
-        for index, merge in enumerate(self.merges):
-            if coefficients and merge.coefficients == coefficients:
-                return index
-        return None
+    def index(self, wanted: Merge) -> int | None:
+        """Return the index of a merge, by its label or else by its coefficients."""
+        label, coefficients = wanted.label, wanted.coefficients
+        merges = [*enumerate(self.merges)]
+        found = [i for i, merge in merges if label and merge.label == label]
+        found += [
+            i for i, m in merges if coefficients and m.coefficients == coefficients
+        ]
+        return found[0] if found else None
 
 
 class Front(Record):
@@ -315,20 +298,18 @@ class Front(Record):
     """The base model, every model as it is on disk, and their plain average."""
     merges: tuple[Merge, ...] = ()
     """Other measured merges."""
-    differences: dict[Line, Differences] = Field(default_factory=dict)
+    differences: dict[Line, Differences] = left_out({})
     """Standard errors of differences between merges on the same items, by task."""
-    holdout: HoldoutEvaluation | None = None
+    holdout: HoldoutEvaluation | None = left_out()
     """Results on held-out documents; left out where there are none."""
-    border: tuple[Border, ...] = ()
+    border: tuple[Border, ...] = left_out(())
     """Bounds at which points lie, and beyond which better ones may lie."""
-    unfinished: Unfinished | None = None
+    unfinished: Unfinished | None = left_out()
     """Progress of an unfinished search; left out if it was finished."""
     select: Annotated[SelectSpec, AS_GIVEN] = SelectSpec()
     """Settings by which the point was chosen."""
     reason: Line
     """How the point was chosen, in a sentence."""
-
-    left_out = frozenset({"differences", "holdout", "border", "unfinished"})
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -337,29 +318,26 @@ class Front(Record):
             raise ValueError(f"selected: there are only {len(self.points)} points")
         for index, point in enumerate(self.points):
             self._check(f"points.{index}", point, KINDS)
-            lacking = [t for t, r in (point.predicted or {}).items() if r.value is None]
-            if lacking and self.unfinished is None:
-                key = f"points.{index}.predicted.{lacking[0]}"
-                raise ValueError(f"{key}: a value is wanted, got null")
+            values = [reading.value for reading in (point.predicted or {}).values()]
+            if None in values and self.unfinished is None:
+                raise ValueError(f"points.{index}.predicted: a value is null")
         for index, anchor in enumerate(self.anchors):
             self._check(f"anchors.{index}", anchor, KINDS)
         for index, merge in enumerate(self.merges):
             self._check(f"merges.{index}", merge, ("measured",))
-        for task, differences in self.differences.items():
-            unknown = differences.merges[-1] >= len(self.all_merges)
-            if task not in self.tasks or unknown:
-                raise ValueError(f"differences.{task}: no such task, or merge")
-        if self.holdout is not None and not self.holdout.tasks <= set(self.tasks):
-            raise ValueError(f"holdout: the tasks are {sorted(self.tasks)}")
+        compared = [(self.differences, self.all_merges)]
+        if self.holdout is not None:
+            compared.append((self.holdout.differences, self.holdout.merges))
+        for differences, merges in compared:
+            for task, one in differences.items():
+                if task not in self.tasks or one.merges[-1] >= len(merges):
+                    raise ValueError(f"differences.{task}: no such task, or merge")
         for label, group in self.groups.items():
             _check_names(f"groups.{label}", group, self.coefficients)
         axes = sorted(self.axes)
         for index, border in enumerate(self.border):
             if border.coefficient not in axes:
                 raise ValueError(f"border.{index}.coefficient: the names are {axes}")
-        names = () if self.order is None else members(self.order)
-        if isinstance(self.order, str) or len({*names}) < len(names):
-            raise ValueError("order: pairs are wanted, and each name once")
         return self
 
     def _check(self, key: str, merge: Merge, kinds: Sequence[Kind]) -> None:
@@ -404,6 +382,11 @@ class Front(Record):
     def anchor_indices(self) -> IntArray:
         """List the reference points, as indices of ``all_merges``."""
         return len(self.points) + np.arange(len(self.anchors))
+
+    def anchor_index(self, label: str | None) -> int | None:
+        """Return the index of a reference point in ``all_merges``, if there is one."""
+        labels = [anchor.label for anchor in self.anchors]
+        return len(self.points) + labels.index(label) if label in labels else None
 
     @property
     def metrics(self) -> dict[str, Metric]:

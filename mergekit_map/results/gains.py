@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -140,11 +139,11 @@ def _kept(
     """
     kept: dict[str, float | None] = dict.fromkeys(front.tasks)
     base, best = rivals.get(BASE, {}), rivals.get(BEST_PARENT, {})
-    if not (tasks := [task for task in base if task in best]):
+    index = front.anchor_index(BASE)
+    if index is None or not (tasks := [task for task in base if task in best]):
         return kept
     labels, columns = [a.label for a in front.anchors], [*front.tasks]
-    indices = front.anchor_indices
-    paired = PairedMerges.of(front, indices, indices[labels.index(BASE)])
+    paired = PairedMerges.of(front, front.anchor_indices, index)
     cells = [(labels.index(best[t].other), columns.index(t)) for t in tasks]
     for task, verdict in zip(tasks, _verdicts(paired, cells), strict=True):
         if verdict == "better":
@@ -189,8 +188,8 @@ def _verdicts(paired: PairedMerges, cells: Sequence[_Cell]) -> list[Verdict]:
     items, answers = paired.items[cell], paired.answers[columns]
     # Two-sided: the larger value against the smaller one, at half of the level.
     larger, smaller = np.maximum(Y, other), np.minimum(Y, other)
-    tested = PairedMerges(larger, smaller, stderr, items, answers).test()
-    significant = (2 * tested.p_values <= ALPHA) & (tested.z_scores >= SIGNIFICANT)
+    pairs = PairedMerges(larger, smaller, stderr, items, answers)
+    significant = (2 * pairs.p_values <= ALPHA) & (pairs.z_scores >= SIGNIFICANT)
     verdicts: tuple[Verdict, ...] = ("unknown", "noise", "better", "worse")
     choices = np.select([np.isnan(stderr), ~significant, other < Y], [0, 1, 2], 3)
     return [verdicts[choice] for choice in choices[0]]
@@ -204,7 +203,7 @@ def on_held_out(front: Front) -> tuple[set[str], Front]:
     if (holdout := front.holdout) is None:
         return set(), front
     merges = (front.chosen, *front.anchors)
-    indices = [holdout.index(merge.coefficients, merge.label) for merge in merges]
+    indices = [*map(holdout.index, merges)]
     measured = [{} if i is None else holdout.merges[i].measured for i in indices]
     tasks = set(measured[0])
     replaced = []
@@ -227,39 +226,6 @@ def on_held_out(front: Front) -> tuple[set[str], Front]:
     return tasks, front.with_point(front.selected, chosen).model_copy(
         update={"anchors": tuple(anchors), "differences": differences}
     )
-
-
-@dataclass(frozen=True)
-class HeldOutGain:
-    """A gain on held-out documents, beside that on the documents of the search."""
-
-    task: str
-    held_out: Improvement
-    searched: Improvement | None  # None where the search measured no such gain
-    # Whether they differ by no more than noise, and a significant one is significant
-    # on both; None where the noise is unknown.
-    confirmed: bool | None
-
-
-def held_out_gains(front: Front) -> list[HeldOutGain]:
-    """Compare the gains on held-out documents with those of the search."""
-    if front.holdout is None:
-        return []
-    held_out, in_search = gains(front), gains(front, in_search=True)
-    # Bonferroni's bound for all of these differences between search and held-out.
-    max_z = NormalDist().inv_cdf(1 - ALPHA / 2 / (len(_RIVALS) * len(front.tasks)))
-    compared = []
-    for label, task in itertools.product((BASE, BEST_PARENT, SOUP), front.tasks):
-        new, old = held_out.over(label).get(task), in_search.over(label).get(task)
-        if new is None or held_out.sources[task] != "held-out" or new.stderr == 0:
-            continue  # the chosen merge is the rival itself, where there is no error
-        old, confirmed = old if in_search.sources[task] == "measured" else None, None
-        if old and new.stderr is not None and old.stderr is not None:
-            noise = max_z * math.hypot(new.stderr, old.stderr)
-            lost = old.verdict == "better" and new.verdict != "better"
-            confirmed = abs(new.amount - old.amount) <= noise and not lost
-        compared.append(HeldOutGain(task, new, old, confirmed))
-    return compared
 
 
 def best_single(front: Front, task: str) -> Merge | None:
@@ -346,12 +312,9 @@ def anchor_values(front: Front) -> Anchors:
 
 def _noise(front: Front, task: str) -> float:
     """Return the standard error of the best reference minus the base, or NaN."""
-    labels = [anchor.label for anchor in front.anchors]
-    column = [*front.tasks].index(task)
+    column, base = [*front.tasks].index(task), front.anchor_index(BASE)
     utilities = front.utilities(front.anchors, "measured")[:, column]
-    if BASE not in labels or np.isnan(utilities).all():
+    if base is None or np.isnan(utilities).all():
         return math.nan
-    best, base = np.nanargmax(utilities), labels.index(BASE)
-    indices = front.anchor_indices
-    paired = PairedMerges.of(front, indices[[best]], indices[[base]])
-    return float(paired.stderr[0, column])
+    best = front.anchor_indices[[np.nanargmax(utilities)]]
+    return float(PairedMerges.of(front, best, base).stderr[0, column])

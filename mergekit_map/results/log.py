@@ -33,6 +33,7 @@ from mergekit_map.results.records import (
     Record,
     Stderr,
     in_one_sentence,
+    left_out,
     unreadable,
 )
 from mergekit_map.surrogates.arrays import finite
@@ -54,13 +55,6 @@ def whole_lines(path: Path) -> list[bytes]:
         return []
     except OSError as error:
         raise unreadable(path, error) from None
-
-
-def drop_torn_line(path: Path) -> None:
-    """Drop the last line of a log if a kill cut it short; raises as ``whole_lines``."""
-    size = sum(len(line) + 1 for line in whole_lines(path))
-    if path.exists() and size < path.stat().st_size:
-        os.truncate(path, size)
 
 
 Role = Literal[
@@ -123,24 +117,23 @@ class Evaluation(Record):
     """Other values of the task."""
     merge: str
     """Fingerprint of models, method, dtype and seed, common to a search."""
-    recipe: Line | None = None
+    recipe: Line | None = left_out()
     """Fingerprint of this merge alone, in any search; left out where unknown."""
     definition: str
     """Fingerprint of the task."""
-    error: str | None = None
+    error: str | None = left_out()
     """Message of a failed measurement; left out otherwise."""
-    foretold: Reading | None = None
+    foretold: Reading | None = left_out()
     """Prediction made before it was measured; left out where there was none."""
-    sampling: Stderr | None = None
+    sampling: Stderr | None = left_out()
     """Where only `n` of the documents were measured: standard error of the value as an
     estimate of the value on all of them; left out where all were."""
-    taken: Line | None = None
+    taken: Line | None = left_out()
     """Fingerprint at the time of the measurement, where the same merge has another one
     now; left out where it is the same."""
-    engine: Line | None = None
+    engine: Line | None = left_out()
     """Engine that generated the answers: `vllm`; left out for transformers' `generate`
     and for tasks without generated answers."""
-    left_out = frozenset({"recipe", "error", "foretold", "sampling", "taken", "engine"})
 
     @classmethod
     def of(cls, measured: Measurement, **about: Any) -> Evaluation:
@@ -159,7 +152,7 @@ class Evaluation(Record):
     @property
     def key(self) -> Key:
         """Return the key of this measurement: exact coefficients and task."""
-        return evaluation_key(self.coefficients, self.task)
+        return merge_key(self.coefficients), self.task
 
     @property
     def reading(self) -> Reading:
@@ -180,11 +173,6 @@ class Evaluation(Record):
 def merge_key(coefficients: Mapping[str, float]) -> MergeKey:
     """Return the key of a merge: its exact coefficients, in any order."""
     return tuple(sorted(coefficients.items()))
-
-
-def evaluation_key(coefficients: Mapping[str, float], task: str) -> Key:
-    """Return the key of a measurement: its merge and its task."""
-    return merge_key(coefficients), task
 
 
 def measured_of(
@@ -228,24 +216,17 @@ def by_merge(
 def read_log(path: Path) -> Iterator[Evaluation]:
     """Read the complete lines of a log; none where there is no log yet.
 
-    Identical lines are copies and count once.
-
     Raises:
         ArtifactError: a line is not of the form that this version writes.
     """
-    seen: set[bytes] = set()
     for number, line in enumerate(whole_lines(path), start=1):
         try:
-            evaluation = Evaluation.model_validate_json(line)
+            yield Evaluation.model_validate_json(line)
         except ValidationError as error:
             raise ArtifactError(
                 f"{path}:{number}: not an evaluation: {in_one_sentence(error)}; "
                 "restore the file, or remove this line"
             ) from None
-        # A failure may repeat with the same line: each of them counts.
-        if line not in seen or evaluation.failed:
-            seen.add(line)
-            yield evaluation
 
 
 class EvaluationLog:
@@ -264,11 +245,8 @@ class EvaluationLog:
 
     def append(self, evaluation: Evaluation) -> None:
         """Append a measurement; it is on the disk when this returns."""
-        # If somebody removed the file, all that was measured is written again.
-        lost = [] if self.path.exists() else self._evaluations
-        for one in (*lost, evaluation):
-            line = json.dumps(one.model_dump(mode="json"))
-            append_durably(self.path, f"{line}\n".encode())
+        line = json.dumps(evaluation.model_dump(mode="json"))
+        append_durably(self.path, f"{line}\n".encode())
         self._evaluations.append(evaluation)
         if self.listener is not None:
             self.listener(evaluation)
@@ -290,7 +268,9 @@ def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLo
     )
     with locked(lock, lock, busy):
         evaluations = list(read_log(path))  # an error leaves the file as it is
-        drop_torn_line(path)
+        whole = sum(len(line) + 1 for line in whole_lines(path))
+        if path.exists() and whole < path.stat().st_size:
+            os.truncate(path, whole)
         yield EvaluationLog(path, evaluations)
 
 

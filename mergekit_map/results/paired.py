@@ -133,24 +133,6 @@ def _answer_influence(V: FloatArray) -> float | None:
 
 
 @dataclass(frozen=True, eq=False)
-class DominanceTest:
-    """Differences between merges, and which of them exceed noise."""
-
-    z_scores: FloatArray  # (r, m) of the differences; infinite without known noise
-    p_values: FloatArray  # (r, m) one-sided, adjusted for all comparisons
-
-    @property
-    def better(self) -> BoolArray:
-        """Return where a merge is better by more than noise; (r, m)."""
-        return np.asarray((self.p_values <= ALPHA) & (self.z_scores >= SIGNIFICANT))
-
-    @property
-    def not_behind(self) -> BoolArray:
-        """Return which merges are behind on no task by a standard error; (r,)."""
-        return np.asarray(np.all(self.z_scores > -BEHIND, axis=1))
-
-
-@dataclass(frozen=True, eq=False)
 class PairedMerges:
     """Measured merges beside others, a pair in each row; larger is better."""
 
@@ -186,10 +168,11 @@ class PairedMerges:
         """Return the differences; (r, m)."""
         return self.Y - self.other
 
-    def test(self) -> DominanceTest:
-        """Test all differences together; NaN where a value is.
+    @property
+    def z_scores(self) -> FloatArray:
+        """Return the differences in standard errors; (r, m), NaN where a value is.
 
-        Noise explains no difference whose standard error is unknown.
+        Infinite without known noise: it explains no difference.
         """
         # Amounts may be as large as numbers go: then differences are infinite.
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -201,12 +184,27 @@ class PairedMerges:
                 _z_of_amounts(difference, self.stderr, self.items),
             )
         z[tied] = 0
-        z = np.where(np.isnan(difference), np.nan, z)
-        known = ~np.isnan(self.stderr) & ~np.isnan(difference)
+        return np.where(np.isnan(difference), np.nan, z)
+
+    @property
+    def p_values(self) -> FloatArray:
+        """Return one-sided p-values, adjusted for all comparisons together; (r, m)."""
+        z = self.z_scores
         p_values = np.where(np.isnan(z), np.nan, np.where(z > 0, 0.0, 1.0))
+        known = ~np.isnan(self.stderr) & ~np.isnan(z)
         tails = [math.erfc(score / math.sqrt(2)) / 2 for score in z[known].tolist()]
         p_values[known] = _holm(np.array(tails, np.float64))
-        return DominanceTest(z, p_values)
+        return p_values
+
+    @property
+    def better(self) -> BoolArray:
+        """Return where the first merge is better by more than noise; (r, m)."""
+        return (self.p_values <= ALPHA) & (self.z_scores >= SIGNIFICANT)
+
+    @property
+    def not_behind(self) -> BoolArray:
+        """Return which first merges are behind on no task by a standard error; (r,)."""
+        return np.asarray(np.all(self.z_scores > -BEHIND, axis=1))
 
 
 def _z_of_amounts(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,9 +18,7 @@ from pydantic import (
     Field,
     JsonValue,
     PlainSerializer,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
 )
 
 from mergekit_map.config.problems import in_words
@@ -74,18 +72,11 @@ class Frozen(BaseModel):
     model_config = ConfigDict(
         frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
-    left_out: ClassVar[frozenset[str]] = frozenset()  # of the file, if the default
 
-    @model_serializer(mode="wrap")
-    def _without_defaults(
-        self, handler: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        kept = handler(self)
-        for key in self.left_out:
-            field = type(self).model_fields[key]
-            if getattr(self, key) == field.get_default(call_default_factory=True):
-                del kept[key]
-        return dict(kept)
+
+def left_out(default: Any = None) -> Any:
+    """Return a field that files leave out where it has its default."""
+    return Field(default, exclude_if=lambda value: value == default)
 
 
 class Record(Frozen):

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -152,8 +151,7 @@ class RunFolder:
         if self.unfinished and front.unfinished is None:
             raise ArtifactError(
                 f"{self.front} is of an earlier search into this folder, and the new "
-                "one is not finished; go on with: "
-                + self.read_plan().going_on(self.path)
+                "one is not finished; type its command again to go on"
             )
         return front
 
@@ -259,12 +257,6 @@ class SearchPlan(Record):
 
     manifest: Manifest
     """The manifest to be written at the end."""
-    source: Line = ""
-    """Path of the configuration, as the user named it."""
-    folder: Line = ""
-    """Whole path of the run folder; earlier versions wrote none."""
-    arguments: list[Line] = Field(default_factory=list)
-    """Words typed after `mergekit-map` to search into this folder."""
     most: int = Field(ge=0)
     """Largest number of merges that it measures."""
     start: int = Field(default=0, ge=0)
@@ -288,13 +280,6 @@ class SearchPlan(Record):
     recipe: Text
     """The mergekit YAML of one merge."""
 
-    def going_on(self, run: Path) -> str:
-        """Return the command that goes on with the search, wherever it lies now."""
-        if self.arguments and self.folder == str(run.resolve()):
-            return shlex.join(["mergekit-map", *self.arguments])
-        config = self.source or str(RunFolder(run).config)
-        return shlex.join(["mergekit-map", "search", config, str(run)])
-
     @model_validator(mode="after")
     def _anchors_of_bounds(self) -> Self:
         for label, anchor in {**self.anchors, **self.corners}.items():
@@ -308,15 +293,6 @@ class SearchPlan(Record):
         if self.tasks.keys() != self.manifest.definitions.keys():
             raise ValueError("manifest.definitions: they are of other tasks")
         return self
-
-
-def unfinished_in_words(folder: RunFolder, front: Front) -> list[str]:
-    """Describe the progress of an unfinished search and how to resume it."""
-    if front.unfinished is None or not folder.unfinished:
-        return []
-    words = f"{front.unfinished.measured} of at most {front.unfinished.most} merges"
-    command = folder.read_plan().going_on(folder.path)
-    return [f"{words} measured; the search goes on with: {command}"]
 
 
 def recipe_documents(text: str) -> list[dict[str, Any]]:
@@ -352,14 +328,14 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
         source, text = folder.plan, folder.read_plan().recipe
     else:
         source, text = folder.recipe(0), folder.read_recipe(0)
+    weights = front.points[index].coefficients
     try:
         (config,) = recipe_documents(text)
         dtypes = {"dtype": identity.dtype, "out_dtype": identity.out_dtype}
         searched = {**identity.configuration, "merge_method": identity.method}
         searched |= {key: name for key, name in dtypes.items() if name}
-        places, weights = identity.coefficients, front.points[index].coefficients
         config, known = (
-            filled(one, places, identity.remainder, weights)
+            filled(one, identity.coefficients, identity.remainder, weights)
             for one in (config, searched)
         )
         if map_references(config, _no_model) != map_references(known, _no_model):

@@ -1,10 +1,9 @@
 """Records per item: ``samples/MERGE/TASK/COEFFICIENTS.json``.
 
-Items are documents, blocks or questions. Two merges are compared by the items that one
-won and the other lost, and paired standard errors follow from the items of both;
-results are counts and the numbers of items, never their text. The scores of single
-documents lie beside the records. A resumed search estimates the value on all documents
-from them, and held-out measurements are paired by them.
+Items are documents, blocks or questions. Paired standard errors of differences follow
+from the scores of the same items of two merges. The scores lie beside the records. A
+resumed search estimates the value on all documents from them, and held-out measurements
+are paired by them.
 
 A record also has the measurement itself. A log has its lines in the order of a search
 with one process: what workers finish sooner, and what a kill kept out of the log, is
@@ -25,7 +24,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, ValidationError
 
 from mergekit_map.results.front import Front, Merge, Reading
-from mergekit_map.results.log import Evaluation, Key, Role, evaluation_key, merge_key
+from mergekit_map.results.log import Evaluation, Role, merge_key
 from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.records import (
     LARGEST,
@@ -38,11 +37,10 @@ from mergekit_map.results.records import (
 )
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
-from mergekit_map.utils.files import digest, json_line, read_whole, write_atomically
+from mergekit_map.types import Answers, Measurement, MeasurementRequest
+from mergekit_map.utils.files import digest, plain, read_whole, write_atomically
 
 _ROUNDING = 1e-9  # between sums of the same numbers
-_NAMED = 3  # items won, and items lost
 # What rivals of a search measured is no part of it.
 _RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
 
@@ -60,8 +58,6 @@ def _possible(answers: Answers) -> Answers:
 
 
 _Answers: TypeAlias = Annotated[Answers, AfterValidator(_possible)]
-# Numbers of items won, lost and tied, and the largest differences by item.
-ItemComparison: TypeAlias = tuple[int, int, int, list[tuple[str, float]]]
 
 
 class _Measured(Frozen):
@@ -123,12 +119,11 @@ def _path(folder: Path, coefficients: Mapping[str, float]) -> Path:
 
 
 class SampleStore:
-    """The stored measurements of the merges of one search; cached in memory."""
+    """The stored measurements of the merges of one search."""
 
     def __init__(self, folder: Path, definitions: Mapping[str, str]):
         self._folder = folder
         self._definitions = definitions  # fingerprint of each task
-        self._cache: dict[Key, SampleFile] = {}
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
         """Read scores; None without any, or with another definition of the task."""
@@ -155,21 +150,15 @@ class SampleStore:
         }
         if measured.answers is not None:
             content["answers"] = vars(measured.answers)
-        path = _path(self._folder / task, coefficients)
+        text = json.dumps(plain(content), allow_nan=False, ensure_ascii=False)
         # Halves of characters, which a model may write, are in no file.
-        text = json.dumps(json.loads(json_line(content)), ensure_ascii=False)
-        write_atomically(path, text.encode(errors="replace") + b"\n")
-        # The next one reads what a search that goes on would read.
-        self._cache.pop(evaluation_key(coefficients, task), None)
+        data = text.encode(errors="replace") + b"\n"
+        write_atomically(_path(self._folder / task, coefficients), data)
 
     def _read(self, coefficients: Mapping[str, float], task: str) -> SampleFile:
-        key = evaluation_key(coefficients, task)
-        if key not in self._cache:
-            record = read_samples(self._folder / task, coefficients)
-            if record.definition != self._definitions.get(task, ""):
-                record = SampleFile()
-            self._cache[key] = record.model_copy(update={"samples": ()})
-        return self._cache[key]
+        record = read_samples(self._folder / task, coefficients)
+        same = record.definition == self._definitions.get(task, "")
+        return record if same else SampleFile()
 
 
 def mean_of(answers: Answers) -> float:
@@ -195,25 +184,6 @@ def are_of(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
     return math.isclose(
         mean_of(answers), reading.value, rel_tol=_ROUNDING, abs_tol=rounding
     )
-
-
-def won_items(
-    ours: Answers | None, theirs: Answers | None, metric: Metric
-) -> ItemComparison | None:
-    """Count the items that one merge won, lost and tied; None where they share none.
-
-    Last come those that differ most, with their differences; larger is better.
-    """
-    if ours is None or theirs is None:
-        return None
-    values, others = (dict(zip(a.ids, a.values, strict=True)) for a in (ours, theirs))
-    gain = {i: metric.sign * (values[i] - others[i]) for i in values if i in others}
-    won = sorted((i for i in gain if gain[i] > _ROUNDING), key=lambda i: -gain[i])
-    lost = sorted((i for i in gain if gain[i] < -_ROUNDING), key=lambda i: gain[i])
-    n_tied = len(gain) - len(won) - len(lost)
-    named = [*won[:_NAMED], *lost[:_NAMED]]
-    largest = [(str(i), float(f"{gain[i]:.3g}")) for i in named]
-    return (len(won), len(lost), n_tied, largest) if gain else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,7 +65,7 @@ def choose_measured(front: Front) -> Front:
     dominated = [_is_dominated(front, point, allowed) for point in candidates]
     candidates = _preferably(candidates, ~np.array(dominated))
     anchors = np.intersect1d(measured, front.anchor_indices)
-    is_base = np.array([front.all_merges[i].label == BASE for i in anchors], bool)
+    is_base = anchors == front.anchor_index(BASE)
     beats_base = [_beats(front, p, anchors)[is_base].any() for p in candidates]
     candidates = _preferably(candidates, np.array(beats_base))
     mask = np.isin(np.arange(len(front.points)), candidates)
@@ -96,10 +96,10 @@ def advice(front: Front) -> str:
     unbeaten = anchors[keep_limits(front, anchors) & ~beaten]
     if not len(unbeaten):
         return MERGE
-    base = [i for i in unbeaten if front.all_merges[i].label == BASE]
-    if base:
-        better = unbeaten[_beats(front, unbeaten, base[0])]
-        unbeaten = better if len(better) else np.array(base)
+    base = front.anchor_index(BASE)
+    if base is not None and base in unbeaten:
+        better = unbeaten[_beats(front, unbeaten, base)]
+        unbeaten = better if len(better) else np.array([base])
     sums = _with_sum(front, unbeaten, unbeaten).Y[:, -1]
     return front.all_merges[unbeaten[sums.argmax()]].label or MERGE
 
@@ -107,18 +107,14 @@ def advice(front: Front) -> str:
 def beats_somewhere(front: Front, label: str, tasks: Iterable[str]) -> bool:
     """Whether a measured point is significantly better than a reference point.
 
-    On one of these tasks, whatever it loses on others; it keeps the limits, and is
-    tested by itself.
+    On one of these tasks, whatever it loses on others; it keeps the limits.
     """
-    labels = [anchor.label for anchor in front.anchors]
-    rival = int(front.anchor_indices[labels.index(label)])
     points = _measured_points(front)
     points = points[keep_limits(front, points)]
     columns = [[*front.tasks].index(task) for task in tasks]
-    return any(
-        PairedMerges.of(front, point, rival).test().better[:, columns].any()
-        for point in points[:, None]
-    )
+    rival = front.anchor_indices[[anchor.label == label for anchor in front.anchors]]
+    better = PairedMerges.of(front, points, rival).better
+    return bool(better[:, columns].any())
 
 
 def _measured_points(front: Front) -> IntArray:
@@ -132,7 +128,7 @@ def _beats(
 
     They are compared by the ``values`` of another front, if it has other documents.
     """
-    better = _with_sum(front, first, second, values).test().better
+    better = _with_sum(front, first, second, values).better
     return np.asarray(better.any(axis=1))
 
 
@@ -150,9 +146,9 @@ def _preferably(candidates: IntArray, preferred: BoolArray) -> IntArray:
 
 
 def _is_dominated(front: Front, point: int, allowed: IntArray) -> bool:
-    tested = PairedMerges.of(front, allowed, point).test()
-    better = (tested.z_scores >= SIGNIFICANT).any(axis=1)
-    return bool((better & tested.not_behind).any())
+    paired = PairedMerges.of(front, allowed, point)
+    better = (paired.z_scores >= SIGNIFICANT).any(axis=1)
+    return bool((better & paired.not_behind).any())
 
 
 def _with_sum(

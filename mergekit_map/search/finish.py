@@ -389,7 +389,7 @@ def read_partial_front(folder: RunFolder) -> Front | None:
         front = find_partial_front(study, log, wishes)
     except (ArtifactError, DesignError) as error:
         raise ArtifactError(
-            f"{folder.path}: {error}; go on with: {plan.going_on(folder.path)}"
+            f"{folder.path}: {error}; type the command of the search again to go on"
         ) from None
     # What was measured for another search comes on top of what this one measures.
     own = [e for e in log if e.taken is None or e.role == "anchor"]

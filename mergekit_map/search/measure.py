@@ -25,7 +25,6 @@ from mergekit_map.results.log import (
     EvaluationLog,
     MergeKey,
     Role,
-    evaluation_key,
     measured_of,
     merge_key,
 )
@@ -149,7 +148,7 @@ def missing_of(
         (role, coefficients, task)
         for role, coefficients in candidates
         for task in study.tasks
-        if evaluation_key(coefficients, task) not in enough[role]
+        if (merge_key(coefficients), task) not in enough[role]
     ]
 
 

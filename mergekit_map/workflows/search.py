@@ -36,7 +36,6 @@ from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.fit import one_thread
 from mergekit_map.utils.files import StrPath, digest, write_atomically
 from mergekit_map.utils.progress import warn
-from mergekit_map.utils.text import printable
 from mergekit_map.workers.pool import WorkerPool, process_pool
 from mergekit_map.workers.ray import ray_pool
 from mergekit_map.workers.worker_main import packed
@@ -231,9 +230,6 @@ def _search_plan(
         }
     return SearchPlan(
         manifest=_manifest(project, study),
-        source=printable(str(project.file.path)),
-        folder=printable(str(folder.path.resolve())),
-        arguments=[*map(printable, project.arguments)],
         most=ahead.searched + ahead.front,
         start=start,
         bounds=dict(study.bounds),

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from mergekit_map.optimize.scalarization import (
-    detect_tradeoff,
     farthest_point_subset,
     nearest_to_limits,
     select_point,
@@ -16,9 +15,6 @@ from mergekit_map.optimize.scalarization import (
 BALANCED = np.array([[1.0, 0.0], [0.8, 0.8], [0.0, 1.0]])
 # Three points of a hollow front: no weighted sum is largest in the middle.
 HOLLOW = np.array([[1.0, 0.0], [0.4, 0.4], [0.0, 1.0]])
-# The second task moves by 0.1, a tenth of the first.
-FRONT = np.array([[1.0, 0.0], [0.9, 0.08], [0.0, 0.1]])
-NAN = np.nan
 
 
 def random_front(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
@@ -143,61 +139,3 @@ def test_spread_ignores_units_and_repeated_points() -> None:
         4,
     ]
     assert farthest_point_subset(np.ones((5, 2)), 3).tolist() == [0]
-
-
-@pytest.mark.parametrize(
-    ("stderr", "kind", "best"),
-    [
-        ((0.0, 0.0), "trade-off", None),
-        # 2 * sqrt(2) * 0.03 = 0.085 < 0.1, and 2 * sqrt(2) * 0.04 = 0.113 > 0.1
-        ((0.03, 0.03), "trade-off", None),
-        ((0.03, 0.04), "one best", 0),
-        ((0.40, 0.04), "within noise", 1),
-        # 0.1 behind on the first task and 0.02 on the second: point 1 will do.
-        ((0.04, 0.01), "one best", 1),
-        # Unknown noise excuses no difference.
-        ((NAN, NAN), "trade-off", None),
-        ((NAN, 0.04), "one best", 0),
-        # A constant task has no part in a trade-off.
-        ((NAN, NAN, NAN), "trade-off", None),
-    ],
-)
-def test_noise_decides_whether_there_is_a_trade_off(
-    stderr: tuple[float, ...], kind: str, best: int | None
-) -> None:
-    Y = np.column_stack([FRONT, np.full(3, 7.0)])[:, : len(stderr)]
-
-    found = detect_tradeoff(Y, np.tile(stderr, (3, 1)))
-
-    assert (found.kind, found.best) == (kind, best)
-
-
-@pytest.mark.parametrize("stderr", [0.0, 1.0, NAN])
-@pytest.mark.parametrize(
-    "Y", [[[3.0, 4.0]], [[3.0, 4.0]] * 3, [[3.0, 4.0], [3.0 + 1e-15, 4.0]], [[5.0]]]
-)
-def test_one_point_is_no_trade_off(Y: list[list[float]], stderr: float) -> None:
-    found = detect_tradeoff(np.array(Y), np.full_like(Y, stderr))
-
-    assert (found.kind, found.best) == ("one point", 0)
-
-
-def test_units_and_order_do_not_matter() -> None:
-    rng = np.random.default_rng(0)
-    scale = np.array([1e-6, 1.0, 1e6])
-    kinds = set()
-    for _ in range(200):
-        Y = np.abs(rng.normal(size=(12, 3)))
-        stderr = rng.uniform(0, rng.choice([0.1, 1.0, 3.0]), size=Y.shape)
-        found = detect_tradeoff(Y, stderr)
-        kinds.add(found.kind)
-
-        scaled = detect_tradeoff(Y * scale + 3, stderr * scale)
-        order = rng.permutation(len(Y))
-        moved = detect_tradeoff(Y[order], stderr[order])
-        turned = detect_tradeoff(Y[:, ::-1], stderr[:, ::-1])
-
-        assert found.kind == scaled.kind == moved.kind == turned.kind
-        assert found.best == scaled.best == turned.best
-        assert found.best is None or found.best == order[moved.best]
-    assert kinds == {"trade-off", "one best", "within noise"}

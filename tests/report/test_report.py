@@ -26,9 +26,7 @@ from mergekit_map.report.page import (
     report_page,
     write_report,
 )
-from mergekit_map.results.samples import SampleStore
 from mergekit_map.results.surrogates import FinishedSearch, read_finished
-from mergekit_map.types import Answers, Measurement, MeasurementRequest
 
 Make = Callable[[str], Path]
 
@@ -222,29 +220,3 @@ def test_a_merge_measured_on_some_documents_has_their_number(two: Path) -> None:
     t = [task["name"] for task in content["tasks"]].index(one["task"])
     found = [merge["measured"][t] for merge in content["merges"]]
     assert [r for r in found if r and len(r) > 2] == [[one["value"], 0.25, 2]]
-
-
-def test_items_are_counted_against_every_anchor_and_say_no_text(two: Path) -> None:
-    run = read_finished(two)
-    front, folder = run.front, run.folder.samples(run.manifest.merge)
-    task, metric = next(iter(front.metrics.items()))
-    store = SampleStore(folder, run.manifest.definitions)
-    for merge in (front.chosen, *front.anchors):
-        value = merge.measured[task].value
-        answers = Answers((0, 1, 2, 3), (value,) * 4, (1.0,) * 4)  # all say the same
-        texts = ({"text": "a secret"},)
-        measured = Measurement(value, 0.0, 4, samples=texts, answers=answers)
-        asked = MeasurementRequest(tuple(merge.coefficients.items()), task)
-        store.write(asked, measured)
-
-    content = content_of(run)
-
-    (found,) = [one for one in content["items"] if one["point"] == front.selected]
-    value = metric.sign * front.chosen.measured[task].value
-    for anchor, row in zip(front.anchors, found["against"], strict=True):
-        *counts, most = row[0]
-        ahead = value - metric.sign * anchor.measured[task].value
-        assert counts == [4 * (ahead > 0), 4 * (ahead < 0), 4 * (ahead == 0)]
-        assert all(one == pytest.approx(ahead, rel=0.01) for _, one in most)
-        assert row[1:] == [None] * (len(front.tasks) - 1)
-    assert "a secret" not in json.dumps(content)

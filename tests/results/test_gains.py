@@ -12,7 +12,7 @@ from scipy import stats
 
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
-from mergekit_map.results.gains import gains, held_out_gains
+from mergekit_map.results.gains import gains
 from mergekit_map.results.selection import MERGE, advice
 
 
@@ -106,43 +106,18 @@ def held_out_front(anchors: dict[str, Row] = HELD_OUT_ANCHORS, **changes: Any) -
     return make_front(POINTS, anchors, holdout=holdout, differences={"code": apart})
 
 
-def compared(found: Front) -> dict[tuple[str, str], Any]:
-    return {(one.task, one.held_out.other): one for one in held_out_gains(found)}
-
-
-def test_differences_are_of_the_same_documents_and_broken_beyond_chance() -> None:
-    found = compared(held_out_front())
-
-    # Other is the best of the single models on code, as measured in the search.
-    both = {(task, label) for task in ("math", "code") for label in ("base", "soup")}
-    assert set(found) == both | {("code", "other")}
-    base = found["code", "base"]
-    assert base.held_out.amount == pytest.approx(2.5 - 2.1)
-    assert base.held_out.stderr == 0.02
-    assert base.searched.amount == pytest.approx(2.5 - 2.0)
-    assert base.searched.stderr == 0.01  # item by item
-    soup = found["code", "soup"].searched
-    assert soup.stderr == pytest.approx(math.hypot(0.05, 0.05))
-    # 0.4 is kept of 0.5 +- 0.01, and is itself known to 0.02.
-    broken = [key for key, gain in found.items() if gain.confirmed is False]
-    assert broken == [("code", "base")]
-    assert found["math", "base"].confirmed is True
-
-
 def test_a_gain_that_held_out_documents_do_not_show_is_named() -> None:
-    def said(soup: float) -> Front:
+    def said(soup: float) -> str:
+        """Write the findings where the soup has this loss on held-out documents."""
         merges = as_json(held_out_front())["holdout"]["merges"]
         merges[2]["measured"]["code"]["value"] = soup
         anchors = {**HELD_OUT_ANCHORS, "soup": [(0.7, 0.04), (2.3, 0.05)]}
-        return held_out_front(anchors, merges=merges)
+        return " ".join(answer(held_out_front(anchors, merges=merges)).findings)
 
-    lost, kept = (compared(said(soup))["code", "soup"] for soup in (2.15, 2.25))
-
-    assert (lost.held_out.verdict, lost.confirmed) == ("noise", False)  # 0.05 of 0.03
-    assert (kept.held_out.verdict, kept.confirmed) == ("better", True)
-    finding = answer(said(2.15)).findings[0]
-    assert finding.startswith("Not confirmed on held-out documents: ")
-    assert "+0.050 ± 0.030 on code over the soup (in the" in finding
+    # Beside an error of 0.03, a gain of 0.05 is noise, and one of 0.15 is none.
+    assert said(2.15).startswith("Not confirmed on held-out documents: ")
+    assert "+0.050 ± 0.030 on code over the soup (in the" in said(2.15)
+    assert said(2.25) == ""
 
 
 def test_a_gain_on_held_out_documents_alone_is_no_reason_for_the_soup() -> None:
@@ -172,6 +147,9 @@ def test_the_gain_is_that_on_held_out_documents() -> None:
     assert found.over("base")["code"].amount == pytest.approx(0.4)
     assert found.over("base")["code"].stderr == 0.02
     assert in_search.over("base")["code"].amount == pytest.approx(0.5)
+    assert in_search.over("base")["code"].stderr == 0.01  # item by item
+    soup = in_search.over("soup")["code"]
+    assert soup.stderr == pytest.approx(math.hypot(0.05, 0.05))
     # No parent was measured there on math.
     assert found.kept == {"math": None, "code": pytest.approx(0.4 / 0.65)}
     # What is only predicted is compared on the documents of the search.

@@ -88,22 +88,18 @@ def test_merges_are_compared_item_by_item(tmp_path: Path) -> None:
     assert kept.matrix[0, 1] < 0.03  # though the losses are known to 0.1
 
 
-def test_only_records_of_the_value_that_was_measured_count(tmp_path: Path) -> None:
-    front, _ = searched(tmp_path, [0.0, 0.2, 0.5])
-    # The file is of an earlier definition of the task, on texts as long as these.
-    keep(records(tmp_path), {"a": 0.01, "b": 0.5}, losses(0.2))
-
-    found = with_differences(front, RunFolder(tmp_path))
-
-    assert found.differences["code"].merges == (0, 2)
-
-
-def test_only_merges_with_the_same_items_are_compared(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_other_items", [False, True])
+def test_only_records_of_the_same_items_and_of_what_was_measured_count(
+    tmp_path: Path, of_other_items: bool
+) -> None:
     front, _ = searched(tmp_path, [0.0, 0.2, 0.5])
     place = {"a": 0.01, "b": 0.5}
-    samples = read_samples(records(tmp_path), place).samples
-    others = [{**s, "block": s["block"] + 1} for s in samples]
-    keep(records(tmp_path), place, others)
+    # The file is of an earlier definition of the task, on texts as long as these.
+    samples = losses(0.2)
+    if of_other_items:
+        known = read_samples(records(tmp_path), place).samples
+        samples = [{**s, "block": s["block"] + 1} for s in known]
+    keep(records(tmp_path), place, samples)
 
     found = with_differences(front, RunFolder(tmp_path))
 
@@ -112,10 +108,7 @@ def test_only_merges_with_the_same_items_are_compared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("roles", "merges"),
-    [
-        (["baseline", "opponent"], (0, 2)),
-        (["opponent", "front"], (0, 1, 2)),
-    ],
+    [(["baseline", "opponent"], (0, 2)), (["opponent", "front"], (0, 1, 2))],
 )
 def test_what_rivals_measured_is_not_compared(
     tmp_path: Path, roles: list[Role], merges: tuple[int, ...]

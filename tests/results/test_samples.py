@@ -1,4 +1,4 @@
-"""Records of items: scores that are kept, and which items a merge won."""
+"""Records of items: measurements and scores that are kept."""
 
 from __future__ import annotations
 
@@ -9,35 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mergekit_map.results.front import UNKNOWN, Reading
-from mergekit_map.results.samples import SampleStore, are_of, mean_of, won_items
-from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
-
-SCORE, LOSS = Metric(True, 0, 1), Metric(False, 0, None)
-
-
-def items(*values: float) -> Answers:
-    return Answers(tuple(range(len(values))), values, (1.0,) * len(values))
-
-
-def test_what_one_wins_the_other_loses_and_a_loss_turns_it_around() -> None:
-    rng = np.random.default_rng(0)
-    one, other = items(*rng.normal(size=40)), items(*rng.normal(size=40))
-
-    won, lost, level, most = won_items(one, other, SCORE)
-    reversed_ = won_items(other, one, SCORE)
-
-    assert (lost, won) == reversed_[:2] == won_items(one, other, LOSS)[:2]
-    assert won + lost + level == 40
-    assert dict(most) == {name: -ahead for name, ahead in reversed_[3]}
-
-
-def test_items_are_compared_that_both_were_measured_on() -> None:
-    assert won_items(items(1, 1), items(0, 1, 0, 0), SCORE)[:3] == (1, 0, 1)
-    assert won_items(items(1), None, SCORE) is None
+from mergekit_map.results.samples import SampleStore, are_of, mean_of
+from mergekit_map.types import Answers, Measurement, MeasurementRequest
 
 
 @pytest.mark.parametrize(("exponential", "value"), [(False, 1.75), (True, 5.75460268)])
@@ -97,18 +73,6 @@ def test_answers_are_read_as_they_were_written(
     assert kept(tmp_path).answers({**MERGE, "a": 0.2}, "task") is None
 
 
-@pytest.mark.parametrize("value", [math.nan, 1e300])
-def test_what_is_kept_in_memory_is_what_a_file_has(
-    value: float, tmp_path: Path
-) -> None:
-    records, answers = kept(tmp_path), Answers((0, 1), (value, 1.0), (1.0, 1.0))
-
-    records.write(request(), replace(asked([0, 1]), answers=answers))
-
-    assert records.answers(MERGE, "task") is None
-    assert kept(tmp_path).answers(MERGE, "task") is None
-
-
 def test_a_measurement_that_failed_is_not_taken_from_a_record(tmp_path: Path) -> None:
     put(tmp_path, replace(asked([0, 1]), value=math.nan))
     assert kept(tmp_path).find(request()) is None
@@ -125,6 +89,7 @@ def test_a_measurement_that_failed_is_not_taken_from_a_record(tmp_path: Path) ->
         {"ids": ["0", "1", "2"]},
         {"ids": [0, 1]},
         {"values": [1.0, 1e51, 2.0]},
+        {"values": [1.0, None, 2.0]},  # as NaN is written
         {"weights": [1.0, -1.0, 1.0]},
         None,
     ],
@@ -161,14 +126,6 @@ def test_a_measurement_is_found_by_its_merge_task_documents_and_definition(
         assert kept(tmp_path).find(other) is None
     for others in {None, (1, 4), (0, 4)} - {documents}:
         assert kept(tmp_path).find(request(others)) is None
-
-
-def test_of_an_earlier_version_scores_alone_are_kept(tmp_path: Path) -> None:
-    path = put(tmp_path, SOME, (1, 4))
-    path.write_text(json.dumps({**json.loads(path.read_text()), "measured": None}))
-
-    assert kept(tmp_path).find(request((1, 4))) is None
-    assert kept(tmp_path).answers(MERGE, "task") == SOME.answers
 
 
 def test_half_a_character_of_an_answer_costs_no_measurement(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from task_files import write_ask, write_choices
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import Worker
-from mergekit_map.results.log import evaluation_key, read_log
+from mergekit_map.results.log import merge_key, read_log
 from mergekit_map.types import MeasurementRequest
 from mergekit_map.workers import pool, worker_main
 from mergekit_map.workers.pool import (
@@ -240,7 +240,7 @@ def recorded(run: str) -> set[Timed]:
     found = Path(run).glob(".state/samples/*/*/*.json")
     return {
         (
-            evaluation_key(record["coefficients"], path.parent.name),
+            (merge_key(record["coefficients"]), path.parent.name),
             round(record["measured"]["seconds"], 4),
         )
         for path in found

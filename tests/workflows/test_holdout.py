@@ -15,7 +15,7 @@ from fakes import front_of
 from runs import invoke, lines, read, write, write_plain
 
 from mergekit_map.evaluation.project import load_project
-from mergekit_map.results.gains import held_out_gains
+from mergekit_map.results.gains import gains
 from mergekit_map.utils.progress import Progress
 from mergekit_map.workflows.callbacks import Callback
 from mergekit_map.workflows.search import search_front
@@ -123,11 +123,10 @@ def test_the_paired_difference_is_that_of_the_documents(run: Path) -> None:
     point = chosen["points"][chosen["selected"]]["coefficients"]
     anchors = {a["label"]: a["coefficients"] for a in chosen["anchors"]}
 
-    gains = [g.held_out for g in held_out_gains(front_of(run)) if g.task == "own"]
+    found = [tasks["own"] for tasks in gains(front_of(run)).rivals.values()]
 
-    # The chosen merge is the base here: there is no gain over itself.
-    assert {"a", "soup"} == {gain.other for gain in gains}
-    for gain in gains:
+    assert {"a", "base", "soup"} == {gain.other for gain in found}
+    for gain in found:
         pair = [of[json.dumps(c)] for c in (point, anchors[gain.other])]
         ahead = np.array(pair[1]) - np.array(pair[0])
         assert gain.amount == pytest.approx(ahead.mean())
@@ -167,7 +166,7 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
     selected = invoke("select", "run", f"--index={other}")
 
     assert "The values of this merge are predicted" in selected.output
-    assert held_out_gains(front_of(run)) == []
+    assert set(gains(front_of(run)).sources.values()) == {"predicted"}
 
     merged = invoke("merge", "run", "out", "--trust-run")
 
@@ -175,7 +174,7 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
     assert "Measured on held-out documents" in said
     card = Path("out/README.md").read_text()
     assert "Measured on held-out documents" in card.partition("<details>")[0]
-    assert len(held_out_gains(front_of(run))) == 6
+    assert set(gains(front_of(run)).sources.values()) == {"held-out"}
     count = len(lines(f"{run}/evaluations.jsonl"))
     shutil.rmtree("out")
     invoke("merge", "run", "out", "--trust-run")

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from task_files import plain_loss
 
 from mergekit_map.results.front import Merge
-from mergekit_map.results.gains import held_out_gains
+from mergekit_map.results.gains import gains
 from mergekit_map.types import BASE, SOUP
 
 BLOCK = 16  # tokens
@@ -122,7 +122,9 @@ def test_held_out_documents_and_the_recipe_of_the_soup(
     front = front_of(Path("run"))
     assert front.holdout is not None
     assert {BASE, SOUP} < {merge.label for merge in front.holdout.merges}
-    assert SOUP in {gain.held_out.other for gain in held_out_gains(front)}
+    found = gains(front)
+    assert SOUP in found.rivals
+    assert set(found.sources.values()) == {"held-out"}
     stock("run/recipes/soup.yml", "soup")
     found = load_file("soup/model.safetensors")
     base, one = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ from typing_extensions import Unpack
 
 from mergekit_map.cli.commands.select import merge_and_show
 from mergekit_map.cli.config_options import ConfigOptions, config_or_options
-from mergekit_map.cli.main import typed_arguments
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand, MergeOptions
 from mergekit_map.cli.options import (
     FILE,
@@ -158,7 +156,6 @@ def _find_front(
     with TerminalReporter() as reporter:
         with notifying(reporter), stage(f"checking models and tasks of {config}"):
             project = load_project(config, options, **how)
-            project = replace(project, arguments=typed_arguments())
             study = project.study()
         for note in project.notes:
             reporter.on_notice(note)

@@ -43,9 +43,7 @@ const choosing = (() => {
     if (typed === "") return { limit: null };
     if (NUMBER.test(typed)) {
       const limit = Number(typed);
-      if (!Number.isFinite(limit)) return { limit: null, wrong: "too large" };
-      return isMistake(limit, content, t)
-        ? { limit: null, wrong: `every model keeps it: did you mean ${typed}%?` } : { limit };
+      return Number.isFinite(limit) ? { limit } : { limit: null, wrong: "too large" };
     }
     if (!SHARE.test(typed)) {
       return { limit: null, wrong: "write a number, or a share such as 95%" };
@@ -55,25 +53,13 @@ const choosing = (() => {
       .map((anchor) => anchor.measured[t][0]);
     const [base] = values("base");
     const parents = values("model");
-    if (base === undefined || parents.length === 0) {
-      const what = base === undefined ? "the base" : "no parent";
-      return { limit: null, wrong: `${what} was not measured: write a number` };
-    }
     const parent = content.tasks[t].higher ? Math.max(...parents) : Math.min(...parents);
-    if (sign(content.tasks[t]) * (parent - base) <= 0) {
+    // Nor does one that was not measured.
+    if (!(sign(content.tasks[t]) * (parent - base) > 0)) {
       return { limit: null, wrong: "no parent beats the base here: write a number" };
     }
     const share = Number(typed.slice(0, -1)) / 100;
     return { limit: (1 - share) * base + share * parent };
-  }
-
-  // A limit that all reference points keep by twice their range, such as 95 for 95%.
-  function isMistake(limit, content, t) {
-    const known = content.anchors.filter((anchor) => anchor.measured[t])
-      .map((anchor) => sign(content.tasks[t]) * anchor.measured[t][0]);
-    const worst = Math.min(...known);
-    const room = 2 * (Math.max(...known) - worst);
-    return limit >= 5 && room > 0 && worst - sign(content.tasks[t]) * limit > room;
   }
 
   // Divide a preference by its sum; all 0 where nothing is preferred.
