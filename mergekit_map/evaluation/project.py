@@ -348,6 +348,7 @@ class Project:
             select=self.spec.select,
             documents={name: task.documents for name, task in self.spec.tasks.items()},
             engines={n: e.name for n, e in self.engines.items() if e.name != HF},
+            checkpoints=self.nests_checkpoints,
         )
         if self.on_disk is None:
             return study

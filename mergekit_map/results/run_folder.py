@@ -290,8 +290,6 @@ class SearchPlan(Record):
     """Words typed after `mergekit-map` to search into this folder."""
     most: int = Field(ge=0)
     """Largest number of merges that it measures."""
-    start: int = Field(default=0, ge=0)
-    """Number of lines of the log before it."""
     bounds: dict[Line, tuple[float, float]]
     """Bounds of each coefficient."""
     anchors: dict[Line, Coefficients]

@@ -81,9 +81,10 @@ def probe_config(
                 ) from error
             seconds[task], sizes[task] = found.seconds or 0.0, found.n
     load, merge = opened - started, merged - opened
-    study, apart = project.outline(), project.nests_checkpoints
-    loads = (len(study.bounds) if apart else 1) + (study.on_disk is not None)
-    n_merges, times = probe_multiples(study, sizes, checkpoints=apart)
+    study = project.outline()
+    loads = len(study.bounds) if study.checkpoints else 1
+    loads += study.on_disk is not None
+    n_merges, times = probe_multiples(study, sizes)
     measuring = sum(times[task] * s for task, s in seconds.items())
     hours = (loads * load + n_merges * merge + measuring) / 3600
     return Probe(soup, load, merge, seconds, hours, sizes, _peak_bytes())
@@ -276,7 +277,7 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         merge=spec.merge,
         coefficients=list(study.bounds),
         tasks=list(study.tasks),
-        **asdict(forecast(study, checkpoints=project.nests_checkpoints)),
+        **asdict(forecast(study)),
         documents=dict(study.documents),
         engines=_engines(project),
         hours=spec.search.hours,

@@ -23,7 +23,7 @@ from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.references import ModelPart, map_references, referenced_models
 from mergekit_map.results.front import Front, Merge, Order
 from mergekit_map.results.gains import Anchors
-from mergekit_map.results.limits import Request, unmet_limits
+from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import chosen_as
@@ -58,12 +58,10 @@ def search_pairs(
     while True:
         pair, is_last = grouping.next_pair(), grouping.is_last
         into = run.pair(len(stages) + 1)
-        for choice in grouping.choices(pair):
-            small = _small_study(study, pair, choice, readings, last=is_last)
-            part = _pair_project(project, small, pair, run, into)
-            front = search(part, into.path)
-            if not unmet_limits(front):
-                break
+        choice = grouping.choice(pair)
+        small = _small_study(study, pair, choice, readings, last=is_last)
+        part = _pair_project(project, small, pair, run, into)
+        front = search(part, into.path)
         values = {task: front.chosen.measured[task].value for task in part.tasks}
         known = {task: value for task, value in values.items() if value is not None}
         group = grouping.merge(pair, known)

@@ -47,7 +47,7 @@ def nested_measurements() -> str:
     rows = []
     for n in (3, 4, 6, 8):
         studies = [_study(n, strategy) for strategy in ("map", "nested")]
-        merges = [forecast(study, checkpoints=False).expected for study in studies]
+        merges = [forecast(study).expected for study in studies]
         rows.append([str(n), *map(str, merges)])
     return _markdown(["models", "one search, at most", "nested"], rows)
 
