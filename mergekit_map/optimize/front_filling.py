@@ -292,10 +292,15 @@ def improvements(Y: FloatArray, measured: FloatArray) -> FloatArray:
     return np.array([hypervolume(rows, _REFERENCE) - before for rows in joined])
 
 
-def relative_gain(Y: FloatArray, measured: FloatArray) -> float:
-    """Return the share by which the hypervolume of Y (k, m) exceeds the measured."""
-    before = hypervolume(measured, _REFERENCE)
-    return max(hypervolume(Y, _REFERENCE) / (before or 1.0) - 1, 0.0)
+def relative_gain(
+    Y: FloatArray, measured: FloatArray, reference: float = _REFERENCE
+) -> float:
+    """Return the share by which the hypervolume of Y (k, m) exceeds the measured.
+
+    0 where these have no volume above the ``reference``.
+    """
+    before = hypervolume(measured, reference)
+    return max(hypervolume(Y, reference) / before - 1, 0.0) if before else 0.0
 
 
 def hypervolume(

@@ -259,8 +259,6 @@ class SearchPlan(Record):
     """The manifest to be written at the end."""
     most: int = Field(ge=0)
     """Largest number of merges that it measures."""
-    start: int = Field(default=0, ge=0)
-    """Number of lines of the log before it."""
     bounds: dict[Line, tuple[float, float]]
     """Bounds of each coefficient."""
     anchors: dict[Line, Coefficients]

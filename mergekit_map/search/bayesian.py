@@ -14,13 +14,11 @@ point (uniform up to the side of the bounds in its direction).
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from mergekit_map.config.problems import Problem
 from mergekit_map.errors import DesignError
 from mergekit_map.optimize.design import make_design
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
@@ -28,7 +26,6 @@ from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.arrays import FloatArray, IntArray, from_unit, to_unit
 from mergekit_map.surrogates.quadratic import n_quadratic_terms
 
-LOG = logging.getLogger(__name__)
 N_START = 6  # uniform points of the first round: the paper's n_0
 N_ROUND = 3  # points of every round after it: n_j
 MAX_COEFFICIENTS = 3
@@ -47,20 +44,18 @@ def bayesian_round(
     """Propose the merges of the next round; none when all evaluations are used.
 
     A function of its arguments alone: the draws of round j are those of the seed and j.
-    While failed measurements prevent a fit, all bins are equally likely.
 
     Raises:
-        DesignError: fewer evaluations than reference points and first points.
+        DesignError: too few evaluations for the first points, or too many failed.
     """
     start = _start(study)
     wanted = study.search.evaluations or len(start) + 2 * N_ROUND
     if not rounds:
         if wanted < len(start):
-            missing = len(start) - wanted
             raise DesignError(
                 f"bayesian starts with {len(start)} merges, with the reference points, "
-                f"but only {wanted} evaluations were asked for; allow {missing} more, "
-                f"better {missing + 2 * N_ROUND}, or use map"
+                f"but only {wanted} evaluations were asked for; allow more, better "
+                f"{len(start) + 2 * N_ROUND}, or use map"
             )
         return start
     count = min(N_ROUND, wanted - sum(map(len, rounds)))
@@ -70,17 +65,6 @@ def bayesian_round(
     X, errors = _errors(study, known)
     points = propose_points(X, errors, study.box, count, rng)
     return [("design", study.named(row)) for row in points]
-
-
-def bayesian_problems(study: Study) -> list[Problem]:
-    """List the problems of the settings of this strategy."""
-    if len(study.bounds) <= MAX_COEFFICIENTS:
-        return []
-    text = (
-        f"bayesian is for up to {MAX_COEFFICIENTS} coefficients, here are "
-        f"{len(study.bounds)}; use map, or nested for many models"
-    )
-    return [Problem(("map", "search", "strategy"), text)]
 
 
 def _start(study: Study) -> list[Candidate]:
@@ -102,12 +86,8 @@ def _errors(study: Study, known: Sequence[Evaluation]) -> tuple[FloatArray, Floa
     """
     found = by_merge(known)
     X, measured = study.vectors(map(dict, found)), study.utilities(found.values())
-    try:
-        plain = study.search.surrogate == "quadratic"
-        surrogates = study.fit(known, "quadratic" if plain else "regularized")
-    except DesignError as error:
-        LOG.info("the bins of this round are drawn alike: %s", error)
-        return X, np.full(len(X), math.nan)
+    plain = study.search.surrogate == "quadratic"
+    surrogates = study.fit(known, "quadratic" if plain else "regularized")
     return X, squared_errors(measured, study.predict(surrogates, X))
 
 
@@ -134,7 +114,8 @@ def propose_points(
     """
     d = len(bounds)
     scores = bin_scores(bin_of(X, bounds), errors, n_bins(d), rng)
-    probabilities = bin_probabilities(scores)
+    weights = np.exp((scores / (scores.max() or 1.0) - 1) / TEMPERATURE)
+    probabilities = weights / weights.sum()
     # Point by point, so that rounds of other sizes share their first points.
     points = [
         _draw_in(int(rng.choice(n_bins(d), p=probabilities)), d, rng)
@@ -183,26 +164,12 @@ def bin_scores(
     return np.where(np.isnan(scores), known.max() if len(known) else 0.0, scores)
 
 
-def bin_probabilities(scores: FloatArray) -> FloatArray:
-    """Convert scores (K,), not negative, to the probabilities of drawing each bin."""
-    largest = scores.max()
-    relative = scores / largest if largest > 0 else np.zeros_like(scores)
-    weights = np.exp((relative - 1) / TEMPERATURE)
-    return np.asarray(weights / weights.sum())
-
-
 def squared_errors(measured: FloatArray, predicted: FloatArray) -> FloatArray:
     """Average the squared errors of the tasks, each in units of its variance.
 
-    Tasks have different units; the variance is that of what was measured. A task that
-    is constant counts for nothing.
-
-    Args:
-        measured: (n, m) values; NaN where a task could not be measured.
-        predicted: (n, m) what the surrogates say there.
-
-    Returns:
-        (n,) errors; NaN where no task was measured.
+    Tasks have different units; the variance is that of what was measured (n, m), NaN
+    where a task failed. A task that is constant counts for nothing. Returns (n,), NaN
+    where no task was measured.
     """
     total, known = np.zeros(len(measured)), np.zeros(len(measured))
     for values, guesses in zip(measured.T, predicted.T, strict=True):

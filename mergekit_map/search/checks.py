@@ -4,38 +4,51 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from mergekit_map.config.problems import Problem
+from pydantic import TypeAdapter, ValidationError
+
+from mergekit_map.config.problems import Problem, shown
 from mergekit_map.config.schema import MapBlock, share_of
-from mergekit_map.config.tasks import LmEvalTask, TaskSpec
 from mergekit_map.errors import DesignError, nearest
 from mergekit_map.results.front import Order, members, pairs
-from mergekit_map.results.log import Evaluation
-from mergekit_map.search.bayesian import N_ROUND, bayesian_problems
-from mergekit_map.search.measure import missing_of, own_evaluations
+from mergekit_map.search.bayesian import MAX_COEFFICIENTS, N_ROUND
 from mergekit_map.search.nested import (
     EVALUATIONS,
     Group,
     first_candidates,
-    order_problems,
     pair_study,
 )
-from mergekit_map.search.planning import n_spent, next_round, wanted_evaluations
-from mergekit_map.search.study import Candidate, Study
+from mergekit_map.search.planning import next_round, wanted_evaluations
+from mergekit_map.search.study import Study
 from mergekit_map.types import BASE
+from mergekit_map.utils.text import listed
+
+_ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 
 
 def search_problems(study: Study) -> list[Problem]:
     """List the problems of a study's strategy, order and number of evaluations."""
-    strategy = study.search.strategy
-    problems = bayesian_problems(study) if strategy == "bayesian" else []
-    problems += _nested_problems(study) if strategy == "nested" else []
-    if problems:
+    strategy, n = study.search.strategy, len(study.bounds)
+    if strategy == "bayesian" and n > MAX_COEFFICIENTS:
+        text = (
+            f"bayesian is for up to {MAX_COEFFICIENTS} coefficients, here are {n}; use "
+            "map, or nested for many models"
+        )
+        return [Problem(("map", "search", "strategy"), text)]
+    if strategy == "nested" and (problems := _nested_problems(study)):
         return problems
+    parts = [study]
+    if strategy == "nested":
+        groups = [Group(name, name, tuple(study.tasks), 0.0) for name in study.bounds]
+        parts = [
+            pair_study(study, pair, study.select, last=False)
+            for pair in itertools.combinations(groups, 2)
+        ]
     try:
-        for part in _first_pairs(study) if strategy == "nested" else [study]:
+        for part in parts:
             next_round(part, [], [])
     except DesignError as error:
         return [Problem(("map", "search", "evaluations"), str(error))]
@@ -64,17 +77,19 @@ def select_problems(study: Study) -> list[Problem]:
 def part_problems(spec: MapBlock, partial: Mapping[str, bool]) -> list[Problem]:
     """List the reasons against documents that are left out, and against a budget.
 
-    Args:
-        spec: The block, with its tasks.
-        partial: Whether the value of a task on all documents can be estimated from
-            some, for the tasks that could be loaded.
+    ``partial`` says of loaded tasks whether some documents can estimate their value.
     """
     problems = []
     for name, task in spec.tasks.items():
         some = task.documents != "all"
         key = ("map", "tasks", name, *(["documents"] if some else []))
         if not partial.get(name, True) and (some or spec.search.holdout is not None):
-            text = f"{_why_not_in_part(task)}, or leave 'documents' and 'holdout' out"
+            text = (
+                "some documents do not tell the value on all of them; take a metric "
+                "that is a mean over documents, such as acc, or a function with a "
+                "third parameter 'documents' that returns a number for each of them, "
+                "or leave 'documents' and 'holdout' out"
+            )
             problems.append(Problem(key, text))
         elif some and spec.search.strategy == "nested":
             text = (
@@ -92,40 +107,25 @@ def part_problems(spec: MapBlock, partial: Mapping[str, bool]) -> list[Problem]:
     return problems
 
 
-def _why_not_in_part(task: TaskSpec) -> str:
-    """Return why a task cannot be measured on some documents, and a remedy."""
-    if isinstance(task, LmEvalTask):
-        return (
-            f"some documents do not say what {task.metric!r} is on all of them, as it "
-            "is no mean of what single documents score; take a metric that is, such as "
-            "acc"
-        )
-    return (
-        "the function is not told which documents to measure; give it a third "
-        "parameter 'documents', and let it return a number for each of them"
-    )
-
-
 def _nested_problems(study: Study) -> list[Problem]:
-    names = list(study.bounds)
+    """Refuse one model, and an order that is no binary tree with each name once."""
+    names, order = list(study.bounds), study.search.order
     if len(names) < 2:
         text = (
             f"nested merges two at a time, but only {names[0]!r} is searched; use map"
         )
         return [Problem(("map", "search", "strategy"), text)]
-    order = study.search.order
-    return [] if order is None else order_problems(order, names)
-
-
-def _first_pairs(study: Study) -> list[Study]:
-    bounds, select = study.bounds, study.select
-    groups = [Group(name, name, tuple(study.tasks), 0.0) for name in bounds]
-    # Pairs with the same bounds have the same problems.
-    pairs = {
-        (bounds[one.label], bounds[other.label]): (one, other)
-        for one, other in itertools.permutations(groups, 2)
-    }
-    return [pair_study(study, pair, select, last=False) for pair in pairs.values()]
+    if order is None:
+        return []
+    with suppress(ValidationError):
+        if sorted(members(_ORDER.validate_python(order))) == sorted(names):
+            return []
+    text = (
+        "two are merged at a time, so this is a list of two coefficients or lists, "
+        f"such as [[a, b], [c, d]], with each of {listed(names)} once; got "
+        f"{shown(order)}"
+    )
+    return [Problem(("map", "search", "order"), text)]
 
 
 @dataclass(frozen=True)
@@ -142,29 +142,29 @@ class Forecast:
 
 
 def forecast(study: Study) -> Forecast:
-    """Count the measurements of a study without failures.
-
-    Raises:
-        DesignError: fewer evaluations than reference points, or than a surrogate needs.
-    """
-    always, later = len(_first_round(study, [])), list[tuple[float, int]]()
+    """Count the measurements of a study without problems and failures."""
+    later: list[tuple[float, int]] = []
     if study.search.strategy == "nested":
+        always = len(first_candidates(study))
         later = _pairs_to_merge(study)
     elif study.search.strategy == "bayesian":
-        always = study.search.evaluations or always + 2 * N_ROUND
-    elif study.search.refines:
+        first = len(next_round(study, [], []))
+        always = study.search.evaluations or first + 2 * N_ROUND
+    else:
         always = wanted_evaluations(study)
     searched = always + sum(merges for _, merges in later)
     front = study.search.remeasure + 1  # the chosen one, if it is not among the others
     beside = 0 if study.on_disk is None else len(study.on_disk.anchors)
     n_tasks = len(study.tasks)
     most = (searched + front + beside) * n_tasks
-    part = sum(merges * _expected_tasks(share, n_tasks) for share, merges in later)
+    # A pair is measured on the tasks that its models own, or on all if they own none.
+    part = sum(n * (share + (1 - share) ** n_tasks) for share, n in later) * n_tasks
     expected = min(most, (always + front + beside) * n_tasks + math.ceil(part))
     held_out = 0
     if study.search.holdout is not None:  # the chosen merge and the references
         held_out = (1 + len(study.labels)) * n_tasks
-    whole = len(first_candidates(study)) if study.in_part else searched
+    in_part = not all(map(study.is_whole, study.tasks))
+    whole = len(first_candidates(study)) if in_part else searched
     return Forecast(
         searched=searched,
         front=front,
@@ -176,58 +176,24 @@ def forecast(study: Study) -> Forecast:
     )
 
 
-def n_known(study: Study, log: Sequence[Evaluation]) -> int:
-    """Count the measurements of a forecast that a log has.
-
-    Which points of the front it has is not known before the end; none is counted.
-    """
-    seen = [e for e in own_evaluations(study, log) if e.role != "front"]
-    first = _first_round(study, seen)
-    count = len(first) * len(study.tasks) - len(missing_of(study, first, seen))
-    if study.search.refines:  # and so uses other merges, too
-        spent = min(n_spent(study, [first], seen), wanted_evaluations(study))
-        count += (spent - len(first)) * len(study.tasks)
-    if (part := study.on_disk) is not None:
-        beside: list[Candidate] = [("anchor", c) for c in part.anchors.values()]
-        missing = missing_of(part, beside, log)
-        count += len(beside) * len(part.tasks) - len(missing)
-    return count
-
-
-def _first_round(study: Study, known: Sequence[Evaluation]) -> list[Candidate]:
-    """List the merges that are measured whatever comes of them."""
-    if study.search.strategy == "nested":
-        return first_candidates(study)
-    return next_round(study, [], known)
-
-
 def probe_multiples(
     study: Study, sizes: Mapping[str, int]
 ) -> tuple[int, dict[str, float]]:
     """Count how often a search without a limit of hours repeats a probe.
 
-    Returns the merges, and for each task how often all its documents are measured.
-
-    Args:
-        study: The study.
-        sizes: Documents of each task.
-
-    Raises:
-        DesignError: as ``forecast``.
+    Returns the merges, and for each task how often all its documents are measured,
+    held-out ones left out; ``sizes`` has the number of these.
     """
     unlimited = study.search.model_copy(update={"hours": None})
     ahead = forecast(replace(study, search=unlimited))
     merges = ahead.searched + ahead.front + ahead.references
     # Pairs of a nested search are measured on their own tasks.
-    part = (ahead.expected - ahead.confirming) / (merges * len(study.tasks))
-    share = study.search.holdout or 0.0
-    held_out = ahead.confirming / len(study.tasks) * share / (1 - share)
+    share = ahead.expected / ahead.measurements
     times = {}
     for task, size in sizes.items():
         count = study.documents.get(task, "all")
         asked = 1.0 if count == "all" else min(1.0, count / max(size, 1))
-        fitted = ahead.whole + asked * (merges - ahead.whole)
-        times[task] = part * fitted + held_out
+        times[task] = share * (ahead.whole + asked * (merges - ahead.whole))
     return merges, times
 
 
@@ -245,14 +211,6 @@ def _pairs_to_merge(study: Study) -> list[tuple[float, int]]:
     *inner, last = [len(members(pair)) / n for pair in pairs(order)]
     # What is chosen of an inner pair is measured, too.
     return [*((share, count + 1) for share in inner), (last, count)]
-
-
-def _expected_tasks(share: float, n_tasks: int) -> float:
-    """Return the expected number of tasks of a pair with a share of the models.
-
-    A pair is measured on the tasks that its models own, or on all if they own none.
-    """
-    return n_tasks * (share + (1 - share) ** n_tasks)
 
 
 def _balanced(n: int) -> Order:

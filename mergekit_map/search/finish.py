@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias
@@ -25,7 +25,6 @@ from mergekit_map.optimize.design import sobol_points
 from mergekit_map.optimize.front_filling import improvements, non_dominated
 from mergekit_map.results.front import (
     UNKNOWN,
-    Border,
     Fit,
     Front,
     LinearMerge,
@@ -47,14 +46,9 @@ from mergekit_map.results.log import (
 from mergekit_map.results.run_folder import RunFolder, SearchPlan
 from mergekit_map.results.samples import with_differences
 from mergekit_map.results.selection import chosen_as
-from mergekit_map.results.surrogates import is_fitted, locate, predict
+from mergekit_map.results.surrogates import is_fitted, predict
 from mergekit_map.search.measure import matching, own_evaluations, reference_values
-from mergekit_map.search.planning import (
-    ending_of,
-    find_border,
-    n_spent,
-    wanted_evaluations,
-)
+from mergekit_map.search.planning import find_border
 from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, ranges
 from mergekit_map.surrogates.fit import Surrogate
@@ -72,7 +66,6 @@ MeasureAll: TypeAlias = Callable[
 
 def end_search(
     study: Study,
-    rounds: Sequence[Sequence[Candidate]],
     known: Sequence[Evaluation],
     anchors: Anchors,
     measure_all: MeasureAll,
@@ -83,19 +76,11 @@ def end_search(
     A function of the measurements, so that a search that is run again ends alike.
     ``anchors`` has the values of the reference points; ``surrogates`` may pass those
     that were fitted to ``known``.
-
-    Raises:
-        DesignError: a surrogate cannot be fitted.
     """
     fitted = surrogates or study.fit(known)
     end = _End(study, anchors, measure_all, list(known), fitted)
     rows, selected = end.choose(end.shown_front())
-    merges = [study.named(row) for row in rows]
-    ending = None
-    if study.search.refines:
-        spent, allowed = n_spent(study, rounds, end.known), wanted_evaluations(study)
-        ending = ending_of(study, end.surrogates, spent, allowed)
-    return StudyResult(end.surrogates, merges, selected, ending=ending)
+    return StudyResult(end.surrogates, [study.named(row) for row in rows], selected)
 
 
 @dataclass(eq=False)
@@ -199,8 +184,7 @@ def measured_merges(
 ) -> tuple[FloatArray, FloatArray]:
     """List the merges within the bounds, and their values on all documents.
 
-    Returns:
-        (n, d) coefficients, (n, m) larger is better, NaN where unknown.
+    (n, d) and (n, m), larger is better, NaN where unknown.
     """
     found = by_merge(e for e in known if e.whole and not e.failed)
     X = study.vectors(map(dict, found))
@@ -212,12 +196,8 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
     """Build a front with its reference points, and the chosen point."""
     log = list(log)
     seen = by_merge(matching(study, log))
-    points = _merges(study, result, result.front, seen)
-    unlabelled = _merges(study, result, study.anchors.values(), seen)
-    anchors = [
-        anchor.model_copy(update={"label": label})
-        for anchor, label in zip(unlabelled, study.anchors, strict=True)
-    ]
+    points = _merges(study, result, [(None, merge) for merge in result.front], seen)
+    anchors = _merges(study, result, study.anchors.items(), seen)
     corners = {merge_key(c): label for label, c in study.corners.items()}
     shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
     front = Front(
@@ -232,16 +212,11 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         points=tuple(points),
         anchors=(*anchors, *anchors_on_disk(study, log)),
         merges=tuple(
-            Merge(
-                label=corners.get(key),
-                coefficients=dict(next(iter(found.values())).coefficients),
-                measured=_readings(study, found),
-                foretold=_prior_prediction(study, found),
-            )
-            for key, found in seen.items()
+            _merge(study, next(iter(of.values())).coefficients, of, corners.get(key))
+            for key, of in seen.items()
             if key not in shown
         ),
-        border=_border(study, result),
+        border=tuple(find_border(study, result)),
         select=study.select,
         reason="",
     )
@@ -265,16 +240,6 @@ def anchors_on_disk(study: Study, log: Iterable[Evaluation]) -> tuple[Merge, ...
     )
 
 
-def _border(study: Study, result: StudyResult) -> tuple[Border, ...]:
-    bounds = next(iter(result.surrogates.values())).bounds
-    X, anchors = (
-        locate(merges, study.bounds, result.groups, bounds)
-        for merges in (result.front, study.fixed.values())
-    )
-    names = tuple(result.groups or study.bounds)
-    return tuple(find_border(study, result.surrogates, names, X, anchors))
-
-
 def measured_at(
     study: Study, coefficients: Mapping[str, float], log: Iterable[Evaluation]
 ) -> Readings:
@@ -292,39 +257,45 @@ def _readings(study: Study, measured: Mapping[str, Evaluation]) -> Readings:
     return {t: measured[t].reading if t in measured else UNKNOWN for t in study.tasks}
 
 
-def _prior_prediction(
-    study: Study, measured: Mapping[str, Evaluation]
-) -> Readings | None:
-    known = {t: e.foretold for t, e in measured.items() if e.foretold is not None}
-    return {t: known.get(t, UNKNOWN) for t in study.tasks} if known else None
+def _merge(
+    study: Study,
+    coefficients: Mapping[str, float],
+    measured: Mapping[str, Evaluation],
+    label: str | None = None,
+) -> Merge:
+    foretold = {t: e.foretold for t, e in measured.items() if e.foretold is not None}
+    prior = {task: foretold.get(task, UNKNOWN) for task in study.tasks}
+    return Merge(
+        label=label,
+        coefficients=dict(coefficients),
+        measured=_readings(study, measured),
+        foretold=prior if foretold else None,
+    )
 
 
 def _task(study: Study, result: StudyResult, task: str) -> Task:
     metric = study.tasks[task]
-    quality = asdict(result.surrogates[task].quality)
-    fit = Fit.model_validate(plain({**quality, **_expected(study, result, task)}))
     return Task(
         direction="maximize" if metric.higher_is_better else "minimize",
         range=(metric.lower, metric.upper),
         unit=metric.unit,
-        fit=fit,
+        fit=_fit(study, result, task),
         engine=study.engines.get(task),
     )
 
 
-def _expected(study: Study, result: StudyResult, task: str) -> dict[str, float]:
-    """Return the accuracy of predictions by their own standard errors."""
+def _fit(study: Study, result: StudyResult, task: str) -> Fit:
+    """Describe a fit, with the accuracy that its own standard errors expect."""
     surrogate = result.surrogates[task]
-    box = surrogate.bounds
-    places = sobol_points(_N_SAMPLES, box)
-    front = locate(result.front, study.bounds, result.groups, box)
-    front = front[np.isfinite(front).all(axis=1)]
+    places = sobol_points(_N_SAMPLES, result.bounds)
+    front = result.fitted(result.front, study)
     error, seen = surrogate.stderr(places), surrogate.predict(places)
     unknown, level = (error**2).mean(), _ROUNDING * np.abs(seen).max()
     near, width = surrogate.stderr(front), np.ptp(surrogate.predict(front))
     share = unknown / (seen.var() + unknown) if np.ptp(seen) > level else 0.0
     front_error = np.sqrt((near**2).mean()) / width if width > level else math.nan
-    return {"expected_r2": 1 - share, "front_error": front_error}
+    expected = {"expected_r2": 1 - share, "front_error": front_error}
+    return Fit.model_validate(plain({**asdict(surrogate.quality), **expected}))
 
 
 def _recommended(
@@ -342,25 +313,19 @@ def _recommended(
 def _merges(
     study: Study,
     result: StudyResult,
-    coefficients: Collection[Mapping[str, float]],
+    labelled: Iterable[tuple[str | None, Mapping[str, float]]],
     seen: Mapping[MergeKey, Mapping[str, Evaluation]],
 ) -> list[Merge]:
-    known = [seen.get(merge_key(merge), {}) for merge in coefficients]
-    measured = [_readings(study, _on_all_documents(found)) for found in known]
-    bounds = next(iter(result.surrogates.values())).bounds
-    X = locate(coefficients, study.bounds, result.groups, bounds)
-    predicted = predict(result.surrogates, X)
-    return [
-        Merge(
-            coefficients=dict(merge),
-            predicted=expected,
-            measured=values,
-            foretold=_prior_prediction(study, found),
-        )
-        for merge, expected, values, found in zip(
-            coefficients, predicted, measured, known, strict=True
-        )
-    ]
+    labelled = list(labelled)
+    X = result.locate((merge for _, merge in labelled), study)
+    predictions, merges = predict(result.surrogates, X), []
+    for (label, coefficients), predicted in zip(labelled, predictions, strict=True):
+        found = seen.get(merge_key(coefficients), {})
+        values = _readings(study, _on_all_documents(found))
+        merge = _merge(study, coefficients, found, label)
+        update = {"predicted": predicted, "measured": values}
+        merges.append(merge.model_copy(update=update))
+    return merges
 
 
 def measured_so_far(folder: RunFolder) -> str:
@@ -391,9 +356,7 @@ def read_partial_front(folder: RunFolder) -> Front | None:
         raise ArtifactError(
             f"{folder.path}: {error}; type the command of the search again to go on"
         ) from None
-    # What was measured for another search comes on top of what this one measures.
-    own = [e for e in log if e.taken is None or e.role == "anchor"]
-    merges = by_merge(own_evaluations(study, own)).values()
+    merges = by_merge(own_evaluations(study, log)).values()
     measured = sum(found.keys() >= study.tasks.keys() for found in merges)
     unfinished = Unfinished(measured=measured, most=plan.most, of=of)
     front = front.model_copy(update={"unfinished": unfinished})
@@ -426,7 +389,7 @@ def find_partial_front(
     """Fit the measurements, and choose by the first selection that can be computed.
 
     Raises:
-        ArtifactError: too few merges are measured, or pairs are merged one by one.
+        ArtifactError: too little is measured, or pairs are merged one by one.
         DesignError: the measurements cannot be fitted.
     """
     if study.search.strategy == "nested":
@@ -435,7 +398,10 @@ def find_partial_front(
         )
     known = [e for e in own_evaluations(study, log) if e.failed or is_fitted(e)]
     latest = list({e.key: e for e in known}.values())
-    _refuse_too_few(study, known)
+    seen = by_merge(latest)
+    fixed = [seen.get(merge_key(merge), {}) for merge in study.fixed.values()]
+    if not all(found.keys() >= study.tasks.keys() for found in fixed):
+        raise ArtifactError("base, parents and soup are not measured on every task yet")
     anchors = reference_values(study, latest, log)
     study = replace(study, engines={e.task: e.engine for e in known if e.engine})
     surrogates = study.fit(latest)
@@ -443,19 +409,6 @@ def find_partial_front(
         asked = replace(study, select=wish)
         # A limit may be of what is not measured yet.
         with suppress(ConfigError, DesignError):
-            end = end_search(asked, [], latest, anchors, lambda *_: [], surrogates)
-            return found_front(asked, replace(end, ending=None), log)
+            end = end_search(asked, latest, anchors, lambda *_: [], surrogates)
+            return found_front(asked, end, log)
     raise AssertionError("without limits, any front can be chosen from")
-
-
-def _refuse_too_few(study: Study, known: Sequence[Evaluation]) -> None:
-    """Refuse fewer merges within the bounds than a plane, and one to check it."""
-    found = by_merge(e for e in known if not e.failed).items()
-    merges = [dict(key) for key, of in found if of.keys() >= study.tasks.keys()]
-    count = int(study.contains(study.vectors(merges)).sum())
-    needed = len(study.bounds) + 2
-    if count < needed:
-        raise ArtifactError(
-            f"to predict merges, {needed} must be measured on every task, and {count} "
-            "have been; there is nothing to look at yet"
-        )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from mergekit_map.errors import DesignError
-from mergekit_map.results.front import Readings
+import numpy as np
+
+from mergekit_map.results.front import Ending, Readings
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, EvaluationLog, MergeKey, merge_key
 from mergekit_map.results.surrogates import is_fitted, predict
@@ -17,12 +17,16 @@ from mergekit_map.search.measure import (
     is_own,
     matching,
     measure,
-    on_disk_evaluations,
     own_evaluations,
     reference_values,
 )
 from mergekit_map.search.nested import run_nested
-from mergekit_map.search.planning import next_round
+from mergekit_map.search.planning import (
+    expected_gain,
+    n_spent,
+    next_round,
+    wanted_evaluations,
+)
 from mergekit_map.search.study import Candidate, Evaluator, Study, StudyResult
 from mergekit_map.surrogates.fit import Surrogate
 
@@ -30,9 +34,8 @@ from mergekit_map.surrogates.fit import Surrogate
 def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyResult:
     """Measure what the log lacks, fit, find the front, and measure points of it.
 
-    Rounds are planned anew from the beginning, each from what was measured before it.
-    A search that goes on asks for the same merges again, and only those that its log
-    lacks are measured.
+    Rounds are planned anew from the beginning, each from what was measured before it,
+    so that a search that goes on asks for the same merges again.
 
     Raises:
         ConfigError: a limit cannot be computed from the measurements.
@@ -42,48 +45,37 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
     if study.search.strategy == "nested":
         return run_nested(study, evaluate, log)
     rounds: list[list[Candidate]] = []
+    beside = [] if study.on_disk is None else matching(study.on_disk, log)
     measure_all = partial(_measure, study, evaluate, log)
     while True:
         evaluations = _visible_after(study, log, rounds)
         latest = list({e.key: e for e in evaluations}.values())
-        measured = [*on_disk_evaluations(study, log), *evaluations]
-        out_of_time = bool(rounds) and not can_go_on(study, measured)
+        out_of_time = bool(rounds) and not can_go_on(study, [*beside, *evaluations])
         surrogates: Mapping[str, Surrogate] = {}
         if rounds and study.search.refines and not out_of_time:
-            with suppress(DesignError):  # too many measurements failed
-                surrogates = study.fit(latest)
+            surrogates = study.fit(latest)
         # When the time is used up, end_search fits what is measured.
         planned = [] if out_of_time else next_round(study, rounds, latest, surrogates)
         if not planned:
             break
-        if rounds:
-            measure_all(planned, surrogates)
-        else:
-            _measure_first_round(study, log, planned, measure_all)
+        if not rounds:  # where a limit cannot be computed, no design is measured
+            measure_all([one for one in planned if one[0] == "anchor"], {})
+            references = reference_values(study, matching(study, log), log)
+            Request(study.select, study.tasks, references).limits()
+        measure_all([one for one in planned if one[0] != "anchor"], surrogates)
         rounds.append(planned)
     anchors = reference_values(study, latest, log)
-    result = end_search(study, rounds, latest, anchors, measure_all, surrogates)
-    if out_of_time and result.ending is not None:
-        ending = result.ending.model_copy(update={"trusted": False})
-        result = replace(result, ending=ending)
-    return result
-
-
-def _measure_first_round(
-    study: Study,
-    log: EvaluationLog,
-    planned: Sequence[Candidate],
-    measure_all: Callable[[Sequence[Candidate], Mapping[str, Surrogate]], object],
-) -> None:
-    """Measure the reference points, and then the design.
-
-    Raises:
-        ConfigError: a limit cannot be computed from the reference points.
-    """
-    measure_all([(role, c) for role, c in planned if role == "anchor"], {})
-    anchors = reference_values(study, matching(study, log), log)
-    Request(study.select, study.tasks, anchors).limits()  # raises the error
-    measure_all([(role, c) for role, c in planned if role != "anchor"], {})
+    result = end_search(study, latest, anchors, measure_all, surrogates)
+    if not study.search.refines:
+        return result
+    spent, allowed = n_spent(study, rounds, latest), wanted_evaluations(study)
+    ending = Ending(
+        evaluations=spent,
+        allowed=allowed,
+        trusted=spent < allowed and not out_of_time,
+        hope=expected_gain(study, result.surrogates),
+    )
+    return replace(result, ending=ending)
 
 
 def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
@@ -96,15 +88,10 @@ def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
         return True
     needed = sum(e.seconds for e in evaluations if e.taken is None)
     for task in study.tasks:
-        lines = [e for e in evaluations if e.task == task and not e.failed]
-        whole = _mean_seconds([e for e in lines if e.whole])
-        subset = _mean_seconds([e for e in lines if not e.whole])
-        needed += (study.search.remeasure + 1) * whole + (subset or whole)
+        whole = [e for e in evaluations if e.task == task and e.whole and not e.failed]
+        mean = sum(e.seconds for e in whole) / max(len(whole), 1)
+        needed += (study.search.remeasure + 2) * mean  # the next and the chosen one
     return needed <= 3600 * study.search.hours
-
-
-def _mean_seconds(lines: Sequence[Evaluation]) -> float:
-    return sum(e.seconds for e in lines) / max(len(lines), 1)
 
 
 def _measure(
@@ -143,18 +130,6 @@ def _visible_after(
     ]
     if not rounds:
         return [e for e in usable if e.role != "front"]
-    return usable[: _last_requested(usable, asked) + 1]
-
-
-def _last_requested(usable: Sequence[Evaluation], asked: Container[MergeKey]) -> int:
-    """Return the place of the last measurement of a merge that rounds requested.
-
-    A requested merge that is also on the front was measured for the round before that,
-    unless a later round was to request it.
-    """
-    places: dict[MergeKey, int] = {}
-    for index, e in enumerate(usable):
-        key = e.key[0]
-        if key in asked and not (e.role == "front" and key in places):
-            places[key] = index
-    return max(places.values(), default=-1)
+    # Of the requested merges some were measured again, as points of the front.
+    planned = [e.key[0] in asked and e.role != "front" for e in usable]
+    return usable[: max(np.flatnonzero(planned), default=-1) + 1]

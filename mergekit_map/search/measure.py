@@ -120,11 +120,7 @@ def _subsets(study: Study, evaluate: Evaluator) -> dict[str, Subset]:
 
 
 def _check_scores(study: Study, evaluate: Evaluator, evaluation: Evaluation) -> None:
-    """Refuse a task that returned the value of a reference point without scores.
-
-    Raises:
-        EvaluationError: its value cannot be estimated from some documents.
-    """
+    """Refuse a task that returned the value of a reference point without scores."""
     task = evaluation.task
     if study.is_whole(task) or evaluate.answers(evaluation.coefficients, task):
         return
@@ -168,15 +164,10 @@ def _is_enough(study: Study, role: Role, e: Evaluation) -> bool:
 
 
 def _refuse_hopeless(task: str, evaluation: Evaluation, attempts: int) -> None:
-    if evaluation.error is not None and attempts == 1:
+    if attempts >= _HOPELESS or (attempts == 1 and evaluation.error is not None):
         raise EvaluationError(
-            f"task {task!r} cannot be measured on the first merge, so the search stops "
-            f"here: {evaluation.error}"
-        )
-    if attempts >= _HOPELESS:
-        raise EvaluationError(
-            f"task {task!r} gave no finite number on {attempts} merges, so the search "
-            f"stops here; the last one was {evaluation.error or 'NaN or infinity'}"
+            f"task {task!r} cannot be measured, so the search stops here: the last of "
+            f"{attempts} merges gave {evaluation.error or 'NaN or infinity'}"
         )
 
 
@@ -232,27 +223,16 @@ def is_own(e: Evaluation) -> bool:
     return e.role == "front" or e.role not in ASSESSING
 
 
-def on_disk_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
-    """List the measurements of reference points that are no merges of the search."""
-    return [] if study.on_disk is None else matching(study.on_disk, log)
-
-
 def reference_values(
     study: Study, known: Iterable[Evaluation], log: Iterable[Evaluation]
 ) -> Anchors:
     """Read the values of all reference points.
 
-    Args:
-        study: The study.
-        known: Measurements of merges of the search.
-        log: All measurements.
+    Those that are merges of the search are looked for in ``known``, others in the log.
     """
     own = measured_anchors(study.anchors, known)
     if study.on_disk is None:
         return own
-    others = measured_anchors(study.on_disk.anchors, on_disk_evaluations(study, log))
-    return Anchors(
-        {**own.values, **others.values},
-        {**own.errors, **others.errors},
-        {**own.noise, **others.noise},
-    )
+    beside = measured_anchors(study.on_disk.anchors, matching(study.on_disk, log))
+    values, noise = {**own.values, **beside.values}, {**own.noise, **beside.noise}
+    return Anchors(values, noise=noise)

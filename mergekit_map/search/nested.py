@@ -23,14 +23,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
-from mergekit_map.config.problems import Problem, shown
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.results.front import Order, axis_bounds, members, pairs
@@ -39,7 +36,6 @@ from mergekit_map.results.limits import Request
 from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
-    MergeKey,
     Role,
     merge_key,
 )
@@ -48,13 +44,11 @@ from mergekit_map.search.planning import design
 from mergekit_map.search.study import Candidate, Evaluator, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.types import SOUP
-from mergekit_map.utils.text import listed
 
 # Measure merges on some tasks, unless they are known, and give what is known of them.
 MeasureOn: TypeAlias = Callable[[Iterable[str], Iterable[Candidate]], list[Evaluation]]
 
 EVALUATIONS = 20  # per pair: the paper's T
-_ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 
 
 def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyResult:
@@ -62,10 +56,6 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
 
     The result is that of the last pair, as coefficients of the study. Like all the
     pairs before it, it is a function of the study and of what was measured.
-
-    Raises:
-        DesignError: too few merges can be, or could be, measured for a quadratic.
-        EvaluationError: the first merge cannot be measured.
     """
 
     def measure_on(
@@ -82,12 +72,11 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
     grouping = Grouping(study, readings, measured_anchors(vectors, known))
     while True:
         pair, is_last = grouping.next_pair(), grouping.is_last
-        choices = grouping.choices(pair)
         plane = _Plane(
-            study=pair_study(study, pair, choices[0], last=is_last),
+            study=pair_study(study, pair, grouping.choice(pair), last=is_last),
             vectors={group.label: vectors[group.label] for group in pair},
         )
-        result = _search_pair(plane, choices, readings, measure_on)
+        result = _search_pair(plane, readings, measure_on)
         merge = result.front[result.selected]
         # Chosen of a pair, it is an anchor of a later one.
         role: Role = "front" if is_last else "anchor"
@@ -155,10 +144,7 @@ class _Plane:
 
 
 def _search_pair(
-    plane: _Plane,
-    choices: Sequence[SelectSpec],
-    readings: Anchors,
-    measure_on: MeasureOn,
+    plane: _Plane, readings: Anchors, measure_on: MeasureOn
 ) -> StudyResult:
     study = plane.study
     known = _measure_pair(plane, measure_on)
@@ -168,13 +154,7 @@ def _search_pair(
     merges = [plane.flat(study.named(row)) for row in front]
     again = farthest_point_subset(predicted, study.search.remeasure)
     measure_on(study.tasks, [("front", merges[i]) for i in again])
-    for choice in choices:
-        asked = replace(study, select=choice)
-        rows, selected = asked.choose(surrogates, front, readings)
-        chosen = study.predict(surrogates, rows[[selected]])
-        request = Request(choice, study.tasks, readings)
-        if (chosen >= request.lower_bounds(request.limits())).all():
-            break
+    rows, selected = study.choose(surrogates, front, readings)
     merges = [plane.flat(study.named(row)) for row in rows]
     return StudyResult(surrogates, merges, selected, plane.vectors)
 
@@ -183,10 +163,9 @@ def _measure_pair(plane: _Plane, measure_on: MeasureOn) -> list[Evaluation]:
     """Measure the design of plain MAP, in the coefficients of the pair."""
     planned = design(plane.study)
     candidates = [(role, plane.flat(merge)) for role, merge in planned]
-    merges: dict[MergeKey, Mapping[str, float]] = {}  # by the coefficients of the study
-    for (_, merge), (_, flat) in zip(planned, candidates, strict=True):
-        # Where all of a group has the weight 0, merges of the pair coincide.
-        merges.setdefault(merge_key(flat), merge)
+    # Where all of a group has the weight 0, merges coincide: the first one counts.
+    both = zip(reversed(candidates), reversed(planned), strict=True)
+    merges = {merge_key(flat): merge for (_, flat), (_, merge) in both}
     known = {e.key: e for e in measure_on(plane.study.tasks, candidates)}
     return [
         e.model_copy(update={"coefficients": merges[e.key[0]]}) for e in known.values()
@@ -224,10 +203,8 @@ def _single_models(study: Study) -> dict[str, dict[str, float]]:
 class Grouping:
     """The groups of a study, which are merged pair after pair.
 
-    Args:
-        study: The study.
-        readings: The values of all reference points.
-        singles: Those of the single models, whose labels are coefficients.
+    It needs the values of all reference points, and those of the single models, whose
+    labels are coefficients.
     """
 
     def __init__(self, study: Study, readings: Anchors, singles: Anchors):
@@ -259,28 +236,22 @@ class Grouping:
         one, other = next(pair for pair in sides if known.keys() >= set(pair))
         return known[one], known[other]
 
-    def choices(self, pair: Pair) -> list[SelectSpec]:
-        """List the selections for the next pair, to be tried in order.
+    def choice(self, pair: Pair) -> SelectSpec:
+        """Return the selection for the next pair.
 
         The last pair uses the selection of the study, the others the preference among
         their own tasks, within limits.
-
-        Raises:
-            ConfigError: a limit cannot be computed from the measurements.
         """
         study = self._study
         if self.is_last:
-            return [study.select]
+            return study.select
         tasks = _pair_tasks(study, pair)
         shares = {task: _task_shares(study)[task] for task in tasks}
-        prefer = shares if any(shares.values()) else dict.fromkeys(tasks, 1.0)
-        choice = SelectSpec(prefer=prefer, scalarization=study.select.scalarization)
-        found = Request(study.select, study.tasks, self._readings).limits()
-        limits = {task: limit.value for task, limit in found.items()}
-        return [
-            choice.model_copy(update={"require": kept or None})
-            for kept in self._limits_within(limits, tasks)
-        ]
+        return SelectSpec(
+            prefer=shares if any(shares.values()) else dict.fromkeys(tasks, 1.0),
+            scalarization=study.select.scalarization,
+            require=self._limits_within(tasks) or None,
+        )
 
     def merge(self, pair: Pair, measured: Mapping[str, float]) -> Group:
         """Replace a pair by one group; ``measured`` is its values on its tasks."""
@@ -293,27 +264,24 @@ class Grouping:
         self._groups = [*(g for g in self._groups if g not in pair), merged]
         return merged
 
-    def _limits_within(
-        self, limits: Mapping[str, float], tasks: Sequence[str]
-    ) -> list[dict[str, float]]:
-        """List limits for a pair; each is tried where those before cannot be kept.
+    def _limits_within(self, tasks: Sequence[str]) -> dict[str, float | str]:
+        """Return limits for a pair, of those that a single model keeps.
 
-        The first goes only part of the way from the best single model to a limit, the
-        less the more groups and limits there are, because every merge with another
-        group costs some of it. The next goes as far as the limit. The last is none, as
-        later pairs may yet keep it.
+        They go only part of the way from the best single model to a limit, the less the
+        more groups and limits there are, because every merge with another group costs
+        some of it. Later pairs may yet keep the others.
         """
-        near = {}
-        columns = zip(self._study.tasks.items(), self._singles.T, strict=True)
-        for (task, metric), column in columns:
-            if task not in tasks or task not in limits:
-                continue
-            limit = metric.utility(limits[task])
-            best = np.nanmax(column, initial=-np.inf)
-            if best >= limit:
-                way = (limit - best) / len(limits) / (len(self._groups) - 1)
-                near[task] = float(metric.sign * (best + way))
-        return [near, {task: limits[task] for task in near}, {}] if near else [{}]
+        study = self._study
+        limits = Request(study.select, study.tasks, self._readings).limits()
+        within: dict[str, float | str] = {}
+        for column, (task, metric) in enumerate(study.tasks.items()):
+            if task in tasks and task in limits:
+                best = np.nanmax(self._singles[:, column], initial=-np.inf)
+                missing = metric.utility(limits[task].value) - best
+                if missing <= 0:
+                    way = missing / len(limits) / (len(self._groups) - 1)
+                    within[task] = float(metric.sign * (best + way))
+        return within
 
     def _row(self, measured: Mapping[str, float]) -> FloatArray:
         """Return values in their own units as a row (m,), larger is better."""
@@ -324,7 +292,7 @@ class Grouping:
         """Average losses by preference, or alike where no task is preferred."""
         tasks = self._study.tasks
         ideals = np.array([max(map(m.utility, m.bounds)) for m in tasks.values()])
-        losses = scaled_losses(values[None], self._singles, ideals)[0]
+        losses = scaled_losses(values, self._singles, ideals)
         counted = [task in (owned or tasks) for task in tasks]
         weights = np.array(list(_task_shares(self._study).values()))[counted]
         weights = weights if weights.any() else np.ones_like(weights)
@@ -351,19 +319,6 @@ def _task_shares(study: Study) -> dict[str, float]:
     return {task: weights.get(task, 0.0) / total for task in study.tasks}
 
 
-def order_problems(order: list[Any], names: Sequence[str]) -> list[Problem]:
-    """Refuse an order of merges that is no binary tree with each name once."""
-    with suppress(ValidationError):
-        if sorted(members(_ORDER.validate_python(order))) == sorted(names):
-            return []
-    text = (
-        "two are merged at a time, so this is a list of two coefficients or lists, "
-        f"such as [[a, b], [c, d]], with each of {listed(names)} once; got "
-        f"{shown(order)}"
-    )
-    return [Problem(("map", "search", "order"), text)]
-
-
 def best_models(Y: FloatArray) -> IntArray:
     """Return the best model of each task; (m,), ties go to the first.
 
@@ -374,15 +329,15 @@ def best_models(Y: FloatArray) -> IntArray:
 
 
 def scaled_losses(values: FloatArray, Y: FloatArray, ideal: FloatArray) -> FloatArray:
-    """Scale measured values of any merges to losses, smaller is better.
+    """Scale the measured values of a merge to losses, smaller is better.
 
     Args:
-        values: (k, m) metrics, larger is better.
+        values: (m,) metrics, larger is better.
         Y: (N, m) those of the single models.
         ideal: (m,) the largest possible values, infinite where there is none.
 
     Returns:
-        (k, m) losses; 1 where a value is NaN, 0 for a task whose single models are all
+        (m,) losses; 1 where a value is NaN, 0 for a task whose single models are all
         at the ideal, or all alike where there is none.
     """
     measured = ~np.isnan(Y)
@@ -392,6 +347,6 @@ def scaled_losses(values: FloatArray, Y: FloatArray, ideal: FloatArray) -> Float
     width = zero - worst
     # A task on which no single model could be measured has no scale.
     usable = measured.any(axis=0) & (width > 0)
-    losses = np.zeros(values.shape)
-    losses[:, usable] = (zero - values)[:, usable] / width[usable]
+    losses = np.zeros(len(values))
+    losses[usable] = (zero - values)[usable] / width[usable]
     return np.where(np.isnan(values), 1.0, losses)

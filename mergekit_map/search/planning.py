@@ -8,10 +8,6 @@ within the bounds are poor, one from anywhere in them, two standard errors bette
 even merges left out are predicted badly, every other of these is the merge with the
 largest error. It stops when predictions come true, or when all evaluations are used.
 
-Whether better merges lie beyond the bounds is foretold, not searched: points at the
-bounds are moved a little beyond them along one coefficient. Surrogates were fitted
-within the bounds, so these predictions are extrapolations.
-
 Notation: ``k`` points of a front, ``m`` tasks, ``d`` coefficients.
 """
 
@@ -26,12 +22,12 @@ import numpy as np
 
 from mergekit_map.errors import DesignError
 from mergekit_map.optimize.design import make_design, sobol_points
-from mergekit_map.optimize.front_filling import hypervolume, improvements, relative_gain
+from mergekit_map.optimize.front_filling import improvements, relative_gain
 from mergekit_map.optimize.nsga3 import approximate_front
-from mergekit_map.results.front import Border, Ending
+from mergekit_map.results.front import Border
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.search.bayesian import bayesian_round
-from mergekit_map.search.study import Candidate, Study
+from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, to_unit
 from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.surrogates.quadratic import n_quadratic_terms
@@ -69,11 +65,8 @@ def next_round(
 ) -> list[Candidate]:
     """Propose the merges to measure next; none when the search is over.
 
-    Args:
-        study: The study.
-        rounds: The proposals before.
-        known: The measurements of these that may be fitted.
-        surrogates: Surrogates fitted to them; none where too many have failed.
+    It follows from the proposals before, their measurements, and after the first round
+    the surrogates fitted to these.
 
     Raises:
         DesignError: too few merges can be measured for a surrogate.
@@ -86,21 +79,7 @@ def next_round(
         return []
     if n_spent(study, rounds, known) >= wanted_evaluations(study):
         return []
-    if not surrogates:
-        return _one_more(study, rounds, known)
     return refinement_round(study, rounds, known, surrogates)
-
-
-def _one_more(
-    study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
-) -> list[Candidate]:
-    """Propose a further merge of the first design, for those that failed."""
-    asked = {merge_key(c): c for planned in rounds for _, c in planned}
-    tried = asked | {e.key[0]: e.coefficients for e in known}
-    X = study.vectors(tried.values())
-    rng = np.random.default_rng(study.search.seed)
-    points = make_design(study.search.design, len(X) + 1, study.box, X, rng)
-    return [("design", study.named(points[-1]))] if len(points) > len(X) else []
 
 
 def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
@@ -131,10 +110,8 @@ def wanted_evaluations(study: Study) -> int:
 
     With a budget of hours, many times the default.
     """
-    default = default_evaluations(len(study.bounds))
-    return study.search.evaluations or default * (
-        1 if study.search.hours is None else _TIMES
-    )
+    times = 1 if study.search.hours is None else _TIMES
+    return study.search.evaluations or times * default_evaluations(len(study.bounds))
 
 
 def _imported(study: Study, known: Sequence[Evaluation]) -> FloatArray:
@@ -152,21 +129,14 @@ def _required(study: Study) -> int:
 
 def _refuse_too_few(study: Study, points: FloatArray) -> None:
     """Raise for too few merges within the bounds; only these are fitted."""
-    d, inside = len(study.bounds), int(study.contains(points).sum())
-    missing, outside = _required(study) - inside, len(points) - inside
-    if missing <= 0:
-        return
-    lost = f", of which {outside} are not fitted (reference points out of bounds)"
-    but = f"but only {len(points)} evaluations were asked for{lost if outside else ''}"
-    what, advice = f"a surrogate in {d} coefficients", ""
-    if study.search.surrogate == "quadratic":
-        terms = n_quadratic_terms(d)
-        what = f"a quadratic in {d} coefficients has {terms} parameters and"
-        advice = ", search fewer coefficients, or set 'surrogate: regularized'"
-    raise DesignError(
-        f"{what} needs {_required(study)} evaluations, {but}; allow at least {missing} "
-        f"more{advice}"
-    )
+    needed, fitted = _required(study), int(study.contains(points).sum())
+    if fitted < needed:
+        raise DesignError(
+            f"a surrogate ({study.search.surrogate}) in {len(study.bounds)} "
+            f"coefficients needs {needed} merges within the bounds, but only {fitted} "
+            f"of {len(points)} evaluations would be; allow at least {needed - fitted} "
+            "more, or set another surrogate"
+        )
 
 
 def default_evaluations(d: int) -> int:
@@ -232,21 +202,11 @@ def refinement_round(
     return _best(study, X, box, box.errors.max(axis=1))
 
 
-def ending_of(
-    study: Study,
-    surrogates: Mapping[str, Surrogate],
-    spent: int,
-    allowed: int,
-) -> Ending:
-    """Return what a better known front would bring when the last round is over."""
+def expected_gain(study: Study, surrogates: Mapping[str, Surrogate]) -> float:
+    """Return the share by which a better known front may be larger (hypervolume)."""
     front = _sketched(study, surrogates)
     scaled = (front.Y - front.Y.min(axis=0)) / front.width
-    return Ending(
-        evaluations=spent,
-        allowed=allowed,
-        trusted=spent < allowed,
-        hope=relative_gain(scaled + front.errors, scaled),
-    )
+    return relative_gain(scaled + front.errors, scaled)
 
 
 def n_spent(
@@ -325,61 +285,36 @@ def _best(
     return [("refinement", study.named(outlook.points[chosen]))]
 
 
-def find_border(
-    study: Study,
-    surrogates: Mapping[str, Surrogate],
-    names: tuple[str, ...],
-    X: FloatArray,
-    anchors: FloatArray,
-) -> Iterator[Border]:
+def find_border(study: Study, result: StudyResult) -> Iterator[Border]:
     """Find the bounds beyond which the front would be better, as predicted.
 
-    Args:
-        study: The study, whose metrics say what is better.
-        surrogates: By task.
-        names: Of the axes of the surrogates.
-        X: (k, d) the front.
-        anchors: (a, d) merges that a front should be better than; NaN where unknown.
+    Points at the bounds are moved a little beyond them along one coefficient, where
+    predictions are extrapolations. Gains are relative to what is worst on the front and
+    the reference points.
     """
-    bounds = next(iter(surrogates.values())).bounds
-    X, anchors = (rows[np.isfinite(rows).all(axis=1)] for rows in (X, anchors))
+    X = result.fitted(result.front, study)
+    anchors = result.fitted(study.fixed.values(), study)
     if not len(X):
         return
-
-    utilities = partial(study.predict, surrogates)
+    utilities = partial(study.predict, result.surrogates)
+    names = list(result.groups or study.bounds)
     Y = utilities(X)
     worst = np.vstack([Y, utilities(anchors)] if len(anchors) else [Y]).min(axis=0)
-    for axis, (lower, upper) in enumerate(bounds.tolist()):
+    scale = (Y - worst).max(axis=0)
+    if not (scale > 0).all():
+        return  # without volume
+    for axis, (lower, upper) in enumerate(result.bounds.tolist()):
         for end, outward in ((lower, lower - upper), (upper, upper - lower)):
             there = np.abs(X[:, axis] - end) <= _NEAR * (upper - lower)
-            if there.any():
-                moved = utilities(_moved(X[there], axis, end, _BEYOND * outward))
-                gain = hypervolume_gain(Y - worst, moved - worst)
-                if gain >= _TOLD:
-                    yield Border(
-                        coefficient=names[axis],
-                        end=end,
-                        beyond=float(f"{end + _BEYOND * outward:.12g}"),
-                        gain=float(f"{gain:.3g}"),
-                    )
-
-
-def _moved(X: FloatArray, axis: int, end: float, by: float) -> FloatArray:
-    steps = np.linspace(0, 1, _STEPS + 1)[1:]
-    rows = np.repeat(X[None], _STEPS, axis=0)
-    rows[:, :, axis] = end + by * steps[:, None]
-    return rows.reshape(-1, X.shape[1])
-
-
-def hypervolume_gain(Y: FloatArray, more: FloatArray) -> float:
-    """Return the share that points (l, m) add to the hypervolume of others (k, m).
-
-    Both hypervolumes are relative to the reference point, larger is better; 0 where
-    there is no volume.
-    """
-    scale = Y.max(axis=0)
-    if not (scale > 0).all():
-        return 0.0
-    before = hypervolume(Y / scale, 0.0)
-    after = hypervolume(np.vstack([Y, more]) / scale, 0.0)
-    return after / before - 1 if before > 0 else 0.0
+            moved = np.tile(X[there], (_STEPS, 1))
+            steps = np.linspace(0, _BEYOND * outward, _STEPS + 1)[1:]
+            moved[:, axis] = end + np.repeat(steps, there.sum())
+            both = np.vstack([Y, utilities(moved)]) if there.any() else Y
+            gain = relative_gain((both - worst) / scale, (Y - worst) / scale, 0.0)
+            if gain >= _TOLD:
+                yield Border(
+                    coefficient=names[axis],
+                    end=end,
+                    beyond=float(f"{end + _BEYOND * outward:.12g}"),
+                    gain=float(f"{gain:.3g}"),
+                )

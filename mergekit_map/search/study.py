@@ -105,12 +105,7 @@ class Study:
     def of_models(
         self, anchors: Mapping[str, Mapping[str, float]], merge: str
     ) -> Study:
-        """Return the study of linear merges of the models, as reference points.
-
-        Args:
-            anchors: The weights of the models, by label.
-            merge: The fingerprint of the linear merges.
-        """
+        """Return the study of linear merges of the models, with this fingerprint."""
         return replace(
             self,
             bounds=dict.fromkeys(next(iter(anchors.values())), (0.0, 1.0)),
@@ -124,11 +119,6 @@ class Study:
     def is_whole(self, task: str) -> bool:
         """Whether every merge is measured on all documents of a task."""
         return self.documents.get(task, "all") == "all"
-
-    @property
-    def in_part(self) -> bool:
-        """Whether merges are measured on a subset of the documents of some task."""
-        return not all(map(self.is_whole, self.tasks))
 
     @property
     def box(self) -> FloatArray:
@@ -237,3 +227,17 @@ class StudyResult:
     groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     order: Order | None = None  # what nested MAP merged with what
     ending: Ending | None = None  # of a search that chooses its merges as it goes
+
+    @property
+    def bounds(self) -> FloatArray:
+        """Return the bounds (d, 2) of the axes of the surrogates."""
+        return next(iter(self.surrogates.values())).bounds
+
+    def locate(self, merges: Iterable[Mapping[str, float]], study: Study) -> FloatArray:
+        """Return the places of merges on these axes; (k, d), NaN if not fitted."""
+        return locate(merges, study.bounds, self.groups, self.bounds)
+
+    def fitted(self, merges: Iterable[Mapping[str, float]], study: Study) -> FloatArray:
+        """Return the places of those merges that are on these axes; (k, d)."""
+        X = self.locate(merges, study)
+        return X[np.isfinite(X).all(axis=1)]

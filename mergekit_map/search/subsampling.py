@@ -52,12 +52,8 @@ class Subset:
         documents: the value minus that on all documents, 0 where the subset is all.
         ``stderr`` means what it means for a measurement on all documents, the error of
         the value if documents are draws of a larger population; it includes
-        ``sampling``. The value is clipped to the range of the metric, and NaN where a
-        score is.
-
-        Args:
-            measured: The measurement on the subset, with the score of each document.
-            ends: The smallest and the largest possible value of the metric.
+        ``sampling``. The value is clipped to the ``ends`` of the range of the metric,
+        and NaN where a score is.
         """
         assert measured.answers is not None
         y = np.array(measured.answers.values, np.float64)

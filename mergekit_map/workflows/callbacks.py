@@ -30,7 +30,7 @@ class Started:
     config: Mapping[str, Any]  # the configuration, as it was read
     coefficients: Mapping[str, tuple[float, float]]  # what is searched, between bounds
     tasks: Mapping[str, Metric]  # what is measured
-    total: int  # measurements, of a task at a merge, at most, without earlier ones
+    total: int  # measurements, of a task at a merge, at most
     known: Sequence[Evaluation]  # what was measured before
 
 
@@ -99,14 +99,9 @@ class CallbackList(Listener):
         self._done: set[object] = set()
         self._total: int | None = None
 
-    def start(self, started: Started, done: Iterable[Evaluation]) -> None:
-        """Announce a search once; its pairs are parts of it.
-
-        Args:
-            started: The search.
-            done: What it measured before it was stopped.
-        """
-        self._done |= set(map(_counted, done))
+    def start(self, started: Started) -> None:
+        """Announce a search once; its pairs are parts of it."""
+        self._done |= set(map(_counted, started.known))
         if self._total is None:
             self._total = max(started.total, len(self._done))
             started = replace(started, total=self._total)

@@ -27,7 +27,7 @@ from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest, RunFolder, SearchPlan
 from mergekit_map.results.samples import with_differences
 from mergekit_map.results.selection import choose_measured
-from mergekit_map.search.checks import Forecast, forecast, n_known
+from mergekit_map.search.checks import Forecast, forecast
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import is_own, matching, measure
@@ -175,27 +175,20 @@ def _begin(
     before, changed = _measured_before(folder), "the configuration"
     if before is not None:
         changed = changes_in_words(before.identity, project.identity)
-    start = len(list(log))
-    if before == _manifest(project, study):  # this search, which was stopped or is done
-        start = folder.read_plan().start if folder.plan.exists() else 0
-    write_record(folder.plan, _search_plan(project, study, folder, ahead, start))
+    write_record(folder.plan, _search_plan(project, study, folder, ahead))
     folder.manifest.unlink(missing_ok=True)
     write_atomically(folder.config, project.file.text)
     reuse_measurements(study, log, folder, changed)
     add_imported(study, log, imported)
-    # What other searches measured is no progress of this one: it makes it shorter.
-    earlier, done = list(log)[:start], list[Evaluation]()
-    for e in list(log)[start:]:
-        (done if e.taken is None else earlier).append(e)
     started = Started(
         run=folder.path,
         config=project.file.content,
         coefficients=study.bounds,
         tasks=study.tasks,
-        total=ahead.measurements - n_known(study, earlier),
+        total=ahead.measurements,
         known=_of_search(study, list(log)),
     )
-    events.start(started, _of_search(study, done))
+    events.start(started)
     log.listener = events.on_measured
 
 
@@ -214,15 +207,12 @@ def _warn_of_failures(study: Study, log: EvaluationLog) -> None:
 
 
 def _search_plan(
-    project: Project, study: Study, folder: RunFolder, ahead: Forecast, start: int
+    project: Project, study: Study, folder: RunFolder, ahead: Forecast
 ) -> SearchPlan:
     """Return the plan of a search, for readers before its end."""
-    recipes, linear = (
-        Recipes(project.space, project.options),
-        dict[str, LinearMerge](),
-    )
+    linear: dict[str, LinearMerge] = {}
+    recipes = Recipes(project.space, project.options)
     anchor = next(iter(study.fixed.values()))
-    recipe = recipes.text(anchor, (), folder.recipe(0))
     if (part := study.on_disk) is not None:
         linear = {
             label: LinearMerge(merge=part.merge, weights=dict(weights))
@@ -231,7 +221,6 @@ def _search_plan(
     return SearchPlan(
         manifest=_manifest(project, study),
         most=ahead.searched + ahead.front,
-        start=start,
         bounds=dict(study.bounds),
         anchors={label: dict(merge) for label, merge in study.anchors.items()},
         corners={label: dict(merge) for label, merge in study.corners.items()},
@@ -240,7 +229,7 @@ def _search_plan(
         documents=dict(study.documents),
         search=study.search,
         select=study.select,
-        recipe=recipe,
+        recipe=recipes.text(anchor, (), folder.recipe(0)),
     )
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import LOSS, Recorder, logged, make_study, run
+from fakes import LOSS, make_study
 
 from mergekit_map.search.checks import forecast, probe_multiples
 from mergekit_map.search.planning import default_evaluations
 from mergekit_map.search.study import Study
-from mergekit_map.types import Measurement, Metric
+from mergekit_map.types import Metric
 
 SIZES = {"loss": 80, "right": 200}
 
@@ -26,23 +24,20 @@ def study_of(asked: Mapping[str, Any] | None = None, **search: Any) -> Study:
 
 
 @pytest.mark.parametrize(
-    ("search", "searched", "held_out"),
+    ("search", "searched"),
     [
-        ({"evaluations": 9}, 9, 0),
-        # Of base, soup, best single model and choice, on a quarter of the documents.
-        ({"evaluations": 9, "holdout": 0.2}, 9, 4 / 4),
-        ({}, default_evaluations(1), 0),
-        ({"hours": 0.01}, default_evaluations(1), 0),  # what it takes without them
+        ({"evaluations": 9, "holdout": 0.2}, 9),
+        ({"hours": 0.01}, default_evaluations(1)),  # what it takes without them
     ],
 )
 def test_all_documents_are_measured_at_each_merge(
-    search: dict[str, Any], searched: int, held_out: float
+    search: dict[str, Any], searched: int
 ) -> None:
     merges, times = probe_multiples(study_of(**search), SIZES)
 
     # Two points of the front, and the chosen merge.
     assert merges == searched + 2 + 1
-    assert times == pytest.approx(dict.fromkeys(SIZES, merges + held_out))
+    assert times == pytest.approx(dict.fromkeys(SIZES, merges))
 
 
 def test_anchors_and_ends_are_on_all_documents_and_the_others_on_some() -> None:
@@ -53,21 +48,3 @@ def test_anchors_and_ends_are_on_all_documents_and_the_others_on_some() -> None:
     # Three anchors, two points of the front, and the chosen merge.
     assert times == {"loss": 6 + 6 / 4, "right": 6 + 6 / 2}
     assert forecast(study).whole == 6
-
-
-def test_the_budget_and_not_the_default_ends_a_search(tmp_path: Path) -> None:
-    def rippled(coefficients: Mapping[str, float], task: str) -> Measurement:
-        x = coefficients["x"]
-        value = 0.5 + 0.4 * math.sin(40 * x + len(task))
-        return Measurement(value, None, 10, seconds=10.0)
-
-    merges = default_evaluations(1) + 4
-    hours = 20 * (merges + 2 + 1) / 3600
-    study = study_of(hours=hours, remeasure=2)
-
-    found = run(study, tmp_path, Recorder(rippled))
-
-    lines = logged(tmp_path)
-    assert sum(e.seconds for e in lines) <= 3600 * hours + 1e-6
-    assert sum(e.role != "front" for e in lines) == 2 * merges
-    assert not found.ending.trusted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,13 @@ from surrogate_data import fit
 from mergekit_map.results.front import Border, Reading
 from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.search.planning import (
-    ending_of,
+    expected_gain,
     find_border,
-    hypervolume_gain,
     n_quiet_rounds,
     n_spent,
     refinement_round,
 )
-from mergekit_map.search.study import Candidate
+from mergekit_map.search.study import Candidate, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.types import Metric
@@ -203,38 +203,20 @@ def test_nothing_is_measured_next_to_what_was_measured(
     assert (planned == best) == again
 
 
-def test_the_order_in_which_a_log_names_coefficients_says_nothing() -> None:
-    rounds, known = searched(1)
-    surrogates = known_within(0.02)
-    turned = [
-        changed(e, coefficients=dict(reversed(e.coefficients.items()))) for e in known
-    ]
-
-    first, again = (
-        refinement_round(STUDY, rounds, log, surrogates) for log in (known, turned)
-    )
-
-    assert again == first
-
-
 def test_what_was_searched_is_counted_once_and_the_front_is_not() -> None:
-    def of(*candidates: Candidate) -> list[Evaluation]:
-        return [e for candidate in candidates for e in measured(candidate)]
-
     design = [merge(0.1, 0.2, "design"), merge(0.3, 0.4, "design")]
     front, outside = merge(0.5, 0.5, "front"), merge(2.0, 0.0, "imported")
     imported = merge(0.9, 0.1, "imported")
 
-    def spent(known: Sequence[Evaluation], *rounds: Sequence[Candidate]) -> int:
-        return n_spent(STUDY, rounds, known)
+    def spent(*more: Candidate, rounds: Sequence[Sequence[Candidate]] = ()) -> int:
+        known = [e for candidate in (*design, *more) for e in measured(candidate)]
+        return n_spent(STUDY, [design, *rounds], known)
 
-    assert spent([], design) == 2
-    assert spent(of(*design), design) == 2
-    assert spent(of(*design, front), design) == 2
-    assert spent(of(*design, front), design, [("refinement", front[1])]) == 3
-    assert spent(of(*design, imported), design) == 3
-    assert spent(of(*design, outside), design) == 2
-    assert spent(of(*design, outside), [*design, ("anchor", outside[1])]) == 3
+    assert n_spent(STUDY, [design], []) == spent() == 2
+    assert spent(front) == spent(outside) == 2
+    assert spent(imported) == 3
+    assert spent(front, rounds=[[("refinement", front[1])]]) == 3
+    assert spent(outside, rounds=[[("anchor", outside[1])]]) == 3
 
 
 def volume(error: float) -> float:
@@ -251,10 +233,9 @@ def volume(error: float) -> float:
 def test_what_more_would_bring_is_the_front_moved_by_its_standard_errors(
     error: float,
 ) -> None:
-    ending = ending_of(STUDY, known_within(error), spent=7, allowed=9)
+    hope = expected_gain(STUDY, known_within(error))
 
-    assert ending.hope == pytest.approx(volume(error) / volume(0) - 1, rel=0.02)
-    assert (ending.evaluations, ending.allowed) == (7, 9)
+    assert hope == pytest.approx(volume(error) / volume(0) - 1, rel=0.02)
 
 
 def surrogate(f: Callable[[FloatArray], FloatArray], box: FloatArray) -> Surrogate:
@@ -269,13 +250,16 @@ def bowl(*ideal: float) -> Callable[[FloatArray], FloatArray]:
 
 
 def borders(
-    tasks: dict[str, tuple[Metric, Surrogate]], X: FloatArray, anchors: FloatArray
+    tasks: dict[str, tuple[Metric, Surrogate]],
+    X: FloatArray,
+    anchors: dict[str, tuple[float, ...]],
 ) -> list[Border]:
     metrics = {name: metric for name, (metric, _) in tasks.items()}
     surrogates = {name: fitted for name, (_, fitted) in tasks.items()}
-    names = ("de", "fr")[: X.shape[1]]
-    study = make_study(names, metrics)
-    return list(find_border(study, surrogates, names, X, anchors))
+    study = make_study(("de", "fr")[: X.shape[1]], metrics)
+    named = {label: study.named(np.array(place)) for label, place in anchors.items()}
+    result = StudyResult(surrogates, [study.named(row) for row in X], 0)
+    return list(find_border(replace(study, anchors=named), result))
 
 
 @pytest.mark.parametrize("metric", [SCORE, LOSS])
@@ -284,39 +268,23 @@ def test_of_one_task_the_gain_is_the_share_of_its_range(metric: Metric) -> None:
     box = np.array([[0.0, 1.0]])
     fitted = surrogate(lambda X: metric.sign * bowl(1.3)(X), box)
 
-    (found,) = borders({"t": (metric, fitted)}, np.array([[1.0]]), np.zeros((1, 1)))
+    (found,) = borders({"t": (metric, fitted)}, np.array([[1.0]]), {"base": (0.0,)})
 
     assert found == Border(coefficient="de", end=1, beyond=1.2, gain=0.05)
 
 
-def test_ends_are_told_where_points_lie_and_more_is_better() -> None:
+@pytest.mark.parametrize("unit", [1.0, 1e-3, 1e5])
+def test_ends_are_told_where_points_lie_and_more_is_better(unit: float) -> None:
     """One task wants more of de, the other less of fr than the box has."""
     tasks = {
-        "one": (SCORE, surrogate(bowl(1.2, 0.0), BOX)),
+        "one": (SCORE, surrogate(lambda X: unit * bowl(1.2, 0.0)(X), BOX)),
         "two": (SCORE, surrogate(bowl(0.5, -0.6), BOX)),
     }
     t = np.linspace(0, 1, 5)[:, None]
     X = np.clip((1 - t) * [1.2, 0.0] + t * [0.5, -0.6], *BOX.T)
-    anchors = np.array([[0.0, 0.5], [np.nan, np.nan]])
 
-    found = borders(tasks, X, anchors)
+    found = borders(tasks, X, {"base": (0.0, 0.5), "outside": (2.0, 0.0)})
 
     assert [(b.coefficient, b.end) for b in found] == [("de", 1.0), ("fr", -0.5)]
     assert [b.beyond for b in found] == [1.2, -0.7]
     assert all(0 < b.gain < 0.2 for b in found)
-
-
-@pytest.mark.parametrize("m", [1, 3, 8])
-def test_a_gain_is_a_share_of_the_volume_whatever_the_units(m: int) -> None:
-    Y, units = np.ones((1, m)), 10.0 ** np.arange(m)
-
-    gain = hypervolume_gain(Y * units, Y * units * 1.02)
-
-    assert gain == pytest.approx(1.02**m - 1, rel=1e-3)
-    assert hypervolume_gain(Y, Y / 2) == pytest.approx(0, abs=1e-9)
-    # Two boxes, of which the second sticks out of the first to one side.
-    Y, more = np.array([[1.0, 1.0]]), np.array([[1.5, 0.5]])
-    for units in (np.ones(2), np.array([1e-3, 1e5])):
-        assert hypervolume_gain(Y * units, more * units) == pytest.approx(0.25)
-    flat = np.array([[0.0, 1.0], [0.0, 0.5]])
-    assert hypervolume_gain(flat, flat + 1) == 0  # without volume

@@ -113,14 +113,6 @@ def test_answers_that_were_all_foreseen_are_not_known_without_an_error() -> None
     assert least < found.sampling < 1.2 * least
 
 
-def test_a_value_stays_in_the_range_of_the_metric() -> None:
-    references = (np.random.default_rng(4).random((3, SIZE)) < 0.9).astype(float)
-    for seed in range(20):
-        subset = drawn(8, references, seed=seed)
-        found = subset.estimate(measured(subset, np.ones(SIZE)), (0.0, 1.0))
-        assert found.value <= 1.0
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_score_that_is_no_number_makes_a_value_that_is_none(value: float) -> None:
     subset, scores = drawn(20, np.ones((2, SIZE))), np.ones(SIZE)

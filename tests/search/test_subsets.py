@@ -46,7 +46,6 @@ def study_of(documents: Any = 12, **spec: Any) -> Study:
 class Models:
     """Merges whose documents answer by a formula, and what they were asked."""
 
-    size: int = SIZE
     exponential: bool = False
     said: Callable[[Mapping[str, float], str, np.ndarray], Any] | None = None
     asked: list[tuple[tuple[float, ...], str, int]] = field(default_factory=list)
@@ -69,9 +68,9 @@ class _Measured:
 
     def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
         models, place = self.models, tuple(self.coefficients.values())
-        ids = range(models.size) if documents is None else documents
+        ids = range(SIZE) if documents is None else documents
         models.asked.append((place, self.task, len(ids)))
-        values = scores(place, self.task, models.size)[list(ids)]
+        values = scores(place, self.task, SIZE)[list(ids)]
         if models.said is not None:
             values = models.said(self.coefficients, self.task, values)
         if values is None:
@@ -164,7 +163,12 @@ def test_anchors_and_the_front_are_measured_on_all_and_others_on_the_same_subset
     for e in lines:
         assert e.whole == (e.role in {"anchor", "front"})
         assert e.n == (SIZE if e.whole else 12)
-        assert e.whole or 0 < (e.sampling or 0) < (e.stderr or 0)
+        if not e.whole:
+            assert 0 < e.sampling < e.stderr
+            value = scores(tuple(e.coefficients.values()), e.task, SIZE).mean()
+            if exponential and e.task == "loss":
+                value = np.exp(value)
+            assert abs(e.value - value) < 3.5 * e.sampling
     for task in METRICS:
         folder = tmp_path / "samples" / task
         files = [json.loads(path.read_text()) for path in folder.iterdir()]
@@ -177,21 +181,6 @@ def test_anchors_and_the_front_are_measured_on_all_and_others_on_the_same_subset
     assert front.merges
     for merge in front.merges:
         assert {merge.measured[task].documents for task in METRICS} == {12}
-
-
-def test_the_log_has_the_value_that_all_documents_would_have(
-    search: Search, tmp_path: Path
-) -> None:
-    search(study_of(24, evaluations=10))
-
-    subset = [e for e in logged(tmp_path) if not e.whole]
-    far = [
-        (e.value - scores(tuple(e.coefficients.values()), e.task, SIZE).mean())
-        / (e.sampling or 1.0)
-        for e in subset
-    ]
-    assert len(far) > 10
-    assert np.abs(far).max() < 3.5
 
 
 @pytest.mark.parametrize(("before", "after"), [(12, "all"), ("all", 12), (12, 24)])
@@ -234,59 +223,32 @@ def test_scores_that_nobody_wrote_are_no_reference(
     assert without_times(tmp_path)[: len(before)] == before
 
 
-def broken(kind: str) -> Callable[..., Any]:
-    """Answer otherwise than models do away from the anchors."""
-
-    def answer(coefficients: Any, task: str, values: np.ndarray) -> Any:
-        if kind == "none":
-            return None if task == "loss" else values
-        inside = 0 < coefficients["x"] < 1 and coefficients["x"] > coefficients["y"]
-        if task == "loss" and inside:
-            if kind == "raises":
-                raise EvaluationError("no memory left")
-            values = np.where(np.arange(len(values)) == 0, float(kind), values)
-        return values
-
-    return answer
-
-
-@pytest.mark.parametrize("kind", ["nan", "raises"])
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning:numpy")
 def test_scores_that_are_no_numbers_are_on_record_as_failures(
-    kind: str, search: Search, tmp_path: Path
+    search: Search, tmp_path: Path
 ) -> None:
-    study, models = study_of(12, evaluations=8), Models(said=broken(kind))
+    def answer(coefficients: Any, task: str, values: np.ndarray) -> Any:
+        inside = 0 < coefficients["x"] < 1 and coefficients["x"] > coefficients["y"]
+        broken = task == "loss" and inside  # away from the anchors
+        return (
+            np.where(np.arange(len(values)) == 0, np.nan, values) if broken else values
+        )
 
-    search(study, models)
+    study = study_of(12, evaluations=8)
+    with np.errstate(invalid="ignore"):
+        search(study, Models(said=answer))
 
     failed = [e for e in logged(tmp_path) if e.failed]
-    assert {e.task for e in failed} == {"loss"}
-    assert {e.error for e in failed} == (
-        {"no memory left"} if kind == "raises" else {None}
-    )
-    again = search(study, Models(said=broken(kind)))
-    # What raised is tried again, what scored something is not.
-    assert kind == "raises" or again.asked == []
+    assert {(e.task, e.error) for e in failed} == {("loss", None)}
+    assert search(study, Models(said=answer)).asked == []
 
 
 def test_a_task_without_scores_is_refused_with_its_first_merge(search: Search) -> None:
-    models = Models(said=broken("none"))
+    models = Models(said=lambda _, task, values: None if task == "loss" else values)
 
     with pytest.raises(EvaluationError, match=r"'loss' gave no score .*: 12'"):
         search(study_of(12), models)
 
     assert len(models.asked) == 2
-
-
-@pytest.mark.parametrize("size", [2, 12])
-def test_few_documents_are_all_measured(
-    size: int, search: Search, tmp_path: Path
-) -> None:
-    study = study_of(12, evaluations=6, remeasure=0)
-
-    search(study, Models(size=size))
-
-    assert all(e.whole and e.n == size for e in logged(tmp_path))
 
 
 # Anchors and a first design of five, all measured on all documents.
@@ -310,15 +272,6 @@ def test_a_search_stays_within_its_budget(
     roles = [e.role for e in logged(tmp_path)]
     assert roles.count("front") >= len(METRICS)
     assert search(study).asked == []
-
-
-def test_a_budget_too_small_for_the_first_design_ends_after_it(
-    search: Search, tmp_path: Path
-) -> None:
-    search(study_of(12, hours=1 / 3600))
-
-    roles = [e.role for e in logged(tmp_path)]
-    assert "refinement" not in roles
 
 
 def test_a_budget_does_not_count_what_was_taken_over(

@@ -208,7 +208,7 @@ def test_a_merge_of_an_unfinished_search_is_compared_on_its_documents() -> None:
         (
             "mine:misses",
             "mine:one",
-            "map.tasks.own: the function is not told which.*parameter 'documents'",
+            "map.tasks.own: some documents do not tell.*parameter 'documents'",
         ),
         (
             f"holdout: {SHARE}",
