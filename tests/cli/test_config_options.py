@@ -119,6 +119,20 @@ def test_a_file_that_was_edited_is_left_as_it_is(options: list[str]) -> None:
     assert Path("s.yml").read_text() == edited
 
 
+@pytest.mark.usefixtures("options")
+def test_mistakes_in_method_base_and_text_are_told_at_once() -> None:
+    for name in ("one", "two"):
+        Path(name).mkdir()
+    wrong = ["--base", "bse", "--text", "mth", "--method", "dare_liner"]
+
+    result = invoke("run", *wrong, "--model", "one", "--model", "two", "out", code=2)
+
+    said = " ".join(result.stderr.split())
+    assert "; did you mean 'dare_linear' or 'dare_ties'" in said
+    for place in ("base_model: there is no folder 'bse'", "mth.perplexity: file must"):
+        assert place in said
+
+
 USAGE = {
     "run out": "One CONFIG was expected, or options in its place (--model, --base",
     "run fr.txt fr.txt c": "got fr.txt, fr.txt",
