@@ -22,8 +22,8 @@ from mergekit_map.optimize.front_filling import hypervolume, non_dominated
 from mergekit_map.report.page import (
     build_page,
     kind_of,
+    page_path,
     pairs,
-    refuse_foreign,
     task_content,
 )
 from mergekit_map.results.answer import answer
@@ -46,15 +46,12 @@ def write_fronts_report(runs: Sequence[StrPath], page: StrPath | None = None) ->
 
     Raises:
         ArtifactError: a search is not finished, a file of it is damaged, they share no
-            task, or where the page should go is something else.
+            task, or the page has the name of another file.
     """
-    if page is not None:
-        refuse_foreign(Path(page))
-    folders = [Path(run) for run in runs]
-    content = fronts_content([read_finished(run) for run in folders])
-    written = Path(page or folders[0] / "fronts.html")
-    write_atomically(written, build_page("fronts.html", _SCRIPTS, content))
-    return written
+    path = page_path(page or Path(runs[0]) / "fronts.html")
+    content = fronts_content([read_finished(Path(run)) for run in runs])
+    write_atomically(path, build_page("fronts.html", _SCRIPTS, content))
+    return path
 
 
 def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
@@ -166,25 +163,26 @@ def _references(
 ) -> list[dict[str, object]]:
     """List base, parents and soup of all searches, each model once.
 
-    In older folders a reference point may be a merge by the method: then it measures
-    something else in each search, and stands with the name of its search.
+    Where one measures otherwise than its namesake of an earlier search, it is another
+    model, and stands with the name of its search.
     """
-    listed_values: list[tuple[str, list[float]]] = []
+    first: dict[str, list[float]] = {}
     content: list[dict[str, object]] = []
     for name, run in zip(names, runs, strict=True):
         for anchor in run.front.anchors:
             if not anchor.is_measured(*tasks):
                 continue
-            values = [anchor.measured[task].value or 0.0 for task in tasks]
             label = anchor.label or ""
-            namesakes = [other for name_, other in listed_values if name_ == label]
-            if any(np.allclose(values, other, _ROUNDING, 0) for other in namesakes):
-                continue
-            listed_values.append((label, values))
+            values = [anchor.measured[task].value or 0.0 for task in tasks]
+            namesake = first.setdefault(label, values)
+            if namesake is not values:
+                if np.allclose(values, namesake, _ROUNDING, 0):
+                    continue
+                label = f"{label} ({name})"
             content.append(
                 {
-                    "label": f"{label} ({name})" if namesakes else label,
-                    "kind": kind_of(label),
+                    "label": label,
+                    "kind": kind_of(anchor.label),
                     "coefficients": [],
                     "measured": pairs(anchor.measured[task] for task in tasks),
                 }

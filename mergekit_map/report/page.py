@@ -7,8 +7,8 @@ the markup: all of it is data, which the script shows as text.
 The content begins with the answer of the search. Tasks, coefficients and estimates are
 lists in one order. An estimate is a value and its standard error, null where it is
 unknown, and its number of documents where these are not all. Numbers that choose are
-exact; the grids of the surrogates are rounded, as a picture shows no more. Items are
-counted and numbered; their text is left out, so that a report may be shared.
+exact; the grids of the surrogates are rounded, as a picture shows no more. The
+text of items is left out, so that a report may be shared.
 
 Notation: ``d`` axes of the surrogates, ``n`` points of the front, ``g`` nodes, ``m``
 tasks.
@@ -22,7 +22,7 @@ import hashlib
 import importlib.resources
 import platform
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import Template
@@ -40,12 +40,6 @@ from mergekit_map.results.gains import gains
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import by_merge, merge_key
 from mergekit_map.results.run_folder import unfinished_in_words
-from mergekit_map.results.samples import (
-    ItemComparison,
-    SampleStore,
-    are_of,
-    won_items,
-)
 from mergekit_map.results.surrogates import (
     FinishedSearch,
     is_fitted,
@@ -53,19 +47,15 @@ from mergekit_map.results.surrogates import (
     read_finished,
 )
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.types import NO_SINGLE_MODEL, Answers
+from mergekit_map.types import NO_SINGLE_MODEL
 from mergekit_map.utils.files import (
     StrPath,
     json_line,
-    plain,
-    unwritable,
     write_atomically,
 )
 
 # Where plotly.js would take a chart that is shared: see guard.js.
 _SHARING = "https://cloud.plotly.com/newchart"
-_TITLE = b"<title>mergekit-map"  # that all pages have, near their beginning
-_BEGINNING = 4096  # bytes
 _Kind: TypeAlias = Literal["curve", "contour", "slices", "none"]
 _N_NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
 _DIGITS = 5  # significant ones
@@ -97,17 +87,15 @@ def write_report(run: StrPath, page: StrPath | None = None) -> Report:
 
     Raises:
         ArtifactError: the search is not finished, a file cannot be read or written, or
-            where the page should go is something else.
+            the page has the name of another file.
     """
-    if page is not None:
-        refuse_foreign(Path(page))
+    path = page_path(page or Path(run) / "report.html")
     finished = read_finished(Path(run))
-    folder = finished.folder
-    page, picture = Path(page or folder.path / "report.html"), folder.picture
-    write_atomically(page, report_page(report_content(finished)))
+    picture = finished.folder.picture
+    write_atomically(path, report_page(report_content(finished)))
     if not picture.exists():
         plot_front(finished.front, picture)
-    return Report(page, (picture,))
+    return Report(path, (picture,))
 
 
 def report_page(content: Mapping[str, object]) -> str:
@@ -132,22 +120,12 @@ def build_page(
     )
 
 
-def refuse_foreign(place: Path) -> None:
-    """Raise ArtifactError if a page would overwrite a file that is not ours."""
-    if not place.exists():
-        return
-    if place.is_file():
-        try:
-            with place.open("rb") as file:
-                beginning = file.read(_BEGINNING)
-        except OSError as error:
-            raise unwritable(place, error) from None
-        if not beginning or _TITLE in beginning:
-            return
-    raise ArtifactError(
-        f"{place} exists already, is no page of mergekit-map, and is left as it is; "
-        "name another file, or remove this one"
-    )
+def page_path(page: StrPath) -> Path:
+    """Return the path of a page; raise ArtifactError if its name is of another file."""
+    path = Path(page)
+    if path.suffix != ".html":
+        raise ArtifactError(f"{path} is no name of a page; end it in .html")
+    return path
 
 
 def _page_file(name: str) -> str:
@@ -175,25 +153,11 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
     """Return the content of the page of a finished search.
 
     Raises:
-        ArtifactError: a recipe is missing, or a surrogate predicts no finite numbers.
+        ArtifactError: a recipe is missing.
     """
-    front, surfaces = run.front, predict_surfaces(run)
+    front = run.front
     references = [anchor.coefficients for anchor in front.anchors]
-    # There may be tens of thousands of them, so ``plain`` need not convert them.
-    merges = {
-        "points": [
-            {
-                **_readings(front, point),
-                "recipe": run.folder.read_recipe(index),
-                "recommended": index in front.recommended
-                and point.coefficients not in references,
-                **_gains(front, index),
-            }
-            for index, point in enumerate(front.points)
-        ],
-        "merges": _measured_merges(run),
-    }
-    content: dict[str, object] = {
+    return {
         "name": _name(run.folder.path),
         "run": shlex.quote(str(run.folder.path)),
         "facts": _facts(run),
@@ -209,15 +173,24 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
             {"label": a.label, "kind": kind_of(a.label), **_readings(front, a)}
             for a in front.anchors
         ],
+        "points": [
+            {
+                **_readings(front, point),
+                "recipe": run.folder.read_recipe(index),
+                "recommended": index in front.recommended
+                and point.coefficients not in references,
+                **_gains(front, index),
+            }
+            for index, point in enumerate(front.points)
+        ],
+        "merges": _measured_merges(run),
         "selected": front.selected,
         "start": _start(front),
-        "items": list(_items(run)),
         "surfaces": {
             key: value.tolist() if isinstance(value, np.ndarray) else value
-            for key, value in vars(surfaces).items()
+            for key, value in vars(predict_surfaces(run)).items()
         },
     }
-    return {**plain(content), **merges}
 
 
 def kind_of(label: str | None) -> str | None:
@@ -231,29 +204,6 @@ def _gains(front: Front, index: int) -> dict[str, object]:
     gained = gains(front)
     rows = [[*row] for row in gain_table(front, gained)]
     return {"gains": rows, "sample": sample(front, gained)}
-
-
-def _items(run: FinishedSearch) -> Iterator[dict[str, object]]:
-    """Yield the points with records, and their items won against each anchor."""
-    front, manifest = run.front, run.manifest
-    keys = {manifest.merge, *(a.linear.merge for a in front.anchors if a.linear)}
-    stores = {k: SampleStore(run.folder.samples(k), manifest.definitions) for k in keys}
-
-    def answers(merge: Merge, task: str) -> Answers | None:
-        key = manifest.merge if merge.linear is None else merge.linear.merge
-        stored = stores[key].answers(merge.logged, task)
-        return stored if are_of(stored, merge.measured[task]) else None
-
-    def compare(point: Merge, anchor: Merge) -> list[ItemComparison | None]:
-        return [
-            won_items(answers(point, task), answers(anchor, task), metric)
-            for task, metric in front.metrics.items()
-        ]
-
-    for index, point in enumerate(front.points):
-        against = [compare(point, anchor) for anchor in front.anchors]
-        if any(won is not None for row in against for won in row):
-            yield {"point": index, "against": against}
 
 
 def _name(path: Path) -> str:
@@ -408,9 +358,6 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
     """Predict every task on a grid, or on slices where there are more than two axes.
 
     A search without surrogates has no predictions.
-
-    Raises:
-        ArtifactError: a surrogate predicts no finite numbers.
     """
     kind: _Kind
     if not run.surrogates:
@@ -429,12 +376,6 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
     X = grid.reshape(-1, d)
     surrogates = [run.surrogates[task] for task in run.front.tasks]
     value = np.array([s.predict(X) for s in surrogates])
-    for task, row in zip(run.front.tasks, value, strict=True):
-        if not np.isfinite(row).all():
-            raise ArtifactError(
-                f"{run.folder.log}: a surrogate of its values of {task} predicts no "
-                "finite numbers; restore the file, or search again"
-            )
     shape = (len(surrogates), *grid.shape[:-1])
     return Surfaces(
         kind=kind,

@@ -38,11 +38,10 @@ from mergekit_map.results.records import (
 )
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
+from mergekit_map.types import Answers, Measurement, MeasurementRequest
 from mergekit_map.utils.files import digest, json_line, read_whole, write_atomically
 
 _ROUNDING = 1e-9  # between sums of the same numbers
-_NAMED = 3  # items won, and items lost
 # What rivals of a search measured is no part of it.
 _RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
 
@@ -60,8 +59,6 @@ def _possible(answers: Answers) -> Answers:
 
 
 _Answers: TypeAlias = Annotated[Answers, AfterValidator(_possible)]
-# Numbers of items won, lost and tied, and the largest differences by item.
-ItemComparison: TypeAlias = tuple[int, int, int, list[tuple[str, float]]]
 
 
 class _Measured(Frozen):
@@ -195,25 +192,6 @@ def are_of(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
     return math.isclose(
         mean_of(answers), reading.value, rel_tol=_ROUNDING, abs_tol=rounding
     )
-
-
-def won_items(
-    ours: Answers | None, theirs: Answers | None, metric: Metric
-) -> ItemComparison | None:
-    """Count the items that one merge won, lost and tied; None where they share none.
-
-    Last come those that differ most, with their differences; larger is better.
-    """
-    if ours is None or theirs is None:
-        return None
-    values, others = (dict(zip(a.ids, a.values, strict=True)) for a in (ours, theirs))
-    gain = {i: metric.sign * (values[i] - others[i]) for i in values if i in others}
-    won = sorted((i for i in gain if gain[i] > _ROUNDING), key=lambda i: -gain[i])
-    lost = sorted((i for i in gain if gain[i] < -_ROUNDING), key=lambda i: gain[i])
-    n_tied = len(gain) - len(won) - len(lost)
-    named = [*won[:_NAMED], *lost[:_NAMED]]
-    largest = [(str(i), float(f"{gain[i]:.3g}")) for i in named]
-    return (len(won), len(lost), n_tied, largest) if gain else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -247,9 +247,6 @@ def spoiled(part: Any, names: Iterator[str]) -> Any:
 def evil_page(reported: Callable[[str], Path], tmp_path_factory: Any) -> Path:
     """A page whose every name and sentence is markup."""
     plain = report_content(read_finished(reported("three")))
-    won = [[[2, 0, 1, [["0", 1.0]]] for _ in plain["tasks"]]]
-    against = won * len(plain["anchors"])
-    plain["items"] = [{"point": plain["selected"], "against": against}]
     content = spoiled(plain, itertools.cycle(EVIL))
     content["answer"] |= {"headline": EVIL[2], "findings": EVIL, "details": EVIL}
     page: Path = tmp_path_factory.mktemp("evil") / "<b>&page#.html"

@@ -1,4 +1,4 @@
-"""Records of items: scores that are kept, and which items a merge won."""
+"""Records of items: scores that are kept."""
 
 from __future__ import annotations
 
@@ -9,35 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mergekit_map.results.front import UNKNOWN, Reading
-from mergekit_map.results.samples import SampleStore, are_of, mean_of, won_items
-from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
-
-SCORE, LOSS = Metric(True, 0, 1), Metric(False, 0, None)
+from mergekit_map.results.samples import SampleStore, are_of, mean_of
+from mergekit_map.types import Answers, Measurement, MeasurementRequest
 
 
 def items(*values: float) -> Answers:
     return Answers(tuple(range(len(values))), values, (1.0,) * len(values))
-
-
-def test_what_one_wins_the_other_loses_and_a_loss_turns_it_around() -> None:
-    rng = np.random.default_rng(0)
-    one, other = items(*rng.normal(size=40)), items(*rng.normal(size=40))
-
-    won, lost, level, most = won_items(one, other, SCORE)
-    reversed_ = won_items(other, one, SCORE)
-
-    assert (lost, won) == reversed_[:2] == won_items(one, other, LOSS)[:2]
-    assert won + lost + level == 40
-    assert dict(most) == {name: -ahead for name, ahead in reversed_[3]}
-
-
-def test_items_are_compared_that_both_were_measured_on() -> None:
-    assert won_items(items(1, 1), items(0, 1, 0, 0), SCORE)[:3] == (1, 0, 1)
-    assert won_items(items(1), None, SCORE) is None
 
 
 @pytest.mark.parametrize(("exponential", "value"), [(False, 1.75), (True, 5.75460268)])

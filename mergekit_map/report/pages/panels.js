@@ -44,7 +44,6 @@ const panels = (() => {
     fill("recipe", point.recipe);
     const select = `mergekit-map select ${content.run} --index ${index}`;
     fill("command", `${select}\nmergekit-map merge ${content.run} OUT`);
-    showItems(content, index);
   }
 
   function weight({ name, bounds: [low, high] }, value) {
@@ -57,39 +56,6 @@ const panels = (() => {
       element("span", { class: "name" }, name),
       element("span", { class: "bar" }, filled),
       element("span", { class: "number" }, value.toFixed(3)));
-  }
-
-  function showItems(content, index) {
-    place("items-card").hidden = content.items.length === 0;
-    const found = content.items.find(({ point }) => point === index);
-    const points = content.items.map(({ point }) => point);
-    fill("items-hint", found
-      ? `Documents, blocks or questions on which point ${index} is better, worse or equal, ` +
-        "and those that differ most, by number; positive is better. Their text is not in " +
-        "this page."
-      : `Point ${index} has no records of its documents. Points that have: ` +
-        `${points.slice(0, 12).join(", ")}${points.length > 12 ? ", …" : ""}.`);
-    if (!found) {
-      fill("items");
-      return;
-    }
-    const rows = content.anchors.flatMap((anchor, a) =>
-      found.against[a].every((cell) => cell === null) ? [] : [element("tr", {},
-        element("th", { scope: "row" }, anchor.label), ...found.against[a].map(itemCell))]);
-    fill("items", head("compared with", ...content.tasks.map((task) => task.name)),
-      element("tbody", {}, ...rows));
-  }
-
-  function itemCell(found) {
-    if (found === null) return element("td", { class: "number soft" }, "–");
-    const [won, lost, level, most] = found;
-    const part = (sign) => most
-      .filter(([, gain]) => Math.sign(gain) === sign)
-      .map(([name, gain]) => `#${name} ${sign > 0 ? "+" : "−"}${number(Math.abs(gain))}`);
-    return element("td", { class: "number" },
-      `${won} won, ${lost} lost${level ? `, ${level} equal` : ""}`,
-      ...[part(1), part(-1)].filter((names) => names.length)
-        .map((names) => element("small", {}, names.join(", "))));
   }
 
   function showFits(content) {
