@@ -13,7 +13,7 @@ import sys
 import click
 
 from mergekit_map._version import __version__
-from mergekit_map.errors import MapError, alike
+from mergekit_map.errors import MapError
 from mergekit_map.utils.shutdown import exit_code, ignore_signals, stopped_by
 from mergekit_map.utils.text import printable
 
@@ -56,13 +56,6 @@ class _LazyGroup(click.Group):
         commands = importlib.import_module(module)
         command: click.Command = getattr(commands, cmd_name)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in _COMMANDS and (words := alike(args[0], _COMMANDS)):
-            raise click.UsageError(f"No such command {args[0]!r}; {words}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -111,7 +104,12 @@ def typed_command() -> str:
     return command_line(*typed_arguments())
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+# Among these names click finds the nearest to one that is none.
+@click.group(
+    cls=_LazyGroup,
+    commands={name: click.Command(name) for name in _COMMANDS},
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="mergekit-map")
 def main() -> None:
     """Find the trade-offs of a model merge.

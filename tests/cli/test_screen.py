@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shlex
 from dataclasses import replace
@@ -14,7 +13,6 @@ from fronts import CODE, MATH, NOT_MEASURED, Row, make_front, write_folder
 
 from mergekit_map.cli.main import main
 from mergekit_map.cli.screen import (
-    TerminalReporter,
     next_steps,
     show_answer,
     show_steps,
@@ -31,20 +29,6 @@ LONG = [
     "humaneval_instruct_pass_at_1",
 ]
 PARENT = "Meta-Llama-3-8B-french-instruct-v2"
-
-
-def test_a_search_goes_on_where_nobody_reads_its_progress(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Closed(io.StringIO):
-        def write(self, _: str) -> int:
-            raise BrokenPipeError
-
-    monkeypatch.setattr("sys.stderr", Closed())
-
-    with TerminalReporter() as reporter:
-        reporter.on_notice("some are measured")
-        reporter.on_notice("more are measured")
 
 
 def front_of(n_tasks: int, n_points: int = 1, *, measured: bool = True) -> Front:
