@@ -185,7 +185,7 @@ CASES: dict[str, tuple[Change, str]] = {
         ),
         r"tasks\.other: the key 'metric' is required and missing; 'choices' has: acc, ",
     ),
-    "preset of code": (task(preset="mbpp"), r"'mbpp'; .* as it runs code that a model"),
+    "preset": (task(preset="mbpp"), r"no preset 'mbpp'; .* as .lm_eval: TASK, metric"),
     "subset in a nested search": (
         lambda config, folder: (
             searching(strategy="nested")(config, folder),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypedDict
+from typing import Any
 
 import click
 
@@ -33,14 +33,6 @@ from mergekit_map.utils.files import (
 _METHOD = "task_arithmetic"
 _TITLE = "Written by mergekit-map from options; edit it, and name it in their place."
 _SIGNATURE = "# as written: "  # and a digest of what stands above, which shows edits
-
-
-class ConfigOptions(TypedDict, total=False):
-    """The arguments of a search that load its configuration."""
-
-    settings: Mapping[str, Mapping[str, Any]]
-    model_paths: dict[str, str]
-    trust_run: bool
 
 
 def option_names(given: Mapping[str, Any]) -> list[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
-from typing_extensions import Unpack
 
 from mergekit_map.cli.commands.select import merge_and_show
-from mergekit_map.cli.config_options import ConfigOptions, config_or_options
+from mergekit_map.cli.config_options import config_or_options
 from mergekit_map.cli.main import typed_arguments
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand, MergeOptions
 from mergekit_map.cli.options import (
@@ -46,7 +45,7 @@ def search(
     run: Path,
     import_file: Path | None,
     workers: int | str | None,
-    **how: Unpack[ConfigOptions],
+    **how: Any,
 ) -> None:
     """Evaluate merges as CONFIG says, into RUN, and find the front.
 
@@ -80,7 +79,7 @@ def run(
     out: Path,
     run_folder: Path | None,
     workers: int | str | None,
-    **how: Unpack[ConfigOptions],
+    **how: Any,
 ) -> None:
     """Search, choose a merge, and write it to OUT.
 
@@ -142,7 +141,7 @@ def _find_front(
     options: MergeOptions,
     workers: int | str | None,
     import_file: Path | None = None,
-    **how: Unpack[ConfigOptions],
+    **how: Any,
 ) -> Front:
     """Search as a configuration says, going on where it was stopped."""
     if isinstance(workers, int):

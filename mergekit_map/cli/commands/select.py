@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,14 +156,14 @@ class _Outside:
     make_options: MakeOptions
     models: ExitStack
     trust_run: bool
-    chat_models: ChatModels | None = None
 
     def do(self, exit_action: ExitAction) -> View:
         """Merge or chat; print the reason where that fails."""
         view = exit_action.view
         try:
             if not exit_action.merges:
-                self._talk(view)
+                model = self.chat_models(view.point.coefficients)
+                _talk(model, f"point {view.at}: {view.point.weights}")
                 return view
             view = self._merge(view.at)
         except (MapError, OSError, click.ClickException) as error:
@@ -183,16 +184,15 @@ class _Outside:
         merge_and_show(run, out, options, {"index": index}, trust_run=self.trust_run)
         return View.of(self.folder.read_front())
 
-    def _talk(self, view: View) -> None:
-        if self.chat_models is None:
-            options = self.make_options(f"opening {self.folder.path}")
-            from mergekit_map.workflows.chat import open_chat
+    @cached_property
+    def chat_models(self) -> ChatModels:
+        """Open the models at the first chat."""
+        options = self.make_options(f"opening {self.folder.path}")
+        from mergekit_map.workflows.chat import open_chat
 
-            self.chat_models = self.models.enter_context(
-                open_chat(self.folder.path, options, trust_run=self.trust_run)
-            )
-        model = self.chat_models(view.point.coefficients)
-        _talk(model, f"point {view.at}: {view.point.weights}")
+        return self.models.enter_context(
+            open_chat(self.folder.path, options, trust_run=self.trust_run)
+        )
 
 
 def _talk(model: ChatModel, name: str) -> None:
