@@ -46,7 +46,6 @@ _BESIDE = 110  # columns from which the point is shown beside the list
 class Browser(App[ExitAction]):
     """The program that shows the front of a finished search."""
 
-    TITLE = "mergekit-map browse"
     ENABLE_COMMAND_PALETTE = False
     # Key, action, word in the footer, sentence of the help.
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -16,7 +16,6 @@ from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import gains
 
 _NARROWEST = 8  # of a column; a list of more tasks than fit is scrolled
-_COLOURS = {"better": "green", "worse": "red"}
 _MARKS = {
     ">": "the chosen merge; its recipe is recipe.yml",
     "*": "measured, and no measured merge is better on every task",
@@ -107,11 +106,9 @@ class FrontList(DataTable[Text]):
 
 
 def _label(view: View, index: int) -> str:
-    marks = {
-        ">": index == view.front.selected,
-        "*": index in view.front.recommended,
-    }
-    return f"{index} {''.join(mark for mark, holds in marks.items() if holds)}".rstrip()
+    marks = ">" * (index == view.front.selected)
+    marks += "*" * (index in view.front.recommended)
+    return f"{index} {marks}".rstrip()
 
 
 def _cell(reading: Reading, source: str) -> Text:
@@ -137,9 +134,6 @@ def gains_text(view: View) -> RenderableType:
             grid = Table.grid(padding=(0, 1))
             parts += [Text(f"{number} {task}", "bold"), grid]
         cells = [Text(text, overflow="fold") for text in texts]
-        for word, colour in _COLOURS.items():
-            if f" {word} by " in texts[-1] and "," not in texts[-1]:
-                cells[-1].stylize(colour)
         label = f"point {view.at}" if task else name
         grid.add_row(Text(label, overflow="fold"), *cells)
     return Group(*parts, Text(f"\n{sample(view.here, found)}", "dim"))

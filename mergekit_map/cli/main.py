@@ -14,7 +14,7 @@ import click
 
 from mergekit_map._version import __version__
 from mergekit_map.errors import MapError
-from mergekit_map.utils.shutdown import exit_code, ignore_signals, stopped_by
+from mergekit_map.utils.shutdown import ignore_signals, stopped_by
 from mergekit_map.utils.text import printable
 
 _TYPED = "mergekit_map.typed"  # the arguments of the program
@@ -46,9 +46,6 @@ _COMMANDS = {
 
 
 class _LazyGroup(click.Group):
-    def list_commands(self, _: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
     def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
@@ -81,9 +78,9 @@ class _LazyGroup(click.Group):
         except (KeyboardInterrupt, click.Abort) as error:
             # At a question, click raises Abort in the place of a KeyboardInterrupt.
             stop = (isinstance(error, click.Abort) and error.__cause__) or error
-            text = f"{stopped_by(stop)}; to go on, type it again: {typed_command()}"
+            by, code = stopped_by(stop)
+            text = f"{by}; to go on, type it again: {typed_command()}"
             click.echo(f"\n{printable(text)}", err=True)
-            code = exit_code(stop)
         finally:
             ignore_signals()
         ctx.exit(code or 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
 import time
 from collections.abc import Iterator, Sequence
@@ -27,19 +26,15 @@ if TYPE_CHECKING:
     from mergekit_map.results.answer import Answer
     from mergekit_map.results.front import Front
 
-_STYLES = {"better": "green", "worse": "red"}  # of what is significant
 _CACHE = "--lora-merge-cache"  # that mergekit needs for adapters
 _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
 
 
 def show_front(run: Path, front: Front, result: Path) -> Answer:
     """Print the answer of a front, and keep it for programs with the path made."""
-    from mergekit_map.results.findings import findings_in_words
     from mergekit_map.results.gains import gains
-    from mergekit_map.results.limits import MISSED, limits_in_words
 
     found = show_answer(front, verbose=output_options().verbose)
-    limits = limits_in_words(front)
     merge = front.chosen.model_dump(mode="json")
     answer(
         result,
@@ -49,15 +44,13 @@ def show_front(run: Path, front: Front, result: Path) -> Answer:
         front=str(run / "front.json"),
         advice=found.advice,
         headline=found.headline,
+        sample=found.sample,
         findings=list(found.findings),
+        details=list(found.details),
         chosen={"index": front.selected, **merge},
         recommended=list(front.recommended),
         reason=front.reason,
         gains=gains(front).content(),
-        gained=[found.headline],
-        missed=[limits] if limits.startswith(MISSED) else [],
-        confirmed=[] if front.holdout is None else [found.sample],
-        verdicts=list(itertools.chain(*findings_in_words(front))),
     )
     return found
 
@@ -93,12 +86,9 @@ def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:
     for row, (task, name, value, share, comparison) in enumerate(lines):
         if task and row:
             yield Text(f"task {task}", style="bold")
-        word = next((w for w in _STYLES if f" {w} by " in comparison), "")
-        sure = word and "," not in comparison
         line = f"  {name:<{names}}  {value:>{values}}  {share:>{shares}}"
         gap = "  " if len(line) + 2 + len(comparison) <= width else "\n    "
-        text = f"{line}{gap}{comparison}".rstrip()
-        yield Text(text, _STYLES[word] if sure else "" if row else "dim")
+        yield Text(f"{line}{gap}{comparison}".rstrip(), "" if row else "dim")
 
 
 def show_steps(

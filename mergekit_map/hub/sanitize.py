@@ -48,8 +48,6 @@ _PATH_START, _PATH_END = r"(?:(?<![\w.~-])|(?<=\\[nrt]))", r"(?![\w-]|\.\w)"
 _UNKNOWN_START = r"(?:(?<![\w.~/:-])|(?<=file://)|(?<=\\[nrt]))"
 _ABSOLUTE_PATH = rf"{_UNKNOWN_START}(?:/[\w.+@-]+){{2,}}"
 _HOME_FOLDER = rf"{_UNKNOWN_START}/(?:home|Users)/[\w.-]+"  # on any machine
-# Folders that every machine has.
-_SYSTEM_FOLDER = re.compile("/(?:bin|dev|etc|lib|lib64|opt|proc|sbin|sys|usr)/")
 _TOKEN = r"hf_[A-Za-z0-9]{20,}"
 # Shorter ones may be in any file by chance, a password of the environment in prose.
 _MIN_SECRET_LENGTH = 16
@@ -227,14 +225,8 @@ def _leaks(
     known_path += "" if is_prompt else rf"|{_HOME_FOLDER}/[\w.+@-]+"
     with _text_of(file) as data:
         leaks = [(match, "an access token") for match in secret.finditer(data)]
-        for match in re.finditer(known_path.encode(), data):
-            leaks.append((match, f"the local path {match[0].decode()}"))
-        for match in () if is_prompt else re.finditer(_ABSOLUTE_PATH.encode(), data):
-            path = match[0].decode().rstrip(".")  # of a sentence
-            is_known = re.match(known_path.encode(), match[0])
-            harmless = is_known or _SYSTEM_FOLDER.match(path)
-            if not harmless and os.path.exists(path):
-                leaks.append((match, f"the local path {path}"))
+        paths = re.finditer(known_path.encode(), data)
+        leaks += [(match, f"the local path {match[0].decode()}") for match in paths]
         for match, leak in leaks:
             yield data[: match.start()].count(b"\n") + 1, leak
 

@@ -24,6 +24,7 @@ from mergekit_map.report.page import (
     kind_of,
     page_path,
     pairs,
+    run_name,
     task_content,
 )
 from mergekit_map.results.answer import answer
@@ -32,7 +33,7 @@ from mergekit_map.results.log import merge_key
 from mergekit_map.results.run_folder import unfinished_in_words
 from mergekit_map.results.surrogates import FinishedSearch, read_finished
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.utils.files import StrPath, plain, write_atomically
+from mergekit_map.utils.files import StrPath, write_atomically
 from mergekit_map.utils.text import listed
 
 _BELOW_NADIR = -0.1  # where volumes start, between nadir (0) and ideal (1)
@@ -60,10 +61,10 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
     Raises:
         ArtifactError: they share no task, or one measured no merge on all of them.
     """
-    names = folder_names([run.folder.path for run in runs])
+    names = [run_name(run.folder.path) for run in runs]
     tasks = _shared_tasks(runs)
     measured = [_measured(run, tasks) for run in runs]
-    content: dict[str, object] = {
+    return {
         "name": " and ".join(names),
         "notes": list(_notes(runs, tasks, names)),
         "tasks": [task_content(name, runs[0].front.tasks[name]) for name in tasks],
@@ -91,18 +92,6 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
         "volumes": _hypervolumes(runs, tasks, measured),
         "page_by": {"mergekit-map": __version__},
     }
-    exact: Mapping[str, object] = plain(content)
-    return exact
-
-
-def folder_names(folders: Sequence[Path]) -> list[str]:
-    """Name folders by the ends of their paths, as long as it takes to differ."""
-    parts = [folder.resolve().parts for folder in folders]
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-length:]) for part in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [f"{name} ({number})" for number, name in enumerate(names, start=1)]
 
 
 def _shared_tasks(runs: Sequence[FinishedSearch]) -> list[str]:
@@ -201,8 +190,9 @@ def _hypervolumes(
     for merges in measured:
         values = [[merge.measured[task].value for task in tasks] for merge in merges]
         fronts.append(signs * np.array(values, np.float64))
-    box = joint_box(fronts)
-    volumes = [_relative_hypervolume(Y, *box) for Y in fronts]
+    nadir, width = joint_box(fronts)
+    whole: float = (1 - _BELOW_NADIR) ** len(tasks)
+    volumes = [hypervolume((Y - nadir) / width, _BELOW_NADIR) / whole for Y in fronts]
     return [{"value": value, "ahead": value - volumes[0]} for value in volumes]
 
 
@@ -215,9 +205,3 @@ def joint_box(fronts: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
     nadir = np.where(flat, Y.min(axis=0), front.min(axis=0))
     width = np.where(flat, np.ptp(Y, axis=0), np.ptp(front, axis=0))
     return nadir, np.where(width > 0, width, 1.0)
-
-
-def _relative_hypervolume(Y: FloatArray, nadir: FloatArray, width: FloatArray) -> float:
-    """Return the hypervolume of merges (k, m), as a share of the box."""
-    box: float = (1 - _BELOW_NADIR) ** Y.shape[1]
-    return hypervolume((Y - nadir) / width, _BELOW_NADIR) / box

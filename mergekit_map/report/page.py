@@ -6,9 +6,8 @@ the markup: all of it is data, which the script shows as text.
 
 The content begins with the answer of the search. Tasks, coefficients and estimates are
 lists in one order. An estimate is a value and its standard error, null where it is
-unknown, and its number of documents where these are not all. Numbers that choose are
-exact; the grids of the surrogates are rounded, as a picture shows no more. The
-text of items is left out, so that a report may be shared.
+unknown, and its number of documents where these are not all. The text
+of items is left out, so that a report may be shared.
 
 Notation: ``d`` axes of the surrogates, ``n`` points of the front, ``g`` nodes, ``m``
 tasks.
@@ -17,27 +16,24 @@ tasks.
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import importlib.resources
 import platform
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from string import Template
-from typing import Literal, TypeAlias
 
 import numpy as np
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from mergekit_map._version import __version__
-from mergekit_map.errors import ArtifactError, ConfigError
+from mergekit_map.errors import ArtifactError
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
 from mergekit_map.results.gains import gains
-from mergekit_map.results.limits import Request
 from mergekit_map.results.log import by_merge, merge_key
 from mergekit_map.results.run_folder import unfinished_in_words
 from mergekit_map.results.surrogates import (
@@ -56,9 +52,7 @@ from mergekit_map.utils.files import (
 
 # Where plotly.js would take a chart that is shared: see guard.js.
 _SHARING = "https://cloud.plotly.com/newchart"
-_Kind: TypeAlias = Literal["curve", "contour", "slices", "none"]
 _N_NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
-_DIGITS = 5  # significant ones
 # The page's own script, in the order in which its parts build on one another.
 _SCRIPTS = (
     "guard.js",
@@ -74,15 +68,7 @@ _SCRIPTS = (
 )
 
 
-@dataclass(frozen=True)
-class Report:
-    """The paths of a written report."""
-
-    page: Path
-    pictures: tuple[Path, ...]  # of the front
-
-
-def write_report(run: StrPath, page: StrPath | None = None) -> Report:
+def write_report(run: StrPath, page: StrPath | None = None) -> Path:
     """Write the page of a finished search, into its folder if nowhere else.
 
     Raises:
@@ -95,7 +81,7 @@ def write_report(run: StrPath, page: StrPath | None = None) -> Report:
     write_atomically(path, report_page(report_content(finished)))
     if not picture.exists():
         plot_front(finished.front, picture)
-    return Report(path, (picture,))
+    return path
 
 
 def report_page(content: Mapping[str, object]) -> str:
@@ -158,7 +144,7 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
     front = run.front
     references = [anchor.coefficients for anchor in front.anchors]
     return {
-        "name": _name(run.folder.path),
+        "name": run_name(run.folder.path),
         "run": shlex.quote(str(run.folder.path)),
         "facts": _facts(run),
         "answer": asdict(answer(front)),
@@ -185,11 +171,7 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
         ],
         "merges": _measured_merges(run),
         "selected": front.selected,
-        "start": _start(front),
-        "surfaces": {
-            key: value.tolist() if isinstance(value, np.ndarray) else value
-            for key, value in vars(predict_surfaces(run)).items()
-        },
+        "surfaces": predict_surfaces(run),
     }
 
 
@@ -206,7 +188,7 @@ def _gains(front: Front, index: int) -> dict[str, object]:
     return {"gains": rows, "sample": sample(front, gained)}
 
 
-def _name(path: Path) -> str:
+def run_name(path: Path) -> str:
     """Return the user's name of a run, unless that is no name."""
     is_no_name = path.is_absolute() or path.name in {"", ".."}
     return path.resolve().name if is_no_name else str(path)
@@ -244,24 +226,6 @@ def _readings(front: Front, merge: Merge) -> dict[str, object]:
             kind: pairs(merge.readings(kind)[task] for task in front.tasks)
             for kind in KINDS
         },
-    }
-
-
-def _start(front: Front) -> dict[str, object] | None:
-    """Return the preference and limits that chose the point; None for an index."""
-    select = front.select
-    if select.index is not None:
-        return None
-    request = Request.of(front)
-    weights = request.task_weights()
-    limits = {}
-    with contextlib.suppress(ConfigError):  # chosen when shares were of something else
-        limits = request.limits()
-    texts = {task: f"{limit.value:.5g}" for task, limit in limits.items()}
-    texts |= {task: str(limit) for task, limit in (select.require or {}).items()}
-    return {
-        "weights": [round(weights.get(task, 0.0), 3) for task in front.tasks],
-        "limits": [texts.get(task, "") for task in front.tasks],
     }
 
 
@@ -338,31 +302,16 @@ def pairs(readings: Iterable[Reading]) -> list[list[float | None] | None]:
     ]
 
 
-@dataclass(frozen=True, eq=False)
-class Surfaces:
-    """Predictions along one axis, over two, or along each of more; or none.
-
-    Of a task, a curve is (g,), a contour (g, g) with the second axis first, and slices
-    are (d, g): through the chosen point, along each axis.
-    """
-
-    kind: _Kind
-    axes: tuple[str, ...]
-    nodes: FloatArray  # (d, g)
-    points: FloatArray  # (n, d) of the front
-    value: FloatArray  # (m, ...)
-    stderr: FloatArray  # (m, ...)
-
-
-def predict_surfaces(run: FinishedSearch) -> Surfaces:
+def predict_surfaces(run: FinishedSearch) -> dict[str, object]:
     """Predict every task on a grid, or on slices where there are more than two axes.
 
-    A search without surrogates has no predictions.
+    Of a task, a curve is (g,), a contour (g, g) with the second axis first, and slices
+    are (d, g): through the chosen point, along each axis. A search without surrogates
+    has no predictions.
     """
-    kind: _Kind
+    axes = run.front.axes
     if not run.surrogates:
-        empty = np.zeros((0,))
-        return Surfaces("none", run.front.axes, empty, empty, empty, empty)
+        return {"kind": "none", "axes": axes}
     bounds = run.front.axis_bounds
     d = len(bounds)
     kind = "curve" if d == 1 else "contour" if d == 2 else "slices"
@@ -375,16 +324,17 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
         grid = _slices(points[run.front.selected], nodes)
     X = grid.reshape(-1, d)
     surrogates = [run.surrogates[task] for task in run.front.tasks]
-    value = np.array([s.predict(X) for s in surrogates])
     shape = (len(surrogates), *grid.shape[:-1])
-    return Surfaces(
-        kind=kind,
-        axes=run.front.axes,
-        nodes=_rounded(nodes),
-        points=points,
-        value=_rounded(value).reshape(shape),
-        stderr=_rounded(np.array([s.stderr(X) for s in surrogates])).reshape(shape),
-    )
+    value = np.array([s.predict(X) for s in surrogates]).reshape(shape)
+    stderr = np.array([s.stderr(X) for s in surrogates]).reshape(shape)
+    return {
+        "kind": kind,
+        "axes": axes,
+        "nodes": nodes.tolist(),
+        "points": points.tolist(),
+        "value": value.tolist(),
+        "stderr": stderr.tolist(),
+    }
 
 
 def _slices(point: FloatArray, nodes: FloatArray) -> FloatArray:
@@ -394,8 +344,3 @@ def _slices(point: FloatArray, nodes: FloatArray) -> FloatArray:
     for axis in range(d):
         X[axis, :, axis] = nodes[axis]
     return X
-
-
-def _rounded(grid: FloatArray) -> FloatArray:
-    rounded = [float(f"{value:.{_DIGITS}g}") for value in grid.ravel()]
-    return np.array(rounded).reshape(grid.shape)

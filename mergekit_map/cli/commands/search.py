@@ -144,10 +144,6 @@ def _find_front(
     **how: Any,
 ) -> Front:
     """Search as a configuration says, going on where it was stopped."""
-    if isinstance(workers, int):
-        from mergekit_map.workers.pool import start_forkserver
-
-        start_forkserver()  # which imports while this process does, too
     from mergekit_map.cli.screen import TerminalReporter
     from mergekit_map.evaluation.project import load_project
     from mergekit_map.search.reuse import read_imported
