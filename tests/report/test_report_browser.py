@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from browser import Watched, needs_browser, watched_page
 from playwright.sync_api import Browser, Page, TimeoutError
-from runs import lines
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError
@@ -154,9 +153,6 @@ def test_sliders_and_limits_move_the_point_and_its_recipe(
     front = json.loads((run / "front.json").read_text())
     tasks = list(front["tasks"])
     assert_shows(page, run, front["selected"])
-    page.click("#reset")
-    for t in range(len(tasks)):
-        page.fill(f"#limit-{t}", "")
     rng = np.random.default_rng(1)
     chosen = set()
     for step in range(12):
@@ -243,68 +239,6 @@ def spoiled(part: Any, names: Iterator[str]) -> Any:
     return next(names) if isinstance(part, str) else part
 
 
-@pytest.fixture(scope="module")
-def evil_page(reported: Callable[[str], Path], tmp_path_factory: Any) -> Path:
-    """A page whose every name and sentence is markup."""
-    plain = report_content(read_finished(reported("three")))
-    content = spoiled(plain, itertools.cycle(EVIL))
-    content["answer"] |= {"headline": EVIL[2], "findings": EVIL, "details": EVIL}
-    page: Path = tmp_path_factory.mktemp("evil") / "<b>&page#.html"
-    page.write_text(report_page({**content, "name": EVIL[0]}), encoding="utf-8")
-    return page
-
-
-def test_names_with_markup_do_no_harm(browser: Browser, evil_page: Path) -> None:
-    with watched_page(browser, evil_page) as watched:
-        page = watched.page
-        watched.unfold()
-        for box in page.evaluate(
-            """[...document.querySelectorAll(".chart .nsewdrag")].map((e) => {
-              const r = e.getBoundingClientRect();
-              return [r.x + scrollX + r.width / 2, r.y + scrollY + r.height / 2]; })"""
-        ):
-            page.evaluate("([x, y]) => scrollTo(0, y - 300)", box)
-            page.mouse.move(box[0], 300)
-            page.wait_for_timeout(30)
-        page.wait_for_timeout(300)
-
-        assert page.evaluate("window.harmed") is None
-        for tag in ("img", "b > *", "main a", "main script", "iframe", "object"):
-            assert page.locator(tag).count() == 0, tag
-        assert page.title() == f"{EVIL[0]}: mergekit-map report"
-        assert page.text_content("h1") == EVIL[0]
-        assert page.text_content("#answer .headline") == EVIL[2]
-        assert page.locator("#answer li").all_text_contents() == EVIL * 2
-        axis = page.evaluate("document.querySelector('#axis-x').options[1].text")
-        assert axis in EVIL
-        assert watched.fetched == watched.problems == []
-
-
-Open = Callable[..., Watched]
-
-
-# Whether a table of gains, with cells of a usual length, is behind a scroll bar.
-CUT_OFF = """[...document.querySelectorAll(".gains")].some((table) => {
-  table.rows[2].cells[1].textContent = "predicted 4.459 (64 documents)";
-  const text = "merge better by 0.0143 ± 0.0041, not significant";
-  table.rows[3].cells[3].textContent = text;
-  return table.offsetWidth > table.parentElement.clientWidth;
-})"""
-
-
-def show_point(page: Page, index: int) -> None:
-    page.fill("#index", str(index))
-    page.dispatch_event("#index", "change")
-
-
-def texts(page: Page, selector: str) -> list[str]:
-    found = page.locator(selector).all_text_contents()
-    return [text.replace("\u00a0", " ") for text in found]
-
-
-# --- nothing leaves the page ---------------------------------------------------------
-
-
 def use_every_control(watched: Watched) -> int:
     """Use all that can be clicked, filled or chosen; gives how many that were."""
     page, used = watched.page, 0
@@ -357,22 +291,72 @@ FOLLOW = """() => {
 }"""
 
 
-def test_no_control_asks_for_anything_and_no_link_leads_away(
-    browser: Browser, reported: Reported
+@pytest.fixture(scope="module")
+def evil_page(reported: Callable[[str], Path], tmp_path_factory: Any) -> Path:
+    """A page whose every name and sentence is markup."""
+    plain = report_content(read_finished(reported("three")))
+    content = spoiled(plain, itertools.cycle(EVIL))
+    content["answer"] |= {"headline": EVIL[2], "findings": EVIL, "details": EVIL}
+    page: Path = tmp_path_factory.mktemp("evil") / "<b>&page#.html"
+    page.write_text(report_page({**content, "name": EVIL[0]}), encoding="utf-8")
+    return page
+
+
+def test_names_with_markup_do_no_harm_and_no_control_or_link_leads_away(
+    browser: Browser, evil_page: Path
 ) -> None:
-    path = reported("three") / "report.html"
-    with watched_page(browser, path) as watched:
+    with watched_page(browser, evil_page) as watched:
         page = watched.page
+        watched.unfold()
+        for box in page.evaluate(
+            """[...document.querySelectorAll(".chart .nsewdrag")].map((e) => {
+              const r = e.getBoundingClientRect();
+              return [r.x + scrollX + r.width / 2, r.y + scrollY + r.height / 2]; })"""
+        ):
+            page.evaluate("([x, y]) => scrollTo(0, y - 300)", box)
+            page.mouse.move(box[0], 300)
+            page.wait_for_timeout(30)
+        page.wait_for_timeout(300)
         gone = []
         page.on("framenavigated", lambda frame: gone.append(frame.url))
-        used = use_every_control(watched)
+        assert use_every_control(watched) > 25
         page.evaluate(FOLLOW)
         watched.settle()
 
-        assert used > 25
-        assert {url.partition("#")[0] for url in gone} <= {path.as_uri()}
-        assert page.url.partition("#")[0] == path.as_uri()
+        assert {url.partition("#")[0] for url in gone} <= {evil_page.as_uri()}
+        assert page.url.partition("#")[0] == evil_page.as_uri()
+        assert page.evaluate("window.harmed") is None
+        for tag in ("img", "b > *", "main a", "main script", "iframe", "object"):
+            assert page.locator(tag).count() == 0, tag
+        assert page.title() == f"{EVIL[0]}: mergekit-map report"
+        assert page.text_content("h1") == EVIL[0]
+        assert page.text_content("#answer .headline") == EVIL[2]
+        assert page.locator("#answer li").all_text_contents() == EVIL * 2
+        axis = page.evaluate("document.querySelector('#axis-x').options[1].text")
+        assert axis in EVIL
         assert watched.fetched == watched.problems == []
+
+
+Open = Callable[..., Watched]
+
+
+# Whether a table of gains, with cells of a usual length, is behind a scroll bar.
+CUT_OFF = """[...document.querySelectorAll(".gains")].some((table) => {
+  table.rows[2].cells[1].textContent = "predicted 4.459 (64 documents)";
+  const text = "merge better by 0.0143 ± 0.0041, not significant";
+  table.rows[3].cells[3].textContent = text;
+  return table.offsetWidth > table.parentElement.clientWidth;
+})"""
+
+
+def show_point(page: Page, index: int) -> None:
+    page.fill("#index", str(index))
+    page.dispatch_event("#index", "change")
+
+
+def texts(page: Page, selector: str) -> list[str]:
+    found = page.locator(selector).all_text_contents()
+    return [text.replace("\u00a0", " ") for text in found]
 
 
 # --- the point that is shown ---------------------------------------------------------
@@ -410,24 +394,6 @@ def test_the_page_begins_with_the_answer_and_shows_gains_of_every_point(
         assert not page.evaluate(CUT_OFF)
     show_point(page, front.selected)
     assert texts(page, "#gains tbody") == []  # they are those of the answer
-
-
-def test_measurements_are_listed_and_sorted_by_a_click(
-    open_report: Open, reported: Reported
-) -> None:
-    run = reported("failing")
-    watched = open_report("failing")
-    page, log = watched.page, lines(run / "evaluations.jsonl")
-    failed = [e["error"] for e in log if e["value"] is None]
-    watched.unfold()
-
-    assert texts(page, "#evaluations td.worse small") == failed
-    page.click("#evaluations thead button >> text=code_loss")
-
-    shown = "[...document.querySelectorAll('#evaluations tbody tr')].map("
-    values = page.evaluate(shown + "(row) => row.cells[4].dataset.value)")
-    known = sorted(e["value"] for e in log if e["task"] == "code_loss")
-    assert [float(value) for value in values if value] == known
 
 
 # --- contrast ------------------------------------------------------------------------
