@@ -84,9 +84,7 @@ def put(content: Any, value: Any, *keys: Any) -> None:
     ("place", "target", "command"),
     [
         ("recipes/006.yml", "secret.txt", SELECT),
-        ("recipe.yml", "victim.txt", SELECT),
         ("recipes", "elsewhere", SELECT),
-        ("front.csv", "victim.txt", REPORT),
         ("report.html", "victim.txt", REPORT),
         ("evaluations.jsonl", "secret.txt", REPORT),
         ("samples/x.json", "secret.txt", SELECT),
@@ -252,7 +250,6 @@ def test_a_value_that_cannot_be_is_one_sentence(
         ("stderr", -0.1),
         ("sampling", -1.0),
         ("coefficients", {"code-model": INF}),
-        ("seconds", None),
         ("seconds", LARGE),
         ("n", -1),
     ],
@@ -342,7 +339,6 @@ MODELS: dict[str, tuple[Damage, str]] = {
     "not finite": (tensors(lambda t: t[TENSOR].fill_(float("nan"))), "NaN or infinity"),
     "missing tensor": (tensors(lambda t: t.pop(TENSOR)), TENSOR),
     "index out of the folder": (index("../secret.txt"), "index.json"),
-    "index of no names": (index(1), "must map tensors to files of its folder"),
     "index of a lost tensor": (index(WEIGHTS, "lost"), "names 1 tensors that"),
     "code of its own": (
         settings(auto_map={"AutoModelForCausalLM": "evil.Model"}, model_type="evil"),
@@ -351,7 +347,6 @@ MODELS: dict[str, tuple[Damage, str]] = {
     "sizes": (settings(hidden_size=10**9), "hidden_size is 1000000000 here"),
     "layers": (settings(num_hidden_layers=10**400), "num_hidden_layers is 1000"),
     "no heads": (settings(num_attention_heads=0), "transformers cannot"),
-    "no number": (settings(hidden_size="wide"), "transformers cannot use"),
     "link to nowhere": (linked, "model.safetensors"),
     "a pipe": (lambda m: os.mkfifo(m / "vocab.txt"), "is no ordinary file"),
     "no tokenizer": (lambda m: linked(m, "tokenizer.json"), "cannot be loaded"),

@@ -97,24 +97,18 @@ def test_help_and_init_import_nothing_heavy(tmp_path: Path) -> None:
         assert not packages(loaded) & (HEAVY | {"numpy"})
 
 
-def test_choosing_needs_numpy_and_a_report_no_model(tmp_path: Path) -> None:
+def test_choosing_needs_numpy_and_a_report_or_a_screen_no_model(tmp_path: Path) -> None:
     run = shutil.copytree(DATA / "run", tmp_path / "run")
+    unseen = "import textual.app; textual.app.App.run = lambda app: None"
 
+    (shown,) = loaded_by(["browse", run], before=unseen)
     chosen, reported = loaded_by(["select", run, "--index", "0"], ["report", run])
 
+    assert not packages(shown) & (MODELS | {"scipy", "matplotlib"})
     assert "numpy" in chosen
     assert not packages(chosen) & (NUMERIC | MODELS)
     assert "matplotlib" in reported
     assert not packages(reported) & (MODELS | NUMERIC - {"scipy", "moocore"})
-
-
-def test_the_screen_of_browse_is_there_before_anything_heavy(tmp_path: Path) -> None:
-    run = shutil.copytree(DATA / "run", tmp_path / "run")
-    unseen = "import textual.app; textual.app.App.run = lambda app: None"
-
-    (loaded,) = loaded_by(["browse", run], before=unseen)
-
-    assert not packages(loaded) & (MODELS | {"scipy", "matplotlib"})
 
 
 def test_what_is_done_and_what_is_not_there_is_said_before_anything_is_imported(

@@ -169,14 +169,6 @@ def test_a_script_does_not_push_to_a_public_repository_by_accident(hub: Hub) -> 
     assert len(hub.repositories[REPO].commits) == 1
 
 
-@pytest.mark.parametrize(
-    "options", [["--parent", "a"], ["--parent", "=me/a"], ["--license", "Apache 2"]]
-)
-def test_options_that_cannot_be_read_are_refused(hub: Hub, options: list[str]) -> None:
-    assert "write " in invoke("push", "out", REPO, *options, code=2).output
-    assert not hub.requests
-
-
 @pytest.mark.slow
 def test_on_a_terminal_nothing_is_uploaded_before_the_answer_is_yes(
     pushed: Pushed,

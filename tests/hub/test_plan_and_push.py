@@ -271,40 +271,34 @@ def test_a_damaged_file_is_named(folder: Path) -> None:
         planned(folder)
 
 
-def test_a_recipe_keeps_its_numbers_and_no_comments(folder: Path) -> None:
-    path = folder / "mergekit_config.yml"
-    weight = "  parameters:\n    weight: 0.30999940935401793\n"
-    path.write_text(f"# {Path.home()}\n{path.read_text()}{weight}")
-
-    text = rewritten(planned(folder))["mergekit_config.yml"]
-
-    assert not text.startswith("#")
-    weighted = {"model": "x/two", "parameters": {"weight": 0.30999940935401793}}
-    assert yaml.safe_load(text)["models"] == [{"model": "one"}, weighted]
-
-
-def test_a_configuration_keeps_of_paths_the_names(
+def test_of_recipe_and_configuration_numbers_are_kept_and_of_paths_the_names(
     folder: Path, run: Path, merged: Path
 ) -> None:
+    path = folder / "mergekit_config.yml"
+    weight = "  parameters:\n    weight: 0.30999940935401793\n"
+    put(folder, path.name, f"# {Path.home()}\n{path.read_text()}{weight}")
+    shutil.copy(path, run / "recipes/001.yml")
     config = """
 models: [{model: models/one}, {model: x/two}]
 map:
   tasks:
     mine: {perplexity: {file: HOME/texts/mine.txt}}
-    other: {perplexity: {file: ../other.txt}}
     short: {perplexity: ../texts/short.txt}
     hub: {perplexity: {dataset: org/text}}
     own: {lm_eval: ./tasks/own.yaml, metric: acc}
-    known: {lm_eval: gsm8k, metric: acc}
   backend: {name: vllm, args: {download_dir: HOME/cache}}
 """
     put(run, "config.yml", "# jane" + config.replace("HOME", str(merged.parent)))
 
-    text = rewritten(planned(folder, run=run))["mergekit-map/config.yml"]
+    texts = rewritten(planned(folder, run=run))
 
+    recipe, public = texts["mergekit_config.yml"], texts["mergekit-map/config.yml"]
+    weighted = {"model": "x/two", "parameters": {"weight": 0.30999940935401793}}
+    assert yaml.safe_load(recipe)["models"] == [{"model": "one"}, weighted]
     names = re.sub(r"(HOME|\.\.|\.)/(\w+/)?|models/", "", config)
-    assert yaml.safe_load(text) == yaml.safe_load(names)
-    assert "jane" not in text
+    assert yaml.safe_load(public) == yaml.safe_load(names)
+    assert not recipe.startswith("#")
+    assert "jane" not in public
 
 
 def test_the_search_of_another_merge_is_refused(
