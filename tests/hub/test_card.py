@@ -150,30 +150,21 @@ def test_the_method_is_named_with_its_papers(
 
 
 @pytest.mark.parametrize("chat", [True, False])
-def test_the_example_has_no_prompt_of_another_kind_of_text(
+def test_models_have_links_and_commands_make_and_use_the_merge(
     tmp_path: Path, chat: bool
 ) -> None:
     config = {"chat_template": "{{ messages }}"} if chat else {}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
 
-    text = part(written(tmp_path, record()), USE)
-
-    assert ('"content": "YOUR PROMPT"' in text) == chat
-    assert text.count("YOUR PROMPT") == 1
-
-
-def test_models_have_links_and_the_front_a_picture_and_a_command_makes_them_again(
-    tmp_path: Path,
-) -> None:
     card = written(tmp_path, record())
 
-    models = part(card, "Models")
+    use, models, commands = (part(card, name) for name in (USE, "Models", "Recipe"))
+    assert ('"content": "YOUR PROMPT"' in use) == chat
+    assert use.count("YOUR PROMPT") == 1
     assert "- [x/base](https://huggingface.co/x/base), the base model" in models
+    assert "[y/two](https://huggingface.co/y/two) + [z/adapter](https://" in models
     assert "](front.png)" in card.text
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
-    adapter = "[y/two](https://huggingface.co/y/two) + [z/adapter](https://"
-    assert adapter in models
-    commands = part(card, "Recipe")
     version = importlib.metadata.version("mergekit")
     assert f"\npip install mergekit=={version}\nmergekit-yaml merge" in commands
     assert "\nmergekit-yaml mergekit_config.yml OUT --random-seed 3\n" in commands
