@@ -141,32 +141,6 @@ def test_what_is_done_and_what_is_not_there_is_said_before_anything_is_imported(
     assert quiet == [end]
 
 
-def described(command: click.Command) -> list[dict[str, Any]]:
-    return [option.to_info_dict() for option in command.params]
-
-
-def test_the_options_are_those_of_mergekit() -> None:
-    ours = described(MergeCommand(None))
-    theirs = described(click.command(add_merge_options(lambda: None)))
-
-    assert len(theirs) > 20
-    changed = {
-        # Ranges and choices that mergekit checks late, or not at all.
-        "random_seed": {"type"},
-        "num_threads": {"type"},
-        "write_threads": {"type"},
-        "lora_merge_dtype": {"type"},
-        "verbosity": {"opts", "help"},  # --verbose, too
-        "quiet": {"opts", "secondary_opts", "help"},  # -q, too
-        "help_mergekit": {*ours[-1]} - {"hidden"},
-    }
-    for option in (*ours, *theirs):
-        option.pop("hidden")  # ours show them on a page of their own
-        for key in changed.get(option["name"], ()):
-            del option[key]
-    assert [option for option in ours if option] == theirs
-
-
 @pytest.mark.parametrize("command", ALL)
 def test_help_shows_at_most_twenty_options_of_ours(command: str) -> None:
     found = main.get_command(click.Context(main), command)

@@ -53,14 +53,6 @@ def test_options_stand_for_a_configuration(
     }
 
 
-def test_a_limit_of_the_command_line_is_the_only_one() -> None:
-    limits = {"require": {"fr": "95%"}}
-
-    block = map_block(["a"], {"fr": {}}, {"select": limits}, on_base=True)
-
-    assert block["select"] == limits
-
-
 def test_a_base_of_the_hub_is_merged_as_bfloat16(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +63,9 @@ def test_a_base_of_the_hub_is_merged_as_bfloat16(
     assert content["dtype"] == "bfloat16"
     assert content["parameters"] == {"density": 0.5}
     assert content["map"]["tasks"] == {"a": {"perplexity": "a.txt"}}  # to be filled in
+    limits = {"require": {"fr": "95%"}}  # of the command line are the only ones
+    block = map_block(["a"], {"fr": {}}, {"select": limits}, on_base=True)
+    assert block["select"] == limits
 
 
 def test_options_of_search_and_choice_complete_and_override_a_configuration(

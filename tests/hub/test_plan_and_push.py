@@ -180,19 +180,33 @@ def test_a_repository_stays_as_visible_as_it_is(
         planned(folder, api, private=not private)
 
 
-@pytest.mark.parametrize("two", ["mit", "apache-2.0", None])
+@pytest.mark.parametrize(
+    ("two", "known", "common"),
+    [
+        ("license: mit", "mit", "mit"),
+        ("license: [mit]", "mit", "mit"),
+        ("license: apache-2.0", "apache-2.0", None),
+        ("tags: []", None, None),
+        (None, None, None),
+    ],
+)
 def test_the_licence_is_that_of_the_parents_where_they_agree(
-    folder: Path, hub: Hub, api: HfApi, two: str | None
+    folder: Path,
+    hub: Hub,
+    api: HfApi,
+    two: str | None,
+    known: str | None,
+    common: str | None,
 ) -> None:
     if two is not None:
-        card = f"---\nlicense: {two}\n---"
+        card = f"---\n{two}\n---"
         hub.repositories["x/two"] = Repository(False, {"README.md": card.encode()})
 
     plan = planned(folder, api, licence=None)
 
-    other = Licence(two) if two else None
+    other = Licence(known) if known else None
     assert plan.licences == {"one": Licence("mit"), "x/two": other}
-    assert plan.licence == (Licence("mit") if two == "mit" else None)
+    assert plan.licence == (Licence(common) if common else None)
 
 
 def test_of_a_search_three_files_are_uploaded_with_the_merged_point_chosen(
