@@ -129,6 +129,7 @@ def test_mistakes_in_method_base_and_text_are_told_at_once() -> None:
 
 
 USAGE = {
+    "select run-\udcff": "is no Unicode; rename the file",
     "run out": "One CONFIG was expected, or options in its place (--model, --base",
     "run fr.txt fr.txt c": "got fr.txt, fr.txt",
     "inspect": "got neither",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from fronts import CODE, MATH, NOT_MEASURED, Row, make_front, write_folder
+from fronts import CODE, MATH, Row, make_front, write_folder
 
 from mergekit_map.cli.main import main
 from mergekit_map.cli.screen import (
@@ -31,7 +31,7 @@ LONG = [
 PARENT = "Meta-Llama-3-8B-french-instruct-v2"
 
 
-def front_of(n_tasks: int, n_points: int = 1, *, measured: bool = True) -> Front:
+def front_of(n_tasks: int, *, measured: bool = True) -> Front:
     def row(better: float) -> Row:
         scores = [(0.6 + better * i / 40, i / 100) for i in range(1, 5)]
         losses = [(2.5 - better * i / 10, 0.02) for i in range(1, 5)]
@@ -40,8 +40,7 @@ def front_of(n_tasks: int, n_points: int = 1, *, measured: bool = True) -> Front
     anchors = {"base": row(0), PARENT: row(1.5), "other": row(-1), "soup": row(0.5)}
     known = row(1) if measured else [(None, None)] * n_tasks
     tasks = {name: MATH if i % 2 else CODE for i, name in enumerate(LONG[:n_tasks])}
-    points = [(row(1), known), *[(row(1), NOT_MEASURED[:n_tasks])] * (n_points - 1)]
-    return make_front(points, anchors, tasks=tasks)
+    return make_front([(row(1), known)], anchors, tasks=tasks)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -72,7 +71,7 @@ def test_an_answer_is_one_screen_with_every_number(
 
 
 def test_more_shows_details(capsys: pytest.CaptureFixture[str]) -> None:
-    found = show_answer(front_of(2, 200), verbose=True)
+    found = show_answer(front_of(2), verbose=True)
 
     together = "".join(capsys.readouterr().out.split())
     assert found.details

@@ -188,17 +188,3 @@ def test_nested_checkpoints_are_measured_in_the_last_pair(finished_run: Make) ->
     # Those of the pair, and up to 4 of its front.
     assert 8 < fitted == content["tasks"][0]["fit"]["n"] <= 12
     assert content["points"][0]["recipe"].count("merge_method") == 2
-
-
-def test_a_merge_measured_on_some_documents_has_their_number(two: Path) -> None:
-    log = lines(two / "evaluations.jsonl")
-    one = next(line for line in log if line["role"] in {"design", "refinement"})
-    one |= {"n": 2, "stderr": 0.25, "sampling": 0.2}
-    text = "".join(json.dumps(line) + "\n" for line in log)
-    (two / "evaluations.jsonl").write_text(text)
-
-    content = content_of(two)
-
-    t = [task["name"] for task in content["tasks"]].index(one["task"])
-    found = [merge["measured"][t] for merge in content["merges"]]
-    assert [r for r in found if r and len(r) > 2] == [[one["value"], 0.25, 2]]
