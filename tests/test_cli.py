@@ -165,9 +165,3 @@ def test_from_disk_and_by_another_backend_the_same_is_measured(
     )
     assert memory == disk
     assert [line["value"] for line in theirs] == [line["value"] for line in disk]
-
-
-def test_names_that_are_no_unicode_are_refused() -> None:
-    result = invoke("select", "run-\udcff", code=2)
-
-    assert "is no Unicode; rename the file" in result.output

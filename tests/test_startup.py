@@ -97,24 +97,18 @@ def test_help_and_init_import_nothing_heavy(tmp_path: Path) -> None:
         assert not packages(loaded) & (HEAVY | {"numpy"})
 
 
-def test_choosing_needs_numpy_and_a_report_no_model(tmp_path: Path) -> None:
+def test_choosing_needs_numpy_and_a_report_or_a_screen_no_model(tmp_path: Path) -> None:
     run = shutil.copytree(DATA / "run", tmp_path / "run")
+    unseen = "import textual.app; textual.app.App.run = lambda app: None"
 
+    (shown,) = loaded_by(["browse", run], before=unseen)
     chosen, reported = loaded_by(["select", run, "--index", "0"], ["report", run])
 
+    assert not packages(shown) & (MODELS | {"scipy", "matplotlib"})
     assert "numpy" in chosen
     assert not packages(chosen) & (NUMERIC | MODELS)
     assert "matplotlib" in reported
     assert not packages(reported) & (MODELS | NUMERIC - {"scipy", "moocore"})
-
-
-def test_the_screen_of_browse_is_there_before_anything_heavy(tmp_path: Path) -> None:
-    run = shutil.copytree(DATA / "run", tmp_path / "run")
-    unseen = "import textual.app; textual.app.App.run = lambda app: None"
-
-    (loaded,) = loaded_by(["browse", run], before=unseen)
-
-    assert not packages(loaded) & (MODELS | {"scipy", "matplotlib"})
 
 
 def test_what_is_done_and_what_is_not_there_is_said_before_anything_is_imported(
@@ -145,32 +139,6 @@ def test_what_is_done_and_what_is_not_there_is_said_before_anything_is_imported(
         assert error in lines[-2]
         assert lines[-1] == "2"
     assert quiet == [end]
-
-
-def described(command: click.Command) -> list[dict[str, Any]]:
-    return [option.to_info_dict() for option in command.params]
-
-
-def test_the_options_are_those_of_mergekit() -> None:
-    ours = described(MergeCommand(None))
-    theirs = described(click.command(add_merge_options(lambda: None)))
-
-    assert len(theirs) > 20
-    changed = {
-        # Ranges and choices that mergekit checks late, or not at all.
-        "random_seed": {"type"},
-        "num_threads": {"type"},
-        "write_threads": {"type"},
-        "lora_merge_dtype": {"type"},
-        "verbosity": {"opts", "help"},  # --verbose, too
-        "quiet": {"opts", "secondary_opts", "help"},  # -q, too
-        "help_mergekit": {*ours[-1]} - {"hidden"},
-    }
-    for option in (*ours, *theirs):
-        option.pop("hidden")  # ours show them on a page of their own
-        for key in changed.get(option["name"], ()):
-            del option[key]
-    assert [option for option in ours if option] == theirs
 
 
 @pytest.mark.parametrize("command", ALL)

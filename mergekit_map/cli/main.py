@@ -13,8 +13,8 @@ import sys
 import click
 
 from mergekit_map._version import __version__
-from mergekit_map.errors import MapError, alike
-from mergekit_map.utils.shutdown import exit_code, ignore_signals, stopped_by
+from mergekit_map.errors import MapError
+from mergekit_map.utils.shutdown import ignore_signals, stopped_by
 from mergekit_map.utils.text import printable
 
 _TYPED = "mergekit_map.typed"  # the arguments of the program
@@ -46,9 +46,6 @@ _COMMANDS = {
 
 
 class _LazyGroup(click.Group):
-    def list_commands(self, _: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
     def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
@@ -56,13 +53,6 @@ class _LazyGroup(click.Group):
         commands = importlib.import_module(module)
         command: click.Command = getattr(commands, cmd_name)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in _COMMANDS and (words := alike(args[0], _COMMANDS)):
-            raise click.UsageError(f"No such command {args[0]!r}; {words}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -88,9 +78,9 @@ class _LazyGroup(click.Group):
         except (KeyboardInterrupt, click.Abort) as error:
             # At a question, click raises Abort in the place of a KeyboardInterrupt.
             stop = (isinstance(error, click.Abort) and error.__cause__) or error
-            text = f"{stopped_by(stop)}; to go on, type it again: {typed_command()}"
+            by, code = stopped_by(stop)
+            text = f"{by}; to go on, type it again: {typed_command()}"
             click.echo(f"\n{printable(text)}", err=True)
-            code = exit_code(stop)
         finally:
             ignore_signals()
         ctx.exit(code or 0)
@@ -106,7 +96,12 @@ def typed_command() -> str:
     return command_line(*click.get_current_context().meta.get(_TYPED, ()))
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+# Among these names click finds the nearest to one that is none.
+@click.group(
+    cls=_LazyGroup,
+    commands={name: click.Command(name) for name in _COMMANDS},
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="mergekit-map")
 def main() -> None:
     """Find the trade-offs of a model merge.

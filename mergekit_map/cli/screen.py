@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Column
+from rich.live import Live
+from rich.spinner import Spinner
 from rich.text import Text
 
 from mergekit_map.cli.main import command_line
@@ -36,7 +26,6 @@ if TYPE_CHECKING:
     from mergekit_map.results.answer import Answer
     from mergekit_map.results.front import Front
 
-_STYLES = {"better": "green", "worse": "red"}  # of what is significant
 _CACHE = "--lora-merge-cache"  # that mergekit needs for adapters
 _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
 
@@ -44,10 +33,8 @@ _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
 def show_front(run: Path, front: Front, result: Path) -> Answer:
     """Print the answer of a front, and keep it for programs with the path made."""
     from mergekit_map.results.gains import gains
-    from mergekit_map.results.limits import MISSED, limits_in_words
 
     found = show_answer(front, verbose=output_options().verbose)
-    limits = limits_in_words(front)
     merge = front.chosen.model_dump(mode="json")
     answer(
         result,
@@ -57,15 +44,13 @@ def show_front(run: Path, front: Front, result: Path) -> Answer:
         front=str(run / "front.json"),
         advice=found.advice,
         headline=found.headline,
+        sample=found.sample,
         findings=list(found.findings),
+        details=list(found.details),
         chosen={"index": front.selected, **merge},
         recommended=list(front.recommended),
         reason=front.reason,
         gains=gains(front).content(),
-        gained=[found.headline],
-        missed=[limits] if limits.startswith(MISSED) else [],
-        confirmed=[] if front.holdout is None else [found.sample],
-        verdicts=[*found.findings, *found.details],
     )
     return found
 
@@ -101,12 +86,9 @@ def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:
     for row, (task, name, value, share, comparison) in enumerate(lines):
         if task and row:
             yield Text(f"task {task}", style="bold")
-        word = next((w for w in _STYLES if f" {w} by " in comparison), "")
-        sure = word and "," not in comparison
         line = f"  {name:<{names}}  {value:>{values}}  {share:>{shares}}"
         gap = "  " if len(line) + 2 + len(comparison) <= width else "\n    "
-        text = f"{line}{gap}{comparison}".rstrip()
-        yield Text(text, _STYLES[word] if sure else "" if row else "dim")
+        yield Text(f"{line}{gap}{comparison}".rstrip(), "" if row else "dim")
 
 
 def show_steps(
@@ -176,51 +158,37 @@ def _trusting(config: Path) -> list[str]:
     return ["--trust-run"] if code else []
 
 
-class _Stderr(Console):
-    def on_broken_pipe(self) -> None:
-        """Go on without a reader: Ctrl-C ends ``tee`` before it ends a search."""
-        self.quiet = True
-        with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stderr.fileno())  # others write there, too
-
-
 class TerminalReporter(Callback):
-    """A context that shows progress on standard error."""
+    """A context that shows progress on standard error.
+
+    A terminal has it as its last line; elsewhere a line is printed from time to time.
+    """
 
     def __init__(self) -> None:
         self._output = output_options()
-        self._console = _Stderr(stderr=True, quiet=self._output.quiet)
-        column = Column(no_wrap=True, overflow="ellipsis")
-        self._progress = Progress(
-            BarColumn(20),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}", "dim", markup=False, table_column=column),
+        self._console = Console(stderr=True, quiet=self._output.quiet)
+        self._spinner = Spinner("dots")
+        self._live = Live(
+            self._spinner,
             console=self._console,
-            speed_estimate_period=float("inf"),  # a merge may take minutes
             transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
-            disable=not self._console.is_terminal or self._output.quiet,
         )
-        self._progress.add_task("", total=None, visible=False)
-        (self._task,) = self._progress.tasks  # measurements, of the most there will be
         self._last_line = -float("inf")
-        self._searching = False
         self._what = ""
-        self._values: dict[str, str] = {}  # the last one of each task
+        self._done = self._total = self._known = 0  # measurements; known at the start
+        self._started = 0.0
 
     def __enter__(self) -> TerminalReporter:
-        self._progress.start()  # it draws nothing where there is no terminal
+        self._live.start()  # it draws nothing where there is no terminal
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._live.stop()
 
     def on_start(self, started: Started) -> None:
         """Announce how much will be measured at most."""
-        self._searching = True
         total = started.total
         self.on_notice(
             f"searching: at most {total} measurements, each of a merge on a task"
@@ -228,9 +196,12 @@ class TerminalReporter(Callback):
 
     def on_progress(self, progress: Searched) -> None:
         """Show which merge is being measured on which task."""
+        if not self._total:
+            self._known, self._started = progress.done, time.monotonic()
+        self._done, self._total = progress.done, progress.total
         weights = " ".join(f"{n}={v:.3f}" for n, v in progress.coefficients.items())
         self._what = f"merge {weights}, task {progress.task}"
-        self._show(done=progress.done, total=progress.total)
+        self._show()
 
     def on_stage(self, text: str, seconds: float | None) -> None:
         """Show a stage once; with --verbose, with its time."""
@@ -238,9 +209,8 @@ class TerminalReporter(Callback):
             self._say(f"{text}: {seconds:.1f} s", always=False)
             return
         self._what = f"{text} ..."
-        measuring = bool(self._values or self._task.completed)
-        self._say(self._what, always=not measuring)
-        if not measuring:
+        self._say(self._what, always=not self._done)
+        if not self._done:
             self._last_line = time.monotonic()  # not a second time
         self._show()
 
@@ -249,10 +219,9 @@ class TerminalReporter(Callback):
         self._show(f", batch {done} of {total}" if total else "")
 
     def on_measured(self, evaluation: Evaluation) -> None:
-        """Keep the last value of each task, and show it where more is asked for."""
+        """Count a measurement, and show it where more is asked for."""
         e = evaluation
-        self._progress.advance(self._task.id)
-        self._values[e.task] = "failed" if e.failed else f"{e.value:.4g}"
+        self._done += 1
         weights = " ".join(f"{n}={v:.4g}" for n, v in e.coefficients.items())
         value = e.error or str(e.reading)
         text = f"{e.role} {weights}: {e.task} {value} in {e.seconds:.1f} s"
@@ -260,11 +229,9 @@ class TerminalReporter(Callback):
 
     def on_stop(self, error: BaseException) -> None:
         """Show how much of a search is kept."""
-        task = self._task
-        if self._searching and task.completed and isinstance(error, KeyboardInterrupt):
-            self.on_notice(
-                f"{task.completed:.0f} of at most {task.total} measurements are kept"
-            )
+        if self._total and isinstance(error, KeyboardInterrupt):
+            known = f"{self._done} of at most {self._total}"
+            self.on_notice(f"{known} measurements are kept")
 
     def on_notice(self, text: str) -> None:
         """Show a line that stays."""
@@ -275,23 +242,22 @@ class TerminalReporter(Callback):
         if always or self._output.verbose:
             self._console.print(Text(printable(text)), soft_wrap=True)
 
-    def _show(
-        self, steps: str = "", done: int | None = None, total: int | None = None
-    ) -> None:
-        """Draw what is done; without a terminal, print a line from time to time."""
-        task, now = self._task, time.monotonic()
-        values = "  ".join(f"{name} {value}" for name, value in self._values.items())
-        text = printable(f"{self._what}{steps}\n{values}".rstrip())
-        counted = total is not None or task.total is not None
-        self._progress.update(
-            task.id, completed=done, total=total, description=text, visible=counted
-        )
-        if not self._progress.disable or now - self._last_line < _SECONDS_BETWEEN_LINES:
+    def _show(self, steps: str = "") -> None:
+        counts = ""
+        if self._total:
+            counts = f"{self._done} of {self._total} measurements{self._left()}: "
+        line = Text(printable(f"{counts}{self._what}{steps}"))
+        self._spinner.update(text=line)
+        now = time.monotonic()
+        if self._console.is_terminal or now - self._last_line < _SECONDS_BETWEEN_LINES:
             return
-        self._last_line, counts = now, ""
-        if task.total:
-            left = timedelta(seconds=task.time_remaining or 0)
-            about = f", about {left} left" if left else ""
-            counts = f"{task.completed:.0f} of {task.total:.0f} measurements{about}: "
-        line = printable(f"{counts}{self._what}{steps}")
-        self._console.print(Text(line), soft_wrap=True)
+        self._last_line = now
+        self._console.print(line, soft_wrap=True)
+
+    def _left(self) -> str:
+        """Return about how long the other measurements take."""
+        if self._done <= self._known:
+            return ""
+        each = (time.monotonic() - self._started) / (self._done - self._known)
+        left = timedelta(seconds=round(each * (self._total - self._done)))
+        return f", about {left} left"

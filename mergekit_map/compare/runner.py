@@ -43,7 +43,7 @@ from mergekit_map.compare.indicators import (
 from mergekit_map.compare.tables import Table, comparison_tables, write_table
 from mergekit_map.evaluation.project import Project, finished_project, quiet_options
 from mergekit_map.optimize.scalarization import farthest_point_subset
-from mergekit_map.report.overlay import folder_names
+from mergekit_map.report.page import run_name
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
@@ -90,8 +90,7 @@ def compare_runs(
     spec, options = spec or ComparisonSpec(), quiet_options(options)
     with reporting(callbacks):
         searches = [
-            _search(run, name, options, spec)
-            for run, name in zip(folders, folder_names(folders), strict=True)
+            _search(folder, run_name(folder), options, spec) for folder in folders
         ]
         for search in searches:
             warn(_cost_in_words(search))

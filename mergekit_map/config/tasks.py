@@ -45,14 +45,6 @@ Documents = Annotated[
 EngineName = Literal["auto", "hf", "vllm"]
 # Names of the engines that can measure a task.
 CALLED: Mapping[str, str] = {"hf": "generate of transformers", "vllm": "vLLM"}
-# Arguments of vLLM that only this program sets.
-_OURS = (
-    "worker_extension_cls",
-    "pretrained",
-    "model",
-    "data_parallel_size",
-    "batch_size",
-)
 
 
 class Strict(BaseModel):
@@ -79,11 +71,6 @@ class EngineSpec(Strict):
             raise ValueError(
                 f"'args' are what vLLM is opened with, not {self.name!r}; write 'name: "
                 "vllm', or remove them"
-            )
-        if own := [key for key in _OURS if key in self.args]:
-            raise ValueError(
-                f"{own[0]!r} is not for 'args', as each merge is put into one engine; "
-                "remove it"
             )
         return self
 
@@ -240,7 +227,6 @@ class PythonTask(Strict):
 TaskSpec = PerplexityTask | LmEvalTask | PythonTask
 
 
-_RUN_CODE = ("humaneval", "mbpp")
 # Common benchmarks, with the metric, filter and examples usually reported. The limits
 # are ours: enough documents to distinguish merges (the standard error of an accuracy is
 # about 0.03 with 200), since a search measures dozens of merges. For a group, such as
@@ -275,12 +261,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 def _known_preset(name: str) -> str:
     if name in PRESETS:
         return name
-    hint = nearest(name, PRESETS)
-    if name.startswith(_RUN_CODE):
-        hint = "as it runs code that a model wrote, add confirm_run_unsafe_code: true"
     raise ValueError(
         f"there is no preset {name!r}; write other tasks of lm-eval as "
-        "{lm_eval: TASK, metric: METRIC}; " + hint
+        "{lm_eval: TASK, metric: METRIC}; " + nearest(name, PRESETS)
     )
 
 

@@ -16,7 +16,6 @@ import yaml
 from mergekit_map.errors import ConfigError
 from mergekit_map.utils.files import read_whole
 from mergekit_map.utils.shutdown import temporary
-from mergekit_map.utils.text import cut_short
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 _MOST_BYTES = 1 << 18  # of a file; a large configuration has some thousand
@@ -31,7 +30,6 @@ _KINDS = ("str", "int", "float", "bool", "null", "map", "seq")
 # To PyYAML, which reads YAML 1.1, such a number without a point is text.
 _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 _MOST_SHOWN = 20  # problems of one file
-_LONGEST_REPORT = 1500  # characters of one of them
 MergeConfig: TypeAlias = Mapping[str, Any]  # of mergekit's schema, without ``map``
 
 
@@ -182,15 +180,10 @@ def with_settings(
 def with_count(path: Path, reports: Sequence[str]) -> ConfigError:
     """Join the problems of a file, a line each, into one error message."""
     count = f"{len(reports)} problem{'s' if len(reports) > 1 else ''}"
-    shown = [shortened(report) for report in reports[:_MOST_SHOWN]]
+    lines = [f"{count} in {path}:", *reports[:_MOST_SHOWN]]
     if len(reports) > _MOST_SHOWN:
-        shown.append(f"and {len(reports) - _MOST_SHOWN} more")
-    return ConfigError("\n".join([f"{count} in {path}:", *shown]))
-
-
-def shortened(report: str) -> str:
-    """Remove the middle of a very long report."""
-    return cut_short(report, _LONGEST_REPORT)
+        lines.append(f"and {len(reports) - _MOST_SHOWN} more")
+    return ConfigError("\n".join(lines))
 
 
 def _read_text(path: Path) -> str:

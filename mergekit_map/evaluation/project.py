@@ -70,6 +70,9 @@ from mergekit_map.types import Measure
 from mergekit_map.utils.files import StrPath, digest
 from mergekit_map.utils.text import listed
 
+# Names whose mistakes leave the models of a merge as they are.
+_NAMES = {("merge_method",), ("dtype",), ("out_dtype",), ("chat_template",)}
+
 
 @dataclass(frozen=True, eq=False)
 class Draft:
@@ -111,14 +114,17 @@ def read_draft(
         check_device(given)
     file = with_settings(read_yaml(config), settings)
     problems = [*repeated_keys(file), *check_merge(file.merge)]
-    located = not _concerns_merge(problems)
+    is_wrong = _concerns_merge(problems)
+    located = not _concerns_merge([p for p in problems if p.key not in _NAMES])
     merge = _locate_models(file, directory, model_paths) if located else None
     spec, tasks, more = _read_map_block(file, config, directory, trust_run=trust_run)
     problems += more
     if merge is None:
         return Draft(file, problems, None, Family((), None), ())
     problems += check_tokenizer_sources(merge.config)
-    family = inspect_models(merge.config, decided(given), download=download)
+    # No model is downloaded for a merge that cannot be.
+    wanted = download and not is_wrong
+    family = inspect_models(merge.config, decided(given), download=wanted)
     problems += family.problems if download else []
     messages = [problem.message for problem in family.problems]
     lost = missing_models(merge.config, messages, merge.places)

@@ -166,10 +166,10 @@ def _answer_section(record: MergeRecord) -> str:
     findings = [text for text in result.findings if text != border]
     details = _bullets(text for text in result.details if text != border)
     paragraphs = [
-        f"**{escape_sentence(result.headline)}**",
+        f"**{escape_markdown(result.headline)}**",
         "\n".join(f"| {' | '.join(row)} |" for row in table),
         _explanation(record.tasks),
-        escape_sentence(result.sample),
+        escape_markdown(result.sample),
         _bullets(filter(None, (*findings, record.difference))),
         "![Merges of the search, task against task](front.png)",
         f"<details><summary>More on the front</summary>\n\n{details}\n\n</details>",
@@ -188,21 +188,9 @@ def _explanation(tasks: Mapping[str, TaskSpec]) -> str:
     return _fill_template("words", tasks=escape_markdown("; ".join(texts))).rstrip()
 
 
-def escape_sentence(text: str) -> str:
-    """Escape a sentence of the answer, in which pairs of backticks mark code."""
-    parts = text.split("`")  # text, code, text, ...
-    if len(parts) % 2 == 0 or "``" in text:
-        return escape_markdown(text)
-    parts[::2] = map(_escape, parts[::2])
-    return " ".join("`".join(parts).split())
-
-
 def escape_markdown(text: str) -> str:
     """Escape a text for one line of Markdown."""
-    return _escape(" ".join(text.split()))
-
-
-def _escape(line: str) -> str:
+    line = " ".join(text.split())
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # An underscore within a word is no markup.
     return re.sub(r"([\\`*\[\]|#~$!])|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", line)
@@ -210,7 +198,7 @@ def _escape(line: str) -> str:
 
 def _bullets(texts: Iterable[str]) -> str:
     """List texts of one line each."""
-    return "\n".join(f"- {escape_sentence(text)}" for text in texts)
+    return "\n".join(f"- {escape_markdown(text)}" for text in texts)
 
 
 def _linked_methods(configs: Configs) -> str:

@@ -63,14 +63,7 @@ _TEMPLATES = "additional_chat_templates/"
 _REPLACED_FOLDERS = (f"{RUN_FOLDER}/", ".eval_results/")  # of an earlier upload
 # Keys of a checkpoint's JSON that say where a model came from, and nothing else.
 _ORIGIN_KEYS = {"_name_or_path", "name_or_path", "base_model_name_or_path"}
-_MAX_MESSAGE = 300  # characters of the Hub's
-_PUSH_AGAIN = "check HF_ENDPOINT and HF_HUB_OFFLINE, and push again to go on"
-_ADVICE = {
-    401: "the Hub does not know this login; log in again with: hf auth login",
-    403: "this login may not do that; name a repository of your own, or log in with "
-    "a token that may write to it",
-    404: "there is no such repository; check the name, and that your login may see it",
-}
+_MAX_MESSAGE = 500  # characters of the Hub's
 _MAX_RECIPE_BYTES = 1 << 24  # of hundreds of models it has some thousand
 
 
@@ -181,7 +174,6 @@ def upload(api: HfApi, plan: Plan, message: str) -> str | None:
     continues. Returns the address of the commit, None if nothing was new.
 
     Raises:
-        ArtifactError: the Hub refuses the metadata of the card.
         HubError: the Hub cannot be reached or refuses.
     """
     target, repo = plan.target, plan.target.repo_id
@@ -292,7 +284,8 @@ def _run_files(
         content |= {"selected": uploaded, "select": {}, "reason": reason}
     public = {run.front.name: _json(names.content(content))}
     try:
-        public[run.config.name] = _public_config(run.config, names)
+        config = names.config(read_yaml(run.config).content)
+        public[run.config.name] = yaml_text([config]).encode()
         public[run.log.name] = _public_lines(run.log, names)
     except (OSError, *DAMAGES) as error:
         raise _unreadable(run.path, error) from None
@@ -302,20 +295,6 @@ def _run_files(
 def _public_lines(path: Path, names: PublicNames) -> bytes:
     lines = path.read_text(encoding="utf-8").splitlines()
     return b"".join(_json(names.content(json.loads(line))) for line in lines if line)
-
-
-def _public_config(path: Path, names: PublicNames) -> bytes:
-    """Rewrite a configuration, without its comments; files keep their names alone."""
-    public = names.config(read_yaml(path).content)
-    for task in (public.get("map") or {}).get("tasks", {}).values():
-        source = task.get("perplexity")
-        if isinstance(source, dict) and source.get("file"):
-            source["file"] = Path(source["file"]).name
-        elif isinstance(source, str):
-            task["perplexity"] = Path(source).name
-        if Path(str(task.get("lm_eval", ""))).suffix in {".yaml", ".yml"}:
-            task["lm_eval"] = Path(task["lm_eval"]).name
-    return yaml_text([public]).encode()
 
 
 def _is_private(target: Target, options: PushOptions) -> bool:
@@ -357,25 +336,18 @@ def _hub_licence(api: HfApi | None, hub_id: str) -> Licence | None:
 
 @contextmanager
 def _hub_errors(api: HfApi | None, repo: str) -> Iterator[None]:
-    """Convert errors of the Hub to HubError with advice; OSErrors of files stay."""
-    http_errors = (errors.HTTPError, OSError)  # type: ignore[attr-defined]
+    """Convert errors of the Hub to HubError; OSErrors of files stay."""
+    network = (errors.HTTPError, OSError)  # type: ignore[attr-defined]
     # The others where something else than a Hub answers.
     others = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)
     try:
         yield
-    except (*http_errors, *others) as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, http_errors):
-            cause = cause.__cause__
-        if api is None or (isinstance(cause, OSError) and cause.filename is not None):
+    except (*network, *others) as error:
+        if api is None or (isinstance(error, OSError) and error.filename is not None):
             raise
-        if "Invalid metadata" in str(error):
-            raise ArtifactError(f"{error}; repair README.md or --license") from None
         text = " ".join(str(error).split()) or type(error).__name__
-        advice = f"the Hub at {api.endpoint} cannot be used; {_PUSH_AGAIN}"
-        if isinstance(cause, errors.HfHubHTTPError):
-            status, text = cause.response.status_code, cause.server_message or text
-            advice = _ADVICE.get(status, f"the Hub refuses; {_PUSH_AGAIN}")
-            text = f"HTTP {status}: {text}"
         text = text.replace(str(api.token), "[token]")[:_MAX_MESSAGE]
-        raise HubError(f"{repo}: {advice} ({text})") from None
+        raise HubError(
+            f"{repo}: the Hub at {api.endpoint} cannot be used or refuses ({text}); "
+            "check login, name and network, and push again to go on"
+        ) from None

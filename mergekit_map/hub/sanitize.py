@@ -12,7 +12,7 @@ import mmap
 import os
 import re
 import urllib.parse
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -38,6 +38,7 @@ _PROMPTS = VOCABULARIES | {
     *("chat_template.json", "generation_config.json", "preprocessor_config.json"),
     *("processor_config.json", "special_tokens_map.json", "tokenizer_config.json"),
 }
+_FILE_KEYS = {"file", "perplexity", "lm_eval"}  # of tasks, which may be files
 # A folder of the Hub's cache, which is named by repository and commit.
 _HUB_SNAPSHOT = re.compile(r".*/models--([^/]+)/snapshots/([^/]+)/?")
 
@@ -47,8 +48,6 @@ _PATH_START, _PATH_END = r"(?:(?<![\w.~-])|(?<=\\[nrt]))", r"(?![\w-]|\.\w)"
 _UNKNOWN_START = r"(?:(?<![\w.~/:-])|(?<=file://)|(?<=\\[nrt]))"
 _ABSOLUTE_PATH = rf"{_UNKNOWN_START}(?:/[\w.+@-]+){{2,}}"
 _HOME_FOLDER = rf"{_UNKNOWN_START}/(?:home|Users)/[\w.-]+"  # on any machine
-# Folders that every machine has.
-_SYSTEM_FOLDER = re.compile("/(?:bin|dev|etc|lib|lib64|opt|proc|sbin|sys|usr)/")
 _TOKEN = r"hf_[A-Za-z0-9]{20,}"
 # Shorter ones may be in any file by chance, a password of the environment in prose.
 _MIN_SECRET_LENGTH = 16
@@ -97,22 +96,24 @@ class PublicNames:
         """Return a model's public name in the form ``base@revision+adapter``."""
         return "+".join(map(self._public_part, Reference.parse(reference).parts))
 
-    def config(self, value: Any) -> Any:
-        """Return a merge configuration with public names, and no other local paths."""
-        return self.content(value, MODEL_KEYS)
-
-    def content(self, value: Any, model_keys: Container[str] = ()) -> Any:
-        """Replace the paths in all texts of JSON or YAML, and models under keys."""
+    def config(self, value: Any, key: str = "") -> Any:
+        """Return a configuration with public names of models and files."""
         if isinstance(value, Mapping):
-            public = {}
-            for key, item in value.items():
-                if key in model_keys and isinstance(item, str):
-                    public[self.content(key)] = self.reference(item)
-                else:
-                    public[self.content(key)] = self.content(item, model_keys)
-            return public
+            return {self.content(k): self.config(item, k) for k, item in value.items()}
+        if isinstance(value, list):
+            return [self.config(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        if key in MODEL_KEYS:
+            return self.reference(value)
+        return Path(value).name if key in _FILE_KEYS else self.text(value)
+
+    def content(self, value: Any) -> Any:
+        """Replace the paths in all texts of JSON."""
+        if isinstance(value, Mapping):
+            return {self.content(k): self.content(item) for k, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.content(item, model_keys) for item in value]
+            return [self.content(item) for item in value]
         return self.text(value) if isinstance(value, str) else value
 
     def text(self, text: str) -> str:
@@ -224,14 +225,8 @@ def _leaks(
     known_path += "" if is_prompt else rf"|{_HOME_FOLDER}/[\w.+@-]+"
     with _text_of(file) as data:
         leaks = [(match, "an access token") for match in secret.finditer(data)]
-        for match in re.finditer(known_path.encode(), data):
-            leaks.append((match, f"the local path {match[0].decode()}"))
-        for match in () if is_prompt else re.finditer(_ABSOLUTE_PATH.encode(), data):
-            path = match[0].decode().rstrip(".")  # of a sentence
-            is_known = re.match(known_path.encode(), match[0])
-            harmless = is_known or _SYSTEM_FOLDER.match(path)
-            if not harmless and os.path.exists(path):
-                leaks.append((match, f"the local path {path}"))
+        paths = re.finditer(known_path.encode(), data)
+        leaks += [(match, f"the local path {match[0].decode()}") for match in paths]
         for match, leak in leaks:
             yield data[: match.start()].count(b"\n") + 1, leak
 

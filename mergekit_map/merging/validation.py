@@ -188,7 +188,8 @@ def _unknown_names(merge: MergeConfig) -> Iterator[Problem]:
         short = name.removeprefix("torch.") if kind == "dtype" else name
         is_template = "{" in name and len(name) >= _SHORTEST_TEMPLATE
         if short not in known and not (kind == "chat template" and is_template):
-            text = f"there is no {kind} {shown(name)}; {nearest(name, known)}"
+            offered = [name for name in known if not name.startswith("map_")]
+            text = f"there is no {kind} {shown(name)}; {nearest(short, offered)}"
             yield Problem((key,), text)
 
 

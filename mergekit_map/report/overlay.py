@@ -22,8 +22,9 @@ from mergekit_map.optimize.front_filling import hypervolume, non_dominated
 from mergekit_map.report.page import (
     build_page,
     kind_of,
+    page_path,
     pairs,
-    refuse_foreign,
+    run_name,
     task_content,
 )
 from mergekit_map.results.answer import answer
@@ -31,7 +32,7 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import merge_key
 from mergekit_map.results.surrogates import FinishedSearch, read_finished
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.utils.files import StrPath, plain, write_atomically
+from mergekit_map.utils.files import StrPath, write_atomically
 from mergekit_map.utils.text import listed
 
 _BELOW_NADIR = -0.1  # where volumes start, between nadir (0) and ideal (1)
@@ -45,15 +46,12 @@ def write_fronts_report(runs: Sequence[StrPath], page: StrPath | None = None) ->
 
     Raises:
         ArtifactError: a search is not finished, a file of it is damaged, they share no
-            task, or where the page should go is something else.
+            task, or the page has the name of another file.
     """
-    if page is not None:
-        refuse_foreign(Path(page))
-    folders = [Path(run) for run in runs]
-    content = fronts_content([read_finished(run) for run in folders])
-    written = Path(page or folders[0] / "fronts.html")
-    write_atomically(written, build_page("fronts.html", _SCRIPTS, content))
-    return written
+    path = page_path(page or Path(runs[0]) / "fronts.html")
+    content = fronts_content([read_finished(Path(run)) for run in runs])
+    write_atomically(path, build_page("fronts.html", _SCRIPTS, content))
+    return path
 
 
 def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
@@ -62,10 +60,10 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
     Raises:
         ArtifactError: they share no task, or one measured no merge on all of them.
     """
-    names = folder_names([run.folder.path for run in runs])
+    names = [run_name(run.folder.path) for run in runs]
     tasks = _shared_tasks(runs)
     measured = [_measured(run, tasks) for run in runs]
-    content: dict[str, object] = {
+    return {
         "name": " and ".join(names),
         "notes": list(_notes(runs, tasks, names)),
         "tasks": [task_content(name, runs[0].front.tasks[name]) for name in tasks],
@@ -93,18 +91,6 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
         "volumes": _hypervolumes(runs, tasks, measured),
         "page_by": {"mergekit-map": __version__},
     }
-    exact: Mapping[str, object] = plain(content)
-    return exact
-
-
-def folder_names(folders: Sequence[Path]) -> list[str]:
-    """Name folders by the ends of their paths, as long as it takes to differ."""
-    parts = [folder.resolve().parts for folder in folders]
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-length:]) for part in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [f"{name} ({number})" for number, name in enumerate(names, start=1)]
 
 
 def _shared_tasks(runs: Sequence[FinishedSearch]) -> list[str]:
@@ -165,25 +151,26 @@ def _references(
 ) -> list[dict[str, object]]:
     """List base, parents and soup of all searches, each model once.
 
-    In older folders a reference point may be a merge by the method: then it measures
-    something else in each search, and stands with the name of its search.
+    Where one measures otherwise than its namesake of an earlier search, it is another
+    model, and stands with the name of its search.
     """
-    listed_values: list[tuple[str, list[float]]] = []
+    first: dict[str, list[float]] = {}
     content: list[dict[str, object]] = []
     for name, run in zip(names, runs, strict=True):
         for anchor in run.front.anchors:
             if not anchor.is_measured(*tasks):
                 continue
-            values = [anchor.measured[task].value or 0.0 for task in tasks]
             label = anchor.label or ""
-            namesakes = [other for name_, other in listed_values if name_ == label]
-            if any(np.allclose(values, other, _ROUNDING, 0) for other in namesakes):
-                continue
-            listed_values.append((label, values))
+            values = [anchor.measured[task].value or 0.0 for task in tasks]
+            namesake = first.setdefault(label, values)
+            if namesake is not values:
+                if np.allclose(values, namesake, _ROUNDING, 0):
+                    continue
+                label = f"{label} ({name})"
             content.append(
                 {
-                    "label": f"{label} ({name})" if namesakes else label,
-                    "kind": kind_of(label),
+                    "label": label,
+                    "kind": kind_of(anchor.label),
                     "coefficients": [],
                     "measured": pairs(anchor.measured[task] for task in tasks),
                 }
@@ -202,8 +189,9 @@ def _hypervolumes(
     for merges in measured:
         values = [[merge.measured[task].value for task in tasks] for merge in merges]
         fronts.append(signs * np.array(values, np.float64))
-    box = joint_box(fronts)
-    volumes = [_relative_hypervolume(Y, *box) for Y in fronts]
+    nadir, width = joint_box(fronts)
+    whole: float = (1 - _BELOW_NADIR) ** len(tasks)
+    volumes = [hypervolume((Y - nadir) / width, _BELOW_NADIR) / whole for Y in fronts]
     return [{"value": value, "ahead": value - volumes[0]} for value in volumes]
 
 
@@ -216,9 +204,3 @@ def joint_box(fronts: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
     nadir = np.where(flat, Y.min(axis=0), front.min(axis=0))
     width = np.where(flat, np.ptp(Y, axis=0), np.ptp(front, axis=0))
     return nadir, np.where(width > 0, width, 1.0)
-
-
-def _relative_hypervolume(Y: FloatArray, nadir: FloatArray, width: FloatArray) -> float:
-    """Return the hypervolume of merges (k, m), as a share of the box."""
-    box: float = (1 - _BELOW_NADIR) ** Y.shape[1]
-    return hypervolume((Y - nadir) / width, _BELOW_NADIR) / box

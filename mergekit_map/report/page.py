@@ -6,9 +6,8 @@ the markup: all of it is data, which the script shows as text.
 
 The content begins with the answer of the search. Tasks, coefficients and estimates are
 lists in one order. An estimate is a value and its standard error, null where it is
-unknown, and its number of documents where these are not all. Numbers that choose are
-exact; the grids of the surrogates are rounded, as a picture shows no more. No text of a
-document is in it, so that a report may be shared.
+unknown, and its number of documents where these are not all. The text
+of items is left out, so that a report may be shared.
 
 Notation: ``d`` axes of the surrogates, ``n`` points of the front, ``g`` nodes, ``m``
 tasks.
@@ -22,10 +21,9 @@ import importlib.resources
 import platform
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from string import Template
-from typing import Literal, TypeAlias
 
 import numpy as np
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
@@ -36,7 +34,6 @@ from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
 from mergekit_map.results.gains import gains
-from mergekit_map.results.limits import Request
 from mergekit_map.results.log import by_merge, merge_key
 from mergekit_map.results.surrogates import (
     FinishedSearch,
@@ -49,18 +46,12 @@ from mergekit_map.types import NO_SINGLE_MODEL
 from mergekit_map.utils.files import (
     StrPath,
     json_line,
-    plain,
-    unwritable,
     write_atomically,
 )
 
 # Where plotly.js would take a chart that is shared: see guard.js.
 _SHARING = "https://cloud.plotly.com/newchart"
-_TITLE = b"<title>mergekit-map"  # that all pages have, near their beginning
-_BEGINNING = 4096  # bytes
-_Kind: TypeAlias = Literal["curve", "contour", "slices", "none"]
 _N_NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
-_DIGITS = 5  # significant ones
 # The page's own script, in the order in which its parts build on one another.
 _SCRIPTS = (
     "guard.js",
@@ -76,30 +67,20 @@ _SCRIPTS = (
 )
 
 
-@dataclass(frozen=True)
-class Report:
-    """The paths of a written report."""
-
-    page: Path
-    pictures: tuple[Path, ...]  # of the front
-
-
-def write_report(run: StrPath, page: StrPath | None = None) -> Report:
+def write_report(run: StrPath, page: StrPath | None = None) -> Path:
     """Write the page of a finished search, into its folder if nowhere else.
 
     Raises:
         ArtifactError: the search is not finished, a file cannot be read or written, or
-            where the page should go is something else.
+            the page has the name of another file.
     """
-    if page is not None:
-        refuse_foreign(Path(page))
+    path = page_path(page or Path(run) / "report.html")
     finished = read_finished(Path(run))
-    folder = finished.folder
-    page, picture = Path(page or folder.path / "report.html"), folder.picture
-    write_atomically(page, report_page(report_content(finished)))
+    picture = finished.folder.picture
+    write_atomically(path, report_page(report_content(finished)))
     if not picture.exists():
         plot_front(finished.front, picture)
-    return Report(page, (picture,))
+    return path
 
 
 def report_page(content: Mapping[str, object]) -> str:
@@ -124,22 +105,12 @@ def build_page(
     )
 
 
-def refuse_foreign(place: Path) -> None:
-    """Raise ArtifactError if a page would overwrite a file that is not ours."""
-    if not place.exists():
-        return
-    if place.is_file():
-        try:
-            with place.open("rb") as file:
-                beginning = file.read(_BEGINNING)
-        except OSError as error:
-            raise unwritable(place, error) from None
-        if not beginning or _TITLE in beginning:
-            return
-    raise ArtifactError(
-        f"{place} exists already, is no page of mergekit-map, and is left as it is; "
-        "name another file, or remove this one"
-    )
+def page_path(page: StrPath) -> Path:
+    """Return the path of a page; raise ArtifactError if its name is of another file."""
+    path = Path(page)
+    if path.suffix != ".html":
+        raise ArtifactError(f"{path} is no name of a page; end it in .html")
+    return path
 
 
 def _page_file(name: str) -> str:
@@ -167,26 +138,12 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
     """Return the content of the page of a finished search.
 
     Raises:
-        ArtifactError: a recipe is missing, or a surrogate predicts no finite numbers.
+        ArtifactError: a recipe is missing.
     """
-    front, surfaces = run.front, predict_surfaces(run)
+    front = run.front
     references = [anchor.coefficients for anchor in front.anchors]
-    # There may be tens of thousands of them, so ``plain`` need not convert them.
-    merges = {
-        "points": [
-            {
-                **_readings(front, point),
-                "recipe": run.folder.read_recipe(index),
-                "recommended": index in front.recommended
-                and point.coefficients not in references,
-                **_gains(front, index),
-            }
-            for index, point in enumerate(front.points)
-        ],
-        "merges": _measured_merges(run),
-    }
-    content: dict[str, object] = {
-        "name": _name(run.folder.path),
+    return {
+        "name": run_name(run.folder.path),
         "run": shlex.quote(str(run.folder.path)),
         "facts": _facts(run),
         "answer": asdict(answer(front)),
@@ -200,14 +157,20 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
             {"label": a.label, "kind": kind_of(a.label), **_readings(front, a)}
             for a in front.anchors
         ],
+        "points": [
+            {
+                **_readings(front, point),
+                "recipe": run.folder.read_recipe(index),
+                "recommended": index in front.recommended
+                and point.coefficients not in references,
+                **_gains(front, index),
+            }
+            for index, point in enumerate(front.points)
+        ],
+        "merges": _measured_merges(run),
         "selected": front.selected,
-        "start": _start(front),
-        "surfaces": {
-            key: value.tolist() if isinstance(value, np.ndarray) else value
-            for key, value in vars(surfaces).items()
-        },
+        "surfaces": predict_surfaces(run),
     }
-    return {**plain(content), **merges}
 
 
 def kind_of(label: str | None) -> str | None:
@@ -223,7 +186,7 @@ def _gains(front: Front, index: int) -> dict[str, object]:
     return {"gains": rows, "sample": sample(front, gained)}
 
 
-def _name(path: Path) -> str:
+def run_name(path: Path) -> str:
     """Return the user's name of a run, unless that is no name."""
     is_no_name = path.is_absolute() or path.name in {"", ".."}
     return path.resolve().name if is_no_name else str(path)
@@ -261,21 +224,6 @@ def _readings(front: Front, merge: Merge) -> dict[str, object]:
             kind: pairs(merge.readings(kind)[task] for task in front.tasks)
             for kind in KINDS
         },
-    }
-
-
-def _start(front: Front) -> dict[str, object] | None:
-    """Return the preference and limits that chose the point; None for an index."""
-    select = front.select
-    if select.index is not None:
-        return None
-    request = Request.of(front)
-    weights = request.task_weights()
-    texts = {t: f"{limit.value:.5g}" for t, limit in request.limits().items()}
-    texts |= {task: str(limit) for task, limit in (select.require or {}).items()}
-    return {
-        "weights": [round(weights.get(task, 0.0), 3) for task in front.tasks],
-        "limits": [texts.get(task, "") for task in front.tasks],
     }
 
 
@@ -352,34 +300,16 @@ def pairs(readings: Iterable[Reading]) -> list[list[float | None] | None]:
     ]
 
 
-@dataclass(frozen=True, eq=False)
-class Surfaces:
-    """Predictions along one axis, over two, or along each of more; or none.
-
-    Of a task, a curve is (g,), a contour (g, g) with the second axis first, and slices
-    are (d, g): through the chosen point, along each axis.
-    """
-
-    kind: _Kind
-    axes: tuple[str, ...]
-    nodes: FloatArray  # (d, g)
-    points: FloatArray  # (n, d) of the front
-    value: FloatArray  # (m, ...)
-    stderr: FloatArray  # (m, ...)
-
-
-def predict_surfaces(run: FinishedSearch) -> Surfaces:
+def predict_surfaces(run: FinishedSearch) -> dict[str, object]:
     """Predict every task on a grid, or on slices where there are more than two axes.
 
-    A search without surrogates has no predictions.
-
-    Raises:
-        ArtifactError: a surrogate predicts no finite numbers.
+    Of a task, a curve is (g,), a contour (g, g) with the second axis first, and slices
+    are (d, g): through the chosen point, along each axis. A search without surrogates
+    has no predictions.
     """
-    kind: _Kind
+    axes = run.front.axes
     if not run.surrogates:
-        empty = np.zeros((0,))
-        return Surfaces("none", run.front.axes, empty, empty, empty, empty)
+        return {"kind": "none", "axes": axes}
     bounds = run.front.axis_bounds
     d = len(bounds)
     kind = "curve" if d == 1 else "contour" if d == 2 else "slices"
@@ -392,22 +322,17 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
         grid = _slices(points[run.front.selected], nodes)
     X = grid.reshape(-1, d)
     surrogates = [run.surrogates[task] for task in run.front.tasks]
-    value = np.array([s.predict(X) for s in surrogates])
-    for task, row in zip(run.front.tasks, value, strict=True):
-        if not np.isfinite(row).all():
-            raise ArtifactError(
-                f"{run.folder.log}: a surrogate of its values of {task} predicts no "
-                "finite numbers; restore the file, or search again"
-            )
     shape = (len(surrogates), *grid.shape[:-1])
-    return Surfaces(
-        kind=kind,
-        axes=run.front.axes,
-        nodes=_rounded(nodes),
-        points=points,
-        value=_rounded(value).reshape(shape),
-        stderr=_rounded(np.array([s.stderr(X) for s in surrogates])).reshape(shape),
-    )
+    value = np.array([s.predict(X) for s in surrogates]).reshape(shape)
+    stderr = np.array([s.stderr(X) for s in surrogates]).reshape(shape)
+    return {
+        "kind": kind,
+        "axes": axes,
+        "nodes": nodes.tolist(),
+        "points": points.tolist(),
+        "value": value.tolist(),
+        "stderr": stderr.tolist(),
+    }
 
 
 def _slices(point: FloatArray, nodes: FloatArray) -> FloatArray:
@@ -417,8 +342,3 @@ def _slices(point: FloatArray, nodes: FloatArray) -> FloatArray:
     for axis in range(d):
         X[axis, :, axis] = nodes[axis]
     return X
-
-
-def _rounded(grid: FloatArray) -> FloatArray:
-    rounded = [float(f"{value:.{_DIGITS}g}") for value in grid.ravel()]
-    return np.array(rounded).reshape(grid.shape)

@@ -20,7 +20,6 @@ from mergekit_map.results.front import KINDS, Front, Kind, Merge, front_table
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.utils.files import write_atomically
-from mergekit_map.utils.text import cut_short
 
 PREDICTED = "#1f6fb4"
 MEASURED = "#d1495b"
@@ -60,14 +59,8 @@ class ShownFigure(Figure):
 
 
 def front_figure(front: Front) -> Figure:
-    """Draw a front: one panel for two tasks, a pair each for more.
-
-    Of many tasks some are drawn: those that the choice names, then the first.
-    """
-    requested = {**(front.select.prefer or {}), **(front.select.require or {})}
-    named = [task for task in front.tasks if task in requested]
-    first = list(dict.fromkeys([*named, *front.tasks]))[:MOST_DRAWN]
-    tasks = [task for task in front.tasks if task in first]
+    """Draw a front: one panel for two tasks, a pair each for more, up to some."""
+    tasks = list(front.tasks)[:MOST_DRAWN]
     size = max(1, len(tasks) - 1)
     shape = (1.5 + 4.2 * size, 1.2 + 3.8 * size)
     figure = ShownFigure(figsize=shape, layout="constrained")
@@ -174,7 +167,7 @@ def name_mark(axes: Axes, label: str, place: tuple[float, float]) -> None:
     across, _ = axes.transAxes.inverted().transform(axes.transData.transform(place))
     left = bool(across > _LABELS_GO_LEFT)
     written = axes.annotate(
-        cut_short(label, _LONGEST),
+        label if len(label) <= _LONGEST else f"{label[:_LONGEST]}…",
         place,
         xytext=(-5 if left else 5, 5),
         textcoords="offset points",

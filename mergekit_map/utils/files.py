@@ -208,10 +208,4 @@ def cache_home() -> Path:
     if own:
         return Path(own)
     shared = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(shared) if shared else Path.home() / ".cache") / "mergekit-map"
-    except RuntimeError:  # nobody knows whose process this is
-        raise ArtifactError(
-            "there is no home folder to keep recorded merges in; set MERGEKIT_MAP_HOME "
-            "to a folder, or HOME"
-        ) from None
+    return (Path(shared) if shared else Path("~/.cache").expanduser()) / "mergekit-map"

@@ -43,7 +43,8 @@ class Listener:
         """Receive a message for the user."""
 
 
-_LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_NOBODY = Listener()
+_LISTENER: ContextVar[Listener] = ContextVar("listener", default=_NOBODY)
 _SAID: ContextVar[set[str]] = ContextVar("said")  # notices, to the listener
 
 
@@ -60,19 +61,13 @@ def notifying(listener: Listener) -> Iterator[None]:
 
 def measuring(progress: Progress) -> None:
     """Report that a measurement starts."""
-    listener = _LISTENER.get()
-    if listener is not None:
-        listener.on_progress(progress)
+    _LISTENER.get().on_progress(progress)
 
 
 @contextmanager
 def stage(text: str) -> Iterator[None]:
     """Report the start and the end of a long stage."""
-    listener = _LISTENER.get()
-    if listener is None:
-        yield
-        return
-    started = time.perf_counter()
+    listener, started = _LISTENER.get(), time.perf_counter()
     listener.on_stage(text, None)
     try:
         yield
@@ -82,10 +77,10 @@ def stage(text: str) -> Iterator[None]:
 
 def warn(text: str) -> None:
     """Send a notice to the user, once."""
-    listener = _LISTENER.get()
-    if listener is not None and text not in (said := _SAID.get()):
+    said = _SAID.get(set())
+    if text not in said:
         said.add(text)
-        listener.on_notice(text)
+        _LISTENER.get().on_notice(text)
 
 
 def step(done: int, total: int) -> None:
@@ -96,6 +91,4 @@ def step(done: int, total: int) -> None:
     """
     if done < total:  # what is measured to its end is kept
         check_interrupt()
-    listener = _LISTENER.get()
-    if listener is not None:
-        listener.on_step(done, total)
+    _LISTENER.get().on_step(done, total)

@@ -6,7 +6,6 @@ What is in it stays there until somebody removes it.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +41,7 @@ def recordings_folder() -> Path:
 
 def kept() -> list[CacheEntry]:
     """List the folders of the cache, the most recently used first."""
-    found = [*_merges()]
+    found = [_kept(one, "merge", _merge(one)) for one in _folders(recordings_folder())]
     for folder in _folders(cache_home() / "adapters"):
         models = [path.name for path in _folders(folder)]
         found.append(_kept(folder, "adapters", f"merged: {listed(models or ['none'])}"))
@@ -82,12 +81,10 @@ def lock_of(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.lock")
 
 
-def _merges() -> Iterator[CacheEntry]:
-    for folder in _folders(recordings_folder()):
-        contents = read_json_or_nothing(folder / CONTENTS)
-        models = [Path(str(model)).name for model in contents.get("models", [])]
-        what = f"{contents.get('method')} of {listed(models)}" if models else "damaged"
-        yield _kept(folder, "merge", what)
+def _merge(folder: Path) -> str:
+    contents = read_json_or_nothing(folder / CONTENTS)
+    models = [Path(str(model)).name for model in contents.get("models", [])]
+    return f"{contents.get('method')} of {listed(models)}" if models else "damaged"
 
 
 def _kept(folder: Path, kind: str, what: str) -> CacheEntry:

@@ -77,14 +77,10 @@ def ignore_signals() -> None:
             signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
-def stopped_by(error: BaseException) -> str:
-    """Return ``stopped``, or for example ``stopped by SIGTERM``."""
-    return _stopped_by(getattr(error, "number", signal.SIGINT))
-
-
-def exit_code(error: BaseException) -> int:
-    """Return the exit code that shells expect after a signal."""
-    return 128 + int(getattr(error, "number", signal.SIGINT))
+def stopped_by(error: BaseException) -> tuple[str, int]:
+    """Return ``stopped by SIGTERM``, for example, and the exit code of a shell."""
+    number = getattr(error, "number", signal.SIGINT)
+    return _stopped_by(number), 128 + int(number)
 
 
 def _stopped_by(number: int) -> str:

@@ -42,12 +42,6 @@ def listed(words: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def cut_short(name: str, most: int) -> str:
-    """Remove the middle of a name that has more letters than ``most``."""
-    half = most // 2
-    return name if len(name) <= most else f"{name[:half]}…{name[1 - half :]}"
-
-
 def printable(text: str) -> str:
     """Escape control characters except line ends, remove secrets, cut endless words."""
     return "".join(

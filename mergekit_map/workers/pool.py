@@ -265,7 +265,7 @@ def process_pool(count: int) -> WorkerPool:
     return WorkerPool(handles)
 
 
-def start_forkserver() -> None:
+def _start_forkserver() -> None:
     """Start the forkserver that imports what workers need.
 
     Not with GPUs: imports may open CUDA, which must not be forked.
@@ -327,7 +327,7 @@ class WorkerProcess:
         forks = sys.platform == "linux" and self._gpus is None
         context: BaseContext = get_context("forkserver" if forks else "spawn")
         if forks:
-            start_forkserver()
+            _start_forkserver()
         before, begin = set(active_children()), (environment, os.getcwd(), opening)
         with _without_main(), _signals_blocked(), _at_the_root():
             self._executor = ProcessPoolExecutor(1, context, _become_worker, begin)

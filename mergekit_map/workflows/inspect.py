@@ -14,7 +14,6 @@ from types import MappingProxyType
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.yaml_file import shortened
 from mergekit_map.errors import EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Draft, Project, load_project, read_draft
@@ -208,10 +207,7 @@ def inspect_config(
     return Inspection(
         config=str(config),
         mergeable=not family.problems and not draft.problems,
-        problems=[
-            Place(draft.file.locate(p.key), shortened(p.message))
-            for p in draft.problems
-        ],
+        problems=[Place(draft.file.locate(p.key), p.message) for p in draft.problems],
         models=[_model(model, draft, family.figures) for model in models],
         pairs=[
             Pair((names[one], names[other]), pair.cosine, pair.sign_conflicts)

@@ -1,4 +1,4 @@
-"""browse by its keys: what it shows at any width, what it asks for, what is written."""
+"""browse by its keys: what it shows at any width, and what is written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ import torch
 import yaml
 from fronts import CODE, MATH, NOT_MEASURED, as_json, from_json, make_front
 from mergekit.options import MergeOptions
-from runs import files_of, invoke
+from runs import invoke
 from textual.binding import Binding
 from textual.pilot import Pilot
 from transformers import AutoModelForCausalLM
@@ -73,7 +73,7 @@ def press(
     size: tuple[int, int] = (80, 30),
     run: Path = Path("my-search"),
 ) -> Seen:
-    """Open the screen, press keys, and look; ``text:...`` types what follows."""
+    """Open the screen, press keys, and look."""
     view = front if isinstance(front, View) else View.of(front)
 
     async def look() -> Seen:
@@ -81,8 +81,7 @@ def press(
         async with app.run_test(size=size) as pilot:
             screens = [await settled(app, pilot)]
             for key in keys:
-                typed = key.removeprefix("text:")
-                await pilot.press(*(typed if key != typed else [key]))
+                await pilot.press(key)
                 await pilot.pause()
                 screens.append(await settled(app, pilot) if app.is_running else [])
             return Seen(screens, app.view, app.return_value)
@@ -127,18 +126,7 @@ def wide_front() -> Front:
     errors = (0.01, 0.02, 0.01, 0.02)
     anchors = {label: [*zip(row, errors, strict=True)] for label, row in values.items()}
     tasks = dict(zip(TASKS, [MATH, CODE] * 2, strict=True))
-    content = as_json(
-        make_front(rows, anchors, tasks=tasks, selected=CHOSEN, recommended=[4, 8])
-    )
-    content["coefficients"] = {model: [0.0, 1.0] for model in MODELS}
-    for i, point in enumerate(content["points"]):
-        weights = {m: 0.1 + 0.05 * i + 0.111 * k for k, m in enumerate(MODELS)}
-        point["coefficients"] = weights
-    for anchor in content["anchors"]:
-        rest = 0.25 if anchor["label"] == "soup" else 0.0
-        weights = {m: 1.0 if m == anchor["label"] else rest for m in MODELS}
-        anchor["coefficients"] = weights
-    return from_json(content)
+    return make_front(rows, anchors, tasks=tasks, selected=CHOSEN, recommended=[4, 8])
 
 
 def listed(lines: list[str]) -> list[int]:
@@ -183,7 +171,7 @@ def test_keys_that_are_pressed_while_a_choice_is_saved_do_nothing(
 ) -> None:
     front, done = wide_front(), threading.Event()
 
-    def save(_: Browser, __: Mapping[str, Any]) -> View:
+    def save(_: Browser, __: int) -> View:
         done.wait(60)
         return View.of(front)
 
@@ -201,31 +189,6 @@ def test_keys_that_are_pressed_while_a_choice_is_saved_do_nothing(
     assert run_apart(look()) == CHOSEN
 
 
-def test_a_point_that_misses_a_limit_is_saved_when_asked_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    saved = []
-    content = as_json(wide_front())
-    limits = {"select": {"require": {TASKS[0]: 0.66}}}
-    front = from_json({**content, **limits})  # which the first points miss
-
-    def save(_: Browser, choice: Mapping[str, Any]) -> View:
-        saved.append(choice)
-        return View.of(front)
-
-    monkeypatch.setattr(Browser, "_saved", save)
-    keys = ("l", "escape", "up", "s", "escape", "s", "enter")
-    seen = press(front, *keys)
-    sorted_still = press(front, "down", "1", "s")
-
-    limits, asked, refused = ("\n".join(seen.screens[i]) for i in (1, 4, 5))
-    assert f" {TASKS[0]}=0.66 " in limits
-    assert "Point 3 misses a limit. Choose it all the same?" in asked
-    assert "misses a limit" in refused.splitlines()[0]
-    assert saved == [{"index": 3}, {"index": 5}]
-    assert sorted_still.view.sorted_by == TASKS[0]
-
-
 def test_a_task_sorts_the_best_first_whatever_its_direction() -> None:
     # The first task rises along the points, as does the fourth, where lower is better.
     seen = press(wide_front(), "1", "4", "1", "0", size=(120, 40))
@@ -234,18 +197,6 @@ def test_a_task_sorts_the_best_first_whatever_its_direction() -> None:
     orders = [listed(lines) for lines in seen.screens]
     assert orders == [points, points[::-1], points, points[::-1], points]
     assert seen.view.at == CHOSEN
-
-
-def test_a_point_stands_beside_the_chosen_one() -> None:
-    front = wide_front()
-    seen = press(front, "down", "c", size=(90, 40))
-
-    words = "weight point 5 point 4, chosen difference"
-    assert seen.lines[0].split() == words.split()
-    assert re.search(r"instruct-v2 +0.350 +0.300 +\+0.050", seen.text)
-    assert re.search(r"~0.6623 ± 0.01 +0.6533 ± 0.01 +\+0.009 ± 0.021", seen.text)
-    # Lower is better here, so that a larger value is a loss.
-    assert re.search(r"~2.443 ± 0.02 +2.464 ± 0.02 +\+0.021 ± 0.040", seen.text)
 
 
 def test_findings_are_those_of_the_point_that_is_shown() -> None:
@@ -257,29 +208,10 @@ def test_findings_are_those_of_the_point_that_is_shown() -> None:
     assert not re.search("Chosen before|chosen merge", seen.text)
 
 
-def test_other_merges_to_compare_with_are_turned_to() -> None:
-    front = wide_front()
-    n_others = 2 + len(MODELS)
-
-    seen = press(front, "c", *["right"] * n_others, size=(120, 40))  # and around again
-
-    for turns, label in ((1, "soup"), (n_others, "base")):
-        (other,) = [a for a in front.anchors if a.label == label]
-        shown = "\n".join(seen.screens[1 + turns])
-        for model in MODELS:
-            own, weight = front.chosen.coefficients[model], other.coefficients[model]
-            assert re.search(rf"{model} +{own:.3f} +{weight:.3f} ", shown), label
-
-
 def test_what_is_outside_of_the_screen_is_asked_for() -> None:
-    merging = press(wide_front(), "up", "m", "enter").leaving
-    elsewhere = press(wide_front(), "m", "text:there", "enter").leaving
-
-    assert merging.view.asked == {"index": CHOSEN - 1}
-    assert merging.out == f"my-search-{CHOSEN - 1}"
-    assert elsewhere.out == "there"
-    talking = press(wide_front(), "t").leaving
-    assert (talking.view.asked, talking.out) == ({"index": CHOSEN}, None)
+    for key, merges in (("m", True), ("t", False)):
+        leaving = press(wide_front(), "up", key).leaving
+        assert (leaving.view.at, leaving.merges) == (CHOSEN - 1, merges)
 
 
 def test_the_help_names_every_key() -> None:
@@ -287,8 +219,7 @@ def test_the_help_names_every_key() -> None:
 
     keys = {b.key_display or b.key for b in Browser.BINDINGS if isinstance(b, Binding)}
     shown = {line.split()[0] for line in seen.lines if line.strip()}
-    assert keys - {f"{n}" for n in range(10)} <= shown
-    assert "1-9" in shown
+    assert keys - {f"{n}" for n in range(10)} | {"1-9"} <= shown
 
 
 @pytest.fixture
@@ -308,32 +239,24 @@ def outside_of(run: Path, stack: ExitStack) -> _Outside:
     )
 
 
-def test_a_wish_goes_where_select_does_and_saving_writes_what_it_writes(
-    run: Path, tmp_path: Path
-) -> None:
-    answer = "greeting=3,code=1"
+def test_saving_a_point_writes_what_select_writes(run: Path, tmp_path: Path) -> None:
     other = shutil.copytree(run, tmp_path / "other")
-    invoke("select", other, "--prefer", answer)
-    before = files_of(run)
-    keys = ["l", "tab", f"text:{answer}", "enter"]  # past the limits
-    press(view_of(run), *keys, run=run)
-    assert files_of(run) == before
+    invoke("select", other, "--index", "5")
 
-    seen = press(view_of(run), *keys, "s", run=run)
+    seen = press(view_of(run).moved(4), "down", "1", "s", run=run)
 
     front = RunFolder(other).read_front()
-    assert seen.view.point.coefficients == front.chosen.coefficients
+    assert seen.view.front == front
+    assert (seen.view.at, seen.view.sorted_by) == (5, "greeting")
     recipes = [yaml.safe_load((r / "recipe.yml").read_text()) for r in (run, other)]
     assert recipes[0] == recipes[1]
-    assert RunFolder(run).read_front().points == front.points
 
 
-def test_a_wish_that_cannot_be_says_why(run: Path) -> None:
-    seen = press(view_of(run), "l", "text:greeting=0.0001", "enter", run=run)
+def test_a_choice_that_cannot_be_saved_says_why(run: Path) -> None:
+    view = view_of(run)
+    (run / "front.json").unlink()
 
-    assert "nothing is measured again" in seen.text
-    assert "greeting=0.0001" in seen.text  # to be mended
-    assert seen.view.at == view_of(run).at
+    assert "front.json" in press(view, "s", run=run).text
 
 
 @pytest.mark.parametrize("how", ["memory", "disk"])
@@ -363,7 +286,7 @@ def test_one_talks_until_a_line_is_empty(
     monkeypatch.setattr(sys, "stdin", lines)
     view = view_of(run).moved(0)
     with ExitStack() as stack:
-        after = outside_of(run, stack).do(ExitAction(view))
+        after = outside_of(run, stack).do(ExitAction(view, merges=False))
 
     assert after is view
     assert lines.read() == "not read\n"
@@ -376,12 +299,11 @@ def test_one_talks_until_a_line_is_empty(
 def test_merging_comes_back_measured(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{tmp_path}/out\n\n"))
     at = 3  # not measured
     view = view_of(run).moved(at)
     with ExitStack() as stack:
-        action = ExitAction(view, str(tmp_path / "out"))
-        after = outside_of(run, stack).do(action)
+        after = outside_of(run, stack).do(ExitAction(view, merges=True))
 
     assert after.at == after.front.selected == at
     assert after.point.is_measured("greeting", "code")
@@ -396,12 +318,13 @@ def test_the_command_goes_between_the_screen_and_what_is_outside_of_it(
     def leave(app: Browser) -> ExitAction | None:
         seen.append(app.view)
         # Into a folder which is there already; then back, and to the end.
-        return ExitAction(app.view.moved(7), "texts") if len(seen) == 1 else None
+        view = app.view.moved(7)
+        return ExitAction(view, merges=True) if len(seen) == 1 else None
 
     monkeypatch.setattr(os, "isatty", lambda _: True)
     monkeypatch.setattr(Browser, "run", leave)
 
-    said = invoke("browse", run, typed="\n").output
+    said = invoke("browse", run, typed="texts\n\n").output
 
     assert [view.at for view in seen] == [6, 7]
     assert "error: texts exists already" in said

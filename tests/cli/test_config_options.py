@@ -53,14 +53,6 @@ def test_options_stand_for_a_configuration(
     }
 
 
-def test_a_limit_of_the_command_line_is_the_only_one() -> None:
-    limits = {"require": {"fr": "95%"}}
-
-    block = map_block(["a"], {"fr": {}}, {"select": limits}, on_base=True)
-
-    assert block["select"] == limits
-
-
 def test_a_base_of_the_hub_is_merged_as_bfloat16(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +63,9 @@ def test_a_base_of_the_hub_is_merged_as_bfloat16(
     assert content["dtype"] == "bfloat16"
     assert content["parameters"] == {"density": 0.5}
     assert content["map"]["tasks"] == {"a": {"perplexity": "a.txt"}}  # to be filled in
+    limits = {"require": {"fr": "95%"}}  # of the command line are the only ones
+    block = map_block(["a"], {"fr": {}}, {"select": limits}, on_base=True)
+    assert block["select"] == limits
 
 
 def test_options_of_search_and_choice_complete_and_override_a_configuration(
@@ -119,7 +114,22 @@ def test_a_file_that_was_edited_is_left_as_it_is(options: list[str]) -> None:
     assert Path("s.yml").read_text() == edited
 
 
+@pytest.mark.usefixtures("options")
+def test_mistakes_in_method_base_and_text_are_told_at_once() -> None:
+    for name in ("one", "two"):
+        Path(name).mkdir()
+    wrong = ["--base", "bse", "--text", "mth", "--method", "dare_liner"]
+
+    result = invoke("run", *wrong, "--model", "one", "--model", "two", "out", code=2)
+
+    said = " ".join(result.stderr.split())
+    assert "; did you mean 'dare_linear' or 'dare_ties'" in said
+    for place in ("base_model: there is no folder 'bse'", "mth.perplexity: file must"):
+        assert place in said
+
+
 USAGE = {
+    "select run-\udcff": "is no Unicode; rename the file",
     "run out": "One CONFIG was expected, or options in its place (--model, --base",
     "run fr.txt fr.txt c": "got fr.txt, fr.txt",
     "inspect": "got neither",

@@ -30,14 +30,11 @@ SMALL = replace(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "sizes", [SMALL, pytest.param(WHOLE, marks=pytest.mark.nightly)]
-)
 def test_the_demo_ends_with_a_merge_that_beats_the_base_and_the_soup(
-    sizes: FamilySizes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "demo"
-    monkeypatch.setattr("mergekit_map.demo.family.FamilySizes", lambda: sizes)
+    monkeypatch.setattr("mergekit_map.demo.family.FamilySizes", lambda: SMALL)
 
     result = invoke("demo", "--out", str(out))
 

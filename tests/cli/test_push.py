@@ -71,48 +71,6 @@ def record_a_failure(run: Path, family: dict[str, Path]) -> None:
         file.write(json.dumps(failed) + "\n")
 
 
-@dataclass(frozen=True)
-class Pushed:
-    """A server that the merge and its search were pushed to, as if in a terminal."""
-
-    hub: Hub
-    shown: list[str]  # without a licence, with no as the answer, with yes
-    sent: set[str]  # before the answer was yes
-
-
-@pytest.fixture(scope="module")
-def pushed(merged: Merged) -> Iterator[Pushed]:
-    push = ("push", "out", REPO, "--run", "run")
-    licence = ("--license", "mit")
-    with serve() as hub:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(merged.folder)
-            patch.setattr(os, "isatty", lambda _: True)
-            go_online(patch, hub)
-            shown = [invoke(*push, typed="y\n", code=2).output]
-            shown += [invoke(*push, *licence, typed="n\n", code=1).output]
-            sent = {path for method, path in hub.requests if method != "GET"}
-            shown += [invoke(*push, *licence, typed="y\n").output]
-        yield Pushed(hub, shown, sent)
-
-
-@pytest.mark.slow
-def test_no_file_of_the_repository_holds_a_local_path_or_token(
-    merged: Merged, pushed: Pushed
-) -> None:
-    files = pushed.hub.repositories[REPO].files
-    leaks = [(p, s) for p, c in files.items() for s in merged.private() if s in c]
-
-    assert leaks == []
-    assert {"README.md", "front.png", "mergekit_config.yml"} <= files.keys()
-    search = [path for path in files if path.startswith("mergekit-map/")]
-    assert len(search) == 3
-    # All of it is there on this machine, paths and all.
-    local = [p for p in merged.folder.glob("run/**/*") if p.suffix in {".json", ".yml"}]
-    holding = [p.name for p in local if str(merged.family["a"]) in p.read_text()]
-    assert {"recipe.yml", "config.yml"} <= set(holding)
-
-
 @pytest.fixture
 def hub(merged: Merged, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A new server, for commands within this process."""
@@ -128,6 +86,8 @@ def test_without_a_terminal_nothing_is_uploaded(hub: Hub) -> None:
     assert "model-00001-of-" in output
     assert "The repository is new and will be private" in output
     assert "no terminal to ask on; look at the list above" in output
+    for options in (["--parent", "a"], ["--license", "Apache 2"]):
+        assert "write " in invoke("push", "out", REPO, *options, code=2).output
     assert not hub.repositories
 
 
@@ -169,24 +129,30 @@ def test_a_script_does_not_push_to_a_public_repository_by_accident(hub: Hub) -> 
     assert len(hub.repositories[REPO].commits) == 1
 
 
-@pytest.mark.parametrize(
-    "options", [["--parent", "a"], ["--parent", "=me/a"], ["--license", "Apache 2"]]
-)
-def test_options_that_cannot_be_read_are_refused(hub: Hub, options: list[str]) -> None:
-    assert "write " in invoke("push", "out", REPO, *options, code=2).output
-    assert not hub.requests
-
-
 @pytest.mark.slow
-def test_on_a_terminal_nothing_is_uploaded_before_the_answer_is_yes(
-    pushed: Pushed,
+def test_only_after_a_yes_files_are_uploaded_and_none_has_a_local_path_or_token(
+    merged: Merged, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unlicensed, refused, accepted = pushed.shown
+    push, licence = ("push", "out", REPO, "--run", "run"), ("--license", "mit")
+    monkeypatch.setattr(os, "isatty", lambda _: True)
+
+    unlicensed = invoke(*push, typed="y\n", code=2).output
+    refused = invoke(*push, *licence, typed="n\n", code=1).output
     assert "add --license ID" in unlicensed
-    assert not pushed.sent
     assert "Nothing was uploaded." in refused
-    assert f"{pushed.hub.url}/{REPO} holds the merge" in accepted
-    repository = pushed.hub.repositories[REPO]
+    assert {method for method, _ in hub.requests} == {"GET"}
+    accepted = invoke(*push, *licence, typed="y\n").output
+
+    assert f"{hub.url}/{REPO} holds the merge" in accepted
+    assert TOKEN not in refused + accepted
+    repository = hub.repositories[REPO]
     assert repository.private
     assert repository.card()["license"] == "mit"
-    assert TOKEN not in refused + accepted
+    files = repository.files
+    assert [(p, s) for p, c in files.items() for s in merged.private() if s in c] == []
+    assert {"README.md", "front.png", "mergekit_config.yml"} <= files.keys()
+    assert len([path for path in files if path.startswith("mergekit-map/")]) == 3
+    # All of it is there on this machine, paths and all.
+    local = [p for p in merged.folder.glob("run/**/*") if p.suffix in {".json", ".yml"}]
+    holding = [p.name for p in local if str(merged.family["a"]) in p.read_text()]
+    assert {"recipe.yml", "config.yml"} <= set(holding)

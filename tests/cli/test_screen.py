@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shlex
 from dataclasses import replace
@@ -10,11 +9,10 @@ from pathlib import Path
 
 import click
 import pytest
-from fronts import CODE, MATH, NOT_MEASURED, Row, make_front, write_folder
+from fronts import CODE, MATH, Row, make_front, write_folder
 
 from mergekit_map.cli.main import main
 from mergekit_map.cli.screen import (
-    TerminalReporter,
     next_steps,
     show_answer,
     show_steps,
@@ -33,21 +31,7 @@ LONG = [
 PARENT = "Meta-Llama-3-8B-french-instruct-v2"
 
 
-def test_a_search_goes_on_where_nobody_reads_its_progress(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Closed(io.StringIO):
-        def write(self, _: str) -> int:
-            raise BrokenPipeError
-
-    monkeypatch.setattr("sys.stderr", Closed())
-
-    with TerminalReporter() as reporter:
-        reporter.on_notice("some are measured")
-        reporter.on_notice("more are measured")
-
-
-def front_of(n_tasks: int, n_points: int = 1, *, measured: bool = True) -> Front:
+def front_of(n_tasks: int, *, measured: bool = True) -> Front:
     def row(better: float) -> Row:
         scores = [(0.6 + better * i / 40, i / 100) for i in range(1, 5)]
         losses = [(2.5 - better * i / 10, 0.02) for i in range(1, 5)]
@@ -56,8 +40,7 @@ def front_of(n_tasks: int, n_points: int = 1, *, measured: bool = True) -> Front
     anchors = {"base": row(0), PARENT: row(1.5), "other": row(-1), "soup": row(0.5)}
     known = row(1) if measured else [(None, None)] * n_tasks
     tasks = {name: MATH if i % 2 else CODE for i, name in enumerate(LONG[:n_tasks])}
-    points = [(row(1), known), *[(row(1), NOT_MEASURED[:n_tasks])] * (n_points - 1)]
-    return make_front(points, anchors, tasks=tasks)
+    return make_front([(row(1), known)], anchors, tasks=tasks)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -88,7 +71,7 @@ def test_an_answer_is_one_screen_with_every_number(
 
 
 def test_more_shows_details(capsys: pytest.CaptureFixture[str]) -> None:
-    found = show_answer(front_of(2, 200), verbose=True)
+    found = show_answer(front_of(2), verbose=True)
 
     together = "".join(capsys.readouterr().out.split())
     assert found.details

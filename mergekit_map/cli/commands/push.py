@@ -120,42 +120,36 @@ def push(
 
 def _show(plan: Plan) -> None:
     for file in plan.files:
-        note = (
-            "  local paths replaced by names" if isinstance(file.content, bytes) else ""
-        )
+        renamed = isinstance(file.content, bytes)
+        note = "  local paths replaced by names" if renamed else ""
         note = "  model card" if file.path == "README.md" else note
-        text = f"  {file.path}  {bytes_in_words(file.size)}{note}"
-        click.echo(printable(text))
+        _print(f"  {file.path}  {bytes_in_words(file.size)}{note}")
     for path in plan.deleted:
-        click.echo(printable(f"  {path}  removed: of an earlier upload"))
-    parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
-    licence = plan.licence or "none is set, give one with --license"
+        _print(f"  {path}  removed: of an earlier upload")
     size = bytes_in_words(sum(file.size for file in plan.files))
-    lines = [
-        f"{len(plan.files)} files, {size}, to {plan.target.url}",
-        _visibility(plan),
-        f"Licence: {licence}. Licences of the parents: {', '.join(parents)}.",
-    ]
-    if local := [name for name in plan.licences if "/" not in name]:
-        lines.append(
-            "The card names these models without a Hub id. If they have one, add:"
-        )
-        lines += [f"  --parent {shlex.quote(name)}=owner/name" for name in local]
-    if plan.left_out:
-        lines.append(f"Not uploaded: {printable(', '.join(plan.left_out))}")
-    for line in lines:
-        Console().print(Text() + line, soft_wrap=True)
-
-
-def _visibility(plan: Plan) -> str | Text:
+    _print(f"{len(plan.files)} files, {size}, to {plan.target.url}")
     state = "If the repository is new, it will be"
     if plan.target.looked_up:
         there = plan.target.private is not None
         now = "there already and stays" if there else "new and will be"
         state = f"The repository is {now}"
     if plan.private:
-        return f"{state} private: only its owners see it."
-    return Text(f"{state} PUBLIC: everybody sees it.", "bold red")
+        _print(f"{state} private: only its owners see it.")
+    else:
+        _print(f"{state} PUBLIC: everybody sees it.", "bold red")
+    parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
+    licence = plan.licence or "none is set, give one with --license"
+    _print(f"Licence: {licence}. Licences of the parents: {', '.join(parents)}.")
+    if local := [name for name in plan.licences if "/" not in name]:
+        _print("The card names these models without a Hub id. If they have one, add:")
+    for name in local:
+        _print(f"  --parent {shlex.quote(name)}=owner/name")
+    if plan.left_out:
+        _print(f"Not uploaded: {', '.join(plan.left_out)}")
+
+
+def _print(text: str, style: str = "") -> None:
+    Console().print(Text(printable(text), style), soft_wrap=True)
 
 
 def _confirm(plan: Plan, *, private: bool | None, yes: bool) -> None:

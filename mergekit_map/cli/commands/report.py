@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +56,12 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
     with starting(f"reading {listed(map(str, runs))} and drawing"):
         from mergekit_map.report.overlay import write_fronts_report
         from mergekit_map.report.page import write_report
+        from mergekit_map.results.run_folder import RunFolder
 
-    pictures: Sequence[Path] = ()
     if len(runs) > 1:
-        page = write_fronts_report(runs, page)
+        page, pictures = write_fronts_report(runs, page), []
     else:
-        written = write_report(runs[0], page)
-        page, pictures = written.page, written.pictures
+        page, pictures = write_report(runs[0], page), [RunFolder(runs[0]).picture]
     answer(page, page=str(page), pictures=[*map(str, pictures)])
     size = bytes_in_words(page.stat().st_size)
     click.echo(f"{page} ({size}): open it in a browser")

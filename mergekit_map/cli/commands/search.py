@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
-from typing_extensions import Unpack
 
 from mergekit_map.cli.commands.select import merge_and_show
-from mergekit_map.cli.config_options import ConfigOptions, config_or_options
+from mergekit_map.cli.config_options import config_or_options
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand, MergeOptions
 from mergekit_map.cli.options import (
     FILE,
@@ -44,7 +43,7 @@ def search(
     run: Path,
     import_file: Path | None,
     workers: int | str | None,
-    **how: Unpack[ConfigOptions],
+    **how: Any,
 ) -> None:
     """Evaluate merges as CONFIG says, into RUN, and find the front.
 
@@ -78,7 +77,7 @@ def run(
     out: Path,
     run_folder: Path | None,
     workers: int | str | None,
-    **how: Unpack[ConfigOptions],
+    **how: Any,
 ) -> None:
     """Search, choose a merge, and write it to OUT.
 
@@ -140,13 +139,9 @@ def _find_front(
     options: MergeOptions,
     workers: int | str | None,
     import_file: Path | None = None,
-    **how: Unpack[ConfigOptions],
+    **how: Any,
 ) -> Front:
     """Search as a configuration says, going on where it was stopped."""
-    if isinstance(workers, int):
-        from mergekit_map.workers.pool import start_forkserver
-
-        start_forkserver()  # which imports while this process does, too
     from mergekit_map.cli.screen import TerminalReporter
     from mergekit_map.evaluation.project import load_project
     from mergekit_map.search.reuse import read_imported

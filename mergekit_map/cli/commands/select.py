@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +124,7 @@ def merge_and_show(
 def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
     """Walk along the front of RUN in the terminal, and choose a point.
 
-    Compare points, and save, merge or chat with one; only the last two load models.
+    Save a point, merge it or chat with it; only the last two load models.
     Press ? for the keys. If the search is not finished, you see the front so far.
 
     Example: mergekit-map browse my-search
@@ -155,16 +156,16 @@ class _Outside:
     make_options: MakeOptions
     models: ExitStack
     trust_run: bool
-    chat_models: ChatModels | None = None
 
     def do(self, exit_action: ExitAction) -> View:
         """Merge or chat; print the reason where that fails."""
         view = exit_action.view
         try:
-            if exit_action.out is None:
-                self._talk(view)
+            if not exit_action.merges:
+                model = self.chat_models(view.point.coefficients)
+                _talk(model, f"point {view.at}: {view.point.weights}")
                 return view
-            view = self._merge(Path(exit_action.out), view.asked)
+            view = self._merge(view.at)
         except (MapError, OSError, click.ClickException) as error:
             click.echo(f"error: {printable(str(error))}", err=True)
         except (KeyboardInterrupt, click.Abort):
@@ -172,25 +173,26 @@ class _Outside:
         click.prompt("enter goes back to the front", "", show_default=False, err=True)
         return view
 
-    def _merge(self, out: Path, choice: Mapping[str, Any]) -> View:
+    def _merge(self, index: int) -> View:
         from mergekit_map.browse.view import View
 
-        refuse_existing(out)
         run = self.folder.path
+        known = printable(f"{run.resolve().name}-{index}")
+        out = click.prompt("folder for the merge", known, type=FOLDER, err=True)
+        refuse_existing(out)
         options = self.make_options(f"opening {run}")
-        merge_and_show(run, out, options, choice, trust_run=self.trust_run)
+        merge_and_show(run, out, options, {"index": index}, trust_run=self.trust_run)
         return View.of(self.folder.read_front())
 
-    def _talk(self, view: View) -> None:
-        if self.chat_models is None:
-            options = self.make_options(f"opening {self.folder.path}")
-            from mergekit_map.workflows.chat import open_chat
+    @cached_property
+    def chat_models(self) -> ChatModels:
+        """Open the models at the first chat."""
+        options = self.make_options(f"opening {self.folder.path}")
+        from mergekit_map.workflows.chat import open_chat
 
-            self.chat_models = self.models.enter_context(
-                open_chat(self.folder.path, options, trust_run=self.trust_run)
-            )
-        model = self.chat_models(view.point.coefficients)
-        _talk(model, f"point {view.at}: {view.point.weights}")
+        return self.models.enter_context(
+            open_chat(self.folder.path, options, trust_run=self.trust_run)
+        )
 
 
 def _talk(model: ChatModel, name: str) -> None:

@@ -102,12 +102,10 @@
   }
 
   function reset() {
-    const { start } = content;
-    const largest = start ? Math.max(...start.weights) : 1;
-    wishes.forEach(({ slider, limit }, t) => {
-      slider.value = start ? (NEUTRAL * start.weights[t]) / largest : NEUTRAL;
-      limit.value = start ? start.limits[t] : "";
-    });
+    for (const { slider, limit } of wishes) {
+      slider.value = NEUTRAL;
+      limit.value = "";
+    }
     choose("The chosen merge: its gains are above.", content.selected);
   }
 
