@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,18 +29,14 @@ from mergekit.options import MergeOptions
 from torch import Tensor
 
 from mergekit_map.config.schema import MapBlock
-from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import ConfigError, MergeError
-from mergekit_map.merging.methods import drops_parts, elects_signs
 from mergekit_map.merging.recipe import nests_checkpoints
 from mergekit_map.merging.replay import Replay, with_tensors
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.models.adapters import read_adapter
 from mergekit_map.models.compatibility import InspectedModel
 from mergekit_map.models.files import TensorHeader, find_model
 from mergekit_map.models.references import (
     Reference,
-    models_with_adapter,
     referenced_models,
 )
 from mergekit_map.utils.files import cache_home
@@ -275,7 +270,7 @@ def _bytes(space: MergeSpace, headers: Mapping[str, TensorHeader]) -> _Bytes:
     """Return the sizes of a merge of models like the one with these headers."""
     template, dtype = space.template, space.template.get("dtype")
     floats = [header for header in headers.values() if header.is_float]
-    copies = len(referenced_models(template)) - _count_in_low_rank(template, floats)
+    copies = len(referenced_models(template))
     out_dtype = template.get("out_dtype") or dtype
     return _Bytes(copies * _copy_bytes(floats, dtype), _copy_bytes(floats, out_dtype))
 
@@ -285,22 +280,6 @@ def _copy_bytes(headers: Sequence[TensorHeader], name: str | None) -> int:
     if dtype is None:
         return sum(header.n_bytes for header in headers)
     return sum(header.n_elements for header in headers) * int(dtype.itemsize)
-
-
-def _count_in_low_rank(merge: MergeConfig, headers: Sequence[TensorHeader]) -> int:
-    """Count the adapters that need no whole task vector, by headers and settings."""
-    if elects_signs(merge["merge_method"]) is None or drops_parts(merge):
-        return 0
-    dtype = dtype_from_name(merge.get("dtype"))
-    if dtype is not None and {header.torch_dtype for header in headers} != {dtype}:
-        return 0
-    count = 0
-    for text in models_with_adapter(merge):
-        with suppress(MergeError):  # the check of the models reports it
-            count += read_adapter(
-                find_model(str(Reference.parse(text).adapter))
-            ).is_product
-    return count
 
 
 def room_of(

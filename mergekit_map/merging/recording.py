@@ -39,11 +39,9 @@ from mergekit_map.merging.devices import recording_bytes
 from mergekit_map.merging.methods import recordable_method, recording
 from mergekit_map.merging.recipe import merge_identity, space_digest
 from mergekit_map.merging.replay import (
-    Factors,
     MethodReplay,
     Replay,
     TaskVectorReplay,
-    adapter_factors,
     tensor_bytes,
     with_tensors,
 )
@@ -84,7 +82,6 @@ _ADVICE = (
 _CLASSES = [
     WeightTable,
     TaskVectorReplay,
-    Factors,
     MethodReplay,
     TensorGroup,
     TensorEntry,
@@ -200,7 +197,6 @@ def generic_coefficients(space: MergeSpace) -> dict[str, float]:
 
 
 def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None:
-    factors = adapter_factors(space.template)
     waiting: dict[str, Replay] = {}  # at most a shard and the last replay
     numbers = itertools.count(1)
 
@@ -209,8 +205,6 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
         waiting.clear()
 
     def keep(name: str, replay: Replay) -> None:
-        if isinstance(replay, TaskVectorReplay):
-            replay = replay.in_low_rank({m: of.get(name) for m, of in factors.items()})
         # A view would bring along all that it is a part of.
         waiting[name] = with_tensors(replay, _copied)
         if sum(map(tensor_bytes, waiting.values())) >= _SHARD_BYTES:

@@ -67,11 +67,6 @@ class Adapter:
         return next(iter([*more, *other]), None)
 
     @property
-    def is_product(self) -> bool:
-        """Whether it only adds the product of two matrices to each tensor."""
-        return not (self.obscure or self.whole)
-
-    @property
     def transposes(self) -> bool:
         """Whether a product is transposed before it is added."""
         return bool(getattr(self.settings, "fan_in_fan_out", False))

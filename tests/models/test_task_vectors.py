@@ -197,7 +197,6 @@ def adapted(
 def test_an_adapter_is_merged_as_peft_merges_it(
     family: dict[str, Path], tmp_path: Path, dtype: torch.dtype
 ) -> None:
-    # merging/test_low_rank.py has other settings.
     settings = {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}
     model = transformers.LlamaForCausalLM.from_pretrained(family["base"], dtype=dtype)
     model.save_pretrained(tmp_path / "base")

@@ -271,23 +271,6 @@ def test_a_whole_model_behind_a_plus_is_told_what_to_do(
     assert "list the model as one of its own" in finding["advice"]
 
 
-def test_an_adapter_in_low_rank_wants_no_copy(base: Path, tmp_path: Path) -> None:
-    adapter = f"{base}+{make_adapter(base, tmp_path / 'lora', 1)}"
-    full = str(tuned(base, tmp_path / "full", 2))
-
-    def held(second: str) -> int:
-        config = configure(base, [full, second])
-        config["map"]["task_vectors"] = "memory"
-        (room,) = inspected(config)["plan"]["memory"]
-        return int(room["n_bytes"])
-
-    whole = held(str(tuned(base, tmp_path / "other", 3)))
-    low = held(adapter)
-
-    # With a copy of the model under evaluation.
-    assert 4 * low == 3 * whole
-
-
 def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> None:
     models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
     config = configure(base, models, dtype="bfloat16", merge_method="ties")
