@@ -63,7 +63,6 @@ class Tokenizer:
     ids: Mapping[str, int]  # of every token
     added: frozenset[str]  # tokens that stand beside the vocabulary
     special: Settings  # by name; None if unset
-    chat_template: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,5 +224,4 @@ def read_tokenizer(folder: Path, options: MergeOptions) -> Tokenizer | None:
         ids=found.get_vocab(),
         added=frozenset(found.get_added_vocab()),
         special=special | {"around a text": around},
-        chat_template=found.chat_template,
     )

@@ -236,8 +236,8 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
         dtype=facts.dtype if facts is not None else None,
         norm_ratio=figure.norm_ratio if figure else None,
         changed=figure.changed if figure else None,
-        read=figure.n_read if figure else 0,
-        compared=figure.n_parameters if figure else 0,
+        read=figures.n_read if figures and figure else 0,
+        compared=figures.n_compared if figures and figure else 0,
         findings=model.findings,
     )
 
