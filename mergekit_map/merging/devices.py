@@ -23,7 +23,6 @@ from typing import Literal, TypeAlias
 
 import psutil
 import torch
-from huggingface_hub.constants import HF_HUB_CACHE
 from mergekit.common import dtype_from_name
 from mergekit.options import MergeOptions
 from torch import Tensor
@@ -44,7 +43,6 @@ from mergekit_map.utils.recordings_cache import nearest_folder, recordings_folde
 from mergekit_map.utils.text import bytes_in_words
 
 Place: TypeAlias = Literal["device", "memory", "mapped"]
-_Files: TypeAlias = Mapping[str, tuple[Path, int]]  # folder and bytes by their use
 
 # Of a device's memory, left to activations.
 _FOR_ACTIVATIONS = 0.1
@@ -100,15 +98,11 @@ def check_device(options: MergeOptions) -> None:
         )
 
 
-def shared_out(n_bytes: int, device: str) -> dict[int, int] | None:
-    """Return the bytes per GPU for a model that fits on all GPUs but not on one.
-
-    None where it fits on one, where one certain device was requested, or without a GPU.
-    """
-    if device != "cuda" or not is_there(device):
-        return None
-    gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
-    return shares(n_bytes, [free_memory(gpu) or 0 for gpu in gpus])
+def needs_all_gpus(n_bytes: int, device: str) -> bool:
+    """Whether so much fits on no single GPU, where no certain one was requested."""
+    if device != "cuda" or torch.cuda.device_count() < 2:
+        return False
+    return n_bytes > (1 - _FOR_ACTIVATIONS) * (free_memory(torch.device(device)) or 0)
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -121,17 +115,6 @@ def free_memory(device: torch.device) -> int | None:
     if device.type != "cpu":
         return None
     return int(psutil.virtual_memory().available)
-
-
-def shares(n_bytes: int, free: Sequence[int]) -> dict[int, int] | None:
-    """Return the bytes that a model may take of each device.
-
-    None where it fits on the first, or not on all together.
-    """
-    usable = [int((1 - _FOR_ACTIVATIONS) * each) for each in free]
-    if n_bytes <= usable[0] or n_bytes > sum(usable):
-        return None
-    return dict(enumerate(usable))
 
 
 def _device_in_words(device: str) -> str:
@@ -291,23 +274,33 @@ def room_of(
 ) -> tuple[Sequence[Room], Sequence[Room], Storage | None]:
     """Return memory of the device, disk space, and the place of the task vectors.
 
-    Activations are not counted, and files that are written anew for each merge once.
-    ``beside`` is the linear merge of base, parents and soup, if that is measured before
-    the search.
+    Activations and downloads are not counted, and files that are written anew for each
+    merge once. ``beside`` is the linear merge of base, parents and soup, if that is
+    measured before the search.
     """
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None:
         return [], [], None
     sizes = _bytes(space, facts.headers)
-    recordings = [sizes.recorded]
+    recorded = sizes.recorded
     if beside is not None:
-        recordings.append(_bytes(beside, facts.headers).recorded)
-    files = {
-        **_written(space, spec, sizes.shipped, recordings),
-        **_fetched(options, models),
-    }
-    memory = [_memory(spec, options, sizes)]
-    return memory, _disks(files), _storage(spec, options, sizes)
+        recorded += _bytes(beside, facts.headers).recorded
+    in_memory = spec.merge == "memory"
+    pairs = len(space.names) - 2 if nests_checkpoints(space, spec.search) else 0
+    adapters = sum(model.adapter is not None for model in models)
+    disks = _disks(
+        {
+            "base and task vectors": (recordings_folder(), in_memory * recorded),
+            "a merge at a time": (Path(gettempdir()), (not in_memory) * sizes.shipped),
+            "checkpoints": (Path.cwd(), (1 + max(0, pairs)) * sizes.shipped),
+            "merged adapters": (_adapter_cache(options), adapters * facts.n_bytes),
+        }
+    )
+    return [_memory(spec, options, sizes)], disks, _storage(spec, options, sizes)
+
+
+def _adapter_cache(options: MergeOptions) -> Path:
+    return Path(options.lora_merge_cache or cache_home() / "adapters")
 
 
 def _storage(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Storage | None:
@@ -325,8 +318,9 @@ def _memory(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Room:
     if storage and storage.place == ("memory" if device == _HOST else "device"):
         parts["the models that are merged"] = sizes.held
     place, free = _device_in_words(str(device)), free_memory(device)
-    if shares := shared_out(sum(parts.values()), str(device)):
-        place, free = f"{len(shares)} GPUs", sum(shares.values())
+    if needs_all_gpus(sum(parts.values()), str(device)):
+        gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+        place, free = "all GPUs", sum(free_memory(gpu) or 0 for gpu in gpus)
     return _room(f"the memory of {place}", free, parts)
 
 
@@ -364,31 +358,7 @@ def _bytes_by_headers(space: MergeSpace) -> _Bytes:
     return _bytes(space, find_model(str(first.model), weights=False).headers())
 
 
-def _written(
-    space: MergeSpace, spec: MapBlock, size: int, recordings: Sequence[int]
-) -> _Files:
-    in_memory = spec.merge == "memory"
-    pairs = len(space.names) - 2 if nests_checkpoints(space, spec.search) else 0
-    return {
-        "base and task vectors": (recordings_folder(), in_memory * sum(recordings)),
-        "a merge at a time": (Path(gettempdir()), size * (not in_memory)),
-        "checkpoints": (Path.cwd(), size * (1 + max(0, pairs))),
-    }
-
-
-def _fetched(options: MergeOptions, models: Sequence[InspectedModel]) -> _Files:
-    known = [(model.facts, model.adapter) for model in models if model.facts]
-    of_hub = {f.files.folder: f.n_bytes for f, _ in known if f.files.on_the_hub}
-    merged = sum(facts.n_bytes for facts, adapter in known if adapter)
-    hub = options.transformers_cache or HF_HUB_CACHE
-    adapters = options.lora_merge_cache or cache_home() / "adapters"
-    return {
-        "downloads": (Path(hub), sum(of_hub.values())),
-        "merged adapters": (Path(adapters), merged),
-    }
-
-
-def _disks(files: _Files) -> list[Room]:
+def _disks(files: Mapping[str, tuple[Path, int]]) -> list[Room]:
     """Sum what is needed of each disk, which is named by a folder on it."""
     disks: dict[int, tuple[Path, dict[str, int]]] = {}
     for use, (folder, n_bytes) in files.items():

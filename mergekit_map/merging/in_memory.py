@@ -73,25 +73,20 @@ class ResidentMerge:
         Writing would convert the merge, so that another model were measured than the
         recipe's, or have no effect; neither raises an error.
         """
-        changed = [
+        wrong = [
             name
             for name, layout in self._layouts.items()
-            if name not in targets or _layout(targets[name]) != layout
+            if name not in targets
+            or targets[name].is_meta
+            or _layout(targets[name]) != layout
         ]
-        if changed:
+        if wrong:
             raise MergeError(
-                f"{len(changed)} tensors of the model, {changed[0]} among them, were "
-                "removed or changed in dtype or shape since it was loaded, by a python "
-                "task for example: change a copy there (copy.deepcopy(model)), then "
-                "start again"
-            )
-        away = [name for name in self.replays if targets[name].is_meta]
-        if away:
-            raise MergeError(
-                f"{len(away)} tensors of the model, {away[0]} among them, are "
-                "offloaded: a merge cannot be written into them; take a device that "
-                "holds the whole model (--device cpu does not offload), or set 'merge: "
-                "disk' in the map block"
+                f"{len(wrong)} tensors of the model, {wrong[0]} among them, are "
+                "offloaded, or were removed or changed in dtype or shape since it was "
+                "loaded: change a copy in a python task (copy.deepcopy(model)), and "
+                "take a device that holds the whole model (--device cpu does not "
+                "offload), or set 'merge: disk' in the map block"
             )
 
 
