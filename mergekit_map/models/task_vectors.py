@@ -77,7 +77,7 @@ def measure_vectors(
     out NaN and infinity. About ``budget`` parameters of each model are read.
     """
     weights = [base, *models.values()]
-    headers = {n: h for n, h in base.headers.items() if h.is_float and h.n_elements}
+    headers = {n: h for n, h in base.headers.items() if h.shape and h.n_bytes}
     compared = {
         name: header
         for name, header in headers.items()

@@ -146,7 +146,7 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "and [64, 32] in",
     ),
     "cut short": (cut_short, "weights", "its download may have been cut"),
-    "pickled": (pickle, "weights", "has pickled weights"),
+    "pickled": (pickle, "weights", "its pickled weights"),
     "not a number": (edit_tensors(make_nan), "weights-not-finite", f"('{UP}')"),
     "another family": (edit_tensors(start_anew), "unrelated", "not a fine-tune of"),
     "another base": (
