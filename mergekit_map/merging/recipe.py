@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,9 @@ class Recipes:
     def command(self, recipe: Path, out: str) -> str:
         """Return the stock command that writes a recipe's checkpoint, bit for bit.
 
-        mergekit uses the checkpoints of stages that are there already.
+        With an adapter and a random method it does so once its cache of adapters is
+        filled, the second time: to merge an adapter draws random numbers. mergekit uses
+        the checkpoints of stages that are there already.
         """
         words = ["mergekit-yaml", str(recipe), out]
         if self.folder is not None:
@@ -192,11 +194,11 @@ def _without_zeros(content: Any, most: float) -> Any:
 
 def changes_in_words(before: Identity, now: Identity) -> str:
     """Describe the differences between two identities of a merge."""
-    changed = _differing(_numbered(before), _numbered(now))
-    if "models" in changed:
-        others = _other_models(before.models, now.models)
-        names = dict.fromkeys(Path(name).name for name in others)
-        changed[changed.index("models")] = f"models ({', '.join(names)})"
+    pairs = zip(before.models.items(), now.models.values(), strict=False)
+    names = dict.fromkeys(Path(m).name for (m, was), found in pairs if was != found)
+    one, other = _numbered(before), _numbered(now)
+    changed = [f"models ({', '.join(names)})"] if names else []
+    changed += [key for key in {**one, **other} if one.get(key) != other.get(key)]
     return "the " + ", ".join(changed or ["configuration"])
 
 
@@ -204,20 +206,8 @@ def _numbered(identity: Identity) -> dict[str, Any]:
     """Return the settings with models by their number, wherever they lie."""
     numbers = {model: str(index) for index, model in enumerate(identity.models)}
     configuration = _by_content(identity.configuration, numbers)
-    models = [*identity.models.values()]
-    return {**identity.content(), "models": models, "configuration": configuration}
-
-
-def _other_models(former: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
-    """List the models with other files, by their former names; none that moved."""
-    if len(former) != len(present):
-        return _differing(former, present)
-    pairs = zip(former.items(), present.values(), strict=True)
-    return [name for (name, was), now in pairs if was != now]
-
-
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    return [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    settings = {**identity.content(), "configuration": configuration}
+    return {key: settings[key] for key in settings if key != "models"}
 
 
 def nests_checkpoints(space: MergeSpace, search: SearchSpec) -> bool:
@@ -249,31 +239,30 @@ def staging_problems(space: MergeSpace) -> list[Problem]:
     template = space.template
     text = (
         f"with {template['merge_method']!r} a merge of merges is no merge of the "
-        "models, so nested merges two checkpoints at a time, which takes {needed}; or "
-        "use strategy map, or a method that elects no signs, such as dare_linear"
+        "models, so nested merges two checkpoints at a time, which takes a plain list "
+        "of 'models:' with one searched weight for each, no shares of a whole, and the "
+        "tokenizer of the base model or the union; or use strategy map, or a method "
+        "that elects no signs, such as dare_linear"
     )
+    return [Problem(key, text) for key in _in_the_way(space)][:1]
 
-    def problem(key: KeyPath, needed: str) -> list[Problem]:
-        return [Problem(key, text.format(needed=needed))]
 
-    for key in ("slices", "modules"):
-        if key in template:
-            return problem((key,), "a plain list of 'models:'")
+def _in_the_way(space: MergeSpace) -> Iterator[KeyPath]:
+    """Yield the places that keep checkpoints from being merged in pairs."""
+    template = space.template
+    yield from ((key,) for key in ("slices", "modules") if key in template)
     if space.remainder:
-        return problem(("merge_method",), "weights that are not shares of a whole")
+        yield ("merge_method",)
     places = {place: c for c in space.coefficients for place in c.places}
-    for index, entry in enumerate(template["models"]):
-        place: KeyPath = ("models", index, "parameters", "weight")
-        coefficient = places.get(place)
+    for index, entry in enumerate(template.get("models") or ()):
+        coefficient = places.get(("models", index, "parameters", "weight"))
         base = str(entry["model"]) == str(template.get("base_model"))
         if not base and (coefficient is None or len(coefficient.places) > 1):
-            needed = "one searched weight for each model, without names of one's own"
-            return problem(("models", index), needed)
+            yield ("models", index)
     shared = (None, "base", "union", {"source": "base"}, {"source": "union"})
     for key in ("tokenizer", "tokenizer_source"):
         if template.get(key) not in shared:
-            return problem((key,), "the tokenizer of the base model, or the union")
-    return []
+            yield (key,)
 
 
 def pair_merge(space: MergeSpace, labels: Sequence[str], merged: Path) -> MergeConfig:

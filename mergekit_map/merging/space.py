@@ -58,8 +58,6 @@ _RATIO_METHODS = {
     "multislerp": "normalize_weights",
     "nuslerp": None,
 }
-# A quadratic in so many has 2145 parameters, which are fitted in seconds.
-MOST_COEFFICIENTS = 64
 _LONGEST_NAME = 1000  # characters
 _OF_A_TASK = re.compile(r" (value|stderr|n|documents)$")
 _Weights = dict[ModelReference, dict[str, float]]  # model to tensor name to weight
@@ -153,8 +151,6 @@ def build_space(
     kept, remainder, problem = _identifiable(template, entries, coefficients)
     if problem is not None:
         return None, [problem]
-    if len(kept) > MOST_COEFFICIENTS:
-        return None, [_too_many(kept)]
     bounds, problems = _bounds(search, [c.name for c in kept])
     problems += [Problem(c.places[0], wrong) for c in kept if (wrong := _wrong_name(c))]
     rest = (remainder.places, remainder.name) if remainder else ((), "")
@@ -163,23 +159,11 @@ def build_space(
     return (None if problems else space), problems
 
 
-def _too_many(coefficients: tuple[Coefficient, ...]) -> Problem:
-    d = len(coefficients)
-    text = (
-        f"{d} weights would be searched, at most {MOST_COEFFICIENTS} can be: what is "
-        f"fitted has {(d + 1) * (d + 2) // 2} parameters, each a merge; give "
-        "models numbers as weights, or several of them one name"
-    )
-    return Problem(coefficients[MOST_COEFFICIENTS].places[0], text)
-
-
 def _wrong_name(coefficient: Coefficient) -> str | None:
     """Return why a coefficient cannot have its name, which is a column of tables."""
     name = coefficient.name
-    if NO_LINE.search(name + coefficient.model):
-        return f"{name!r} is no line of text; give it another name"
-    if len(name) > _LONGEST_NAME:
-        return f"a name of {len(name)} characters; give it one of {_LONGEST_NAME}"
+    if NO_LINE.search(name + coefficient.model) or len(name) > _LONGEST_NAME:
+        return f"{name!r:.200} is no line of text; give it another name"
     if name in RESERVED or _OF_A_TASK.search(name):
         return (
             f"{name!r} is a column of front.csv already; give the weight another name, "

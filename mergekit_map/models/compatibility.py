@@ -43,6 +43,7 @@ from mergekit_map.models.references import (
     referenced_models,
     references_in,
     short_paths,
+    walk_entries,
 )
 from mergekit_map.models.task_vectors import Figures, measure_vectors, weight_findings
 
@@ -147,6 +148,7 @@ def inspect_models(
     for model in models:
         if model.facts is not None:
             model.findings += _check_tensors(model.facts)
+            model.findings += _check_layers(model.facts, model.reference, merge)
     if base.facts is not None:
         base.findings += _check_tokenizer(base.facts)
         for model in others:
@@ -252,6 +254,22 @@ def _check_tensors(model: ModelFacts) -> Iterator[Finding]:
             "does not know this variant"
         )
         yield Finding("tensors-missing", "error", f"{cause}({some(missing)})", advice)
+
+
+def _check_layers(
+    model: ModelFacts, reference: str, merge: MergeConfig
+) -> Iterator[Finding]:
+    """Yield a finding where a layer range of a model ends behind its layers."""
+    ends = [
+        entry.get("layer_range", (0, 0))[1]
+        for _, entry, _ in walk_entries(merge)
+        if entry["model"] == reference
+    ]
+    end, layers = max(ends, default=0), model.setting("num_hidden_layers")
+    if isinstance(layers, int) and end > layers:
+        cause = f"a layer_range of it ends at {end}, and it has {layers} layers"
+        advice = "write the one behind the last that is wanted"
+        yield Finding("layers", "error", cause, advice)
 
 
 def _compare_models(

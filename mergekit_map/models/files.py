@@ -32,7 +32,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
 from safetensors import SafetensorError, safe_open
 
 from mergekit_map.errors import ArtifactError, MergeError
-from mergekit_map.models.references import NO_FOLDER, ModelPart, Reference
+from mergekit_map.models.references import ModelPart, Reference
 from mergekit_map.utils.files import (
     cache_home,
     read_whole,
@@ -115,7 +115,7 @@ class TensorHeader:
         if self.file is None:
             raise ValueError("the weights are not here")
         with safe_open(self.file, "pt") as file:
-            rows = file.get_slice(self.name)[start:stop]
+            rows: torch.Tensor = file.get_slice(self.name)[start:stop]
         return rows.float().view(stop - start, self.width)
 
     def read_all(self) -> torch.Tensor:
@@ -297,7 +297,10 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
                 f"the Hub gives no repository of that name: {_reason(error)}; check "
                 "the name, your network and HF_HUB_OFFLINE"
             )
-        raise MergeError(f"{NO_FOLDER} {path!r}, and {why}") from None
+        raise MergeError(
+            f"there is no folder {path!r}, and {why}; if the model lies elsewhere now, "
+            "add --model-path NAME=FOLDER"
+        ) from None
     return Path(folder)
 
 

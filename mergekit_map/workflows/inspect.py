@@ -183,7 +183,6 @@ class Inspection:
     weights: WeightsRead
     plan: Plan | None  # None where the file has problems
     probe: Probe | None = None  # None where none was asked for
-    lost: Sequence[str] = ()  # models that were not found, as --model-path names them
 
 
 def inspect_config(
@@ -219,7 +218,6 @@ def inspect_config(
         ],
         weights=_weights(family),
         plan=None if draft.project is None else _plan(draft.project, models),
-        lost=draft.lost,
     )
 
 

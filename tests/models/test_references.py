@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 from mergekit.common import ModelReference
 
-from mergekit_map.models.references import (
-    NO_FOLDER,
-    Reference,
-    absolute_references,
-    missing_models,
-)
+from mergekit_map.models.references import Reference, absolute_references
 
 NAMES = ["gpt2", "org/model@main", "/a/b/c", "./a/", "base+org/lora", "b@1+l@2"]
 
@@ -54,10 +49,3 @@ def test_folders_that_are_there_become_absolute_and_all_else_stays(
     found = absolute_references(merge("there"), tmp_path)
 
     assert found == merge(str(tmp_path / "there"))
-
-
-def test_a_lost_folder_called_base_is_none_that_can_be_given_by_name() -> None:
-    merge = {"base_model": "base", "models": [{"model": "tuned"}]}
-    messages = [f"{NO_FOLDER} {path!r}" for path in ("base", "tuned")]
-
-    assert missing_models(merge, messages, {}) == ["tuned"]
