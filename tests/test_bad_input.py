@@ -149,10 +149,6 @@ CASES: dict[str, tuple[Change, str]] = {
         put("chat_template", "{{ nope"),
         r"chat_template: there is no chat template '\{\{ nope'; .*auto",
     ),
-    "tokenizer of nobody": (
-        put("tokenizer", {"source": "./nowhere"}),
-        r"tokenizer: there is no folder './nowhere'",
-    ),
     "model of the Hub, offline": (
         put("models", 0, "model", "nobody/nothing"),
         r"there is no folder 'nobody/nothing', and the Hub",

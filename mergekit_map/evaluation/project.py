@@ -41,11 +41,7 @@ from mergekit_map.merging.reference_points import ReferencePoints, reference_poi
 from mergekit_map.merging.space import MergeSpace, build_space, check_plan
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.adapters import with_adapter_bases
-from mergekit_map.models.compatibility import (
-    Family,
-    check_tokenizer_sources,
-    inspect_models,
-)
+from mergekit_map.models.compatibility import Family, inspect_models
 from mergekit_map.models.references import (
     absolute_references,
     map_references,
@@ -116,7 +112,6 @@ def read_draft(
     problems += more
     if merge is None:
         return Draft(file, problems, None, Family((), None))
-    problems += check_tokenizer_sources(merge.config)
     family = inspect_models(merge.config, decided(given), download=download)
     problems += family.problems if download else []
     if spec is None or _concerns_merge(problems):

@@ -13,12 +13,9 @@ there one by one, for each merge. An engine gets the share of a GPU that is left
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from tempfile import gettempdir
 from typing import Literal, TypeAlias
 
 import psutil
@@ -29,7 +26,6 @@ from torch import Tensor
 
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.errors import ConfigError, MergeError
-from mergekit_map.merging.recipe import nests_checkpoints
 from mergekit_map.merging.replay import Replay, with_tensors
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.compatibility import InspectedModel
@@ -38,8 +34,7 @@ from mergekit_map.models.references import (
     Reference,
     referenced_models,
 )
-from mergekit_map.utils.files import cache_home
-from mergekit_map.utils.recordings_cache import nearest_folder, recordings_folder
+from mergekit_map.utils.recordings_cache import free_bytes, recordings_folder
 from mergekit_map.utils.text import bytes_in_words
 
 Place: TypeAlias = Literal["device", "memory", "mapped"]
@@ -142,10 +137,7 @@ def choice_in_words(options: MergeOptions, *, was_open: bool) -> str | None:
         return used
     if device == best:
         return f"{used}, since it is there; --device cpu forces the CPU"
-    return (
-        f"{used}, as they were before; --device {best} measures anew on "
-        f"{_device_in_words(best)}"
-    )
+    return f"{used}, as they were before; --device {best} measures anew"
 
 
 @dataclass(frozen=True)
@@ -271,36 +263,23 @@ def room_of(
     options: MergeOptions,
     models: Sequence[InspectedModel],
     beside: MergeSpace | None = None,
-) -> tuple[Sequence[Room], Sequence[Room], Storage | None]:
-    """Return memory of the device, disk space, and the place of the task vectors.
+) -> tuple[Room | None, Room | None, Storage | None]:
+    """Return memory of the device, disk of recordings, and the place of task vectors.
 
-    Activations and downloads are not counted, and files that are written anew for each
-    merge once. ``beside`` is the linear merge of base, parents and soup, if that is
-    measured before the search.
+    Activations are not counted. ``beside`` is the linear merge of base, parents and
+    soup, if that is measured before the search.
     """
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None:
-        return [], [], None
+        return None, None, None
     sizes = _bytes(space, facts.headers)
-    recorded = sizes.recorded
+    recorded = [sizes.recorded]
     if beside is not None:
-        recorded += _bytes(beside, facts.headers).recorded
-    in_memory = spec.merge == "memory"
-    pairs = len(space.names) - 2 if nests_checkpoints(space, spec.search) else 0
-    adapters = sum(model.adapter is not None for model in models)
-    disks = _disks(
-        {
-            "base and task vectors": (recordings_folder(), in_memory * recorded),
-            "a merge at a time": (Path(gettempdir()), (not in_memory) * sizes.shipped),
-            "checkpoints": (Path.cwd(), (1 + max(0, pairs)) * sizes.shipped),
-            "merged adapters": (_adapter_cache(options), adapters * facts.n_bytes),
-        }
-    )
-    return [_memory(spec, options, sizes)], disks, _storage(spec, options, sizes)
-
-
-def _adapter_cache(options: MergeOptions) -> Path:
-    return Path(options.lora_merge_cache or cache_home() / "adapters")
+        recorded.append(_bytes(beside, facts.headers).recorded)
+    parts = {"base and task vectors": sum(recorded)}
+    disk = _room(str(recordings_folder()), free_bytes(), parts)
+    on_disk = disk if spec.merge == "memory" else None
+    return _memory(spec, options, sizes), on_disk, _storage(spec, options, sizes)
 
 
 def _storage(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Storage | None:
@@ -358,20 +337,6 @@ def _bytes_by_headers(space: MergeSpace) -> _Bytes:
     return _bytes(space, find_model(str(first.model), weights=False).headers())
 
 
-def _disks(files: Mapping[str, tuple[Path, int]]) -> list[Room]:
-    """Sum what is needed of each disk, which is named by a folder on it."""
-    disks: dict[int, tuple[Path, dict[str, int]]] = {}
-    for use, (folder, n_bytes) in files.items():
-        if n_bytes:
-            there = nearest_folder(folder)
-            _, uses = disks.setdefault(there.stat().st_dev, (there, {}))
-            uses[use] = n_bytes
-    return [
-        _room(str(folder), shutil.disk_usage(folder).free, uses)
-        for folder, uses in disks.values()
-    ]
-
-
 _MOST = 0.9  # what vLLM takes when it is alone
 
 
@@ -393,22 +358,11 @@ def engine_share(
     """Return the share of the merges' GPU for an engine; None on a CPU.
 
     ``alone`` means that the model of this process measures no task.
-
-    Raises:
-        MergeError: the rest does not hold the merge.
     """
     device = torch.device(str(options.device))
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
     free, total = torch.cuda.mem_get_info(device)
-    sizes = _bytes_by_headers(space)
-    held, merge = _memory(spec, options, sizes).n_bytes, sizes.shipped
+    held = _memory(spec, options, _bytes_by_headers(space)).n_bytes
     here = torch.cuda.memory_reserved(device)
-    share = share_beside(total, free, 0 if alone else max(0, held - here))
-    if share * total <= merge:
-        raise MergeError(
-            f"vLLM would have {bytes_in_words(int(share * total))} of {device}, and a "
-            f"merge alone takes {bytes_in_words(merge)}; set 'task_vectors: memory' or "
-            "'merge: disk' in the map block, or 'engine: hf', or use a GPU of its own"
-        )
-    return share
+    return share_beside(total, free, 0 if alone else max(0, held - here))

@@ -28,10 +28,9 @@ from mergekit.io.tasks import LoaderCache
 from mergekit.merge_methods.task_adapter import ExecuteMergeMethodTask
 from mergekit.options import MergeOptions
 from mergekit.plan import MergePlanner
-from pydantic import ValidationError
 
 from mergekit_map import errors
-from mergekit_map.config.problems import Problem, in_words
+from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.tasks import RESERVED
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig, filled, put
@@ -308,10 +307,6 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
             trust_remote_code=options.trust_remote_code
         )
         _planned(space.config(coefficients), model_config, options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        text = f"mergekit refuses a parameter: {in_words(first)}"
-        return [Problem(("merge_method",), text)]
     except Exception as error:  # noqa: BLE001 - of any kind, by mergekit's planner
         text = f"mergekit cannot plan this: {errors.in_words(error)}"
         return [Problem(("merge_method",), text)]

@@ -83,8 +83,8 @@ def read_adapter(files: ModelFiles) -> Adapter:
     kind = files.config.get("peft_type")
     if not isinstance(kind, str):
         raise MergeError(
-            f"{files.folder / 'adapter_config.json'} has no 'peft_type', such as LORA; "
-            "take the adapter as it was trained"
+            f"{files.folder} holds no adapter_config.json with a 'peft_type', such as "
+            "LORA; write an adapter behind the '+', as it was trained"
         )
     for name, header in files.headers().items():
         name = name.removeprefix(_PREFIX)

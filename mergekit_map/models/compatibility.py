@@ -38,10 +38,8 @@ from mergekit_map.models.facts import (
 )
 from mergekit_map.models.files import Settings, find_model
 from mergekit_map.models.references import (
-    NO_MODELS,
     Reference,
     referenced_models,
-    references_in,
     short_paths,
     walk_entries,
 )
@@ -52,9 +50,6 @@ _OTHER_WEIGHTS = {
     *("architecture", "size", "tied-embeddings", "tensor-shapes", "tensors-missing"),
     *("adapter-kind", "adapter-modules"),
 }
-# Constants that older versions of transformers saved; no merge needs them.
-_CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
-
 _UNRELATED = "these are not fine-tunes of one model"
 _ALIGN = "align them with 'tokenizer: {source: union}' or '{source: base}'"
 
@@ -119,18 +114,6 @@ class Family:
         ]
 
 
-def check_tokenizer_sources(merge: MergeConfig) -> Iterator[Problem]:
-    """Yield the models that only the tokenizer names and that cannot be found."""
-    key = "tokenizer" if "tokenizer" in merge else "tokenizer_source"
-    known = referenced_models(merge).keys() | NO_MODELS
-    for reference in dict.fromkeys(references_in(merge)):
-        if reference not in known:
-            try:
-                find_model(reference, weights=False)
-            except MergeError as error:
-                yield Problem((key,), str(error))
-
-
 def inspect_models(
     merge: MergeConfig, options: MergeOptions, *, download: bool
 ) -> Family:
@@ -179,17 +162,11 @@ def _look_at(model: InspectedModel, options: MergeOptions, *, download: bool) ->
 
 def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> Iterator[Finding]:
     try:
-        files = find_model(lora)
-        if files.is_adapter:
-            model.adapter = read_adapter(files)
+        model.adapter = read_adapter(find_model(lora))
     except MergeError as error:
         yield Finding("adapter", "error", str(error))
         return
-    if model.adapter is None:
-        cause = f"{lora} behind the '+' is a whole model, not an adapter"
-        advice = "write a LoRA adapter there, or list the model as one of its own"
-        yield Finding("adapter-whole", "error", cause, advice)
-    elif model.facts is not None and "weights" not in model.facts.unread:
+    if model.facts is not None and "weights" not in model.facts.unread:
         yield from check_adapter(model.adapter, front, model.facts.headers)
 
 
@@ -276,16 +253,16 @@ def _compare_models(
     mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
 ) -> list[Finding]:
     """List the problems of merging a model with the base model, by cause."""
-    architecture = _compare_architectures(mine, base)
-    if architecture and not options.allow_crimes:
-        return architecture  # everything else follows from it
     layered = "slices" in merge or "modules" in merge  # combined as the user says
     one, other = mine.settings, base.settings
     found = [*compare_settings(one, other, base.name, layered=layered)]
+    architecture = [f for f in found if f.code == "architecture"]
     if options.allow_crimes:
         found = [
-            replace(f, severity="warning") if f.code == "rope" else f for f in found
+            f if f.code == "size" else replace(f, severity="warning") for f in found
         ]
+    elif architecture:
+        return architecture  # everything else follows from it
     if base.tokenizer is not None and "tokenizer" not in mine.unread:
         found += compare_tokenizers(mine.tokenizer, base.tokenizer, base.name, merge)
     if not layered and "size" not in {finding.code for finding in found}:
@@ -299,16 +276,6 @@ def _is_aligned(merge: MergeConfig) -> bool:
     return bool(merge.get("tokenizer") or merge.get("tokenizer_source"))
 
 
-def _compare_architectures(mine: ModelFacts, base: ModelFacts) -> list[Finding]:
-    for key in ("model_type", "architectures"):
-        one, other = mine.settings[key], base.settings[key]
-        if one != other:
-            cause = f"{key} is {one} here and {other} in {base.name}"
-            advice = "only fine-tunes of one base model can be merged"
-            return [Finding("architecture", "error", cause, advice)]
-    return []
-
-
 def _compare_shapes(
     mine: ModelFacts, base: ModelFacts, *, any_rows: bool
 ) -> Iterator[Finding]:
@@ -317,13 +284,12 @@ def _compare_shapes(
     rows: list[str] = []
     for name in sorted(mine.headers.keys() & base.headers.keys()):
         ours, theirs = mine.headers[name].shape, base.headers[name].shape
-        if ours != theirs and not _CONSTANTS.search(name):
+        if ours != theirs:
             is_rows = name in mine.vocabulary_tensors and ours[1:] == theirs[1:]
             text = f"{name} has shape {[*ours]} here and {[*theirs]} in {base.name}"
             (rows if is_rows else texts).append(text)
     if texts:
-        many = f"{len(texts)} of its tensors have another shape: "
-        cause = f"{many if len(texts) > 1 else ''}{texts[0]}"
+        cause = f"{len(texts)} of its tensors have another shape: {texts[0]}"
         yield Finding("tensor-shapes", "error", cause, _UNRELATED)
     if rows and not any_rows:
         cause = f"its vocabulary has another size: {rows[0]}"
@@ -343,6 +309,12 @@ def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:
 
 # Settings in which fine-tunes of one model agree, by the code of a finding.
 _DIFFERENCES: dict[str, tuple[re.Pattern[str], Severity, str, str]] = {
+    "architecture": (
+        re.compile("model_type|architectures"),
+        "error",
+        "it is of another architecture",
+        "only fine-tunes of one base model can be merged",
+    ),
     "size": (
         re.compile(
             r"hidden_size|head_dim|(moe_|shared_expert_)?intermediate_size|ffn_dim"
@@ -439,14 +411,13 @@ def _compare_ids(mine: Tokenizer, base: Tokenizer, name: str) -> Iterator[Findin
         )
         yield Finding("vocabulary", "error" if grave else "warning", cause, _ALIGN)
         return
-    for one, two, than in ((mine, base, "more"), (base, mine, "fewer")):
-        if tokens := sorted(one.ids.keys() - two.ids.keys(), key=one.ids.__getitem__):
-            cause = (
-                f"its tokenizer has {len(tokens)} tokens {than} than that of {name} "
-                f"({some(tokens)}), whose rows of the embeddings one of the two has "
-                "not trained"
-            )
-            yield Finding("added-tokens", "warning", cause, _ALIGN)
+    if tokens := sorted(mine.ids.keys() ^ base.ids.keys()):
+        cause = (
+            f"{len(tokens)} tokens are only in its tokenizer or only in that of {name} "
+            f"({some(tokens)}); one of the two has not trained their rows of the "
+            "embeddings"
+        )
+        yield Finding("added-tokens", "warning", cause, _ALIGN)
 
 
 def _same_rows(mine: Tokenizer | None, base: Tokenizer | None) -> bool:

@@ -214,15 +214,10 @@ def with_places(written: MergeConfig, given: Mapping[str, StrPath]) -> MergeConf
             configuration, or the last folders of it. The last place of a model counts.
 
     Raises:
-        ConfigError: a name matches no model, or several; a path holds ``+`` or ``@``.
+        ConfigError: a name matches no model, or several.
     """
     paths = paths_of(written)
-    places = {_named(name, paths): _place(name, f) for name, f in given.items()}
-    for place in places.values():
-        twice = [path for path in paths if places.get(path, path) == place]
-        if len(twice) > 1:
-            models = " and ".join(short_paths(paths)[path] for path in twice)
-            raise ConfigError(f"--model-path: {place} is given for {models}")
+    places = {_named(name, paths): _place(f) for name, f in given.items()}
 
     def placed(part: ModelPart) -> ModelPart:
         return ModelPart.parse(places[part.path]) if part.path in places else part
@@ -260,14 +255,7 @@ def _named(name: str, paths: list[str]) -> str:
     return found[0]
 
 
-def _place(name: str, folder: StrPath) -> str:
+def _place(folder: StrPath) -> str:
     path = Path(folder).expanduser()
-    if not path.is_dir():
-        return str(folder)  # of the Hub, or of nothing, which ``find_model`` says
-    full = str(path.resolve())
-    if "+" in full or "@" in full:
-        raise ConfigError(
-            f"--model-path {name}={folder}: mergekit takes '+' and '@' in a path "
-            "for an adapter and a revision; rename the folder"
-        )
-    return full
+    # Others are of the Hub, or of nothing, which ``find_model`` says.
+    return str(path.resolve()) if path.is_dir() else str(folder)

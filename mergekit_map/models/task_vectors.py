@@ -23,8 +23,7 @@ from mergekit_map.models.facts import Finding, Severity, has_errors, some
 from mergekit_map.models.files import TensorHeader, fingerprint
 
 BUDGET = 1 << 27  # parameters of a model that are read; all, where it has no more
-_BLOCK = 1 << 16  # elements read in one piece
-_CHUNK = 1 << 17  # elements of a model in memory at a time, which stay in the cache
+_PIECE = 1 << 16  # elements of a model in memory at a time, which stay in the cache
 _GOLDEN = 0.6180339887498949  # spreads the pieces of one tensor after the other
 
 
@@ -44,7 +43,6 @@ class PairFigures:
     cosine: float | None
     # Share of opposite signs where both are not zero.
     sign_conflicts: float | None
-    equal: bool  # in all that was read
 
 
 @dataclass(frozen=True)
@@ -113,19 +111,13 @@ def _has(weights: ModelWeights, name: str, like: TensorHeader) -> bool:
 def _rows(
     header: TensorHeader, share: float, offset: float
 ) -> Iterator[tuple[int, int]]:
-    """Spread batches of rows evenly over a tensor; ``offset`` in [0, 1) shifts them."""
-    if share == 1:
-        step = max(1, _CHUNK // header.width)
-        for start in range(0, header.n_rows, step):
-            yield start, min(start + step, header.n_rows)
-        return
-    wanted = math.ceil(header.n_rows * share)
-    piece = min(wanted, max(1, _BLOCK // header.width))
-    count = min(math.ceil(wanted / piece), header.n_rows // piece)
-    free = header.n_rows - count * piece  # rows between the pieces
+    """Spread pieces of rows evenly over a tensor; ``offset`` in [0, 1) shifts them."""
+    size = max(1, _PIECE // header.width)
+    pieces = math.ceil(header.n_rows / size)
+    count = math.ceil(share * pieces)
     for number in range(count):
-        start = number * piece + int((number + offset) * free / count)
-        yield start, start + piece
+        start = int((number + offset) * pieces / count) * size
+        yield start, min(start + size, header.n_rows)
 
 
 class _Sums:
@@ -135,9 +127,8 @@ class _Sums:
         self.n_read = 0
         self.l1 = np.zeros(n + 1)  # of the base model first
         # (n, n): products of elements, equal signs less opposite ones, and elements
-        # that both change; whether any elements differ.
+        # that both change.
         self.products, self.agreeing, self.shared = np.zeros((3, n, n))
-        self.different = np.zeros((n, n), dtype=bool)
         self.not_finite: list[dict[str, None]] = [{} for _ in range(n + 1)]  # tensors
 
     def add(self, name: str, weights: Tensor) -> None:
@@ -160,8 +151,6 @@ class _Sums:
         self.products += (own @ own.T).double().numpy()
         self.agreeing += (signs @ signs.T).double().numpy()
         self.shared += (changes @ changes.T).double().numpy()
-        for one, other in combinations(range(len(own)), 2):
-            self.different[one, other] |= not torch.equal(own[one], own[other])
 
     def of_model(self, i: int, not_finite: tuple[str, ...]) -> VectorFigures:
         """Return the figures of one task vector."""
@@ -179,7 +168,6 @@ class _Sums:
         return PairFigures(
             cosine=float(self.products[i, j]) / norms if norms else None,
             sign_conflicts=opposite / shared if shared else None,
-            equal=not self.different[i, j],
         )
 
 
@@ -204,30 +192,31 @@ def weight_findings(
     """
     found: dict[str, list[Finding]] = {model: [] for model in (base, *figures.models)}
 
-    def equal(one: str, other: str) -> Finding:
-        same = figures.exact or fingerprint(one) == fingerprint(other)
-        cause = f"it does not differ from {names[one]} in any of the {figures.n_read} "
-        cause += "parameters that were compared"
-        cause += ", so its coefficient would change nothing" if same else ""
-        severity: Severity = "error" if same else "warning"
-        return Finding("same-weights", severity, cause, "leave one of them out")
-
     found[base] += _not_finite(figures.base_not_finite)
     for model, figure in figures.models.items():
         found[model] += _not_finite(figure.not_finite)
         if figure.changed == 0:
-            found[model].append(equal(base, model))
+            found[model].append(_equal(base, model, figures, names))
         else:
             found[model] += _far_away(figure.norm_ratio or 0.0, names[base])
     for (one, other), pair in figures.pairs.items():
         changed = figures.models[one].changed and figures.models[other].changed
         if not changed or has_errors([*found[one], *found[other]]):
             continue
-        if pair.equal:
-            found[other].append(equal(one, other))
-        elif pair.cosine is not None and pair.cosine > _ALIKE:
+        if pair.cosine is not None and pair.cosine > _ALIKE:
             found[other].append(_alike(names[one], names[base], pair.cosine))
     return found
+
+
+def _equal(
+    base: str, model: str, figures: Figures, names: Mapping[str, str]
+) -> Finding:
+    same = figures.exact or fingerprint(base) == fingerprint(model)
+    cause = f"it does not differ from {names[base]} in any of the {figures.n_read} "
+    cause += "parameters that were compared"
+    cause += ", so its coefficient would change nothing" if same else ""
+    severity: Severity = "error" if same else "warning"
+    return Finding("same-weights", severity, cause, "leave one of them out")
 
 
 def _not_finite(tensors: Sequence[str]) -> Iterator[Finding]:

@@ -158,8 +158,6 @@ def test_names_that_do_not_tell_a_model_and_folders_that_are_not_there() -> None
     assert "write it as NAME=FOLDER, once for each" in fails(
         "merge", "run", "out", *twice, *twice
     )
-    same = ("--model-path", "a=first", "--model-path", "b=first")
-    assert "first is given for a and b" in fails("merge", "run", "out", *same)
 
 
 def test_two_models_of_one_name_are_told_apart_by_more_of_their_paths(
