@@ -30,10 +30,7 @@ from mergekit_map.merging.replay import Replay, with_tensors
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.compatibility import InspectedModel
 from mergekit_map.models.files import TensorHeader, find_model
-from mergekit_map.models.references import (
-    Reference,
-    referenced_models,
-)
+from mergekit_map.models.references import Reference, referenced_models
 from mergekit_map.utils.recordings_cache import free_bytes, recordings_folder
 from mergekit_map.utils.text import bytes_in_words
 
@@ -273,9 +270,7 @@ def room_of(
     if facts is None:
         return None, None, None
     sizes = _bytes(space, facts.headers)
-    recorded = [sizes.recorded]
-    if beside is not None:
-        recorded.append(_bytes(beside, facts.headers).recorded)
+    recorded = [_bytes(s, facts.headers).recorded for s in (space, beside) if s]
     parts = {"base and task vectors": sum(recorded)}
     disk = _room(str(recordings_folder()), free_bytes(), parts)
     on_disk = disk if spec.merge == "memory" else None

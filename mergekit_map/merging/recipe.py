@@ -85,9 +85,9 @@ class Recipes:
     def command(self, recipe: Path, out: str) -> str:
         """Return the stock command that writes a recipe's checkpoint, bit for bit.
 
-        With an adapter and a random method it does so once its cache of adapters is
-        filled, the second time: to merge an adapter draws random numbers. mergekit uses
-        the checkpoints of stages that are there already.
+        For a random method with adapters this holds from its second run with the same
+        ``--lora-merge-cache``: merging an adapter draws random numbers, too. mergekit
+        uses the checkpoints of stages that are there already.
         """
         words = ["mergekit-yaml", str(recipe), out]
         if self.folder is not None:

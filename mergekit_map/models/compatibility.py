@@ -127,17 +127,16 @@ def inspect_models(
     models = [InspectedModel(r, names[r], key) for r, key in places.items()]
     for model in models:
         _look_at(model, options, download=download)
-    base, *others = models
+    base = models[0]
     for model in models:
-        if model.facts is not None:
-            model.findings += _check_tensors(model.facts)
-            model.findings += _check_layers(model.facts, model.reference, merge)
-    if base.facts is not None:
-        base.findings += _check_tokenizer(base.facts)
-        for model in others:
-            if model.facts is not None:
-                more = _compare_models(model.facts, base.facts, merge, options)
-                model.findings += more
+        if model.facts is None:
+            continue
+        model.findings += _check_tensors(model.facts)
+        model.findings += _check_layers(model.facts, model.reference, merge)
+        if model is base:
+            model.findings += _check_tokenizer(model.facts)
+        elif base.facts is not None:
+            model.findings += _compare_models(model.facts, base.facts, merge, options)
     return Family(models, _measure(models, merge))
 
 

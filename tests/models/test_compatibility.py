@@ -35,18 +35,13 @@ def settings(**entries: Any) -> dict[str, Any]:
     ("key", "one", "other", "expected"),
     [
         ("hidden_size", 64, 32, ("size", "error")),
-        ("num_local_experts", 8, 4, ("size", "error")),
-        ("moe_intermediate_size", 8, 4, ("size", "error")),
         ("text_config.num_hidden_layers", 8, 4, ("size", "error")),
         ("rope_parameters.rope_theta", 1e6, 1e4, ("rope", "error")),
         ("rope_parameters.full.rope_theta", 1e6, 1e4, ("rope", "error")),
-        ("rope_parameters.factor", 4.0, 8.0, ("rope", "error")),
-        ("rope_scaling.rope_type", "yarn", "linear", ("rope", "error")),
         ("partial_rotary_factor", 0.5, 1.0, ("rope", "error")),
         ("tie_word_embeddings", True, False, ("tied-embeddings", "warning")),
         ("hidden_act", "gelu", "silu", None),
         ("vocab_size", 100, 101, None),  # said with the tokenizer
-        ("hidden_size", 32, 32, None),
     ],
 )
 def test_each_setting_has_its_meaning(

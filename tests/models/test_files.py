@@ -20,12 +20,10 @@ from mergekit_map.models.files import digest_of_file, find_model, fingerprint
     ("name", "is_read"),
     [
         ("merges.txt", True),
-        ("qwen.tiktoken", True),
         ("additional_chat_templates/tool_use.jinja", True),
         ("code/layers.py", True),
         ("README.md", False),
         ("mergekit_config.yml", False),
-        (".cache/lock", False),
         ("optimizer.pt", False),
         ("checkpoint-5/model.safetensors", False),
     ],

@@ -26,14 +26,6 @@ def test_a_reference_is_taken_apart_as_mergekit_does(text: str) -> None:
     assert str(ours.adapter) == str(theirs.lora)
 
 
-def test_a_folder_is_called_by_the_last_part_of_its_path(tmp_path: Path) -> None:
-    (model,) = Reference.parse(f"{tmp_path}/@main").parts
-
-    assert model.is_folder
-    assert model.names[-1] == tmp_path.name
-    assert not Reference.parse("org/no-such-folder").model.is_folder
-
-
 def test_folders_that_are_there_become_absolute_and_all_else_stays(
     tmp_path: Path,
 ) -> None:
