@@ -147,7 +147,7 @@ def _slopes(merge: ResidentMerge, c: Mapping[str, float]) -> FloatArray:
         if targets[tensor].grad is None:
             continue  # nothing was passed back
         gradient, models = targets[tensor].grad.float().flatten(), replay.models
-        deltas = replay.full_deltas().to(gradient)
+        deltas = replay.deltas.flatten(1).to(gradient)
         for name, weights in merge.weights.slopes.items():
             if any(weights[model].get(tensor) for model in models):
                 ends = max(c[name] - _STEP, 0.0), min(c[name] + _STEP, 1.0)

@@ -25,7 +25,7 @@ from mergekit_map.config.yaml_file import (
     read_yaml,
     with_settings,
 )
-from mergekit_map.errors import ConfigError, MergeError
+from mergekit_map.errors import MergeError
 from mergekit_map.evaluation.holdout import HeldOut
 from mergekit_map.merging.checkpoint import with_adapter_cache
 from mergekit_map.merging.devices import check_device, decided, left_open
@@ -39,16 +39,10 @@ from mergekit_map.merging.reference_points import ReferencePoints, reference_poi
 from mergekit_map.merging.space import MergeSpace, build_space, check_plan
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.adapters import with_adapter_bases
-from mergekit_map.models.compatibility import (
-    Family,
-    check_tokenizer_sources,
-    inspect_models,
-)
+from mergekit_map.models.compatibility import Family, inspect_models
 from mergekit_map.models.references import (
     absolute_references,
-    advice_on_missing,
     map_references,
-    missing_models,
     references_in,
     with_places,
 )
@@ -82,7 +76,6 @@ class Draft:
     problems: Sequence[Problem]
     project: Project | None  # None where there are problems
     family: Family  # the models
-    lost: Sequence[str]  # models that were not found, as --model-path names them
 
 
 def quiet_options(options: MergeOptions | None) -> MergeOptions:
@@ -120,23 +113,20 @@ def read_draft(
     spec, tasks, more = _read_map_block(file, config, directory, trust_run=trust_run)
     problems += more
     if merge is None:
-        return Draft(file, problems, None, Family((), None), ())
-    problems += check_tokenizer_sources(merge.config)
+        return Draft(file, problems, None, Family((), None))
     # No model is downloaded for a merge that cannot be.
     wanted = download and not is_wrong
     family = inspect_models(merge.config, decided(given), download=wanted)
     problems += family.problems if download else []
-    messages = [problem.message for problem in family.problems]
-    lost = missing_models(merge.config, messages, merge.places)
     if spec is None or _concerns_merge(problems):
-        return Draft(file, problems, None, family, lost)
+        return Draft(file, problems, None, family)
     options = _options_of(merge, given, spec.search, download=download)
     # mergekit plans a merge of models that are there.
     plan = download or (family.is_here and not family.problems)
     space, more = _build_space(merge, spec.search, options if plan else None)
     problems += more
     if space is None:
-        return Draft(file, problems, None, family, lost)
+        return Draft(file, problems, None, family)
     # With the tasks that could be loaded: problems of the search are told, too.
     project = Project(
         file=file,
@@ -151,7 +141,7 @@ def read_draft(
     if plan and "models" not in space.template:
         project = _with_possible_references(project)
     problems += _project_problems(project)
-    return Draft(file, problems, None if problems else project, family, lost)
+    return Draft(file, problems, None if problems else project, family)
 
 
 @dataclass(frozen=True)
@@ -159,16 +149,15 @@ class _LocatedMerge:
     """A merge whose models are named by where they lie."""
 
     config: MergeConfig
-    places: Mapping[str, str]  # of moved models, by path as it is written
     written: MergeConfig  # with models named as they are written
 
 
 def _locate_models(
     file: YamlFile, directory: Path, model_paths: Mapping[str, StrPath]
 ) -> _LocatedMerge:
-    placed, places = with_places(file.merge, model_paths)
+    placed = with_places(file.merge, model_paths)
     merge = with_adapter_bases(absolute_references(placed, directory))
-    return _LocatedMerge(merge, places, absolute_references(file.merge, directory))
+    return _LocatedMerge(merge, absolute_references(file.merge, directory))
 
 
 def _read_map_block(
@@ -434,12 +423,7 @@ def load_project(
         settings=settings,
         download=True,
     )
-    try:
-        raise_problems(draft.file, draft.problems)
-    except ConfigError as error:
-        if draft.lost:
-            raise ConfigError(f"{error}\n{advice_on_missing(draft.lost)}") from None
-        raise
+    raise_problems(draft.file, draft.problems)
     assert draft.project is not None  # where there is no problem
     return draft.project
 

@@ -6,7 +6,6 @@ This includes mergekit's cache of LoRA adapters that are merged into their base 
 from __future__ import annotations
 
 import ctypes
-import errno
 import gc
 import logging
 import shutil
@@ -25,7 +24,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MapError, MergeError, in_words
-from mergekit_map.merging.devices import shared_out
+from mergekit_map.merging.devices import needs_all_gpus
 from mergekit_map.models.files import fingerprint
 from mergekit_map.models.references import models_with_adapter
 from mergekit_map.utils.files import cache_home, partial_folder, sha256
@@ -76,8 +75,6 @@ def _identity(reference: str, options: MergeOptions) -> str:
     return f"{fingerprint(reference)} {options.lora_merge_dtype}\n"
 
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
 # mergekit leaves out, without a word, what a checkpoint calls otherwise.
 _OTHER_NAMES = (
     "mergekit and transformers name the tensors of these models differently; load each "
@@ -105,11 +102,11 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
 @contextmanager
 def _translate_errors(folder: Path) -> Iterator[None]:
     """Turn mergekit's errors into ours, and free what mergekit keeps."""
-    logged: list[BaseException] = []  # full disks, which mergekit does not raise
+    logged: list[BaseException] = []  # of the system, which mergekit does not raise
 
     def keep(record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if error is None or not _is_full_disk(error):
+        if error is None or not _is_of_the_system(error):
             return True
         logged.append(error)
         return False
@@ -123,14 +120,9 @@ def _translate_errors(folder: Path) -> Iterator[None]:
     except MapError:
         raise
     except Exception as error:  # mergekit's, or of a library that it uses
-        if _is_full_disk(error):
-            raise MergeError(
-                f"{folder} cannot be written: {error}; free space, then run the same "
-                "command again"
-            ) from error
         raise MergeError(
-            f"mergekit cannot carry out this merge: {in_words(error)}; try the same "
-            "models with mergekit-yaml"
+            f"mergekit cannot write this merge to {folder}: {in_words(error)}; if that "
+            "is not for want of space, try the same models with mergekit-yaml"
         ) from error
     finally:
         logger.removeFilter(keep)
@@ -139,10 +131,9 @@ def _translate_errors(folder: Path) -> Iterator[None]:
         release_memory()  # its tasks refer to one another, and to the last tensors
 
 
-def _is_full_disk(error: BaseException) -> bool:
-    """Whether a file cannot grow; libraries in Rust raise errors of their own."""
-    number = getattr(error, "errno", None)
-    return number in _FULL or any(f"(os error {n})" in str(error) for n in _FULL)
+def _is_of_the_system(error: BaseException) -> bool:
+    """Whether a file cannot grow, for example; Rust has errors of its own."""
+    return getattr(error, "errno", None) is not None or "(os error" in str(error)
 
 
 def load_checkpoint(
@@ -151,7 +142,7 @@ def load_checkpoint(
     """Load a merged model and its tokenizer for evaluation, in the saved dtype.
 
     Only language models have a tokenizer. A model too large for one GPU is distributed
-    over all visible GPUs; nothing is offloaded.
+    over all visible GPUs.
 
     Raises:
         MergeError: transformers cannot load the checkpoint, or not all of it.
@@ -161,8 +152,7 @@ def load_checkpoint(
     if not files:
         raise MergeError(f"mergekit merged none of the tensors: {_OTHER_NAMES}")
     size = sum(file.stat().st_size for file in files)
-    shares = shared_out(size, str(options.device))
-    place = {} if shares is None else {"device_map": "auto", "max_memory": shares}
+    is_split = needs_all_gpus(size, str(options.device))
     try:
         config = transformers.AutoConfig.from_pretrained(
             folder, trust_remote_code=remote
@@ -173,7 +163,7 @@ def load_checkpoint(
             dtype="auto",
             trust_remote_code=remote,
             output_loading_info=True,
-            **place,
+            device_map="auto" if is_split else None,
         )
         tokenizer = None
         if loader is transformers.AutoModelForCausalLM:
@@ -185,7 +175,7 @@ def load_checkpoint(
             f"transformers cannot load the merged model: {error}"
         ) from error
     _refuse_incomplete(report)
-    if shares is None:
+    if not is_split:
         model.to(options.device)
     model.train(mode=False).requires_grad_(requires_grad=False)
     tied = tokenizer is not None and model.config.tie_word_embeddings

@@ -13,42 +13,28 @@ there one by one, for each merge. An engine gets the share of a GPU that is left
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from tempfile import gettempdir
 from typing import Literal, TypeAlias
 
 import psutil
 import torch
-from huggingface_hub.constants import HF_HUB_CACHE
 from mergekit.common import dtype_from_name
 from mergekit.options import MergeOptions
 from torch import Tensor
 
 from mergekit_map.config.schema import MapBlock
-from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import ConfigError, MergeError
-from mergekit_map.merging.methods import drops_parts, elects_signs
 from mergekit_map.merging.replay import Replay, with_tensors
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.models.adapters import read_adapter
 from mergekit_map.models.compatibility import InspectedModel
 from mergekit_map.models.files import TensorHeader, find_model
-from mergekit_map.models.references import (
-    Reference,
-    models_with_adapter,
-    referenced_models,
-)
-from mergekit_map.utils.files import cache_home
-from mergekit_map.utils.recordings_cache import nearest_folder, recordings_folder
+from mergekit_map.models.references import Reference, referenced_models
+from mergekit_map.utils.recordings_cache import free_bytes, recordings_folder
 from mergekit_map.utils.text import bytes_in_words
 
 Place: TypeAlias = Literal["device", "memory", "mapped"]
-_Files: TypeAlias = Mapping[str, tuple[Path, int]]  # folder and bytes by their use
 
 # Of a device's memory, left to activations.
 _FOR_ACTIVATIONS = 0.1
@@ -104,15 +90,11 @@ def check_device(options: MergeOptions) -> None:
         )
 
 
-def shared_out(n_bytes: int, device: str) -> dict[int, int] | None:
-    """Return the bytes per GPU for a model that fits on all GPUs but not on one.
-
-    None where it fits on one, where one certain device was requested, or without a GPU.
-    """
-    if device != "cuda" or not is_there(device):
-        return None
-    gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
-    return shares(n_bytes, [free_memory(gpu) or 0 for gpu in gpus])
+def needs_all_gpus(n_bytes: int, device: str) -> bool:
+    """Whether so much fits on no single GPU, where no certain one was requested."""
+    if device != "cuda" or torch.cuda.device_count() < 2:
+        return False
+    return n_bytes > (1 - _FOR_ACTIVATIONS) * (free_memory(torch.device(device)) or 0)
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -125,17 +107,6 @@ def free_memory(device: torch.device) -> int | None:
     if device.type != "cpu":
         return None
     return int(psutil.virtual_memory().available)
-
-
-def shares(n_bytes: int, free: Sequence[int]) -> dict[int, int] | None:
-    """Return the bytes that a model may take of each device.
-
-    None where it fits on the first, or not on all together.
-    """
-    usable = [int((1 - _FOR_ACTIVATIONS) * each) for each in free]
-    if n_bytes <= usable[0] or n_bytes > sum(usable):
-        return None
-    return dict(enumerate(usable))
 
 
 def _device_in_words(device: str) -> str:
@@ -163,10 +134,7 @@ def choice_in_words(options: MergeOptions, *, was_open: bool) -> str | None:
         return used
     if device == best:
         return f"{used}, since it is there; --device cpu forces the CPU"
-    return (
-        f"{used}, as they were before; --device {best} measures anew on "
-        f"{_device_in_words(best)}"
-    )
+    return f"{used}, as they were before; --device {best} measures anew"
 
 
 @dataclass(frozen=True)
@@ -274,7 +242,7 @@ def _bytes(space: MergeSpace, headers: Mapping[str, TensorHeader]) -> _Bytes:
     """Return the sizes of a merge of models like the one with these headers."""
     template, dtype = space.template, space.template.get("dtype")
     floats = [header for header in headers.values() if header.is_float]
-    copies = len(referenced_models(template)) - _count_in_low_rank(template, floats)
+    copies = len(referenced_models(template))
     out_dtype = template.get("out_dtype") or dtype
     return _Bytes(copies * _copy_bytes(floats, dtype), _copy_bytes(floats, out_dtype))
 
@@ -286,48 +254,27 @@ def _copy_bytes(headers: Sequence[TensorHeader], name: str | None) -> int:
     return sum(header.n_elements for header in headers) * int(dtype.itemsize)
 
 
-def _count_in_low_rank(merge: MergeConfig, headers: Sequence[TensorHeader]) -> int:
-    """Count the adapters that need no whole task vector, by headers and settings."""
-    if elects_signs(merge["merge_method"]) is None or drops_parts(merge):
-        return 0
-    dtype = dtype_from_name(merge.get("dtype"))
-    if dtype is not None and {header.torch_dtype for header in headers} != {dtype}:
-        return 0
-    count = 0
-    for text in models_with_adapter(merge):
-        with suppress(MergeError):  # the check of the models reports it
-            count += read_adapter(
-                find_model(str(Reference.parse(text).adapter))
-            ).is_product
-    return count
-
-
 def room_of(
     space: MergeSpace,
     spec: MapBlock,
     options: MergeOptions,
     models: Sequence[InspectedModel],
     beside: MergeSpace | None = None,
-) -> tuple[Sequence[Room], Sequence[Room], Storage | None]:
-    """Return memory of the device, disk space, and the place of the task vectors.
+) -> tuple[Room | None, Room | None, Storage | None]:
+    """Return memory of the device, disk of recordings, and the place of task vectors.
 
-    Activations are not counted, and files that are written anew for each merge once.
-    ``beside`` is the linear merge of base, parents and soup, if that is measured before
-    the search.
+    Activations are not counted. ``beside`` is the linear merge of base, parents and
+    soup, if that is measured before the search.
     """
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None:
-        return [], [], None
+        return None, None, None
     sizes = _bytes(space, facts.headers)
-    recordings = [sizes.recorded]
-    if beside is not None:
-        recordings.append(_bytes(beside, facts.headers).recorded)
-    files = {
-        **_written(spec, sizes.shipped, recordings),
-        **_fetched(options, models),
-    }
-    memory = [_memory(spec, options, sizes)]
-    return memory, _disks(files), _storage(spec, options, sizes)
+    recorded = [_bytes(s, facts.headers).recorded for s in (space, beside) if s]
+    parts = {"base and task vectors": sum(recorded)}
+    disk = _room(str(recordings_folder()), free_bytes(), parts)
+    on_disk = disk if spec.merge == "memory" else None
+    return _memory(spec, options, sizes), on_disk, _storage(spec, options, sizes)
 
 
 def _storage(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Storage | None:
@@ -345,8 +292,9 @@ def _memory(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Room:
     if storage and storage.place == ("memory" if device == _HOST else "device"):
         parts["the models that are merged"] = sizes.held
     place, free = _device_in_words(str(device)), free_memory(device)
-    if shares := shared_out(sum(parts.values()), str(device)):
-        place, free = f"{len(shares)} GPUs", sum(shares.values())
+    if needs_all_gpus(sum(parts.values()), str(device)):
+        gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+        place, free = "all GPUs", sum(free_memory(gpu) or 0 for gpu in gpus)
     return _room(f"the memory of {place}", free, parts)
 
 
@@ -384,41 +332,6 @@ def _bytes_by_headers(space: MergeSpace) -> _Bytes:
     return _bytes(space, find_model(str(first.model), weights=False).headers())
 
 
-def _written(spec: MapBlock, size: int, recordings: Sequence[int]) -> _Files:
-    in_memory = spec.merge == "memory"
-    return {
-        "base and task vectors": (recordings_folder(), in_memory * sum(recordings)),
-        "a merge at a time": (Path(gettempdir()), size * (not in_memory)),
-        "checkpoints": (Path.cwd(), size),
-    }
-
-
-def _fetched(options: MergeOptions, models: Sequence[InspectedModel]) -> _Files:
-    known = [(model.facts, model.adapter) for model in models if model.facts]
-    of_hub = {f.files.folder: f.n_bytes for f, _ in known if f.files.on_the_hub}
-    merged = sum(facts.n_bytes for facts, adapter in known if adapter)
-    hub = options.transformers_cache or HF_HUB_CACHE
-    adapters = options.lora_merge_cache or cache_home() / "adapters"
-    return {
-        "downloads": (Path(hub), sum(of_hub.values())),
-        "merged adapters": (Path(adapters), merged),
-    }
-
-
-def _disks(files: _Files) -> list[Room]:
-    """Sum what is needed of each disk, which is named by a folder on it."""
-    disks: dict[int, tuple[Path, dict[str, int]]] = {}
-    for use, (folder, n_bytes) in files.items():
-        if n_bytes:
-            there = nearest_folder(folder)
-            _, uses = disks.setdefault(there.stat().st_dev, (there, {}))
-            uses[use] = n_bytes
-    return [
-        _room(str(folder), shutil.disk_usage(folder).free, uses)
-        for folder, uses in disks.values()
-    ]
-
-
 _MOST = 0.9  # what vLLM takes when it is alone
 
 
@@ -440,22 +353,11 @@ def engine_share(
     """Return the share of the merges' GPU for an engine; None on a CPU.
 
     ``alone`` means that the model of this process measures no task.
-
-    Raises:
-        MergeError: the rest does not hold the merge.
     """
     device = torch.device(str(options.device))
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
     free, total = torch.cuda.mem_get_info(device)
-    sizes = _bytes_by_headers(space)
-    held, merge = _memory(spec, options, sizes).n_bytes, sizes.shipped
+    held = _memory(spec, options, _bytes_by_headers(space)).n_bytes
     here = torch.cuda.memory_reserved(device)
-    share = share_beside(total, free, 0 if alone else max(0, held - here))
-    if share * total <= merge:
-        raise MergeError(
-            f"vLLM would have {bytes_in_words(int(share * total))} of {device}, and a "
-            f"merge alone takes {bytes_in_words(merge)}; set 'task_vectors: memory' or "
-            "'merge: disk' in the map block, or 'engine: hf', or use a GPU of its own"
-        )
-    return share
+    return share_beside(total, free, 0 if alone else max(0, held - here))

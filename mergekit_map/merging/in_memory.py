@@ -7,11 +7,9 @@ that mergekit writes. From then on, new coefficients need no further pass of mer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,15 +55,12 @@ class ResidentMerge:
         # Read the tensors anew each time: whoever evaluates may tie or wrap them.
         targets = self.model.state_dict(keep_vars=True)
         self._refuse_unwritable(targets)
-        side_by_side: list[Callable[[], None]] = []
-        for name, replay in self.replays.items():
-            weights = self.weights.of(name, replay.models, coefficients)
-            write = partial(_write, replay, weights, targets[name])
-            if isinstance(replay, MethodReplay):
-                write()
-            else:
-                side_by_side.append(write)
-        _run_side_by_side(side_by_side)
+        # Norms in mergekit's own methods depend on the number of threads.
+        own = any(isinstance(replay, MethodReplay) for replay in self.replays.values())
+        with nullcontext() if own else _one_thread():
+            for name, replay in self.replays.items():
+                weights = self.weights.of(name, replay.models, coefficients)
+                on_device(replay, targets[name]).write(weights, targets[name])
 
     def _refuse_unwritable(self, targets: Mapping[str, Tensor]) -> None:
         """Refuse tensors of another layout, and placeholders of offloaded ones.
@@ -73,25 +68,20 @@ class ResidentMerge:
         Writing would convert the merge, so that another model were measured than the
         recipe's, or have no effect; neither raises an error.
         """
-        changed = [
+        wrong = [
             name
             for name, layout in self._layouts.items()
-            if name not in targets or _layout(targets[name]) != layout
+            if name not in targets
+            or targets[name].is_meta
+            or _layout(targets[name]) != layout
         ]
-        if changed:
+        if wrong:
             raise MergeError(
-                f"{len(changed)} tensors of the model, {changed[0]} among them, were "
-                "removed or changed in dtype or shape since it was loaded, by a python "
-                "task for example: change a copy there (copy.deepcopy(model)), then "
-                "start again"
-            )
-        away = [name for name in self.replays if targets[name].is_meta]
-        if away:
-            raise MergeError(
-                f"{len(away)} tensors of the model, {away[0]} among them, are "
-                "offloaded: a merge cannot be written into them; take a device that "
-                "holds the whole model (--device cpu does not offload), or set 'merge: "
-                "disk' in the map block"
+                f"{len(wrong)} tensors of the model, {wrong[0]} among them, are "
+                "offloaded, or were removed or changed in dtype or shape since it was "
+                "loaded: change a copy in a python task (copy.deepcopy(model)), and "
+                "take a device that holds the whole model (--device cpu does not "
+                "offload), or set 'merge: disk' in the map block"
             )
 
 
@@ -99,29 +89,19 @@ def _layout(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
     return tensor.dtype, tensor.shape
 
 
-def _write(replay: Replay, weights: Sequence[float], target: Tensor) -> None:
-    on_device(replay, target).write(weights, target)
-
-
-def _run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
-    """Run jobs on as many threads as torch would use, each of one thread.
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread.
 
     torch would split every operation over its threads and wait for all of them each
     time, which on a busy machine takes many times longer than the computation.
     """
-    count = torch.get_num_threads()
-    if count == 1:
-        for job in jobs:
-            job()
-        return
-
-    def start() -> None:
-        torch.set_num_threads(1)  # of this thread, and of threads to come
-        torch.set_grad_enabled(mode=False)
-
-    with ThreadPoolExecutor(count, initializer=start) as pool:
-        list(pool.map(lambda job: job(), jobs))
-    torch.set_num_threads(count)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
@@ -173,9 +153,7 @@ class MergeWriter:
     itself slices and fuses them.
     """
 
-    # Of vLLM's worker.
-    model_runner: Any
-    reload_weights: Any
+    reload_weights: Any  # of vLLM's worker
     # vLLM lets no name of its own be taken again, so there are few here.
     recorded_merge: Recorded
 
@@ -185,22 +163,10 @@ class MergeWriter:
         return sorted(name for name, _ in _stored(self.recorded_merge.checkpoint))
 
     def write_merge(self, coefficients: Mapping[str, float]) -> list[str]:
-        """Write the merge with these coefficients; return what was written.
-
-        Raises:
-            RuntimeError: vLLM did not take all tensors, or kept some of its own.
-        """
-        model = self.model_runner.get_model()
+        """Write the merge with these coefficients; return what was written."""
         written: list[str] = []
-        with _loaded_names(model) as loaded:
-            tensors = _merged(self.recorded_merge, coefficients, written)
-            self.reload_weights(weights_iterator=tensors)
-        left = {name for name, _ in model.named_parameters()} - loaded
-        if left:
-            raise RuntimeError(
-                f"vLLM left {len(left)} of its parameters as they were, {min(left)} "
-                "among them"
-            )
+        tensors = _merged(self.recorded_merge, coefficients, written)
+        self.reload_weights(weights_iterator=tensors)
         return sorted(written)
 
 
@@ -227,21 +193,3 @@ def _stored(checkpoint: Path) -> Iterator[tuple[str, Tensor]]:
         with safe_open(file, "pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 - no mapping
                 yield name, tensors.get_tensor(name)
-
-
-@contextmanager
-def _loaded_names(model: Any) -> Iterator[set[str]]:
-    """Collect the names of parameters that a model of vLLM loads."""
-    loaded: set[str] = set()
-    load = model.load_weights
-
-    def listen(weights: Iterable[tuple[str, Tensor]]) -> set[str] | None:
-        found: set[str] | None = load(weights)
-        loaded.update(found or ())
-        return found
-
-    model.load_weights = listen
-    try:
-        yield loaded
-    finally:
-        del model.load_weights

@@ -73,7 +73,11 @@ class Recipes:
         return {i: self.of_point(front, i, folder.recipe(i)) for i in indices}
 
     def command(self, recipe: Path, out: str) -> str:
-        """Return the stock command that writes a recipe's checkpoint, bit for bit."""
+        """Return the stock command that writes a recipe's checkpoint, bit for bit.
+
+        For a random method with adapters this holds from its second run with the same
+        ``--lora-merge-cache``: merging an adapter draws random numbers, too.
+        """
         options = _merge_options(self.space, self.options)
         return shlex.join(["mergekit-yaml", str(recipe), out, *options])
 
@@ -176,11 +180,11 @@ def _without_zeros(content: Any, most: float) -> Any:
 
 def changes_in_words(before: Identity, now: Identity) -> str:
     """Describe the differences between two identities of a merge."""
-    changed = _differing(_numbered(before), _numbered(now))
-    if "models" in changed:
-        others = _other_models(before.models, now.models)
-        names = dict.fromkeys(Path(name).name for name in others)
-        changed[changed.index("models")] = f"models ({', '.join(names)})"
+    pairs = zip(before.models.items(), now.models.values(), strict=False)
+    names = dict.fromkeys(Path(m).name for (m, was), found in pairs if was != found)
+    one, other = _numbered(before), _numbered(now)
+    changed = [f"models ({', '.join(names)})"] if names else []
+    changed += [key for key in {**one, **other} if one.get(key) != other.get(key)]
     return "the " + ", ".join(changed or ["configuration"])
 
 
@@ -188,17 +192,5 @@ def _numbered(identity: Identity) -> dict[str, Any]:
     """Return the settings with models by their number, wherever they lie."""
     numbers = {model: str(index) for index, model in enumerate(identity.models)}
     configuration = _by_content(identity.configuration, numbers)
-    models = [*identity.models.values()]
-    return {**identity.content(), "models": models, "configuration": configuration}
-
-
-def _other_models(former: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
-    """List the models with other files, by their former names; none that moved."""
-    if len(former) != len(present):
-        return _differing(former, present)
-    pairs = zip(former.items(), present.values(), strict=True)
-    return [name for (name, was), now in pairs if was != now]
-
-
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    return [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    settings = {**identity.content(), "configuration": configuration}
+    return {key: settings[key] for key in settings if key != "models"}

@@ -39,11 +39,9 @@ from mergekit_map.merging.devices import recording_bytes
 from mergekit_map.merging.methods import recordable_method, recording
 from mergekit_map.merging.recipe import merge_identity, space_digest
 from mergekit_map.merging.replay import (
-    Factors,
     MethodReplay,
     Replay,
     TaskVectorReplay,
-    adapter_factors,
     tensor_bytes,
     with_tensors,
 )
@@ -84,7 +82,6 @@ _ADVICE = (
 _CLASSES = [
     WeightTable,
     TaskVectorReplay,
-    Factors,
     MethodReplay,
     TensorGroup,
     TensorEntry,
@@ -128,7 +125,7 @@ def record(space: MergeSpace, options: MergeOptions) -> Path:
             remove_leftovers()
             with FileLock(lock_of(folder)):
                 _record_anew(folder, space, options)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # the latter by torch on a full disk
         raise MergeError(
             f"the merge cannot be recorded in {folder}: {error}; if that is for want "
             f"of space or of rights there, {_ADVICE}"
@@ -200,17 +197,14 @@ def generic_coefficients(space: MergeSpace) -> dict[str, float]:
 
 
 def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None:
-    factors = adapter_factors(space.template)
     waiting: dict[str, Replay] = {}  # at most a shard and the last replay
     numbers = itertools.count(1)
 
     def flush() -> None:
-        _save(waiting, folder / f"replays-{next(numbers):05d}.pt")
+        torch.save(waiting, folder / f"replays-{next(numbers):05d}.pt")
         waiting.clear()
 
     def keep(name: str, replay: Replay) -> None:
-        if isinstance(replay, TaskVectorReplay):
-            replay = replay.in_low_rank({m: of.get(name) for m, of in factors.items()})
         # A view would bring along all that it is a part of.
         waiting[name] = with_tensors(replay, _copied)
         if sum(map(tensor_bytes, waiting.values())) >= _SHARD_BYTES:
@@ -226,7 +220,7 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
         model_config = transformers.AutoConfig.from_pretrained(
             folder / _MODEL, trust_remote_code=options.trust_remote_code
         )
-        _save(weight_table(space, model_config, options), folder / _WEIGHTS)
+        torch.save(weight_table(space, model_config, options), folder / _WEIGHTS)
     contents = {
         "method": space.template["merge_method"],
         "models": models,
@@ -247,14 +241,6 @@ def _write_twin(space: MergeSpace, checkpoint: Path, options: MergeOptions) -> N
     # Small shards leave memory early.
     changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
     write_checkpoint({**config, **twin}, checkpoint, options.model_copy(update=changes))
-
-
-def _save(content: object, path: Path) -> None:
-    """Write a file of torch, in which tensors begin at lines of a CPU's cache."""
-    try:
-        torch.save(content, path)
-    except (OSError, RuntimeError) as error:  # the latter where the disk is full
-        raise MergeError(f"{path} cannot be written: {error}; {_ADVICE}") from None
 
 
 def _copied(tensor: Tensor) -> Tensor:

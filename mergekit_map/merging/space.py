@@ -28,10 +28,9 @@ from mergekit.io.tasks import LoaderCache
 from mergekit.merge_methods.task_adapter import ExecuteMergeMethodTask
 from mergekit.options import MergeOptions
 from mergekit.plan import MergePlanner
-from pydantic import ValidationError
 
 from mergekit_map import errors
-from mergekit_map.config.problems import Problem, in_words
+from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.tasks import RESERVED
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig, filled, put
@@ -58,8 +57,6 @@ _RATIO_METHODS = {
     "multislerp": "normalize_weights",
     "nuslerp": None,
 }
-# A quadratic in so many has 2145 parameters, which are fitted in seconds.
-MOST_COEFFICIENTS = 64
 _LONGEST_NAME = 1000  # characters
 _OF_A_TASK = re.compile(r" (value|stderr|n|documents)$")
 _Weights = dict[ModelReference, dict[str, float]]  # model to tensor name to weight
@@ -153,8 +150,6 @@ def build_space(
     kept, remainder, problem = _identifiable(template, entries, coefficients)
     if problem is not None:
         return None, [problem]
-    if len(kept) > MOST_COEFFICIENTS:
-        return None, [_too_many(kept)]
     bounds, problems = _bounds(search, [c.name for c in kept])
     problems += [Problem(c.places[0], wrong) for c in kept if (wrong := _wrong_name(c))]
     rest = (remainder.places, remainder.name) if remainder else ((), "")
@@ -163,23 +158,11 @@ def build_space(
     return (None if problems else space), problems
 
 
-def _too_many(coefficients: tuple[Coefficient, ...]) -> Problem:
-    d = len(coefficients)
-    text = (
-        f"{d} weights would be searched, at most {MOST_COEFFICIENTS} can be: what is "
-        f"fitted has {(d + 1) * (d + 2) // 2} parameters, each a merge; give "
-        "models numbers as weights, or several of them one name"
-    )
-    return Problem(coefficients[MOST_COEFFICIENTS].places[0], text)
-
-
 def _wrong_name(coefficient: Coefficient) -> str | None:
     """Return why a coefficient cannot have its name, which is a column of tables."""
     name = coefficient.name
-    if NO_LINE.search(name + coefficient.model):
-        return f"{name!r} is no line of text; give it another name"
-    if len(name) > _LONGEST_NAME:
-        return f"a name of {len(name)} characters; give it one of {_LONGEST_NAME}"
+    if NO_LINE.search(name + coefficient.model) or len(name) > _LONGEST_NAME:
+        return f"{name!r:.200} is no line of text; give it another name"
     if name in RESERVED or _OF_A_TASK.search(name):
         return (
             f"{name!r} is a column of front.csv already; give the weight another name, "
@@ -324,10 +307,6 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
             trust_remote_code=options.trust_remote_code
         )
         _planned(space.config(coefficients), model_config, options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        text = f"mergekit refuses a parameter: {in_words(first)}"
-        return [Problem(("merge_method",), text)]
     except Exception as error:  # noqa: BLE001 - of any kind, by mergekit's planner
         text = f"mergekit cannot plan this: {errors.in_words(error)}"
         return [Problem(("merge_method",), text)]

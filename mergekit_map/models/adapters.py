@@ -67,11 +67,6 @@ class Adapter:
         return next(iter([*more, *other]), None)
 
     @property
-    def is_product(self) -> bool:
-        """Whether it only adds the product of two matrices to each tensor."""
-        return not (self.obscure or self.whole)
-
-    @property
     def transposes(self) -> bool:
         """Whether a product is transposed before it is added."""
         return bool(getattr(self.settings, "fan_in_fan_out", False))
@@ -88,8 +83,8 @@ def read_adapter(files: ModelFiles) -> Adapter:
     kind = files.config.get("peft_type")
     if not isinstance(kind, str):
         raise MergeError(
-            f"{files.folder / 'adapter_config.json'} has no 'peft_type', such as LORA; "
-            "take the adapter as it was trained"
+            f"{files.folder} holds no adapter_config.json with a 'peft_type', such as "
+            "LORA; write an adapter behind the '+', as it was trained"
         )
     for name, header in files.headers().items():
         name = name.removeprefix(_PREFIX)

@@ -30,6 +30,7 @@ from mergekit_map.models.adapters import (
 from mergekit_map.models.facts import (
     Finding,
     ModelFacts,
+    Severity,
     Tokenizer,
     has_errors,
     read_facts,
@@ -37,22 +38,18 @@ from mergekit_map.models.facts import (
 )
 from mergekit_map.models.files import Settings, find_model
 from mergekit_map.models.references import (
-    NO_MODELS,
     Reference,
     referenced_models,
-    references_in,
     short_paths,
     walk_entries,
 )
 from mergekit_map.models.task_vectors import Figures, measure_vectors, weight_findings
 
-# Findings about models whose tensors are others than those of the base model, and
-# about adapters that cannot be merged.
-_OTHER_TENSORS = {"architecture", "size"}
-_OTHER_MATRICES = {"adapter-kind", "adapter-modules"}
-# Constants that older versions of transformers saved; no merge needs them.
-_CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
-
+# Findings about models whose tensors cannot be compared with those of the base model.
+_OTHER_WEIGHTS = {
+    *("architecture", "size", "tied-embeddings", "tensor-shapes", "tensors-missing"),
+    *("adapter-kind", "adapter-modules"),
+}
 _UNRELATED = "these are not fine-tunes of one model"
 _ALIGN = "align them with 'tokenizer: {source: union}' or '{source: base}'"
 
@@ -117,18 +114,6 @@ class Family:
         ]
 
 
-def check_tokenizer_sources(merge: MergeConfig) -> Iterator[Problem]:
-    """Yield the models that only the tokenizer names and that cannot be found."""
-    key = "tokenizer" if "tokenizer" in merge else "tokenizer_source"
-    known = referenced_models(merge).keys() | NO_MODELS
-    for reference in dict.fromkeys(references_in(merge)):
-        if reference not in known:
-            try:
-                find_model(reference, weights=False)
-            except MergeError as error:
-                yield Problem((key,), str(error))
-
-
 def inspect_models(
     merge: MergeConfig, options: MergeOptions, *, download: bool
 ) -> Family:
@@ -141,41 +126,29 @@ def inspect_models(
     names = _names(places)
     models = [InspectedModel(r, names[r], key) for r, key in places.items()]
     for model in models:
-        _look_at(model, merge.get("base_model"), options, download=download)
-    base, *others = models
-    if base.facts is not None:
-        base.findings += _check_base(base.facts)
-    for model in others:
+        _look_at(model, options, download=download)
+    base = models[0]
+    for model in models:
         if model.facts is None:
             continue
-        if base.facts is not None:
+        model.findings += _check_tensors(model.facts)
+        model.findings += _check_layers(model.facts, model.reference, merge)
+        if model is base:
+            model.findings += _check_tokenizer(model.facts)
+        elif base.facts is not None:
             model.findings += _compare_models(model.facts, base.facts, merge, options)
-        if not _OTHER_TENSORS & {finding.code for finding in model.findings}:
-            model.findings += _check_layout(model.facts)
-    for model in models:
-        if model.facts is not None:
-            if not has_errors(model.findings):
-                known = base.facts if model is not base else None
-                model.findings += _check_left_out(model.facts, known)
-            model.findings += _check_layers(model.facts, model.reference, merge)
-    figures = _measure(models, has_base=merge.get("base_model") is not None)
-    return Family(models, figures)
+    return Family(models, _measure(models, merge))
 
 
-def _look_at(
-    model: InspectedModel, base: str | None, options: MergeOptions, *, download: bool
-) -> None:
+def _look_at(model: InspectedModel, options: MergeOptions, *, download: bool) -> None:
     reference = Reference.parse(model.reference)
     front = str(reference.model)
     try:
         files = find_model(front, weights=download)
         if files.is_adapter:
-            cause, trained_on = f"{front} is a LoRA adapter", files.trained_on
-            advice = f"write {trained_on or 'BASE'}+{front}"
-            if trained_on and base not in {None, front}:
-                cause = f"{cause} of {trained_on}, not of {base}"
-                same = f"if these are the same model, write {base}+{front}"
-                advice = f"{same}; or else {trained_on}+{front}"
+            trained_on = files.trained_on or "a model that it does not name"
+            cause = f"{front} is a LoRA adapter of {trained_on}"
+            advice = f"write that model, where it is here, in front: MODEL+{front}"
             model.findings.append(Finding("adapter-alone", "error", cause, advice))
         else:
             model.facts, found = read_facts(files, model.name, options)
@@ -188,58 +161,38 @@ def _look_at(
 
 def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> Iterator[Finding]:
     try:
-        files = find_model(lora)
-        if files.is_adapter:
-            model.adapter = read_adapter(files)
+        model.adapter = read_adapter(find_model(lora))
     except MergeError as error:
         yield Finding("adapter", "error", str(error))
         return
-    if model.adapter is None:
-        cause = f"{lora} behind the '+' is a whole model, not an adapter"
-        advice = "write a LoRA adapter there, or list the model as one of its own"
-        yield Finding("adapter-whole", "error", cause, advice)
-    elif model.facts is not None and "weights" not in model.facts.unread:
+    if model.facts is not None and "weights" not in model.facts.unread:
         yield from check_adapter(model.adapter, front, model.facts.headers)
 
 
-def _check_base(facts: ModelFacts) -> Iterator[Finding]:
-    yield from _check_layout(facts)
-    has_words = facts.setting("vocab_size") is not None  # unlike models of images
-    if has_words and facts.tokenizer is None and "tokenizer" not in facts.unread:
-        cause = "it holds no tokenizer, and the merge gets that of this model"
-        advice = "copy the files of its tokenizer into its folder"
-        yield Finding("tokenizer-missing", "error", cause, advice)
-
-
-def _measure(models: Sequence[InspectedModel], *, has_base: bool) -> Figures | None:
+def _measure(models: Sequence[InspectedModel], merge: MergeConfig) -> Figures | None:
     """Measure the task vectors, and add the findings that follow from them."""
     base, facts = models[0], models[0].facts
-    known = {
-        model.reference: model.weights
+    compared = {
+        model.reference: (weights, model.facts.tokenizer if model.facts else None)
         for model in models
-        if not (_OTHER_TENSORS | _OTHER_MATRICES) & {f.code for f in model.findings}
+        if not _OTHER_WEIGHTS & {finding.code for finding in model.findings}
+        and (weights := model.weights) is not None
     }
-    readable = {reference: w for reference, w in known.items() if w is not None}
-    if facts is None or base.reference not in readable or len(readable) < 2:
+    if facts is None or base.reference not in compared or len(compared) < 2:
         return None
-    other_rows = {
-        m.reference: facts.vocabulary_tensors
-        for m in models[1:]
-        if m.facts is not None and not _same_rows(m.facts.tokenizer, facts.tokenizer)
-    }
+    same_rows = all(_same_rows(t, facts.tokenizer) for _, t in compared.values())
+    readable = {reference: w for reference, (w, _) in compared.items()}
     first = readable.pop(base.reference)
-    figures = measure_vectors(first, readable, other_rows)
+    left_out = frozenset[str]() if same_rows else facts.vocabulary_tensors
+    figures = measure_vectors(first, readable, left_out)
     names = {model.reference: model.name for model in models}
-    judged = weight_findings(base.reference, figures, names, has_base=has_base)
+    found = weight_findings(base.reference, figures, names)
+    if merge.get("base_model") is None:  # there are no task vectors to judge
+        found = {m: [f for f in of if f.severity == "error"] for m, of in found.items()}
+        figures = replace(figures, pairs={})
     for model in models:
-        model.findings += judged.get(model.reference, ())
-    if has_base:
-        return figures
-    models_alone = {
-        model: replace(figure, norm_ratio=None)
-        for model, figure in figures.models.items()
-    }
-    return replace(figures, models=models_alone, pairs={})  # there are no task vectors
+        model.findings += found.get(model.reference, ())
+    return figures
 
 
 def _names(references: Collection[str]) -> dict[str, str]:
@@ -252,7 +205,15 @@ def _names(references: Collection[str]) -> dict[str, str]:
     }
 
 
-def _check_layout(model: ModelFacts) -> Iterator[Finding]:
+def _check_tokenizer(base: ModelFacts) -> Iterator[Finding]:
+    has_words = base.setting("vocab_size") is not None  # unlike models of images
+    if has_words and base.tokenizer is None and "tokenizer" not in base.unread:
+        cause = "it holds no tokenizer, and the merge gets that of this model"
+        advice = "copy the files of its tokenizer into its folder"
+        yield Finding("tokenizer-missing", "error", cause, advice)
+
+
+def _check_tensors(model: ModelFacts) -> Iterator[Finding]:
     """List the tensors that mergekit needs of a model and that it lacks."""
     if "weights" in model.unread or model.weights is None:
         return
@@ -269,19 +230,6 @@ def _check_layout(model: ModelFacts) -> Iterator[Finding]:
             "does not know this variant"
         )
         yield Finding("tensors-missing", "error", f"{cause}({some(missing)})", advice)
-
-
-def _check_left_out(model: ModelFacts, base: ModelFacts | None) -> Iterator[Finding]:
-    """List tensors of a model that mergekit does not know, other than of its base."""
-    weights = (model.weights or {}).values()
-    if any(w.name not in model.headers for w in weights if not w.optional):
-        return  # its names are converted
-    known = {name for w in weights for name in (w.name, *(w.aliases or ()))}
-    known |= _tensors(base) if known and base is not None else set()
-    if known and (names := sorted(_tensors(model) - known)):
-        cause = f"mergekit leaves {len(names)} of its tensors out of the merge "
-        advice = "what they do is not in the merge; check that it is not needed"
-        yield Finding("tensors-left-out", "warning", f"{cause}({some(names)})", advice)
 
 
 def _check_layers(
@@ -304,49 +252,27 @@ def _compare_models(
     mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
 ) -> list[Finding]:
     """List the problems of merging a model with the base model, by cause."""
-    architecture = _compare_architectures(mine, base)
-    if architecture and not options.allow_crimes:
-        return architecture  # everything else follows from it
-    if mine.ties_embeddings and not base.ties_embeddings:
-        cause = (
-            "its head is its embeddings (tie_word_embeddings), while "
-            f"{base.name} has a head of its own, which it cannot be a change of"
-        )
-        return [Finding("tied-embeddings", "error", cause, _UNRELATED)]
     layered = "slices" in merge or "modules" in merge  # combined as the user says
     one, other = mine.settings, base.settings
     found = [*compare_settings(one, other, base.name, layered=layered)]
+    architecture = [f for f in found if f.code == "architecture"]
     if options.allow_crimes:
         found = [
-            replace(f, severity="warning") if f.code == "rope" else f for f in found
+            f if f.code == "size" else replace(f, severity="warning") for f in found
         ]
+    elif architecture:
+        return architecture  # everything else follows from it
     if base.tokenizer is not None and "tokenizer" not in mine.unread:
         found += compare_tokenizers(mine.tokenizer, base.tokenizer, base.name, merge)
     if not layered and "size" not in {finding.code for finding in found}:
         any_rows = options.unsafe_truncate_embeddings or _is_aligned(merge)
         found += _compare_shapes(mine, base, any_rows=any_rows)
-        # Where mergekit has a definition, _check_layout tells what it lacks.
-        fewer = sorted(_tensors(base) - _tensors(mine)) if mine.weights is None else []
-        if fewer and "weights" not in mine.unread | base.unread:
-            cause = f"it lacks {len(fewer)} tensors that {base.name} has "
-            cause += f"({some(fewer)})"
-            found.append(Finding("tensors-missing", "error", cause, _UNRELATED))
     return found
 
 
 def _is_aligned(merge: MergeConfig) -> bool:
     """Whether mergekit aligns the rows of the embeddings."""
     return bool(merge.get("tokenizer") or merge.get("tokenizer_source"))
-
-
-def _compare_architectures(mine: ModelFacts, base: ModelFacts) -> list[Finding]:
-    for key in ("model_type", "architectures"):
-        one, other = mine.settings[key], base.settings[key]
-        if one != other:
-            cause = f"{key} is {one} here and {other} in {base.name}"
-            advice = "only fine-tunes of one base model can be merged"
-            return [Finding("architecture", "error", cause, advice)]
-    return []
 
 
 def _compare_shapes(
@@ -357,21 +283,16 @@ def _compare_shapes(
     rows: list[str] = []
     for name in sorted(mine.headers.keys() & base.headers.keys()):
         ours, theirs = mine.headers[name].shape, base.headers[name].shape
-        if ours != theirs and not _CONSTANTS.search(name):
+        if ours != theirs:
             is_rows = name in mine.vocabulary_tensors and ours[1:] == theirs[1:]
             text = f"{name} has shape {[*ours]} here and {[*theirs]} in {base.name}"
             (rows if is_rows else texts).append(text)
     if texts:
-        many = f"{len(texts)} of its tensors have another shape: "
-        cause = f"{many if len(texts) > 1 else ''}{texts[0]}"
+        cause = f"{len(texts)} of its tensors have another shape: {texts[0]}"
         yield Finding("tensor-shapes", "error", cause, _UNRELATED)
     if rows and not any_rows:
         cause = f"its vocabulary has another size: {rows[0]}"
         yield Finding("vocabulary-size", "error", cause, _ALIGN)
-
-
-def _tensors(model: ModelFacts) -> set[str]:
-    return {name for name in model.headers if not _CONSTANTS.search(name)}
 
 
 def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:
@@ -385,70 +306,67 @@ def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:
     return found
 
 
-# Sizes, in which fine-tunes of one model never differ.
-_SIZES = re.compile(
-    r"hidden_size|head_dim|(moe_|shared_expert_)?intermediate_size|ffn_dim"
-    r"|num_\w*(heads|layers|experts)|num_heads|n_(embd|layer|head|inner)"
-    r"|n_(routed|shared)_experts|d_(model|ff)|(q|kv)_lora_rank"
-    r"|(v|qk_rope|qk_nope)_head_dim"
-)
-# If positions are encoded otherwise, the attention of one model means nothing to the
-# other.
-_POSITIONS = re.compile(
-    r"rope_(theta|local_base_freq|parameters|scaling)|rotary_(emb_base|dim|pct)"
-    r"|partial_rotary_factor"
-)
-# Entries on which the weights do not depend, or that another rule is about.
-_OF_NO_WEIGHT = re.compile(
-    r"_name_or_path|transformers_version|(torch_)?dtype|architectures|model_type"
-    r"|(use_cache|use_return_dict|return_dict|torchscript|max_length)"
-    r"|initializer_(range|factor)|problem_type|pretraining_tp|finetuning_task"
-    r"|output_(attentions|hidden_states|router_logits)|chunk_size_feed_forward"
-    r"|(bos|eos|pad|unk|sep|decoder_start)_token_id|vocab_size"
-    r"|quantization_config|auto_map|router_(aux_loss_coef|jitter_noise)"
-    r"|gradient_checkpointing|max_window_layers|is_encoder_decoder"
-    r"|original_max_position_embeddings|id2label|label2id|task_specific_params"
-    r"|\w*(dropout|drop|pdrop|unsloth)\w*"
-)
+# Settings in which fine-tunes of one model agree, by the code of a finding.
+_DIFFERENCES: dict[str, tuple[re.Pattern[str], Severity, str, str]] = {
+    "architecture": (
+        re.compile("model_type|architectures"),
+        "error",
+        "it is of another architecture",
+        "only fine-tunes of one base model can be merged",
+    ),
+    "size": (
+        re.compile(
+            r"hidden_size|head_dim|(moe_|shared_expert_)?intermediate_size|ffn_dim"
+            r"|num_\w*(heads|layers|experts)|num_heads|n_(embd|layer|head|inner)"
+            r"|n_(routed|shared)_experts|d_(model|ff)|(q|kv)_lora_rank"
+            r"|(v|qk_rope|qk_nope)_head_dim"
+        ),
+        "error",
+        "it is a model of another size",
+        "merge fine-tunes of one model",
+    ),
+    # The attention of one model means nothing to the other.
+    "rope": (
+        re.compile(
+            r"rope_(theta|local_base_freq|parameters|scaling)"
+            r"|rotary_(emb_base|dim|pct)|partial_rotary_factor"
+        ),
+        "error",
+        "its positions are encoded otherwise",
+        "choose models that agree in it",
+    ),
+    "tied-embeddings": (
+        re.compile(r"tie_word_embeddings"),
+        "warning",
+        "only one of both has a head beside its embeddings",
+        "the merge has what the base model has; check that both are of one family",
+    ),
+}
 _LAYERS = re.compile(r"num_(hidden_)?layers|n_layer|layer_types")
 
 
 def compare_settings(
     mine: Settings, base: Settings, name: str, *, layered: bool
 ) -> Iterator[Finding]:
-    """Yield a finding for other sizes, for other positions, and for what may matter.
+    """Yield a finding for other sizes, for other positions, and for a head of its own.
 
     The settings are without nesting; ``layered`` means that the user selects layers.
     """
-    differences: dict[str, list[str]] = {"size": [], "other": [], "rope": []}
+    differences: dict[str, dict[str, None]] = {}
     for key in sorted(mine.keys() & base.keys()):
-        parts = key.split(".")
-        if mine[key] == base[key] or any(map(_OF_NO_WEIGHT.fullmatch, parts)):
+        *around, last = key.split(".")
+        if mine[key] == base[key] or last == "original_max_position_embeddings":
             continue
-        if layered and _LAYERS.fullmatch(parts[-1]):
+        if layered and _LAYERS.fullmatch(last):
             continue
-        text = f"{parts[-1]} is {_written(mine[key])} here and {_written(base[key])}"
-        if any(map(_SIZES.fullmatch, parts)):
-            differences["size"].append(text)
-        elif any(map(_POSITIONS.fullmatch, parts)):
-            differences["rope"].append(text)
-        else:
-            differences["other"].append(text)
-    sizes, others, positions = (
-        ", ".join(dict.fromkeys(texts)) for texts in differences.values()
-    )
-    if sizes:
-        cause = f"it is a model of another size: {sizes} in {name}"
-        yield Finding("size", "error", cause, "merge fine-tunes of one model")
-    if others:
-        cause = f"its configuration differs in what may matter: {others} in {name}"
-        advice = (
-            "the merge has that of the base model; check that both are of one family"
-        )
-        yield Finding("configuration-differs", "warning", cause, advice)
-    if positions:
-        cause = f"its positions are encoded otherwise: {positions} in {name}"
-        yield Finding("rope", "error", cause, "choose models that agree in it")
+        text = f"{last} is {_written(mine[key])} here and {_written(base[key])}"
+        for code, (keys, *_) in _DIFFERENCES.items():
+            if any(map(keys.fullmatch, (*around, last))):
+                differences.setdefault(code, {})[text] = None
+    for code, texts in differences.items():
+        _, severity, cause, advice = _DIFFERENCES[code]
+        cause = f"{cause}: {', '.join(texts)} in {name}"
+        yield Finding(code, severity, cause, advice)
 
 
 def _written(value: Any) -> str:
@@ -476,10 +394,6 @@ def compare_tokenizers(
         cause = f"its special tokens are others: {', '.join(texts)} in {name}"
         advice = f"the merge has those of {name}; see that it begins and ends texts"
         yield Finding("special-tokens", "warning", cause, advice)
-    if mine.chat_template != base.chat_template and not merge.get("chat_template"):
-        cause = f"its chat template is not that of {name}, which the merge gets"
-        advice = "choose another with 'chat_template:'"
-        yield Finding("chat-template", "note", cause, advice)
 
 
 def _compare_ids(mine: Tokenizer, base: Tokenizer, name: str) -> Iterator[Finding]:
@@ -496,14 +410,13 @@ def _compare_ids(mine: Tokenizer, base: Tokenizer, name: str) -> Iterator[Findin
         )
         yield Finding("vocabulary", "error" if grave else "warning", cause, _ALIGN)
         return
-    for one, two, than in ((mine, base, "more"), (base, mine, "fewer")):
-        if tokens := sorted(one.ids.keys() - two.ids.keys(), key=one.ids.__getitem__):
-            cause = (
-                f"its tokenizer has {len(tokens)} tokens {than} than that of {name} "
-                f"({some(tokens)}), whose rows of the embeddings one of the two has "
-                "not trained"
-            )
-            yield Finding("added-tokens", "warning", cause, _ALIGN)
+    if tokens := sorted(mine.ids.keys() ^ base.ids.keys()):
+        cause = (
+            f"{len(tokens)} tokens are only in its tokenizer or only in that of {name} "
+            f"({some(tokens)}); one of the two has not trained their rows of the "
+            "embeddings"
+        )
+        yield Finding("added-tokens", "warning", cause, _ALIGN)
 
 
 def _same_rows(mine: Tokenizer | None, base: Tokenizer | None) -> bool:

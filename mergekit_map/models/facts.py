@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -63,7 +62,6 @@ class Tokenizer:
     ids: Mapping[str, int]  # of every token
     added: frozenset[str]  # tokens that stand beside the vocabulary
     special: Settings  # by name; None if unset
-    chat_template: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +82,9 @@ class ModelFacts:
 
     @property
     def dtype(self) -> str | None:
-        """Return the type of most bytes; None without tensors."""
-        sizes: Counter[str] = Counter()
-        for header in self.headers.values():
-            sizes[header.dtype] += header.n_bytes
-        return sizes.most_common(1)[0][0] if sizes else None
+        """Return the type of the largest tensor; None without tensors."""
+        headers = self.headers.values()
+        return max(headers, key=lambda h: h.n_bytes).dtype if headers else None
 
     @cached_property
     def settings(self) -> Settings:
@@ -172,14 +168,12 @@ def _read_config(
             f"transformers cannot use {path}: {reason}; put right what it names, or "
             "download the model again"
         ) from None
-    match config.architectures:
-        case [str()]:
-            return config
-        case named:
-            raise MergeError(
-                f"{path} must name one architecture, got {named!r:.100}; add for "
-                "example 'architectures: [LlamaForCausalLM]'"
-            )
+    if len(config.architectures or ()) != 1:
+        raise MergeError(
+            f"{path} must name one architecture, got {config.architectures!r:.100}; "
+            "add for example 'architectures: [LlamaForCausalLM]'"
+        )
+    return config
 
 
 def _refuse_layers(config: Settings, most: int, path: Path) -> None:
@@ -225,5 +219,4 @@ def read_tokenizer(folder: Path, options: MergeOptions) -> Tokenizer | None:
         ids=found.get_vocab(),
         added=frozenset(found.get_added_vocab()),
         special=special | {"around a text": around},
-        chat_template=found.chat_template,
     )

@@ -1,7 +1,7 @@
 """The files of a model: where they are, what they hold, and their digests.
 
-A header of safetensors says where each tensor lies. So a few rows of a model of any
-size are read in milliseconds, and a truncated file is noticed without reading it.
+safetensors reads a few rows of a model of any size in milliseconds, and notices a
+truncated file by its header.
 
 Digests of large files are remembered between runs. A file counts as unchanged while the
 file system reports the same size, inode, and times of change, of which a program can
@@ -10,7 +10,6 @@ set one but not the other. Hashing a file again takes seconds for every model.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import os
@@ -27,16 +26,13 @@ import torch
 from huggingface_hub.errors import (  # type: ignore[attr-defined]
     HFValidationError,
     HTTPError,  # of httpx or httpx2, whichever it uses
-    NotASafetensorsRepoError,
-    SafetensorsParsingError,
 )
 from safetensors import SafetensorError, safe_open
 
-from mergekit_map.errors import ArtifactError, MergeError, alike
-from mergekit_map.models.references import NO_FOLDER, ModelPart, Reference
+from mergekit_map.errors import ArtifactError, MergeError
+from mergekit_map.models.references import ModelPart, Reference
 from mergekit_map.utils.files import (
     cache_home,
-    read_json_or_nothing,
     read_whole,
     sha256,
     sha256_of_file,
@@ -63,8 +59,6 @@ def read_json_file(path: Path) -> Settings:
     return content
 
 
-_LENGTH = 8  # bytes that hold the length of the header
-
 _FLOATS = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -77,12 +71,11 @@ _FLOATS = {
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """Shape, type and position of one tensor."""
+    """Shape, type and place of one tensor."""
 
+    name: str
     dtype: str  # as the format writes it: BF16
     shape: tuple[int, ...]
-    start: int  # first byte in the file
-    stop: int
     file: Path | None  # None where only the header is here
 
     @property
@@ -92,8 +85,8 @@ class TensorHeader:
 
     @property
     def n_bytes(self) -> int:
-        """Return the size in bytes."""
-        return self.stop - self.start
+        """Return the size in bytes of a floating-point tensor; 0 for others."""
+        return self.n_elements * self.torch_dtype.itemsize if self.is_float else 0
 
     @property
     def is_float(self) -> bool:
@@ -107,24 +100,19 @@ class TensorHeader:
 
     @property
     def width(self) -> int:
-        """Return the elements of a row; every vector is a column."""
-        return self.shape[-1] if len(self.shape) > 1 else 1
+        """Return the elements of a row: of all axes but the first."""
+        return math.prod(self.shape[1:])
 
     @property
     def n_rows(self) -> int:
-        """Return the number of rows, of all matrices where there are several."""
-        return self.n_elements // self.width if self.n_elements else 0
+        """Return the number of rows."""
+        return self.shape[0]
 
     def read(self, start: int, stop: int) -> torch.Tensor:
         """Read rows of a floating-point tensor, as float32; (stop - start, width)."""
-        if self.file is None:
-            raise ValueError("the weights are not here")
-        row = self.width * self.torch_dtype.itemsize
-        with self.file.open("rb") as file:
-            file.seek(self.start + start * row)
-            data = bytearray(file.read((stop - start) * row))
-        stored = torch.frombuffer(data, dtype=self.torch_dtype)
-        return stored.float().view(stop - start, self.width)
+        with safe_open(str(self.file), "pt") as file:
+            rows: torch.Tensor = file.get_slice(self.name)[start:stop]
+        return rows.float().view(stop - start, self.width)
 
     def read_all(self) -> torch.Tensor:
         """Read all rows, as ``read`` does."""
@@ -138,21 +126,17 @@ def read_headers(path: Path) -> dict[str, TensorHeader]:
         MergeError: it refuses the file, which is damaged or truncated.
     """
     try:
-        with safe_open(path, framework="np"), path.open("rb") as file:
-            length = int.from_bytes(file.read(_LENGTH), "little")
-            content = json.loads(file.read(length))
+        with safe_open(path, framework="np") as file:
+            found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {
+                name: TensorHeader(name, s.get_dtype(), tuple(s.get_shape()), path)
+                for name, s in found.items()
+            }
     except (SafetensorError, OSError, ValueError, MemoryError) as error:
         raise MergeError(
             f"{path} cannot be read as safetensors: {str(error)!r:.300}; its download "
             "may have been cut short: download or save the model again"
         ) from None
-    content.pop("__metadata__", None)
-    headers = {}
-    for name, entry in content.items():
-        start, stop = (_LENGTH + length + place for place in entry["data_offsets"])
-        shape = tuple(entry["shape"])
-        headers[name] = TensorHeader(entry["dtype"], shape, start, stop, path)
-    return headers
 
 
 # What a loader may read of a repository of the Hub beside weights.
@@ -239,21 +223,13 @@ class ModelFiles:
         missing = [path.name for path in paths if not path.is_file()]
         if not missing:
             return paths
-        if index:
-            raise MergeError(
-                f"{self.folder / _INDEX} names files that are not there "
-                f"({len(missing)} of {len(names)}, {missing[0]} among them); download "
-                "the model again"
-            )
+        advice = f"download or save again what {_INDEX if index else 'it'} lacks"
         if any(self.folder.glob("*.bin")):
-            raise MergeError(
-                f"{self.folder} has pickled weights (*.bin), which can run code when "
-                "loaded; convert it with save_pretrained first"
+            advice = (
+                "its pickled weights (*.bin) can run code when loaded: convert them "
+                "with save_pretrained first"
             )
-        raise MergeError(
-            f"{self.folder} holds no weights ({names[0]}); download or save the model "
-            "again"
-        )
+        raise MergeError(f"{self.folder} holds no weights ({missing[0]}); {advice}")
 
     def _index(self) -> Mapping[str, str]:
         """Return the file of each tensor of a model in several files; empty if one."""
@@ -308,8 +284,6 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
             path, revision=part.revision or None, allow_patterns=patterns
         )
     except (HFValidationError, HTTPError, OSError) as error:
-        if like := _folder_like(Path(path)):
-            raise MergeError(f"no folder is called {path!r}; {like}") from None
         why = (
             "it is not the id of a Hub repository; check the path (relative paths "
             "start at the working directory)"
@@ -319,17 +293,11 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
                 f"the Hub gives no repository of that name: {_reason(error)}; check "
                 "the name, your network and HF_HUB_OFFLINE"
             )
-        raise MergeError(f"{NO_FOLDER} {path!r}, and {why}") from None
+        raise MergeError(
+            f"there is no folder {path!r}, and {why}; if the model lies elsewhere now, "
+            "add --model-path NAME=FOLDER"
+        ) from None
     return Path(folder)
-
-
-def _folder_like(path: Path) -> str:
-    """Return a hint with the folders whose names are like that of a missing one."""
-    with suppress(OSError):
-        known = [f.name for f in path.parent.iterdir() if [*f.glob("*config.json")]]
-        near = difflib.get_close_matches(path.name, known)
-        return alike(str(path), [str(path.parent / name) for name in near])
-    return ""
 
 
 def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
@@ -338,19 +306,14 @@ def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
         api = huggingface_hub.HfApi()
         metadata = api.get_safetensors_metadata(path, revision=part.revision or None)
         return {
-            name: TensorHeader(t.dtype, tuple(t.shape), *t.data_offsets, None)
+            name: TensorHeader(name, t.dtype, tuple(t.shape), None)
             for file in metadata.files_metadata.values()
             for name, t in file.tensors.items()
         }
-    except NotASafetensorsRepoError:
-        raise MergeError(
-            f"{path} holds no weights as safetensors; convert it with save_pretrained"
-        ) from None
-    except (HTTPError, SafetensorsParsingError, OSError, TypeError) as error:
+    except Exception as error:  # noqa: BLE001 - of any kind, by the Hub's client
         raise MergeError(
             f"the weights of {path} are not here, and the Hub does not give their "
-            f"headers: {_reason(error)}; check your network and "
-            "HF_HUB_OFFLINE"
+            f"headers: {_reason(error)}; check your network and HF_HUB_OFFLINE"
         ) from None
 
 
@@ -408,31 +371,21 @@ def _is_ignored(name: str) -> bool:
 # Bytes; smaller files are read in no time. To read a larger one takes more than a tick
 # of the clock of a file system, so that whoever writes it again changes its times.
 _LARGE = 1 << 24
+_DIGITS = 64  # of a digest
 
 
 def digest_of_file(path: Path) -> str:
     """Return the hash of a file as ``sha256_of_file`` does, or the remembered one."""
-    before = list(written_state(path))
+    before = written_state(path)
     if path.stat().st_size < _LARGE:
         return sha256_of_file(path)
-    place = str(path.resolve())
-    known = read_json_or_nothing(_table()).get(place)
-    if isinstance(known, dict) and known.get("state") == before:
-        return str(known["sha256"])
+    file = f"{path.resolve()} {before}"
+    known = cache_home() / "digests" / sha256(file)
+    with suppress(OSError, ValueError):  # whatever a crash left there
+        if len(digest := known.read_text()) == _DIGITS:
+            return digest
     found = sha256_of_file(path)
-    if list(written_state(path)) == before:
-        _remember(place, {"state": before, "sha256": found})
+    if written_state(path) == before:
+        with suppress(ArtifactError):  # a cache folder that cannot be written
+            write_atomically(known, found)
     return found
-
-
-def _remember(place: str, entry: dict[str, Any]) -> None:
-    """Add an entry to the table; concurrent writers may lose one, which costs time."""
-    table = {
-        p: e for p, e in read_json_or_nothing(_table()).items() if Path(p).exists()
-    }
-    with suppress(ArtifactError):  # a cache folder that cannot be written
-        write_atomically(_table(), json.dumps({**table, place: entry}, indent=1))
-
-
-def _table() -> Path:
-    return cache_home() / "digests.json"

@@ -6,7 +6,6 @@ Models may lie elsewhere than a configuration says: ``--model-path NAME=FOLDER``
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,6 @@ NO_MODELS = {"base", "union"}  # sources of a tokenizer that are no models
 
 # Keys of a merge configuration that hold a model.
 MODEL_KEYS = {"model", "base_model", "tokenizer_source", "source"}
-NO_FOLDER = "there is no folder"  # how it is said that a model was not found
 
 
 @dataclass(frozen=True)
@@ -207,9 +205,7 @@ def _shortest_end(parts: list[str], paths: Iterable[list[str]], depth: int = 1) 
     return "/".join(parts[-depth:])
 
 
-def with_places(
-    written: MergeConfig, given: Mapping[str, StrPath]
-) -> tuple[MergeConfig, dict[str, str]]:
+def with_places(written: MergeConfig, given: Mapping[str, StrPath]) -> MergeConfig:
     """Replace paths of models by the places given for them.
 
     Args:
@@ -217,40 +213,16 @@ def with_places(
         given: A folder, or an id of the Hub, by the name of a model: its path as in the
             configuration, or the last folders of it. The last place of a model counts.
 
-    Returns the configuration, and the places by the path in the configuration.
-
     Raises:
-        ConfigError: a name matches no model, or several; a path holds ``+`` or ``@``.
+        ConfigError: a name matches no model, or several.
     """
     paths = paths_of(written)
-    places = {_named(name, paths): _place(name, f) for name, f in given.items()}
-    for place in places.values():
-        twice = [path for path in paths if places.get(path, path) == place]
-        if len(twice) > 1:
-            models = " and ".join(short_paths(paths)[path] for path in twice)
-            raise ConfigError(f"--model-path: {place} is given for {models}")
+    places = {_named(name, paths): _place(f) for name, f in given.items()}
 
     def placed(part: ModelPart) -> ModelPart:
         return ModelPart.parse(places[part.path]) if part.path in places else part
 
-    return map_parts(written, placed), places
-
-
-def missing_models(
-    merge: MergeConfig, messages: Iterable[str], places: Mapping[str, str]
-) -> list[str]:
-    """Return the models that were not found, named as ``with_places`` expects."""
-    written = {place: path for path, place in places.items()}
-    # A folder that is called as words of mergekit are cannot be given by name.
-    paths = {path: written.get(path, path) for path in paths_of(merge)}
-    short, said = short_paths(paths.values()), " ".join(messages)
-    return [short[paths[path]] for path in paths if f"{NO_FOLDER} {path!r}" in said]
-
-
-def advice_on_missing(names: Iterable[str]) -> str:
-    """Return the options to add where missing models lie elsewhere."""
-    given = (f"--model-path {shlex.quote(f'{name}=FOLDER')}" for name in names)
-    return f"if they lie elsewhere, add: {' '.join(given)}"
+    return map_parts(written, placed)
 
 
 def paths_of(merge: MergeConfig) -> list[str]:
@@ -283,14 +255,7 @@ def _named(name: str, paths: list[str]) -> str:
     return found[0]
 
 
-def _place(name: str, folder: StrPath) -> str:
+def _place(folder: StrPath) -> str:
     path = Path(folder).expanduser()
-    if not path.is_dir():
-        return str(folder)  # of the Hub, or of nothing, which ``find_model`` says
-    full = str(path.resolve())
-    if "+" in full or "@" in full:
-        raise ConfigError(
-            f"--model-path {name}={folder}: mergekit takes '+' and '@' in a path "
-            "for an adapter and a revision; rename the folder"
-        )
-    return full
+    # Others are of the Hub, or of nothing, which ``find_model`` says.
+    return str(path.resolve()) if path.is_dir() else str(folder)

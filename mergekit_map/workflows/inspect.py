@@ -182,7 +182,6 @@ class Inspection:
     weights: WeightsRead
     plan: Plan | None  # None where the file has problems
     probe: Probe | None = None  # None where none was asked for
-    lost: Sequence[str] = ()  # models that were not found, as --model-path names them
 
 
 def inspect_config(
@@ -215,7 +214,6 @@ def inspect_config(
         ],
         weights=_weights(family),
         plan=None if draft.project is None else _plan(draft.project, models),
-        lost=draft.lost,
     )
 
 
@@ -232,8 +230,8 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
         dtype=facts.dtype if facts is not None else None,
         norm_ratio=figure.norm_ratio if figure else None,
         changed=figure.changed if figure else None,
-        read=figure.n_read if figure else 0,
-        compared=figure.n_parameters if figure else 0,
+        read=figures.n_read if figures and figure else 0,
+        compared=figures.n_compared if figures and figure else 0,
         findings=model.findings,
     )
 
@@ -276,8 +274,8 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         documents=dict(study.documents),
         engines=_engines(project),
         hours=spec.search.hours,
-        memory=memory,
-        disk=disk,
+        memory=[memory] if memory else [],
+        disk=[disk] if disk else [],
         device=str(options.device),
         task_vectors=None if storage is None else storage.place,
         task_vectors_why=None if storage is None else storage.why,

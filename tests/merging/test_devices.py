@@ -21,7 +21,6 @@ from mergekit_map.merging.devices import (
     choose_storage,
     decided,
     left_open,
-    shares,
 )
 from mergekit_map.merging.in_memory import resident_merge
 
@@ -117,14 +116,6 @@ def test_a_device_that_is_not_there_is_refused() -> None:
     check_device(MergeOptions())
     with pytest.raises(ConfigError, match="--device cuda asks for a device"):
         check_device(MergeOptions(cuda=True))
-
-
-def test_a_model_that_fits_on_all_gpus_and_not_on_one_is_shared_out() -> None:
-    assert shares(90, [100, 100]) is None  # fits on the first
-    assert shares(91, [100, 100]) == {0: 90, 1: 90}
-    assert shares(180, [100, 100]) == {0: 90, 1: 90}
-    assert shares(181, [100, 100]) is None  # refused: nothing is offloaded
-    assert shares(91, [100]) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

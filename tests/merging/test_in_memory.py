@@ -294,15 +294,7 @@ def test_a_model_in_parts_takes_merges_and_answers_as_a_whole_one(
     assert_ships_what_it_measures(space, tmp_path, model=parts)
 
 
-def test_a_model_that_was_converted_is_refused(family: dict[str, Path]) -> None:
-    space = space_of(config("task_arithmetic", family))
-    with resident_merge(space, OPTIONS) as merge:
-        merge.model.half()
-        with pytest.raises(MergeError, match=r"tensors of the model, .* in dtype"):
-            merge.write({"a": 0.5, "b": 0.5})
-
-
-def test_a_model_that_is_offloaded_is_refused_before_anything_is_written(
+def test_offloaded_and_converted_models_are_refused_before_anything_is_written(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
     space = space_of(config("task_arithmetic", family))
@@ -315,6 +307,9 @@ def test_a_model_that_is_offloaded_is_refused_before_anything_is_written(
         away = ResidentMerge(offloaded, merge.tokenizer, merge.replays, merge.weights)
         with pytest.raises(MergeError, match=r"9 tensors .*layers\.1\..* offloaded"):
             away.write({"a": 0.5, "b": 0.5})
+        merge.model.half()
+        with pytest.raises(MergeError, match=r"21 tensors .* or changed in dtype"):
+            merge.write({"a": 0.5, "b": 0.5})
     left = {n: p for n, p in offloaded.state_dict().items() if not p.is_meta}
     assert 0 < len(left) < len(offloaded.state_dict())
     assert_equal_states(left, before)

@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 from mergekit.common import ModelReference
 
-from mergekit_map.models.references import (
-    NO_FOLDER,
-    Reference,
-    absolute_references,
-    missing_models,
-)
+from mergekit_map.models.references import Reference, absolute_references
 
 NAMES = ["gpt2", "org/model@main", "/a/b/c", "./a/", "base+org/lora", "b@1+l@2"]
 
@@ -31,14 +26,6 @@ def test_a_reference_is_taken_apart_as_mergekit_does(text: str) -> None:
     assert str(ours.adapter) == str(theirs.lora)
 
 
-def test_a_folder_is_called_by_the_last_part_of_its_path(tmp_path: Path) -> None:
-    (model,) = Reference.parse(f"{tmp_path}/@main").parts
-
-    assert model.is_folder
-    assert model.names[-1] == tmp_path.name
-    assert not Reference.parse("org/no-such-folder").model.is_folder
-
-
 def test_folders_that_are_there_become_absolute_and_all_else_stays(
     tmp_path: Path,
 ) -> None:
@@ -54,10 +41,3 @@ def test_folders_that_are_there_become_absolute_and_all_else_stays(
     found = absolute_references(merge("there"), tmp_path)
 
     assert found == merge(str(tmp_path / "there"))
-
-
-def test_a_lost_folder_called_base_is_none_that_can_be_given_by_name() -> None:
-    merge = {"base_model": "base", "models": [{"model": "tuned"}]}
-    messages = [f"{NO_FOLDER} {path!r}" for path in ("base", "tuned")]
-
-    assert missing_models(merge, messages, {}) == ["tuned"]

@@ -96,13 +96,13 @@ def fails(*arguments: str) -> str:
 
 
 @pytest.mark.usefixtures("place")
-def test_missing_models_are_told_with_the_options_to_add() -> None:
+def test_missing_models_are_told_with_the_option_to_add() -> None:
     said = fails("merge", "run", "out dir", "--index", "0")
 
-    line = " ".join(f"--model-path {name}=FOLDER" for name in ("base", "a", "b"))
-    assert said.endswith(f"if they lie elsewhere, add: {line}\n")
+    assert said.count("lies elsewhere now, add --model-path NAME=FOLDER") == 3
     said = fails("merge", "run", "out", *PLACES)
-    assert said.endswith("add: --model-path b=FOLDER\n")
+    assert said.count("--model-path") == 1
+    assert "there is no folder 'gone/b'" in " ".join(said.split())
 
 
 def test_after_a_move_every_printed_command_works(place: Path) -> None:
@@ -153,8 +153,6 @@ def test_names_that_do_not_tell_a_model_and_folders_that_are_not_there() -> None
     assert "write it as NAME=FOLDER, once for each" in fails(
         "merge", "run", "out", *twice, *twice
     )
-    same = ("--model-path", "a=first", "--model-path", "b=first")
-    assert "first is given for a and b" in fails("merge", "run", "out", *same)
 
 
 def test_two_models_of_one_name_are_told_apart_by_more_of_their_paths(
@@ -167,7 +165,7 @@ def test_two_models_of_one_name_are_told_apart_by_more_of_their_paths(
 
     with pytest.raises(ConfigError, match="'law/model' or 'code/model'; name more"):
         load_project(Path("config.yml"), model_paths={"model": family["a"]})
-    with pytest.raises(ConfigError, match="--model-path law/model=FOLDER --model"):
+    with pytest.raises(ConfigError, match=r"no folder 'law/model'.* --model-path NAME"):
         load_project(Path("config.yml"))
     project = load_project(
         Path("config.yml"),
@@ -209,7 +207,7 @@ def test_a_search_with_models_elsewhere_measures_nothing_again() -> None:
     assert Path("run/evaluations.jsonl").read_bytes() == log
     assert list(read("run/front.json")["coefficients"]) == ["a", "b"]
     assert str(Path("origin").resolve()) in Path("run/recipe.yml").read_text()
-    assert "--model-path base=FOLDER" in fails("merge", "run", "out")  # each time
+    assert "add --model-path" in fails("merge", "run", "out")  # each time
 
 
 @pytest.mark.usefixtures("place")

@@ -73,7 +73,6 @@ def inspect(
     Example: mergekit-map inspect merge.yml --probe
     """
     options = make_options(f"reading {config.name}")
-    from mergekit_map.models.references import advice_on_missing
     from mergekit_map.utils.files import plain
     from mergekit_map.workflows.inspect import inspect_config, probe_config
 
@@ -82,8 +81,6 @@ def inspect(
     if probe and inspection.mergeable:
         inspection = replace(inspection, probe=probe_config(config, options, **where))
     _show_verdict(inspection)
-    if inspection.lost:
-        click.echo(advice_on_missing(inspection.lost))
     answer(**plain(asdict(inspection)))
     return 0 if inspection.mergeable else 2
 

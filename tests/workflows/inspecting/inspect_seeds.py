@@ -95,15 +95,10 @@ def make_nan(tensors: dict[str, torch.Tensor]) -> None:
     tensors[UP][3, 4] = float("nan")
 
 
-def start_anew(*parts: str) -> Callable[[dict[str, torch.Tensor]], None]:
-    def change(tensors: dict[str, torch.Tensor]) -> None:
-        generator = torch.Generator().manual_seed(99)
-        for name, tensor in tensors.items():
-            if any(part in name for part in parts):
-                shape = tensor.shape
-                tensors[name] = torch.randn(shape, generator=generator) * tensor.std()
-
-    return change
+def start_anew(tensors: dict[str, torch.Tensor]) -> None:
+    generator = torch.Generator().manual_seed(99)
+    for name, tensor in tensors.items():
+        tensors[name] = torch.randn(tensor.shape, generator=generator) * tensor.std()
 
 
 def tie_embeddings(model: Path) -> None:
@@ -120,7 +115,7 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "rope",
         "rope_theta is 1e+06 here and 10000 in base",
     ),
-    "tied embeddings": (tie_embeddings, "tied-embeddings", "its head is its"),
+    "tied embeddings": (tie_embeddings, "tied-embeddings", "has a head beside"),
     "quantized": (
         edit_config(quantization_config={"quant_method": "awq", "bits": 4}),
         "quantized",
@@ -138,11 +133,6 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "special-tokens",
         "eos_token is '<pad>' here and '</s>' in base",
     ),
-    "chat template": (
-        write("chat_template.jinja", "{{ messages }}"),
-        "chat-template",
-        "not that of base",
-    ),
     "tokenizer damaged": (write("tokenizer.json", "{"), "tokenizer", "be loaded"),
     "tokenizer gone": (remove("tokenizer.json"), "tokenizer-missing", "no tokenizer"),
     "tensor gone": (
@@ -150,27 +140,15 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "tensors-missing",
         "model.norm.weight",
     ),
-    "tensor too many": (
-        edit_tensors(
-            lambda tensors: tensors.update({"score.weight": torch.ones(1, 32)})
-        ),
-        "tensors-left-out",
-        "'score.weight'",
-    ),
     "shape": (
         edit_tensors(lambda tensors: tensors.update({UP: tensors[UP][:, :16]})),
         "tensor-shapes",
         "and [64, 32] in",
     ),
     "cut short": (cut_short, "weights", "its download may have been cut"),
-    "pickled": (pickle, "weights", "has pickled weights"),
+    "pickled": (pickle, "weights", "its pickled weights"),
     "not a number": (edit_tensors(make_nan), "weights-not-finite", f"('{UP}')"),
-    "another family": (edit_tensors(start_anew("")), "unrelated", "not a fine-tune of"),
-    "another head": (
-        edit_tensors(start_anew("lm_head")),
-        "norm-ratio",
-        "from the base",
-    ),
+    "another family": (edit_tensors(start_anew), "unrelated", "not a fine-tune of"),
     "another base": (
         edit_tensors(lambda tensors: noise(tensors, 0.015, 77)),
         "norm-ratio",
@@ -178,14 +156,12 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
     ),
 }
 SEVERITIES = {
-    "chat-template": "note",
     **dict.fromkeys(
         (
             "adapter-base",
-            "configuration-differs",
             "norm-ratio",
             "special-tokens",
-            "tensors-left-out",
+            "tied-embeddings",
             "tokenizer-missing",
         ),
         "warning",

@@ -111,13 +111,13 @@ def test_independent_causes_of_one_model_are_all_named(
     base: Path, tmp_path: Path
 ) -> None:
     model = tuned(base, tmp_path / "bad", 1)
-    edit_config(rope_theta=1e6, rope_parameters=None, hidden_act="gelu")(model)
+    edit_config(rope_theta=1e6, rope_parameters=None)(model)
     edit_tokenizer(swap_tokens)(model)
     edit_tensors(make_nan)(model)
 
     content = inspected(configure(base, [str(model)]))
 
-    codes = ["configuration-differs", "rope", "vocabulary", "weights-not-finite"]
+    codes = ["rope", "vocabulary", "weights-not-finite"]
     assert [code for code, _ in found(content)["bad"]] == codes
 
 
@@ -156,7 +156,6 @@ def test_without_a_base_there_are_no_task_vectors(base: Path, tmp_path: Path) ->
         "e": [("unrelated", "error")],
     }
     assert content["pairs"] == []
-    assert {model["norm_ratio"] for model in content["models"]} == {None}
     config["models"] = config["models"][:2]
     shown = inspect(config).stdout
     for word in ("Task vectors of", "cosine", "sign conflicts", "bounds"):
@@ -192,7 +191,7 @@ def test_an_adapter_alone_is_merged_into_the_base_model_it_was_trained_on(
     else:
         assert found(content)["adapter"] == named("adapter-alone")
         (finding,) = content["models"][1]["findings"]
-        assert f"write {base}+{adapter}; or else org/other+{adapter}" in str(finding)
+        assert finding["cause"] == f"{adapter} is a LoRA adapter of org/other"
 
 
 ADAPTERS: dict[str, tuple[Edit, str, str]] = {
@@ -225,6 +224,7 @@ ADAPTERS: dict[str, tuple[Edit, str, str]] = {
     ),
     "rank": (edit_json("adapter_config.json", r="x"), "adapter", "peft"),
     "gone": (remove("adapter_model.safetensors"), "adapter", "no weights"),
+    "a whole model": (write("config.json", "{}"), "adapter", "'peft_type'"),
     "untrained": (
         lambda folder: change_adapter(
             folder, lambda n, t: (n, t * 0 if "lora_B" in n else t)
@@ -259,35 +259,6 @@ def test_one_run_names_what_is_wrong_with_adapters(base: Path, tmp_path: Path) -
         assert words in by_name[f"base+{name}"][0]["cause"]
 
 
-def test_a_whole_model_behind_a_plus_is_told_what_to_do(
-    base: Path, tmp_path: Path
-) -> None:
-    whole = tuned(base, tmp_path / "a", 1)
-
-    content = inspected(configure(base, [f"{base}+{whole}"]))
-
-    (finding,) = content["models"][1]["findings"]
-    assert finding["code"] == "adapter-whole"
-    assert "list the model as one of its own" in finding["advice"]
-
-
-def test_an_adapter_in_low_rank_wants_no_copy(base: Path, tmp_path: Path) -> None:
-    adapter = f"{base}+{make_adapter(base, tmp_path / 'lora', 1)}"
-    full = str(tuned(base, tmp_path / "full", 2))
-
-    def held(second: str) -> int:
-        config = configure(base, [full, second])
-        config["map"]["task_vectors"] = "memory"
-        (room,) = inspected(config)["plan"]["memory"]
-        return int(room["n_bytes"])
-
-    whole = held(str(tuned(base, tmp_path / "other", 3)))
-    low = held(adapter)
-
-    # With a copy of the model under evaluation.
-    assert 4 * low == 3 * whole
-
-
 def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> None:
     models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
     config = configure(base, models, dtype="bfloat16", merge_method="ties")
@@ -305,8 +276,7 @@ def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> N
     copy = 2 * 35680
     assert [room["n_bytes"] for room in plan["memory"]] == [copy]
     # The recordings are of the merge, and of base, parents and soup.
-    assert sum(room["n_bytes"] for room in plan["disk"]) == (4 + 4 + 1) * copy
-    assert "base and task vectors 571 kB, checkpoints 71.4 kB" in str(plan["disk"])
+    assert [room["n_bytes"] for room in plan["disk"]] == [(4 + 4) * copy]
     config["map"]["task_vectors"] = "memory"
     assert inspected(config)["plan"]["memory"][0]["n_bytes"] == 4 * copy
 
@@ -325,7 +295,7 @@ def test_a_plan_that_does_not_fit_is_a_warning(
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
     assert "task vectors: in a memory-mapped file (285 kB, as fast" in text
-    assert "warning: 571 kB" in text
+    assert "warning: 428 kB" in text
     assert "Errors: 0, warnings: 1; a search can start" in text
 
 

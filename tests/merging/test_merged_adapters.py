@@ -1,0 +1,86 @@
+"""Merges of LoRA adapters against mergekit's, which merges whole copies."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+from mergekit.options import MergeOptions
+from test_in_memory import OPTIONS, assert_ships_what_it_measures, config, space_of
+
+Train = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
+    """Make an adapter with random matrices for a model."""
+
+    def make(base: Path, seed: int, **settings: Any) -> Path:
+        folder = tmp_path_factory.mktemp("adapters") / f"adapter{seed}"
+        model = transformers.AutoModelForCausalLM.from_pretrained(base)
+        given = {"r": 4, "target_modules": ["q_proj", "up_proj"], **settings}
+        torch.manual_seed(seed)
+        lora = peft.LoraConfig(init_lora_weights=False, **given)
+        peft.get_peft_model(model, lora).save_pretrained(folder)
+        return folder
+
+    return make
+
+
+def options_in(folder: Path) -> MergeOptions:
+    return OPTIONS.model_copy(update={"lora_merge_cache": str(folder / "cache")})
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "other_base"),
+    [
+        ("task_arithmetic", {}, False),
+        ("ties", {"use_dora": True}, False),
+        ("task_arithmetic", {"rank_pattern": {"q_proj": 2}}, True),
+        ("dare_linear", {"use_rslora": True}, False),  # draws after adapters are merged
+    ],
+)
+def test_adapters_ship_what_is_measured(
+    method: str,
+    settings: dict[str, Any],
+    other_base: bool,
+    family_bf16: dict[str, Path],
+    train: Train,
+    tmp_path: Path,
+) -> None:
+    front = family_bf16["base"]
+    adapter = train(front, 4, **settings)
+    names = {"base": family_bf16["a" if other_base else "base"]}
+    merge = config(method, {**names, "b": family_bf16["b"]}, "b")
+    entry = {**merge["models"][0], "model": f"{front}+{adapter}"}
+    merge["models"].append(entry)
+
+    assert_ships_what_it_measures(space_of(merge), tmp_path, options_in(tmp_path))
+
+
+def test_an_adapter_that_is_trained_again_at_its_path_is_another_one(
+    family: dict[str, Path], train: Train, tmp_path: Path
+) -> None:
+    base, adapter = family["base"], train(family["base"], 7)
+    merge = config(
+        "task_arithmetic", {"base": base, "x": Path(f"{base}+{adapter}")}, "x"
+    )
+    (tmp_path / "again").mkdir()
+
+    def query() -> torch.Tensor:
+        model = assert_ships_what_it_measures(
+            space_of(merge), tmp_path / "again", options_in(tmp_path)
+        ).model
+        shutil.rmtree(tmp_path / "again")
+        return model.state_dict()["model.layers.0.self_attn.q_proj.weight"].clone()
+
+    first = query()
+    shutil.copytree(train(base, 10), adapter, dirs_exist_ok=True)
+
+    assert not torch.equal(query(), first)
