@@ -11,12 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from mergekit_map.compare.contest import DIRECT, r_squared_scores
 from mergekit_map.compare.indicators import (
-    DRAWS,
-    REPEATS,
     front_of,
     generational_distance,
     mean_and_std,
@@ -39,20 +35,19 @@ _COLUMNS = [
     *(Column("paper: win rate", digits=2, percent=True), Column("paper: R²")),
 ]
 _CAPTION = (
-    "Win rate: over all pairs of {draws} points drawn from each front and all tasks, "
-    "as measured; equal values count half, so that 50 % is a tie (the paper counts "
-    "them as lost); ± over {repeats} draws, of one search. Direct search: uniform "
-    "random merges, no model by itself among them unless drawn; those that no other "
-    "dominates count. The front of MAP is what it predicts, up to 100 points, "
-    "measured *to judge it*, at no charge, as in the paper. *Own merges*: of what the "
-    "search itself measured and counts, what no other dominates: here both sides have "
-    "paid for all that they show. *Best of all*: what nothing dominates of all that "
-    "was measured of these models; no front is better, and yet its rate depends on "
-    "where its points lie, and may be below 50 %. R²: the surrogates on merges of the "
-    "direct search, which they were not fitted to; ± over tasks. *default* is "
-    "`mergekit-map search` as it is; *algorithm 1* the paper's plain algorithm with "
-    "the paper's number of merges, anchors among them: uniform merges, least squares, "
-    "nothing refined."
+    "Win rate: over all pairs of points of the two fronts and all tasks, as "
+    "measured; equal values count half, so that 50 % is a tie (the paper counts them "
+    "as lost). Direct search: uniform random merges, no model by itself among them "
+    "unless drawn; those that no other dominates count. The front of MAP is what it "
+    "predicts, up to 100 points, measured *to judge it*, at no charge, as in the "
+    "paper. *Own merges*: of what the search itself measured and counts, what no "
+    "other dominates: here both sides have paid for all that they show. *Best of "
+    "all*: what nothing dominates of all that was measured of these models; no front "
+    "is better, and yet its rate depends on where its points lie, and may be below "
+    "50 %. R²: the surrogates on merges of the direct search, which they were not "
+    "fitted to; ± over tasks. *default* is `mergekit-map search` as it is; "
+    "*algorithm 1* the paper's plain algorithm with the paper's number of merges, "
+    "anchors among them: uniform merges, least squares, nothing refined."
 )
 SEEDS = range(3)
 POINTS = 25  # of a predicted front: distances depend on how many there are
@@ -95,7 +90,7 @@ def _table(runs: Runs, name: str, sizes: Sequence[int]) -> Result:
             Table(
                 name="win_rates",
                 title="Win rates",
-                caption=_CAPTION.format(draws=DRAWS, repeats=REPEATS),
+                caption=_CAPTION,
                 columns=_COLUMNS,
                 rows=rows,
             )
@@ -103,8 +98,9 @@ def _table(runs: Runs, name: str, sizes: Sequence[int]) -> Result:
     )
 
 
-def _percent(rate: Spread) -> str:
-    return f"{100 * rate.mean:.1f} %"
+def _percent(rate: float | Spread) -> str:
+    mean = rate.mean if isinstance(rate, Spread) else rate
+    return f"{100 * mean:.1f} %"
 
 
 def _rows(runs: Runs, n: int) -> list[list[Any]]:
@@ -116,13 +112,13 @@ def _rows(runs: Runs, n: int) -> list[list[Any]]:
     rate = Spread(*(value / 100 for value in paper.rate))
     published: list[Cell] = [paper.merges, rate, Spread(*paper.r2)]
     judged = literal.assessed().measured
-    best = _rates(compared.contest.reference, direct)
+    best = win_rate(compared.contest.reference, direct)
     return [
         [
             *(n, runs.direct(n), runs.direct(n) ** (1 / n)),
             *(name, len(search.own), len(points)),
-            _rates(points, direct),
-            _rates(front_of(search.own), direct),
+            win_rate(points, direct),
+            win_rate(front_of(search.own), direct),
             best,
             _r2(compared, search),
             *published,
@@ -134,15 +130,11 @@ def _rows(runs: Runs, n: int) -> list[list[Any]]:
     ]
 
 
-def _rates(ours: FloatArray, direct: FloatArray) -> Spread:
-    return win_rate(ours, direct, np.random.default_rng(0))
-
-
 def _r2(compared: Compared, searched: Searched) -> Spread:
     """Hold the surrogates of a search against the direct search of another."""
     surrogates = read_finished(searched.path).surrogates
     scores = r_squared_scores(compared.study, compared.contest, surrogates)
-    return Spread(scores.mean, scores.std if scores.tasks else math.nan)
+    return mean_and_std([r2 for r2 in scores.values() if not math.isnan(r2)])
 
 
 def table7(runs: Runs) -> Result:

@@ -16,7 +16,12 @@ import numpy as np
 
 from mergekit_map.compare.baselines import NAMES
 from mergekit_map.compare.contest import OURS_PAID
-from mergekit_map.compare.indicators import Sums, best_merges, scaled, weighted_sums
+from mergekit_map.compare.indicators import (
+    best_merges,
+    mean_and_std,
+    scaled,
+    weighted_sums,
+)
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.selection import choose_point
@@ -59,7 +64,7 @@ def table4(runs: Runs) -> Result:
     """Hold MAP against every baseline, by 20 preferences."""
     sums = {n: _sums(runs, n) for n in runs.sizes}
     ours = {
-        n: {method: Spread(one.mean, one.std) for method, one in of_size.items()}
+        n: {method: mean_and_std(one) for method, one in of_size.items()}
         for n, of_size in sums.items()
     }
     margins = [_margin(n, sums[n]) for n in sums]
@@ -119,14 +124,14 @@ def asked(
     return X, -values  # of losses
 
 
-def _sums(runs: Runs, n: int) -> dict[str, Sums]:
+def _sums(runs: Runs, n: int) -> dict[str, FloatArray]:
     compared = runs.compare(n)
     terms = compared.preferences, compared.contest.reference
-    methods: Mapping[str, Mapping[str, Any]] = compared.report["methods"]
+    methods: Mapping[str, Sequence[float]] = compared.report["methods"]
     found = {
-        _LABELS.get(name, name): Sums(sums["sums"], sums["mean"], sums["std"])
+        _LABELS.get(name, name): np.array(sums)
         for name, sums in methods.items()
-        if sums["mean"] is not None and name != OURS_PAID
+        if None not in sums and name != OURS_PAID
     }
     for name, Y in compared.adapted.items():
         found[name] = weighted_sums(Y, *terms)
@@ -146,19 +151,19 @@ def _sums(runs: Runs, n: int) -> dict[str, Sums]:
 
 def as_predicted(
     searched: Searched, preferences: FloatArray, reference: FloatArray
-) -> Sums:
+) -> FloatArray:
     """Give each preference the measured point of a front that is predicted best."""
     points = searched.assessed()
     chosen = best_merges(points.predicted, preferences, reference)
     return weighted_sums(points.measured[chosen], preferences, reference)
 
 
-def _rivals(sums: Mapping[str, Sums | Spread]) -> dict[str, float]:
+def _rivals(sums: Mapping[str, Spread]) -> dict[str, float]:
     return {m: s.mean for m, s in sums.items() if m not in _OURS | _BEYOND}
 
 
-def _margin(n: int, sums: Mapping[str, Sums]) -> list[Any]:
-    others = _rivals(sums)
+def _margin(n: int, sums: Mapping[str, FloatArray]) -> list[Any]:
+    others = _rivals({method: mean_and_std(of) for method, of in sums.items()})
     best = max(others, key=others.__getitem__)
     paper = _of_the_paper(n)
     theirs = _rivals(paper)
@@ -168,7 +173,7 @@ def _margin(n: int, sums: Mapping[str, Sums]) -> list[Any]:
     return [
         n,
         *(
-            1 + sum(value > sums[mine].mean for value in others.values())
+            1 + sum(value > sums[mine].mean() for value in others.values())
             for mine in (DEFAULT, ASKED, _OWN)
         ),
         best,
@@ -184,9 +189,9 @@ def _of_the_paper(n: int) -> dict[str, Spread]:
     return {method: Spread(*of[n]) for method, of in PREFERENCE_SUMS.items()}
 
 
-def ahead(ours: Sums, theirs: Sums) -> Spread:
+def ahead(ours: FloatArray, theirs: FloatArray) -> Spread:
     """Compare preference by preference: the mean, and its standard error."""
-    differences = np.subtract(ours.sums, theirs.sums)
+    differences = ours - theirs
     return Spread(
         float(differences.mean()),
         float(differences.std(ddof=1) / math.sqrt(len(differences))),

@@ -17,11 +17,9 @@ import numpy as np
 
 from mergekit_map.compare.indicators import (
     FrontScores,
-    RSquared,
     front_of,
     generational_distance,
     hypervolume,
-    mean_and_std,
     scaled,
     win_rate,
 )
@@ -59,8 +57,7 @@ class ComparisonSpec:
     """Opponents and baselines to compare with; direct search is always one."""
 
     opponents: tuple[str, ...] = (DIRECT, "moead")
-    # Merges of each opponent; None for as many documents as the search measured.
-    budget: int | None = None
+    budget: int | None = None  # merges of each opponent; None for as many as the search
     preferences: int = 20
     seed: int = 0
     trust_run: bool = False  # whether the run folder may name code
@@ -76,11 +73,10 @@ class ComparisonSpec:
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """The merges that a search evaluated, and their metrics."""
+    """The merges that a search evaluated, and their metrics on all documents."""
 
     X: FloatArray  # (n, d)
-    Y: FloatArray  # (n, m) on all documents
-    documents: int  # that were measured for it
+    Y: FloatArray  # (n, m)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,41 +89,18 @@ class Contest:
     reference: FloatArray  # (r, m) what nothing of all this dominates
 
 
-def own_documents(study: Study, log: Iterable[Evaluation]) -> int:
-    """Count the documents that a search measured, those of its end among them."""
-    return sum(e.n for e in matching(study, log) if _is_own(e))
-
-
-def _is_own(e: Evaluation) -> bool:
-    """Whether the search itself measured it, points of its front included.
+def own_merges(study: Study, log: Iterable[Evaluation]) -> list[Mapping[str, float]]:
+    """List the merges that a search itself evaluated, points of its front included.
 
     Points that were measured for a comparison have no prediction on record.
     """
-    return e.role not in ASSESSING or (e.role == "front" and e.foretold is not None)
-
-
-def documents_of_a_merge(study: Study, log: Iterable[Evaluation]) -> int:
-    """Count the documents of all tasks, which an opponent measures of each merge."""
-    sizes = dict.fromkeys(study.tasks, 0)
-    for e in matching(study, log):
-        if e.whole:
-            sizes[e.task] = max(sizes[e.task], e.n)
-    return sum(sizes.values())
-
-
-def opponent_merges(
-    study: Study, spec: ComparisonSpec, log: Iterable[Evaluation]
-) -> int:
-    """Count the merges that each opponent may evaluate.
-
-    The requested number, or as many as have the documents that the search measured
-    before any comparison.
-    """
-    if spec.budget is not None:
-        return spec.budget
-    evaluations = list(log)
-    each = documents_of_a_merge(study, evaluations)
-    return max(1, own_documents(study, evaluations) // max(each, 1))
+    return list(
+        {
+            e.key[0]: e.coefficients
+            for e in matching(study, log)
+            if e.role not in ASSESSING or (e.role == "front" and e.foretold is not None)
+        }.values()
+    )
 
 
 def check_opponents(study: Study, spec: ComparisonSpec) -> None:
@@ -163,83 +136,68 @@ def run_contest(
             f"none of the {len(ours)} points of the front could be measured; see the "
             f"errors in {log.path}"
         )
-    allowed, each = opponent_merges(study, spec, log), documents_of_a_merge(study, log)
+    merges = own_merges(study, log)
+    own = Searched(study.vectors(merges), read_utilities(study, log, merges))
 
     def evaluate(X: FloatArray) -> FloatArray:
         return measure("opponent", [study.named(row) for row in X])
 
     rivals = {}
     for name in spec.rivals:
+        allowed = spec.budget or len(merges)
         budget = Budget(evaluate, study.box, len(study.tasks), allowed)
-        OPPONENTS[name](budget, _generator(spec, name))
-        rivals[name] = Searched(budget.X, budget.Y, len(budget.X) * each)
-    searched = {e.key[0]: e.coefficients for e in filter(_is_own, matching(study, log))}
-    merges = [*searched.values()]
-    Y = read_utilities(study, log, merges)
-    own = Searched(study.vectors(merges), Y, own_documents(study, log))
+        # By the opponent's name, so that others do not change what it draws.
+        OPPONENTS[name](budget, np.random.default_rng([spec.seed, *name.encode()]))
+        rivals[name] = Searched(budget.X, budget.Y)
     reference = front_of(ours, own.Y, *(rival.Y for rival in rivals.values()))
     return Contest(ours, own, rivals, reference)
 
 
-def front_scores(contest: Contest, spec: ComparisonSpec) -> dict[str, FrontScores]:
+def front_scores(contest: Contest) -> dict[str, FrontScores]:
     """Score all points of our front, and what is not dominated of each rival's."""
     own, ends = contest.own, contest.reference
     fronts = {OURS: contest.points[~np.isnan(contest.points).any(axis=1)]}
     if not np.isnan(own.Y).any(axis=1).all():
         fronts[OURS_PAID] = front_of(own.Y)
     fronts |= {name: front_of(rival.Y) for name, rival in contest.rivals.items()}
-    whole, direct = scaled(ends, ends), scaled(fronts[DIRECT], ends)
+    whole = scaled(ends, ends)
     scores = {}
     for name, front in fronts.items():
-        searched, points = contest.rivals.get(name, own), scaled(front, ends)
+        points = scaled(front, ends)
         wins = {
-            key: win_rate(fronts[winner], front, _generator(spec, name))
+            key: win_rate(fronts[winner], front)
             for key, winner in (("win_rate", OURS), ("win_rate_paid", OURS_PAID))
             if name in contest.rivals and winner in fronts
         }
         scores[name] = FrontScores(
-            evaluations=len(searched.X),
-            documents=searched.documents,
+            evaluations=len(contest.rivals.get(name, own).X),
             points=len(front),
             hypervolume=hypervolume(front, ends),
             gd=generational_distance(points, whole),
             igd=generational_distance(whole, points),
-            gd_direct=generational_distance(points, direct),
-            igd_direct=generational_distance(direct, points),
-            charged=_charged(contest) if name == OURS else len(searched.X),
             **wins,
         )
     return scores
 
 
-def _charged(contest: Contest) -> int:
-    """Count the merges of the search, and those of its front on top."""
-    own = set(map(tuple, contest.own.Y.tolist()))
-    return len(contest.own.X) + sum(
-        tuple(row) not in own for row in contest.points.tolist()
-    )
-
-
 def r_squared_scores(
     study: Study, contest: Contest, surrogates: Mapping[str, Surrogate]
-) -> RSquared:
+) -> dict[str, float]:
     """Score the surrogates on the merges of direct search, which no fit has seen.
 
-    NaN for a task without measurements, or with the same value everywhere, and for a
-    search without surrogates.
+    NaN for a task without measurements, or with the same value everywhere.
     """
     direct = contest.rivals[DIRECT]
     seen = set(map(tuple, contest.own.X.tolist()))
     unseen = [tuple(row) not in seen for row in direct.X.tolist()]
     X, Y = direct.X[unseen], direct.Y[unseen]
-    tasks = {}
+    scores = {}
     for task, utility in zip(surrogates, Y.T, strict=False):
         known = ~np.isnan(utility)
         y = study.tasks[task].sign * utility[known]
         predicted = surrogates[task].predict(X[known])
-        tasks[task] = r_squared(y, predicted) if known.any() else math.nan
-    over = mean_and_std([value for value in tasks.values() if not math.isnan(value)])
-    return RSquared(tasks, over.mean, over.std)
+        scores[task] = r_squared(y, predicted) if known.any() else math.nan
+    return scores
 
 
 def read_utilities(
@@ -251,11 +209,6 @@ def read_utilities(
     """
     seen = by_merge(e for e in matching(study, log) if e.whole)
     return study.utilities(seen.get(merge_key(merge), {}) for merge in merges)
-
-
-def _generator(spec: ComparisonSpec, name: str) -> np.random.Generator:
-    """Seed a generator by the opponent's name, so that others do not change it."""
-    return np.random.default_rng([spec.seed, *name.encode()])
 
 
 @dataclass(eq=False)

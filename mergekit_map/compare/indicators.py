@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -21,14 +21,11 @@ from scipy.spatial.distance import cdist
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.optimize import front_filling
-from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.surrogates.arrays import FloatArray, IntArray, ranges
 
 # The hypervolume's reference point, between a front's ideal (0) and its nadir (1).
 REFERENCE_POINT = 1.1
 DIRECTIONS = 2**18  # of a hypervolume of more tasks than have an exact one
-DRAWS = 100  # points of each front in a win rate: the paper's K
-REPEATS = 10  # of a win rate; the paper does not say what its ± is over
 
 
 @dataclass(frozen=True)
@@ -39,21 +36,15 @@ class Spread:
     std: float
 
 
-def win_rate(ours: FloatArray, theirs: FloatArray, rng: np.random.Generator) -> Spread:
+def win_rate(ours: FloatArray, theirs: FloatArray) -> float:
     """Return the share of pairs of points and tasks that ours wins (section 4.1).
 
-    The share, in [0, 1], of comparisons that ours (n, m) wins over theirs (n', m), with
-    its deviation over the draws of points. The paper counts ties as lost; we count them
+    The share, in [0, 1], of all comparisons that ours (n, m) wins over theirs (n', m).
+    The paper compares points drawn from each, and counts ties as lost; we count them
     half, so that a front ties with itself and the rates of the two sides sum to 1.
-    Points are drawn with replacement from a front of fewer than ``DRAWS``.
     """
-
-    def draw(front: FloatArray) -> FloatArray:
-        return front[rng.choice(len(front), DRAWS, replace=len(front) < DRAWS)]
-
-    pairs = [(draw(ours)[:, None], draw(theirs)) for _ in range(REPEATS)]
-    rates = [(one > other).mean() + (one == other).mean() / 2 for one, other in pairs]
-    return mean_and_std(rates)
+    one, other = ours[:, None], theirs
+    return float((one > other).mean() + (one == other).mean() / 2)
 
 
 def generational_distance(front: FloatArray, reference: FloatArray) -> float:
@@ -102,35 +93,13 @@ class FrontScores:
     """The quality of a search's front, scaled by the reference's ideal and nadir."""
 
     evaluations: int  # merges that the search evaluated
-    documents: int  # of all tasks and merges, that it measured
     points: int
     hypervolume: float
     gd: float
     igd: float
-    gd_direct: float
-    igd_direct: float
-    win_rate: Spread | None = None  # of our front over this one
+    win_rate: float | None = None  # of our front over this one
     # Of the front of the merges that our search itself evaluated, over this one.
-    win_rate_paid: Spread | None = None
-    charged: int = 0  # merges that had to be measured for all that is shown
-
-
-@dataclass(frozen=True)
-class RSquared:
-    """R2 of the surrogates on merges that they were not fitted to, by task."""
-
-    tasks: Mapping[str, float]
-    mean: float
-    std: float
-
-
-@dataclass(frozen=True)
-class Sums:
-    """The weighted sum of a method for each preference."""
-
-    sums: Sequence[float]
-    mean: float
-    std: float
+    win_rate_paid: float | None = None
 
 
 @dataclass(frozen=True)
@@ -152,21 +121,20 @@ class ComparedRun:
     tasks: Sequence[str]
     reference: Reference
     fronts: Mapping[str, FrontScores]
-    r2: RSquared
+    # Of the surrogates on merges that they were not fitted to, by task.
+    r2: Mapping[str, float]
     preference_vectors: Sequence[Sequence[float]]
-    methods: Mapping[str, Sums]
+    # The weighted sum of each preference, by method.
+    methods: Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The content of ``comparison.json``."""
 
-    version: int = 1
-    budget: int  # merges of an opponent; where it follows the search, the most of a run
+    version: int = 2
     preferences: int
     seed: int
-    draws: int = DRAWS
-    repeats: int = REPEATS
     unit: Literal["percent", "scaled"]
     runs: Sequence[ComparedRun]
 
@@ -182,7 +150,7 @@ def scaled(Y: FloatArray, reference: FloatArray) -> FloatArray:
 def front_of(*measured: FloatArray) -> FloatArray:
     """Return the non-dominated rows of all that was measured, each once; (k, m)."""
     Y = np.vstack(measured)
-    front = np.unique(Y[non_dominated(Y)], axis=0)
+    front = np.unique(Y[front_filling.non_dominated(Y)], axis=0)
     if len(front) == 0:
         raise EvaluationError(
             f"all {len(Y)} merges failed on some task, so there is no front to compare "
@@ -205,10 +173,9 @@ def best_merges(
 
 def weighted_sums(
     Y: FloatArray, preferences: FloatArray, reference: FloatArray
-) -> Sums:
+) -> FloatArray:
     """Return the weighted sum of each preference's row (P, m), or of one row (m,)."""
-    sums = (scaled(Y, reference) * preferences).sum(axis=1)
-    return Sums(sums.tolist(), **asdict(mean_and_std(sums)))
+    return np.asarray((scaled(Y, reference) * preferences).sum(axis=1))
 
 
 def preferred_models(

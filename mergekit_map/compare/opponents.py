@@ -30,17 +30,16 @@ from pymoo.algorithms.moo.nsga2 import NSGA2
 from pymoo.algorithms.moo.nsga3 import NSGA3
 from pymoo.algorithms.moo.sms import SMSEMOA
 from pymoo.core.problem import Problem
-from pymoo.core.termination import NoTermination
-from pymoo.problems.static import StaticProblem
+from pymoo.optimize import minimize
 from pymoo.util.ref_dirs import get_reference_directions
 from scipy.stats import qmc
 
 from mergekit_map.errors import ConfigError
+from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.surrogates.arrays import FloatArray, from_unit, ranges
 
 if TYPE_CHECKING:
     from pymoo.core.algorithm import Algorithm
-    from torch import Tensor
 
 PACKAGES = {"cma_es": "cma", "qlognehvi": "botorch", "optuna": "optuna"}
 # Of the Bayesian optimisation. Small, but what BoTorch's tutorials use is of this kind.
@@ -220,12 +219,19 @@ def _quiet_torch(seed: int) -> Iterator[None]:
 
 def _propose(U: FloatArray, Y: FloatArray, seed: int) -> FloatArray:
     import torch
+    from botorch.fit import fit_gpytorch_mll
+    from botorch.models import SingleTaskGP
     from botorch.optim.optimize import optimize_acqf_list
+    from gpytorch.mlls import ExactMarginalLogLikelihood
 
-    X = torch.tensor(U)
-    model = _fit(X, torch.tensor(Y))
+    # Standardises Y; independent processes, in one batch.
+    model = SingleTaskGP(torch.tensor(U), torch.tensor(Y))
+    fit_gpytorch_mll(
+        ExactMarginalLogLikelihood(model.likelihood, model),
+        optimizer_kwargs={"options": {"maxiter": FIT_ITERATIONS}},
+    )
     points, _ = optimize_acqf_list(
-        _acquisitions(model, X, torch.tensor(Y), seed),
+        _acquisitions(model, U, Y, seed),
         torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, U.shape[1]),
         num_restarts=RESTARTS,
         raw_samples=RAW_SAMPLES,
@@ -238,57 +244,32 @@ def _propose(U: FloatArray, Y: FloatArray, seed: int) -> FloatArray:
     return np.asarray(points.numpy(), dtype=np.float64)
 
 
-def _fit(X: Tensor, Y: Tensor) -> Any:
-    from botorch.fit import fit_gpytorch_mll
-    from botorch.models import SingleTaskGP
-    from gpytorch.mlls import ExactMarginalLogLikelihood
-
-    model = SingleTaskGP(X, Y)  # standardises Y; independent processes, in one batch
-    likelihood = ExactMarginalLogLikelihood(model.likelihood, model)
-    fit_gpytorch_mll(
-        likelihood, optimizer_kwargs={"options": {"maxiter": FIT_ITERATIONS}}
-    )
-    return model
-
-
-def _acquisitions(model: Any, X: Tensor, Y: Tensor, seed: int) -> list[Any]:
+def _acquisitions(model: Any, U: FloatArray, Y: FloatArray, seed: int) -> list[Any]:
     """Return the acquisition function of every point of a batch."""
     import torch
-    from botorch.acquisition.multi_objective.logei import (
-        qLogNoisyExpectedHypervolumeImprovement,
-    )
-    from botorch.acquisition.multi_objective.parego import qLogNParEGO
+    from botorch.acquisition.multi_objective import logei, parego
     from botorch.sampling.normal import SobolQMCNormalSampler
+    from botorch.utils.multi_objective.hypervolume import infer_reference_point
 
     m = Y.shape[1]
-    sampler = SobolQMCNormalSampler(torch.Size([MC_SAMPLES]), seed=seed)
+    of_all: dict[str, Any] = {
+        "X_baseline": torch.tensor(U),
+        "sampler": SobolQMCNormalSampler(torch.Size([MC_SAMPLES]), seed=seed),
+        "prune_baseline": True,
+    }
     if m > HYPERVOLUME_MAX_TASKS:
-        return [
-            qLogNParEGO(model, X, sampler=sampler, prune_baseline=True)
-            for _ in range(BATCH)
-        ]
-    acquisition = qLogNoisyExpectedHypervolumeImprovement(
+        return [parego.qLogNParEGO(model, **of_all) for _ in range(BATCH)]
+    points = sobol_points(U.shape[1], FRONT_SAMPLES, np.random.default_rng(seed))
+    with torch.no_grad():
+        predicted = model.posterior(torch.tensor(points)).mean.numpy()
+    known = np.vstack([Y, predicted])
+    acquisition = logei.qLogNoisyExpectedHypervolumeImprovement(
         model,
-        _reference_point(model, X, Y, seed),
-        X,
-        sampler=sampler,
-        prune_baseline=True,
+        infer_reference_point(torch.tensor(known[non_dominated(known)])),
         alpha=0.0 if m <= EXACT_MAX_TASKS else ALPHA,
+        **of_all,
     )
     return [acquisition] * BATCH
-
-
-def _reference_point(model: Any, X: Tensor, Y: Tensor, seed: int) -> Tensor:
-    import torch
-    from botorch.utils.multi_objective.hypervolume import infer_reference_point
-    from botorch.utils.multi_objective.pareto import is_non_dominated
-
-    rng = np.random.default_rng(seed)
-    points = torch.tensor(sobol_points(X.shape[1], FRONT_SAMPLES, rng))
-    with torch.no_grad():
-        known = torch.cat([Y, model.posterior(points).mean])
-    reference: Tensor = infer_reference_point(known[is_non_dominated(known)])
-    return reference
 
 
 def draw_seed(rng: np.random.Generator) -> int:
@@ -358,30 +339,29 @@ def _run(
     *,
     scaled: bool = False,
 ) -> None:
-    d, m = evaluations.d, evaluations.m
-    problem = Problem(n_var=d, n_obj=m, xl=np.zeros(d), xu=np.ones(d))
-    seed = draw_seed(rng)
-    algorithm.setup(problem, seed=seed, termination=NoTermination(), output=None)
-    unit = None if scaled else np.ones(m)
-    while evaluations.left:
-        # NSGA-III switches all warnings off for the whole process.
-        with warnings.catch_warnings():
-            asked = algorithm.ask()
-        if asked is None:
-            # The population has converged to one point, so that every child repeats.
-            evaluations.spend(rng.random((evaluations.left, d)))
-            return
-        # MOEA/D asks for an individual at a time, the others for a population.
-        U = np.atleast_2d(np.asarray(asked.get("X"), dtype=np.float64))
-        Y = evaluations.spend(U)
-        if len(Y) < len(U):
-            return
-        if unit is None:
-            unit = ranges(Y)
-        with warnings.catch_warnings():
-            # pymoo minimises
-            algorithm.evaluator.eval(StaticProblem(problem, F=-Y / unit), asked)
-            algorithm.tell(infills=asked)
+    n, d = evaluations.left, evaluations.d
+    problem = _Problem(evaluations, scaled=scaled)
+    with warnings.catch_warnings():  # NSGA-III switches all off for the whole process
+        minimize(problem, algorithm, ("n_eval", n), seed=draw_seed(rng))
+    # A population that has converged to one point ends before its budget does.
+    evaluations.spend(rng.random((evaluations.left, d)))
+
+
+class _Problem(Problem):  # type: ignore[misc]
+    """The metrics of a budget, which pymoo minimises."""
+
+    def __init__(self, evaluations: Budget, *, scaled: bool) -> None:
+        d, m = evaluations.d, evaluations.m
+        super().__init__(n_var=d, n_obj=m, xl=np.zeros(d), xu=np.ones(d))
+        self._evaluations = evaluations
+        self._unit = None if scaled else np.ones(m)
+
+    def _evaluate(self, U: FloatArray, out: dict[str, Any], *_: Any, **__: Any) -> None:
+        Y = self._evaluations.spend(U)
+        if self._unit is None:
+            self._unit = ranges(Y)
+        out["F"] = np.full((len(U), self.n_obj), -NOTHING_SEEN)  # beyond the budget
+        out["F"][: len(Y)] = -Y / self._unit
 
 
 def _population_size(evaluations: Budget) -> int:

@@ -28,7 +28,7 @@ from mergekit_map.compare.contest import (
     Rivals,
     check_opponents,
     front_scores,
-    opponent_merges,
+    own_merges,
     r_squared_scores,
     run_contest,
 )
@@ -65,8 +65,7 @@ class _Search:
     study: Study  # in the box that the search ended with
     front: Front
     points: Sequence[Merge]  # of the front, those that are measured
-    budget: int  # merges of each opponent
-    merges: tuple[int, int, int]  # at most: of the front, opponents and baselines
+    merges: int  # of front, opponents and baselines, at most
 
 
 def compare_runs(
@@ -101,7 +100,6 @@ def compare_runs(
             for metric in search.front.metrics.values()
         )
         comparison = Comparison(
-            budget=max(search.budget for search in searches),
             preferences=spec.preferences,
             seed=spec.seed,
             unit="percent" if percent else "scaled",
@@ -132,35 +130,22 @@ def _search(
     chosen = sorted(farthest_point_subset(predicted, spec.points))
     points = [front.points[i] for i in chosen]
     study = replace(study, bounds=front.coefficients)
-    budget = opponent_merges(study, spec, read_log(folder.log))
-    return _Search(
-        run=folder,
-        name=name,
-        project=project,
-        study=study,
-        front=front,
-        points=points,
-        budget=budget,
-        merges=(
-            len(points),
-            len(spec.rivals) * budget,
-            count_baselines(project.space, spec.preferences),
-        ),
-    )
+    budget = spec.budget or len(own_merges(study, read_log(folder.log)))
+    merges = len(points) + len(spec.rivals) * budget
+    merges += count_baselines(project.space, spec.preferences)
+    return _Search(folder, name, project, study, front, points, merges)
 
 
 def _cost_in_words(search: _Search) -> str:
-    study, total = search.study, sum(search.merges)
-    of_front, of_opponents, of_baselines = search.merges
-    known = matching(study, read_log(search.run.log))
+    known = matching(search.study, read_log(search.run.log))
     pace = sum(
         statistics.median(e.seconds for e in known if e.task == task and e.whole)
-        for task in study.tasks
+        for task in search.study.tasks
     )
     return (
-        f"{search.run.path}: {total} merges to measure ({of_front} of its front, "
-        f"{of_opponents} by opponents, {of_baselines} of baselines), less what the log "
-        f"has; at the pace of the search that is {total * pace / 60:.1f} minutes"
+        f"{search.run.path}: {search.merges} merges to measure, of its front, by "
+        "opponents and of baselines, less what the log has; at the pace of the search "
+        f"that is {search.merges * pace / 60:.1f} minutes"
     )
 
 
@@ -169,7 +154,7 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
     rng = np.random.default_rng(spec.seed)
     preferences = draw_preferences(m, rng, spec.preferences)
     with open_log(search.run.log, search.run.lock) as log:
-        bench = Bench(search.run, log, sum(search.merges) * m)
+        bench = Bench(search.run, log, search.merges * m)
         with bench.open(project) as measure:
             points = [point.coefficients for point in search.points]
             contest = run_contest(study, points, spec, log, measure)
@@ -197,10 +182,11 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
             ideal=contest.reference.max(axis=0).tolist(),
             nadir=contest.reference.min(axis=0).tolist(),
         ),
-        fronts=front_scores(contest, spec),
+        fronts=front_scores(contest),
         r2=r_squared_scores(study, contest, surrogates),
         preference_vectors=preferences.tolist(),
         methods={
-            name: weighted_sums(Y, preferences, ends) for name, Y in methods.items()
+            name: weighted_sums(Y, preferences, ends).tolist()
+            for name, Y in methods.items()
         },
     )

@@ -20,9 +20,8 @@ from mergekit_map.compare.contest import DIRECT, OURS
 from mergekit_map.compare.indicators import (
     ComparedRun,
     Comparison,
-    RSquared,
     Spread,
-    Sums,
+    mean_and_std,
 )
 from mergekit_map.utils.files import write_atomically
 
@@ -157,9 +156,8 @@ def win_rate_table(comparison: Comparison) -> Table:
             direct.evaluations ** (1 / len(run.coefficients)),
             run.fronts[OURS].evaluations,
             direct.win_rate,
-            _spread(run.r2) if run.r2.tasks else None,
             direct.win_rate_paid,
-            run.fronts[OURS].charged,
+            _spread([r2 for r2 in run.r2.values() if not math.isnan(r2)]),
         ]
         for run in comparison.runs
         for direct in [run.fronts[DIRECT]]
@@ -170,22 +168,18 @@ def win_rate_table(comparison: Comparison) -> Table:
         caption=(
             "Win rate: how often a point of the front of MAP is better than one of the "
             "direct search (random merges, those that no other dominates), over all "
-            f"pairs of {comparison.draws} points drawn from each and all tasks, as "
-            f"measured; 50 % is a tie, ± over {comparison.repeats} draws. R²: the "
-            "surrogates on the merges of the direct search, which they were not fitted "
-            "to; ± over the tasks. Merges: how many each evaluated, and per axis of "
-            "the box. Measured points of MAP's front assess it and do not count here; "
-            "with them MAP has paid for as many merges as the last column says. As "
-            "paid: the win rate of the front of what the search itself evaluated."
+            "pairs of points and all tasks, as measured; 50 % is a tie. Measuring the "
+            "front of MAP to judge it is free, as in the paper; *as paid* is the front "
+            "of what the search itself evaluated. R²: the surrogates on the merges of "
+            "the direct search; ± over the tasks."
         ),
         columns=[
             *map(Column, ("search", "models", "tasks", "merges, direct search")),
             Column("per axis", digits=2),
             Column("merges, MAP"),
             Column("win rate", digits=1, percent=True),
-            Column("R²"),
             Column("win rate, as paid", digits=1, percent=True),
-            Column("merges, MAP and its front"),
+            Column("R²"),
         ],
         rows=rows,
     )
@@ -197,16 +191,15 @@ def methods_table(comparison: Comparison) -> Table:
     methods = list(dict.fromkeys(name for run in runs for name in run.methods))
     methods = [name for name in methods if name != OURS] + [OURS]
     rows: list[list[Cell]] = [
-        [_LABELS.get(name, name), *(_spread(run.methods.get(name)) for run in runs)]
+        [_LABELS.get(name, name), *(_spread(run.methods.get(name, ())) for run in runs)]
         for name in methods
     ]
     percent = comparison.unit == "percent"
     unit = (
         "The metrics are scores between 0 and 1, taken as they are."
         if percent
-        else "Tasks have different units, so 1 is the best and 0 the worst value of a "
-        "task on the front of all that was measured of this merge; other merges may "
-        "lie outside."
+        else "1 is the best and 0 the worst value of a task on the front of all that "
+        "was measured of this merge; other merges may lie outside."
     )
     return Table(
         name="methods",
@@ -215,17 +208,10 @@ def methods_table(comparison: Comparison) -> Table:
             f"Mean ± standard deviation over {comparison.preferences} random "
             f"preferences that add up to 1. {unit} MAP gives each preference the point "
             "of its front with the best predicted sum, and what counts is what was "
-            "measured there: one merge more for each preference that has another. As "
-            "paid: the best merge that the search itself measured. Searches give each "
-            "the best merge that they measured. "
-            "Single task models: every task by the fine-tuned model that is best at "
-            "it, which no one checkpoint is. The best single model is chosen for each "
-            "preference. Baselines have the parameters of `mergekit_map.compare."
-            "baselines`; task arithmetic the scalar of 0.1 to 1 with the best "
-            "equally weighted sum, as measured, and DARE-TA the same; the tuned ones "
-            "have the scale and density with the best such sum. With the "
-            "preference as weights, a model has the sum of the shares of the tasks it "
-            "is best at."
+            "measured there. *As paid* and the other searches give it the best merge "
+            "that they measured. Single task models: every task by the fine-tuned "
+            "model that is best at it, which no one checkpoint is. The parameters of "
+            "the other baselines are in docs/comparing.md."
         ),
         columns=[
             Column("method"),
@@ -241,7 +227,7 @@ def methods_table(comparison: Comparison) -> Table:
 
 
 def fronts_table(comparison: Comparison) -> Table:
-    """Compare the fronts of all searches with a reference and one another."""
+    """Compare the fronts of all searches with a reference."""
     return Table(
         name="fronts",
         title="Fronts",
@@ -249,21 +235,13 @@ def fronts_table(comparison: Comparison) -> Table:
             "As measured, tasks scaled by ideal and nadir of the reference: the merges "
             "that no other dominates, of all that any search measured of this merge. "
             "HV: share of the reference's hypervolume. GD, IGD: generational distance "
-            "and its inverse, p = 2 as printed in the paper's appendix, to the "
-            "reference and to the front of the direct search, random. MAP wins: its "
-            "win rate over the method. Documents: how many each measured, of all tasks "
-            "and merges; MAP's are those of the search from its start to its end, and "
-            "an opponent measures all of them on each merge. MAP, as paid: the merges "
-            "that the search itself evaluated. Merges paid: those that had to be "
-            "measured for all that the row shows, MAP's points of the front among them."
+            "to the reference and its inverse, p = 2 as in the paper's appendix. MAP "
+            "wins: its win rate over the method."
         ),
         columns=[
-            *map(Column, ("search", "method", "merges", "documents", "points")),
-            *map(Column, ("HV", "GD", "IGD")),
-            *map(Column, ("GD to direct", "IGD to direct")),
+            *map(Column, ("search", "method", "merges", "points", "HV", "GD", "IGD")),
             Column("MAP wins", digits=1, percent=True),
             Column("MAP wins, as paid", digits=1, percent=True),
-            Column("merges paid"),
         ],
         rows=[
             [run.name, method, *vars(scores).values()]  # in the order of the columns
@@ -281,5 +259,5 @@ def _headings(runs: Sequence[ComparedRun]) -> list[str]:
     ]
 
 
-def _spread(found: RSquared | Sums | None) -> Cell:
-    return None if found is None else Spread(found.mean, found.std)
+def _spread(values: Sequence[float]) -> Cell:
+    return mean_and_std(values) if len(values) else None

@@ -162,8 +162,7 @@ def test_all_is_there_in_files_and_on_the_terminal(compared: Compared) -> None:
     assert float(win["R²"]) <= 1
     fronts = {row["method"]: row for row in rows(folder, "fronts")}
     assert list(fronts) == ["MAP", "MAP, as paid", "random", "moead"]
-    assert int(fronts["MAP"]["merges paid"]) > int(win["merges, MAP"])
-    assert fronts["MAP, as paid"]["merges paid"] == win["merges, MAP"]
+    assert fronts["MAP, as paid"]["merges"] == win["merges, MAP"]
     assert float(fronts["MAP"]["HV"]) > 0
     methods = rows(folder, "methods")
     labels = [row["method"] for row in methods]
@@ -176,7 +175,7 @@ def test_all_is_there_in_files_and_on_the_terminal(compared: Compared) -> None:
 
 def test_sums_are_those_of_what_was_measured(compared: Compared) -> None:
     content, run = compared.content()
-    sums = {name: found["sums"] for name, found in run["methods"].items()}
+    sums = run["methods"]
     merge = read(compared.run / ".state/manifest.json")["merge"]
     measured: dict[str, dict[str, float]] = {}
     scanned: dict[float, dict[str, float]] = {}  # of task arithmetic

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from mergekit_map.compare.indicators import (
-    DRAWS,
-    Spread,
     best_merges,
     front_of,
     generational_distance,
@@ -45,18 +43,7 @@ def sphere_front(n: int, m: int, seed: int = 0) -> Array:
 def test_the_win_rate_counts_every_pair_in_every_task(
     ours: list[float], theirs: list[float], rate: float
 ) -> None:
-    rng = np.random.default_rng(0)
-
-    assert win_rate(np.array([ours]), np.array([theirs]), rng) == Spread(rate, 0)
-
-
-def test_a_win_rate_with_as_many_points_as_asked_uses_each_once() -> None:
-    ours, theirs = sphere_front(DRAWS, 3), sphere_front(DRAWS, 3, seed=1)
-
-    rate = win_rate(ours, theirs, np.random.default_rng(2))
-
-    assert rate.mean == pytest.approx((ours[:, None] > theirs).mean(), abs=1e-12)
-    assert rate.std == pytest.approx(0, abs=1e-12)
+    assert win_rate(np.array([ours]), np.array([theirs])) == rate
 
 
 @pytest.mark.parametrize(("m", "error"), [(2, 1e-12), (5, 1e-12), (7, 5e-3)])
@@ -113,7 +100,7 @@ def test_every_preference_gets_the_merge_with_the_best_sum() -> None:
     twice = np.vstack([MEASURED, MEASURED])  # of equal ones the first
     assert best_merges(twice, preferences, reference).tolist() == [1, 2, 0]
     sums = weighted_sums(MEASURED[best], preferences, reference)
-    np.testing.assert_allclose(sums.sums, [1.0, 0.75, 1.0])
+    np.testing.assert_allclose(sums, [1.0, 0.75, 1.0])
 
 
 def test_what_failed_everywhere_has_no_sum() -> None:
@@ -122,8 +109,8 @@ def test_what_failed_everywhere_has_no_sum() -> None:
     best = best_merges(failed, preferences, np.array(FRONT))
 
     sums = weighted_sums(failed[best], preferences, np.array(FRONT))
-    assert len(sums.sums) == 4
-    assert np.isnan([*sums.sums, sums.mean, mean_and_std([]).std]).all()
+    assert len(sums) == 4
+    assert np.isnan([*sums, mean_and_std([]).std]).all()
 
 
 def test_a_distance_is_the_root_of_the_squares_divided_by_the_points() -> None:

@@ -85,8 +85,7 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
 @click.option(
     "--budget",
     type=click.IntRange(min=1),
-    help="Merges that each opponent evaluates  [default: as many documents as the "
-    "search measured]",
+    help="Merges that each opponent evaluates  [default: as many as the search]",
 )
 @click.option(
     "--preferences",
@@ -113,9 +112,8 @@ def compare(
     """Compare finished searches with other methods and with baselines.
 
     It makes the tables of the MAP paper. Each opponent measures as many merges as
-    --budget says, by default on as many documents as the search did. All is kept in the
-    log of RUN: if stopped, the same command continues; finished, it measures nothing
-    again.
+    --budget says, by default as many as the search did. All is kept in the log of RUN:
+    if stopped, the same command continues; finished, it measures nothing again.
 
     Example: mergekit-map compare my-search --opponents random,nsga2 --budget 100
     """
