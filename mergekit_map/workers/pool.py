@@ -265,11 +265,10 @@ def start_forkserver() -> None:
     if sys.platform == "linux" and not visible_gpus():
         get_context("forkserver").set_forkserver_preload([_IMPORTS])
     temporary.add(Path(util.get_temp_dir()))  # which has the forkserver's socket
-    with _at_the_root():
-        # Started by the forkserver, it would unblock signals.
-        resource_tracker.ensure_running()
-        with _signals_blocked():
-            forkserver.ensure_running()
+    with _apart():
+        resource_tracker.ensure_running()  # which unblocks signals
+    with _apart():
+        forkserver.ensure_running()
 
 
 class WorkerProcess:
@@ -300,7 +299,7 @@ class WorkerProcess:
             environment["CUDA_VISIBLE_DEVICES"] = self._gpus
         before, begin = set(active_children()), (environment, os.getcwd(), opening)
         context = get_context("forkserver")
-        with _without_main(), _signals_blocked(), _at_the_root():
+        with _apart():
             self._executor = ProcessPoolExecutor(1, context, _become_worker, begin)
             future = self._executor.submit(answer, request)
         self._stack.callback(self._executor.shutdown, cancel_futures=True)
@@ -336,42 +335,24 @@ def gpus_of(gpus: Sequence[str], index: int, count: int) -> str | None:
 
 
 @contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Block Ctrl-C and the terminal's signals in processes that start inside.
+def _apart() -> Iterator[None]:
+    """Start processes with nothing of the user's: inside, three things are hidden.
 
-    The main process handles these.
+    The main process handles Ctrl-C and the terminal's signals. Modules of the working
+    directory would be imported in place of others. A main script without a guard would
+    search again.
     """
     blocked = {signal.SIGINT, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _at_the_root() -> Iterator[None]:
-    """Start processes elsewhere: they would import modules of the working directory."""
-    here = os.getcwd()
+    here, main = os.getcwd(), sys.modules["__main__"]
     os.chdir(os.sep)
-    try:
-        yield
-    finally:
-        os.chdir(here)
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Hide the main script, so that processes that start inside do not run it.
-
-    They would import the script otherwise, and one without a guard would search again.
-    """
-    main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
         yield
     finally:
         sys.modules["__main__"] = main
+        os.chdir(here)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _OPENING: list[Opening] = []  # of the project of this process, if it is a worker
