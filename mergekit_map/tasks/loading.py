@@ -36,11 +36,9 @@ from mergekit_map.tasks.python_function import (
     prepare_function,
 )
 from mergekit_map.types import Measurement, Metric
-from mergekit_map.utils.progress import warn
 
 LoadedTask = PerplexityText | HarnessTask | PythonFunction
 Generations: TypeAlias = dict[str, list[str]]  # the answers of one model, by requests
-_FEW = 8  # documents or blocks: with fewer, a standard error is off by a quarter
 _OUT_OF_MEMORY = "; lower batch_size, or the task's block"
 
 
@@ -164,14 +162,8 @@ def _share_generations(lm: Any, known: Generations) -> None:
 def _checked(task: LoadedTask, model: Any, measure: PreparedTask) -> PreparedTask:
     """Name the task and the model in errors, and refuse impossible values.
 
-    The caller judges NaN and infinity. Few documents are a warning.
+    The caller judges NaN and infinity.
     """
-    if measure.size is not None and measure.size < _FEW:
-        unit = "blocks of text" if isinstance(task, PerplexityText) else "documents"
-        warn(
-            f"standard errors of {task.name} are rough or unknown, as it has "
-            f"{measure.size} {unit} and not at least {_FEW}"
-        )
 
     def run(documents: Documents) -> Measurement:
         with _located(task.name, model):
