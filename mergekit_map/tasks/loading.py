@@ -24,7 +24,7 @@ from mergekit_map.tasks.lm_eval_model import (
     prepare_harness,
 )
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask, load_harness
-from mergekit_map.tasks.loglikelihood import BatchSize, keep_freed_memory
+from mergekit_map.tasks.loglikelihood import BatchSize
 from mergekit_map.tasks.perplexity import (
     PerplexityText,
     load_perplexity,
@@ -89,8 +89,6 @@ def prepare_tasks(
             raises it too. It names the task and the model.
     """
     model.train(mode=False)
-    if model.device.type == "cpu":
-        keep_freed_memory()
 
     @functools.cache
     def harness_model() -> Any:

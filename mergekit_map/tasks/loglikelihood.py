@@ -15,11 +15,9 @@ model reads at once.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal, TypeAlias
@@ -33,17 +31,13 @@ from transformers import PreTrainedModel
 
 from mergekit_map.utils.progress import step
 
-# The numbers of these parameters in glibc's malloc.h.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_KEPT = 1 << 28  # bytes free at the end of the heap
-LARGEST = 1 << 25  # bytes of a block that is kept; glibc takes no more
 logger = logging.getLogger(__name__)
 BatchSize: TypeAlias = int | Literal["auto"]
 # One log-likelihood, and whether each of its tokens is the most likely one.
 Likelihood = tuple[float, bool]
-# Logits that are held at once, as float32. Processors are slower with more than the
+# Logits that are held at once, as float32. Processors are slower with more than an
 # allocator keeps, and with much less, as each time the whole head is read.
-MOST_BYTES_CPU = LARGEST * 3 // 4
+MOST_BYTES_CPU = 24 << 20
 MOST_BYTES = 256 << 20
 # Processors are not faster with more, only the caches are missed.
 _TOKENS_CPU = 1024
@@ -55,18 +49,6 @@ _CHECKED = 8  # requests of a tree that are compared with themselves alone
 # How far the same may be apart, of itself plus one, by rounding alone: sums of dozens
 # of nats are off by hundredths in half precision.
 _ROUNDING, _ROUNDING_HALF = 1e-4, 0.05
-
-
-def keep_freed_memory() -> None:
-    """Make the allocator of this process keep freed memory; others do already.
-
-    Without it a model of 135 M parameters takes 3 to 9 % longer to score.
-    """
-    if sys.platform.startswith("linux"):
-        with suppress(AttributeError):  # another C library, which has no such call
-            mallopt = ctypes.CDLL(None).mallopt
-            mallopt(_MMAP_THRESHOLD, LARGEST)
-            mallopt(_TRIM_THRESHOLD, _KEPT)
 
 
 @dataclass(frozen=True)
