@@ -13,7 +13,6 @@ import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,6 @@ from mergekit_map.utils.files import read_whole
 _METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit=NATS)
 _DEFAULT_BLOCK = 512
 _USUAL = "text"  # a field
-_SAMPLED = 10  # rows of a dataset, whose columns have one type
 _LARGEST = 1 << 27  # bytes of a file
 # Of a long text, so many characters are read for each token (most have 3 to 5), and
 # more, as the last ones may be parts of others. One text of 20 MB has 4 GB of tokens.
@@ -107,13 +105,11 @@ def _read_text(path: Path) -> str:
     try:
         text = read_whole(path, _LARGEST).decode("utf-8")
         return text.replace("\r\n", "\n").replace("\r", "\n")
-    except FileNotFoundError:
-        text = f"there is no file {path}; relative paths start at the working directory"
-        raise _refusal("file", text) from None
     except (OSError, ValueError) as error:
         text = (
             f"{str(path)!r:.300} cannot be read as UTF-8 text: {error!s:.300}; give "
-            f"a text of at most {_LARGEST >> 20} MB, of which 'max_tokens' are used"
+            f"a text of at most {_LARGEST >> 20} MB, of which 'max_tokens' are used, "
+            "with a path that starts at the working directory"
         )
         raise _refusal("file", text) from None
 
@@ -140,31 +136,29 @@ def _parse(text: str) -> list[Mapping[str, Any]]:
 def _texts(
     records: Iterable[Mapping[str, Any]], field: str | None, key: str
 ) -> list[str]:
-    """Return the texts of all records, from the only field that has some by default."""
-    records = list(records)
-    field = field or _find_field(records, key)
+    """Return the texts of all records, from the field that has them by default."""
+    texts = list[str]()
     for number, record in enumerate(records, start=1):
-        if not isinstance(record.get(field), str):
+        field = field or _find_field(record, key)
+        text = record.get(field)
+        if not isinstance(text, str):
             hint = nearest(field, record.keys() - {field})
             text = f"document {number} has no text in its field {field!r}; {hint}"
             raise _refusal(key, text)
-    return [record[field] for record in records]
+        texts.append(text)
+    return texts
 
 
-def _find_field(records: Sequence[Mapping[str, Any]], key: str) -> str:
-    """Return the field ``text``, or else the only one that is text in every record."""
-    if not records or any(_USUAL in record for record in records):
+def _find_field(record: Mapping[str, Any], key: str) -> str:
+    """Return the field ``text``, or else the only one that is text."""
+    if _USUAL in record:
         return _USUAL
-    known = [
-        name
-        for name in records[0]
-        if all(isinstance(record.get(name), str) for record in records)
-    ]
+    known = [name for name, value in record.items() if isinstance(value, str)]
     if len(known) != 1:
         raise _refusal(
             key,
-            "one field must hold text in every document; those that do: "
-            f"{', '.join(known) or 'none'}; name one with {{{key}: ..., field: NAME}}",
+            f"one field must hold text; those that do: {', '.join(known) or 'none'}; "
+            f"name one with {{{key}: ..., field: NAME}}",
         )
     return known[0]
 
@@ -184,7 +178,7 @@ def _read_dataset(source: TextSource, directory: Path) -> list[str]:
             f"dataset {source.dataset!r} cannot be loaded: {reason}; check its name, "
             "its configuration ('name:') and, offline, that it is in the cache",
         ) from None
-    field = source.field or _find_field(list(islice(rows, _SAMPLED)), "dataset")
+    field = source.field or _find_field(next(iter(rows), {_USUAL: ""}), "dataset")
     if field in rows.column_names:
         rows = rows.select_columns(field)
     return _texts(rows, field, "dataset")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -137,12 +136,6 @@ def test_says_which_built_in_tasks_are_near(folder: Path) -> None:
         load(folder, "gsm9k", "exact_match")
 
 
-@pytest.mark.slow  # lm-eval reads all its built-in tasks, about 5 seconds
-def test_says_that_the_data_of_a_built_in_task_are_not_there(folder: Path) -> None:
-    with pytest.raises(InvalidTask, match=r"Couldn't reach .*gsm8k.*offline"):
-        load(folder, "gsm8k", "exact_match", filter="strict-match")
-
-
 def test_the_fingerprint_changes_with_what_is_measured(folder: Path) -> None:
     write_choices(folder)
 
@@ -238,11 +231,3 @@ def test_what_is_given_beside_a_preset_goes_first() -> None:
     assert task == LmEvalTask(
         lm_eval="gsm8k", metric="exact_match", filter="flexible-extract", **given
     )
-
-
-@pytest.mark.skipif(find_spec("langdetect") is not None, reason="it is installed")
-def test_a_package_that_a_task_wants_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        InvalidTask, match=r"No module .*installed, such as lm-eval\[ifeval\]"
-    ):
-        load_harness("x", PresetTask(preset="ifeval").in_full(), tmp_path)
