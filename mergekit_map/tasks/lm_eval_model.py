@@ -164,7 +164,8 @@ def prepare_harness(task: HarnessTask, lm: Any) -> PreparedTask:
     """Bind the task's requests to a model class of lm-eval.
 
     Raises:
-        EvaluationError: the tokenizer lacks BOS and EOS, or the chat template.
+        EvaluationError: the tokenizer lacks BOS and EOS.
+        ValueError: it lacks the chat template.
     """
     if isinstance(lm, HarnessModel) and lm.prefix_token_id is None:
         raise EvaluationError(
@@ -201,11 +202,6 @@ def _score_by_us(task: HarnessTask, lm: HarnessModel) -> None:
 
 
 def _apply_chat_template(task: HarnessTask, lm: Any) -> None:
-    if not lm.tokenizer.chat_template:
-        raise EvaluationError(
-            "apply_chat_template needs a tokenizer with a chat template, this one has "
-            "none; leave it out, or take the tokenizer of an instruct model"
-        )
     with quiet(), separate_randomness(), cached_templates():
         build_requests(
             task.loaded,

@@ -127,7 +127,7 @@ def prepare_generating(
     Clear ``generations`` when its weights change.
 
     Raises:
-        EvaluationError: its tokenizer has no chat template, and a task needs one.
+        EvaluationError: a task cannot be measured by it.
     """
     _share_generations(lm, generations)
     measures: dict[str, PreparedTask] = {}

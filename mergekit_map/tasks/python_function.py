@@ -76,15 +76,10 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
         ) from None
     lower, upper = spec.range or (None, None)
     metric = Metric(spec.direction == "maximize", lower, upper)
-    return PythonFunction(name, function, metric, definition(spec, function), partial)
-
-
-def definition(spec: PythonTask, function: Callable[..., Any]) -> str:
-    """Return the digest of a task with its present files."""
-    beside = modules_beside(importlib.import_module(spec.python.partition(":")[0]))
-    texts = {name: beside[name].read_bytes() for name in sorted(beside)}
-    parts = ("python", 1, spec.python, spec.direction, function)
-    return fingerprint(*parts, texts) if texts else fingerprint(*parts)
+    identity = ["python", 1, spec.python, spec.direction, function]
+    if beside := modules_beside(module):
+        identity.append({name: path.read_bytes() for name, path in beside.items()})
+    return PythonFunction(name, function, metric, fingerprint(*identity), partial)
 
 
 def prepare_function(
