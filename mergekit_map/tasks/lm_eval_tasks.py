@@ -222,12 +222,7 @@ def built_in_tasks() -> TaskManager:
 
     Its 14,000 files include a few hundred others. Each of these is read once here.
     """
-
-    @functools.cache
-    def read_once(path: Path) -> dict[str, Any]:
-        found: dict[str, Any] = load_yaml(path, resolve_func=False)
-        return found
-
+    read_once = functools.cache(functools.partial(load_yaml, resolve_func=False))
     with patch.object(
         _yaml_loader, "load_yaml", lambda path, **_: copy.deepcopy(read_once(path))
     ):

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Protocol
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.types import Measurement, MeasurementRequest
 from mergekit_map.utils.files import scratch_folder
-from mergekit_map.utils.progress import stage, warn
+from mergekit_map.utils.progress import stage
 from mergekit_map.utils.shutdown import check_interrupt, temporary
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ class Answer:
 
     value: Measurement | None
     error: Exception | None = None
-    remarks: Sequence[str] = ()  # for the user
 
 
 class WorkerHandle(Protocol):
@@ -216,8 +215,6 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                 self._retry(task, error)
 
     def _take(self, task: PendingTask, answer: Answer) -> None:
-        for text in answer.remarks:
-            warn(text)
         task.answer = answer
         if answer.value is None:
             return

@@ -18,7 +18,6 @@ from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Project
 from mergekit_map.tasks.base import quiet
 from mergekit_map.types import MeasurementRequest
-from mergekit_map.utils.progress import Listener, notifying
 from mergekit_map.workers.pool import Answer, Opening
 
 _OPENED: list[Worker] = []  # one at most
@@ -48,15 +47,13 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
 
 def answer(opening: Opening, request: MeasurementRequest) -> Answer:
     """Open the models of a project, unless they are open, and measure a merge."""
-    value, error, remarks = None, None, _Remarks()
     try:
-        with notifying(remarks), quiet():  # the main process does all output
+        with quiet():  # the main process does all output
             if not _OPENED:
                 _OPENED.append(_open(opening))
-            value = _OPENED[0].measure(request)
+            return Answer(_OPENED[0].measure(request))
     except BaseException as failure:  # noqa: BLE001 - whoever asked raises it
-        error = _portable(failure)
-    return Answer(value, error, remarks.texts)
+        return Answer(None, _portable(failure))
 
 
 def _open(opening: Opening) -> Worker:
@@ -78,17 +75,6 @@ def _import_by_path(name: str) -> None:
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-
-
-class _Remarks(Listener):
-    """Collects notices for the main process, which reports the rest itself."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def on_notice(self, text: str) -> None:
-        """Keep a notice."""
-        self.texts.append(text)
 
 
 def _portable(error: BaseException) -> Exception:
