@@ -221,6 +221,7 @@ def test_the_only_field_that_is_text_need_not_be_named(folder: Path) -> None:
         ({"file": "a.jsonl", "field": "text"}, b'{"txt": "a"}', "did you mean 'txt'"),
         ({"file": "a.jsonl"}, b'{"text": "a"}\n{"txt": "a"}', "document 2 has no text"),
         ({"file": "a.jsonl"}, b'{"text": 3}', "document 1 has no text in its field"),
+        ({"file": "a.jsonl"}, b'{"text": "\\ud800"}', "document 1 has no text in its"),
         ({"file": "a.jsonl"}, b'{"q": "a", "a": "b"}', "those that do: q, a; name one"),
         ({"file": "a.jsonl"}, b'{"n": 1}\n{"q": "b"}', "those that do: none; name one"),
         ({"dataset": "data", "split": "tests"}, None, "Unknown split .* Should be one"),
