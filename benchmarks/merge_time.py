@@ -29,7 +29,7 @@ from mergekit_map.merging.in_memory import ResidentMerge
 from mergekit_map.merging.methods import recordable_method, recording
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.space import WeightTable
-from mergekit_map.tasks.loglikelihood import Request, keep_freed_memory, likelihoods
+from mergekit_map.tasks.loglikelihood import Request, likelihoods
 
 METHODS = ("task_arithmetic", "ties", "dare_linear", "dare_ties")
 TOKENS, BLOCK = 8192, 1024
@@ -48,7 +48,6 @@ def main() -> None:
     torch.set_default_device(arguments.device)
     torch.set_num_threads(1)
     torch.set_grad_enabled(mode=False)
-    keep_freed_memory()
     measuring, size = 0.0, SIZES[arguments.size]
     print(f"{HEAD}\n| --- | ---: | ---: | ---: | ---: | ---: | --- |")
     for method in METHODS:

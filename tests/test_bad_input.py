@@ -240,7 +240,7 @@ def test_all_problems_are_reported_together(good: dict[str, Any]) -> None:
     put("dtype", "float23")(good, Path())
     put("map", "search", {"sed": 1})(good, Path())
     task(perplexity={"file": "no.txt"})(good, Path())
-    Path("bad.jsonl").write_text("no\n[]\n")
+    Path("bad.jsonl").write_text("no\n")
     put("map", "tasks", "lines", {"perplexity": {"file": "bad.jsonl"}})(good, Path())
     put("map", "tasks", "code", {"python": "no:f", "direction": "minimize"})(
         good, Path()
@@ -249,11 +249,11 @@ def test_all_problems_are_reported_together(good: dict[str, Any]) -> None:
 
     message = search(good)
 
-    assert message.startswith("7 problems in config.yml: ")
+    assert message.startswith("6 problems in config.yml: ")
     assert "map.tasks.other.perplexity.file: " in message
     numbers = [int(found) for found in re.findall(r" config\.yml:(\d+):", message)]
     assert numbers == sorted(numbers)
-    assert len(numbers) == 7
+    assert len(numbers) == 6
 
 
 def test_problems_of_tasks_hide_none_of_the_search(good: dict[str, Any]) -> None:

@@ -84,7 +84,7 @@ def attacks(_: int) -> Iterator[Attack]:
         yield _line(f"first, {name}", content + b"\n" + _GOOD, fine)
         yield _line(f"last, {name}", _GOOD + content, fine)
     wrong = put(b"{\n" * 300_000)
-    yield _attack("300,000 wrong lines", "own.jsonl", wrong, "more lines")
+    yield _attack("300,000 wrong lines", "own.jsonl", wrong, "line 1 is not JSON")
 
 
 def _line(name: str, content: bytes, harmless: bool) -> Attack:

@@ -6,7 +6,6 @@ machines. Other libraries are kept from the terminal and from the global randomn
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
 import inspect
@@ -67,56 +66,35 @@ def fingerprint(*parts: Any) -> str:
 def modules_beside(module: ModuleType) -> dict[str, Path]:
     """Map the modules that a module imports from its own folder to their files.
 
-    Directly or by one another, wherever in the text an import stands.
+    Directly or by one another, wherever in the text an import stands: those that lines
+    with ``import`` name, of a package all.
     """
-    found: dict[str, Path] = {}
     if getattr(module, "__file__", None) is None:
-        return found
+        return {}
     name, file = module.__name__, Path(str(module.__file__))
-    if Path(name).is_absolute():  # as lm-eval names those of local tasks
-        name = file.stem
-    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-    folder = file.parent
-    root = folder.parents[package.count(".")] if package else folder
+    folder = root = file.parent
     if str(folder) in sysconfig.get_paths().values():
-        return found  # that of everything installed is nobody's own
-    unread = [(package, file)]
+        return {}  # that of everything installed is nobody's own
+    if not Path(name).is_absolute():  # as lm-eval names those of local tasks
+        root = file.parents[name.count(".") + (file.name == "__init__.py")]
+    unread = [file] if root == folder else [file, folder / "__init__.py"]
+    found = set[Path]()
     while unread:
-        inside, text = unread.pop()
-        for imported in (*_with_packages(inside), *_imports(inside, text)):
-            path = root.joinpath(*imported.split("."))
-            for place in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
-                own = folder in place.parents and place != file
-                if own and imported not in found and place.is_file():
-                    found[imported] = place
-                    is_package = place.name == "__init__.py"
-                    within = imported if is_package else imported.rpartition(".")[0]
-                    unread.append((within, place))
-    return found
+        path = unread.pop()
+        if path.is_file() and path not in found:
+            found.add(path)
+            for word in _imported_words(path):
+                unread += [folder / f"{word}.py", *(folder / word).rglob("*.py")]
+    parts = {path: path.relative_to(root).with_suffix("").parts for path in found}
+    names = {p: ".".join(n for n in parts[p] if n != "__init__") for p in found}
+    return {names[path]: path for path in found if path != file}
 
 
-def _imports(package: str, file: Path) -> Iterator[str]:
-    """List what a file of a package imports, as absolute names, and their packages."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return  # whoever imports it says so
-    for node in ast.walk(tree):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            start = package.split(".")[: 1 - node.level or None] if node.level else []
-            base = ".".join([*filter(None, start), *filter(None, [node.module])])
-            names = [f"{base}.{alias.name}".lstrip(".") for alias in node.names]
-        for name in names:
-            yield from _with_packages(name)
-
-
-def _with_packages(name: str) -> Iterator[str]:
-    """List the packages of a module, then the module itself."""
-    parts = name.split(".")
-    yield from (".".join(parts[:n]) for n in range(1, len(parts) + 1))
+def _imported_words(file: Path) -> set[str]:
+    """List the words of the lines of a file that import something."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    lines = re.findall(r"^\s*(?:from|import)\s.*", text, re.MULTILINE)
+    return set(re.findall(r"\w+", " ".join(lines)))
 
 
 def plain(value: Any) -> Any:

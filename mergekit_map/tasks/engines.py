@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -212,23 +212,20 @@ def _opened(folder: Path, args: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Replies:
-    """The answers of an engine to probes: tokens, and their log-probabilities."""
+    """What an engine wrote after the probes."""
 
-    prefilled: np.ndarray  # (probes, k) log-probabilities of the prompts' tokens
-    tokens: np.ndarray  # (probes, l) that it wrote
-    decoded: np.ndarray  # (probes, l) their log-probabilities
+    tokens: np.ndarray  # (probes, k)
+    logprobs: np.ndarray  # (probes, k) of these tokens
 
     def difference(self, other: Replies) -> float:
         """Return the largest difference, up to the place where the tokens differ."""
         parted = np.cumsum(self.tokens != other.tokens, axis=1)
         before = np.hstack([np.zeros((len(parted), 1)), parted[:, :-1]]) == 0
-        gaps = np.abs(self.decoded - other.decoded)[before]
-        worst = float(np.abs(self.prefilled - other.prefilled).max())
-        return max(worst, float(gaps.max()))
+        return float(np.abs(self.logprobs - other.logprobs)[before].max())
 
 
 def ask_probes(lm: Any) -> Replies:
-    """Have an engine score prompts and continue them, deterministically."""
+    """Have an engine continue prompts of random tokens, deterministically."""
     from vllm import SamplingParams, TokensPrompt
 
     # More than a block, or nothing of a prompt would be kept that could be stale.
@@ -237,30 +234,25 @@ def ask_probes(lm: Any) -> Replies:
     room = lm.max_length - _DECODED - 1
     vocabulary = lm.model.llm_engine.model_config.get_vocab_size()
     draw = np.random.default_rng(0).integers
-    size = (_PROBES, max(1, min(length, room)))
-    rows = draw(0, vocabulary, size).tolist()
+    rows = draw(0, vocabulary, (_PROBES, max(1, min(length, room)))).tolist()
     prompts = [TokensPrompt(prompt_token_ids=row) for row in rows]
-    # Of two kinds, as what has its prompt scored reuses nothing of earlier prompts.
-    score = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
-    write = SamplingParams(
+    how = SamplingParams(
         temperature=0, max_tokens=_DECODED, logprobs=0, ignore_eos=True
     )
-    scored = lm.model.generate(prompts, score, use_tqdm=False)
-    written = lm.model.generate(prompts, write, use_tqdm=False)
-    answers = [output.outputs[0] for output in written]
-    prefilled = [
-        _of_tokens(output.prompt_logprobs[1:], row[1:])
-        for output, row in zip(scored, rows, strict=True)
-    ]
+    outputs = lm.model.generate(prompts, how, use_tqdm=False)
+    answers = [output.outputs[0] for output in outputs]
     return Replies(
-        np.array(prefilled),
         np.array([list(answer.token_ids) for answer in answers]),
-        np.array([_of_tokens(a.logprobs, a.token_ids) for a in answers]),
+        np.array(
+            [
+                [
+                    row[token].logprob
+                    for row, token in zip(a.logprobs, a.token_ids, strict=True)
+                ]
+                for a in answers
+            ]
+        ),
     )
-
-
-def _of_tokens(found: Sequence[Any], tokens: Sequence[int]) -> list[float]:
-    return [row[token].logprob for row, token in zip(found, tokens, strict=True)]
 
 
 def longest_input(tasks: Iterable[LoadedTask], tokenizer: Any, most: int) -> int:
@@ -284,11 +276,7 @@ def open_merge(lm: Any, recording: Path) -> set[str]:
     Raises:
         MergeError: they cannot.
     """
-    try:
-        opened = lm.model.collective_rpc("open_merge", args=(str(recording),))
-    except Exception as error:
-        raise MergeError(f"vLLM cannot open the recorded merge: {error}") from error
-    return set(opened[0])
+    return set(_call_workers(lm, "open_merge", str(recording))[0])
 
 
 def write_merge(lm: Any, coefficients: Mapping[str, float], names: set[str]) -> None:
@@ -297,18 +285,15 @@ def write_merge(lm: Any, coefficients: Mapping[str, float], names: set[str]) -> 
     Raises:
         MergeError: not all tensors were written, or vLLM keeps what it computed.
     """
-    try:
-        written = lm.model.collective_rpc("write_merge", args=(dict(coefficients),))
-    except Exception as error:
-        raise MergeError(f"vLLM cannot take the merge: {error}") from error
-    for found in written:
+    for found in _call_workers(lm, "write_merge", dict(coefficients)):
         if set(found) != names or len(found) != len(names):
-            raise MergeError(
-                f"vLLM took {len(found)} tensors of a merge of {len(names)}; write "
-                "'merge: disk' or 'engine: hf'"
-            )
+            raise MergeError(f"vLLM took {len(found)} of {len(names)} tensors")
     if lm.model.reset_prefix_cache() is not True:
-        raise MergeError(
-            "vLLM keeps what it computed of the merge before; write 'merge: disk' or "
-            "'engine: hf'"
-        )
+        raise MergeError("vLLM keeps what it computed of the merge before")
+
+
+def _call_workers(lm: Any, method: str, argument: Any) -> Any:
+    try:
+        return lm.model.collective_rpc(method, args=(argument,))
+    except Exception as error:
+        raise MergeError(f"vLLM failed at {method}: {error}") from error

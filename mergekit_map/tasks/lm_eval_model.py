@@ -15,7 +15,6 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -24,7 +23,6 @@ from unittest.mock import patch
 
 import lm_eval
 import numpy as np
-import torch
 from lm_eval.api import metrics
 from lm_eval.api.model import LM, CacheHook
 from lm_eval.api.registry import get_model
@@ -64,7 +62,6 @@ from mergekit_map.tasks.loglikelihood import (
 )
 from mergekit_map.types import Answers, Measurement
 from mergekit_map.utils.progress import step
-from mergekit_map.utils.shutdown import check_interrupt
 
 logger = logging.getLogger(__name__)
 _ROLLING = "loglikelihood_rolling"
@@ -167,7 +164,8 @@ def prepare_harness(task: HarnessTask, lm: Any) -> PreparedTask:
     """Bind the task's requests to a model class of lm-eval.
 
     Raises:
-        EvaluationError: the tokenizer lacks BOS and EOS, or the chat template.
+        EvaluationError: the tokenizer lacks BOS and EOS.
+        ValueError: it lacks the chat template.
     """
     if isinstance(lm, HarnessModel) and lm.prefix_token_id is None:
         raise EvaluationError(
@@ -204,11 +202,6 @@ def _score_by_us(task: HarnessTask, lm: HarnessModel) -> None:
 
 
 def _apply_chat_template(task: HarnessTask, lm: Any) -> None:
-    if not lm.tokenizer.chat_template:
-        raise EvaluationError(
-            "apply_chat_template needs a tokenizer with a chat template, this one has "
-            "none; leave it out, or take the tokenizer of an instruct model"
-        )
     with quiet(), separate_randomness(), cached_templates():
         build_requests(
             task.loaded,
@@ -220,27 +213,21 @@ def _apply_chat_template(task: HarnessTask, lm: Any) -> None:
 
 
 def _warn_of_long_prompts(task: HarnessTask, lm: HarnessModel) -> None:
-    """Warn how many prompts lm-eval will cut; also fills the cache of tokens."""
+    """Warn how many prompts lm-eval will cut; windows of rolling tasks cut nothing."""
+    room = lm.max_length - (lm.max_gen_toks if GENERATED in task.kinds else 0)
     with quiet():
-        n_long = sum(_is_too_long(request, lm) for request in task.requests)
-    if n_long:
+        lengths = [
+            len(lm.tok_encode(request.args[0]))
+            for request in task.requests
+            if request.request_type != _ROLLING
+        ]
+    if n_long := sum(length > room for length in lengths):
         logger.warning(
             "task %r: %d of %d prompts are too long for the %d positions of %s; "
             "lm-eval cuts them from the left",
-            *(task.name, n_long, len(task.requests), lm.max_length),
+            *(task.name, n_long, len(lengths), lm.max_length),
             lm.model.name_or_path or "the model",
         )
-
-
-def _is_too_long(request: Any, lm: HarnessModel) -> bool:
-    if request.request_type == _ROLLING:
-        return False  # windows cut nothing
-    text, rest = request.args[:2]
-    if request.request_type == GENERATED:
-        room = lm.max_length - rest.get("max_gen_toks", lm.max_gen_toks)
-    else:
-        text, room = text + rest, lm.max_length + 1
-    return bool(len(lm.tok_encode(text)) > room)
 
 
 def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measurement:
@@ -303,7 +290,7 @@ def _divide(task: HarnessTask, documents: Documents) -> dict[str, list[int]]:
 
 
 def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, Any]:
-    with quiet(), separate_randomness(), cached_templates(), _interruptible(lm):
+    with quiet(), separate_randomness(), cached_templates():
         # Never use_cache or cache_requests: their keys do not contain the model.
         results: Mapping[str, Any] = lm_eval.evaluate(
             lm=lm,
@@ -339,14 +326,6 @@ def _with_documents(loaded: Mapping[str, Any], asked: Asked | None) -> dict[str,
             if request.doc_id in ids
         ]
     return {**loaded, "tasks": parts}
-
-
-def _interruptible(lm: Any) -> AbstractContextManager[Any]:
-    """Check for an interrupt before each forward pass."""
-    model = getattr(lm, "model", None)
-    if not isinstance(model, torch.nn.Module):
-        return nullcontext()
-    return model.register_forward_pre_hook(lambda *_: check_interrupt())
 
 
 def _samples_read(task: HarnessTask, results: Mapping[str, Any], lm: Any) -> Samples:

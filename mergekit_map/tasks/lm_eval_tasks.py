@@ -28,7 +28,6 @@ from unittest.mock import patch  # raises AttributeError where a part is no more
 import lm_eval
 import lm_eval.utils
 import numpy as np
-from datasets.exceptions import DatasetNotFoundError
 from jinja2.sandbox import SandboxedEnvironment
 from lm_eval.api import metrics
 from lm_eval.evaluator_utils import get_sample_size
@@ -37,7 +36,7 @@ from lm_eval.tasks import TaskManager, _yaml_loader
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from mergekit_map.config.tasks import NO_METRIC, PRESETS, LmEvalTask
-from mergekit_map.errors import InvalidTask, nearest
+from mergekit_map.errors import InvalidTask, in_words, nearest
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.tasks.base import (
     fingerprint,
@@ -111,10 +110,8 @@ class HarnessTask:
 
         A ratio in a group is not: how much a document counts there depends on others.
         """
-        aggregations = [self.aggregation(leaf) for leaf in self.sizes]
-        if len(aggregations) == 1:
-            return aggregations[0] in _MEANS
-        return all(aggregation is metrics.mean for aggregation in aggregations)
+        known = _MEANS if len(self.sizes) == 1 else {metrics.mean}
+        return all(self.aggregation(leaf) in known for leaf in self.sizes)
 
     @property
     def by_size(self) -> bool:
@@ -211,19 +208,12 @@ def setting_up() -> Iterator[None]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an exit, too: the search is not what ends
-        text = f"lm-eval cannot set this task up: {type(error).__name__}: {error}"
-        if isinstance(error, ConnectionError | DatasetNotFoundError):
-            text += (
-                "; check the name of its dataset and, offline, that it is in the cache"
-            )
-        elif isinstance(error, FileNotFoundError):
-            text += (
-                "; relative data_files of a task YAML start at the working directory "
-                f"{Path.cwd()}, not at the YAML's folder: write absolute paths"
-            )
-        elif isinstance(error, ModuleNotFoundError):
-            text += "; install it, or the extra for its task, such as lm-eval[ifeval]"
-        raise InvalidTask(_KEY, text) from error
+        raise InvalidTask(
+            _KEY,
+            f"lm-eval cannot set this task up: {in_words(error)}; its dataset must be "
+            "on the Hub or, offline, in the cache, its data_files absolute paths, and "
+            "what it imports installed, such as lm-eval[ifeval]",
+        ) from error
 
 
 @functools.cache
@@ -232,12 +222,7 @@ def built_in_tasks() -> TaskManager:
 
     Its 14,000 files include a few hundred others. Each of these is read once here.
     """
-
-    @functools.cache
-    def read_once(path: Path) -> dict[str, Any]:
-        found: dict[str, Any] = load_yaml(path, resolve_func=False)
-        return found
-
+    read_once = functools.cache(functools.partial(load_yaml, resolve_func=False))
     with patch.object(
         _yaml_loader, "load_yaml", lambda path, **_: copy.deepcopy(read_once(path))
     ):
@@ -245,9 +230,6 @@ def built_in_tasks() -> TaskManager:
 
 
 def _checked_file(path: Path) -> Path:
-    if not path.is_file():
-        text = f"there is no file {path}; relative paths start at the working directory"
-        raise InvalidTask(_KEY, text)
     with setting_up():  # functions that a task names are code, and not loaded yet
         content = load_yaml(path, resolve_func=False)
     if "group" in content:
@@ -329,11 +311,6 @@ def _answer_tokens(loaded: Mapping[str, Any], spec: LmEvalTask) -> tuple[str, Me
                 f"{name!r} has it choose or scores text ({task.OUTPUT_TYPE}); take a "
                 "task that generates, such as gsm8k",
             )
-    if spec.filter is not None:
-        raise InvalidTask(
-            ("filter",),
-            f"{ANSWER_TOKENS!r} counts answers before any filter; remove the filter",
-        )
     lower, upper = spec.range or (0.0, None)
     metric = Metric(spec.direction == "maximize", lower, upper, unit="tokens")
     return f"{ANSWER_TOKENS},none", metric

@@ -24,7 +24,7 @@ from mergekit_map.tasks.lm_eval_model import (
     prepare_harness,
 )
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask, load_harness
-from mergekit_map.tasks.loglikelihood import BatchSize, keep_freed_memory
+from mergekit_map.tasks.loglikelihood import BatchSize
 from mergekit_map.tasks.perplexity import (
     PerplexityText,
     load_perplexity,
@@ -36,11 +36,9 @@ from mergekit_map.tasks.python_function import (
     prepare_function,
 )
 from mergekit_map.types import Measurement, Metric
-from mergekit_map.utils.progress import warn
 
 LoadedTask = PerplexityText | HarnessTask | PythonFunction
 Generations: TypeAlias = dict[str, list[str]]  # the answers of one model, by requests
-_FEW = 8  # documents or blocks: with fewer, a standard error is off by a quarter
 _OUT_OF_MEMORY = "; lower batch_size, or the task's block"
 
 
@@ -91,8 +89,6 @@ def prepare_tasks(
             raises it too. It names the task and the model.
     """
     model.train(mode=False)
-    if model.device.type == "cpu":
-        keep_freed_memory()
 
     @functools.cache
     def harness_model() -> Any:
@@ -131,7 +127,7 @@ def prepare_generating(
     Clear ``generations`` when its weights change.
 
     Raises:
-        EvaluationError: its tokenizer has no chat template, and a task needs one.
+        EvaluationError: a task cannot be measured by it.
     """
     _share_generations(lm, generations)
     measures: dict[str, PreparedTask] = {}
@@ -164,14 +160,8 @@ def _share_generations(lm: Any, known: Generations) -> None:
 def _checked(task: LoadedTask, model: Any, measure: PreparedTask) -> PreparedTask:
     """Name the task and the model in errors, and refuse impossible values.
 
-    The caller judges NaN and infinity. Few documents are a warning.
+    The caller judges NaN and infinity.
     """
-    if measure.size is not None and measure.size < _FEW:
-        unit = "blocks of text" if isinstance(task, PerplexityText) else "documents"
-        warn(
-            f"standard errors of {task.name} are rough or unknown, as it has "
-            f"{measure.size} {unit} and not at least {_FEW}"
-        )
 
     def run(documents: Documents) -> Measurement:
         with _located(task.name, model):

@@ -15,13 +15,11 @@ model reads at once.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 from unittest.mock import patch
 
@@ -33,17 +31,13 @@ from transformers import PreTrainedModel
 
 from mergekit_map.utils.progress import step
 
-# The numbers of these parameters in glibc's malloc.h.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_KEPT = 1 << 28  # bytes free at the end of the heap
-LARGEST = 1 << 25  # bytes of a block that is kept; glibc takes no more
 logger = logging.getLogger(__name__)
 BatchSize: TypeAlias = int | Literal["auto"]
 # One log-likelihood, and whether each of its tokens is the most likely one.
 Likelihood = tuple[float, bool]
-# Logits that are held at once, as float32. Processors are slower with more than the
+# Logits that are held at once, as float32. Processors are slower with more than an
 # allocator keeps, and with much less, as each time the whole head is read.
-MOST_BYTES_CPU = LARGEST * 3 // 4
+MOST_BYTES_CPU = 24 << 20
 MOST_BYTES = 256 << 20
 # Processors are not faster with more, only the caches are missed.
 _TOKENS_CPU = 1024
@@ -51,26 +45,10 @@ _TOKENS_CPU = 1024
 _TOKENS = 32768
 NOT_SCORED = -100  # torch's own default of ``ignore_index``
 _OPEN = sys.maxsize  # the end of a token that all later ones may follow
-_CHECKED = 4  # trees that are compared with their paths
-_MOST_CHECKED = 2048  # tokens of these
+_CHECKED = 8  # requests of a tree that are compared with themselves alone
 # How far the same may be apart, of itself plus one, by rounding alone: sums of dozens
 # of nats are off by hundredths in half precision.
-_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
-_HALF = 0.05
-# Positions are turned by the longest request there is, so not by its own length.
-_ROPES_BY_LENGTH = {"dynamic", "longrope"}
-
-
-def keep_freed_memory() -> None:
-    """Make the allocator of this process keep freed memory; others do already.
-
-    Without it a model of 135 M parameters takes 3 to 9 % longer to score.
-    """
-    if sys.platform.startswith("linux"):
-        with suppress(AttributeError):  # another C library, which has no such call
-            mallopt = ctypes.CDLL(None).mallopt
-            mallopt(_MMAP_THRESHOLD, LARGEST)
-            mallopt(_TRIM_THRESHOLD, _KEPT)
+_ROUNDING, _ROUNDING_HALF = 1e-4, 0.05
 
 
 @dataclass(frozen=True)
@@ -110,27 +88,6 @@ class Tree:
         self.ends += [_OPEN] * len(new)
         self.last = inputs
         self.scored.append((index, self._path[-len(request.targets) :]))
-
-
-@functools.lru_cache(maxsize=32)  # for each set of documents of a few tasks
-def arrange(
-    requests: tuple[Request, ...], *, width: int | None, tokens: int, rows: int | None
-) -> list[list[Tree]]:
-    """Arrange requests in trees, and these by length in batches.
-
-    A batch has at most so many padded tokens or, where they are given, ``rows``. Rows
-    with branches need a mask, and are batched apart from plain text.
-    """
-    trees = grow_trees(requests, width=width, longest=tokens)
-    batches: list[list[Tree]] = []
-    for tree in sorted(trees, key=lambda tree: (not tree.branches, -len(tree.tokens))):
-        longest = batches[-1][0] if batches else tree
-        most = rows or tokens // len(longest.tokens)
-        if batches and len(batches[-1]) < most and longest.branches == tree.branches:
-            batches[-1].append(tree)
-        else:
-            batches.append([tree])
-    return batches
 
 
 def grow_trees(
@@ -192,11 +149,21 @@ class Likelihoods:
         return [known[index] for index in range(len(requests))]
 
     def batches(self, requests: Sequence[Request]) -> list[list[Tree]]:
-        """Arrange requests; a batch is independent of all others."""
-        tokens = self.tokens
-        if not self.bounded:
-            tokens = min(tokens, self.most)
-        return arrange(tuple(requests), width=self.width, tokens=tokens, rows=self.rows)
+        """Arrange requests in trees, and these by length in independent batches.
+
+        Rows with branches need a mask, and are batched apart from plain text.
+        """
+        tokens = self.tokens if self.bounded else min(self.tokens, self.most)
+        trees = grow_trees(requests, width=self.width, longest=tokens)
+        batches: list[list[Tree]] = []
+        for tree in sorted(trees, key=lambda t: (not t.branches, -len(t.tokens))):
+            last = batches[-1] if batches else []
+            most = self.rows or tokens // len((last or [tree])[0].tokens)
+            if last and len(last) < most and last[0].branches == tree.branches:
+                last.append(tree)
+            else:
+                batches.append([tree])
+        return batches
 
     def score(
         self, trees: Sequence[Tree], requests: Sequence[Request]
@@ -343,47 +310,35 @@ def checked(scores: Likelihoods, requests: Sequence[Request], name: str) -> Like
 
 
 def _reason(model: PreTrainedModel, requests: Sequence[Request]) -> str | None:
-    """Return the settings of a model that a few short requests may not reveal."""
+    """Return how windows of a model cut requests; a few requests may not reveal it."""
     config: Any = model.config.get_text_config()
     longest = max((len(r.inputs) for r in requests), default=0)
     for key in ("sliding_window", "attention_chunk_size"):
         window = getattr(config, key, None)
         if window is not None and longest > window:
             return f"{key} is {window}, and a request has {longest} tokens"
-    ropes: Any = getattr(config, "rope_parameters", None) or {}
-    kinds = {ropes.get("rope_type")} | {
-        rope.get("rope_type") for rope in ropes.values() if isinstance(rope, Mapping)
-    }
-    if kinds & _ROPES_BY_LENGTH:
-        return "rotations depend on the length of what is read"
     return None
 
 
 def _difference(scores: Likelihoods, requests: Sequence[Request]) -> str | None:
-    """Compare a few trees with their paths; return how they differ.
-
-    These are the longest tree that is not too long, and some of the shortest.
-    """
-    trees = [
-        tree
-        for batch in scores.batches(requests)  # the longest come first
-        for tree in batch
-        if tree.branches and len(tree.tokens) <= _MOST_CHECKED
+    """Score a few requests in a tree and by themselves; return how they differ."""
+    branching = (
+        tree for batch in scores.batches(requests) for tree in batch if tree.branches
+    )
+    some = [
+        requests[index]
+        for tree in islice(branching, 1)
+        for index, _ in tree.scored[:_CHECKED]
     ]
-    if not trees:
-        return None
-    trees = trees[:1] + trees[1:][-_CHECKED + 1 :]
-    indices = [index for tree in trees for index, _ in tree.scored]
-    plain = replace(scores, width=None)
-    expected = plain.score_all([requests[index] for index in indices])
+    expected = replace(scores, width=None).score_all(some)
     try:
-        found = scores.score(trees, requests)
+        found = scores.score_all(some)
     except Exception as error:  # noqa: BLE001 - code of any model, on a mask of ours
         return f"{type(error).__name__} on a mask of its own"
-    one = np.array([score for score, _ in expected])
-    other = np.array([found[index][0] for index in indices])
-    tolerance = _TOLERANCE.get(scores.model.dtype, _HALF)
-    if np.allclose(other, one, rtol=tolerance, atol=tolerance, equal_nan=True):
+    one, other = (np.array([score for score, _ in all_]) for all_ in (expected, found))
+    is_half = scores.model.dtype in (torch.bfloat16, torch.float16)
+    rounding = _ROUNDING_HALF if is_half else _ROUNDING
+    if np.allclose(other, one, rtol=rounding, atol=rounding, equal_nan=True):
         return None
     return (
         f"log-likelihoods differ by {np.nanmax(abs(one - other)):.2g} from those of "

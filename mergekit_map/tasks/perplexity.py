@@ -13,9 +13,8 @@ import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import datasets
 import torch
@@ -43,8 +42,6 @@ from mergekit_map.utils.files import read_whole
 _METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit=NATS)
 _DEFAULT_BLOCK = 512
 _USUAL = "text"  # a field
-_SHOWN_PROBLEMS = 5  # of one file; the rest is counted
-_SAMPLED = 10  # rows of a dataset, whose columns have one type
 _LARGEST = 1 << 27  # bytes of a file
 # Of a long text, so many characters are read for each token (most have 3 to 5), and
 # more, as the last ones may be parts of others. One text of 20 MB has 4 GB of tokens.
@@ -90,35 +87,35 @@ def read_documents(source: TextSource, directory: Path) -> tuple[str, ...]:
     else:
         text, key = _read_text(directory / source.file), "file"
         is_one = source.file.suffix == ".txt"
-        documents = [text] if is_one else _parse_lines(text, source.field)
+        documents = [text] if is_one else _texts(_parse(text), source.field, key)
     if not any(document.strip() for document in documents):
-        raise InvalidTask(
-            ("perplexity", key),
+        raise _refusal(
+            key,
             f"text to measure was expected, but {source.file or source.dataset} is "
             "empty; give held-out text of the kind the merge is for",
         )
     return tuple(documents)
 
 
+def _refusal(key: str, text: str) -> InvalidTask:
+    return InvalidTask(("perplexity", key), text)
+
+
 def _read_text(path: Path) -> str:
-    key = ("perplexity", "file")
     try:
         text = read_whole(path, _LARGEST).decode("utf-8")
         return text.replace("\r\n", "\n").replace("\r", "\n")
-    except FileNotFoundError:
-        text = f"there is no file {path}; relative paths start at the working directory"
-        raise InvalidTask(key, text) from None
     except (OSError, ValueError) as error:
         text = (
             f"{str(path)!r:.300} cannot be read as UTF-8 text: {error!s:.300}; give "
-            f"a text of at most {_LARGEST >> 20} MB, of which 'max_tokens' are used"
+            f"a text of at most {_LARGEST >> 20} MB, of which 'max_tokens' are used, "
+            "with a path that starts at the working directory"
         )
-        raise InvalidTask(key, text) from None
+        raise _refusal("file", text) from None
 
 
-def _parse_lines(text: str, field: str | None) -> list[str]:
-    records: dict[int, Any] = {}  # by line
-    problems: list[str] = []
+def _parse(text: str) -> list[Mapping[str, Any]]:
+    records: list[Mapping[str, Any]] = []
     # Not splitlines(): it also splits at separators that JSON allows inside strings.
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -126,93 +123,70 @@ def _parse_lines(text: str, field: str | None) -> list[str]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
-            problems.append(f"line {number} is not JSON: {reason}")
-            continue
-        if isinstance(record, dict):
-            records[number] = record
-        else:
+            reason = getattr(error, "msg", error)
+            raise _refusal("file", f"line {number} is not JSON: {reason}") from None
+        if not isinstance(record, dict):
             got = type(record).__name__
-            problems.append(f"line {number}: a JSON object was expected, got {got}")
-    _refuse("file", problems)
-    field = field or _find_field(list(records.values()), "file")
-    wrong = {number: _problem(record, field) for number, record in records.items()}
-    _refuse("file", [f"line {n}: {text}" for n, text in wrong.items() if text])
-    return [record[field] for record in records.values()]
+            text = f"line {number}: a JSON object was expected, got {got}"
+            raise _refusal("file", text)
+        records.append(record)
+    return records
 
 
-def _find_field(records: Sequence[Mapping[str, Any]], key: str) -> str:
-    """Return the field ``text``, or else the only one that is text in every record."""
-    if not records or any(_USUAL in record for record in records):
+def _texts(
+    records: Iterable[Mapping[str, Any]], field: str | None, key: str
+) -> list[str]:
+    """Return the texts of all records, from the field that has them by default."""
+    texts = list[str]()
+    for number, record in enumerate(records, start=1):
+        field = field or _find_field(record, key)
+        text = record.get(field)
+        if not _is_text(text):
+            hint = nearest(field, record.keys() - {field})
+            text = f"document {number} has no text in its field {field!r}; {hint}"
+            raise _refusal(key, text)
+        texts.append(text)
+    return texts
+
+
+def _is_text(value: Any) -> TypeGuard[str]:
+    """Whether a value is text, without halves of characters (lone surrogates)."""
+    return isinstance(value, str) and value.encode(errors="replace").decode() == value
+
+
+def _find_field(record: Mapping[str, Any], key: str) -> str:
+    """Return the field ``text``, or else the only one that is text."""
+    if _USUAL in record:
         return _USUAL
-    known = [
-        name
-        for name in records[0]
-        if all(isinstance(record.get(name), str) for record in records)
-    ]
-    if len(known) == 1:
-        return known[0]
-    if known:
-        problem = f"several fields hold text: {', '.join(known)}"
-    else:
-        problem = f"no field holds text in every record; there are: {_names(records)}"
-    raise InvalidTask(
-        ("perplexity", key),
-        f"{problem}; name one with {{{key}: ..., field: {(known or ['NAME'])[0]}}}",
-    )
-
-
-def _names(records: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(dict.fromkeys(name for record in records for name in record))
-
-
-def _problem(record: Mapping[str, Any], field: str) -> str | None:
-    if field not in record:
-        return f"there is no field {field!r}; {nearest(field, record)}"
-    if isinstance(record[field], str):
-        if record[field].encode(errors="replace").decode() == record[field]:
-            return None
-        return f"field {field!r} has half of a character (a lone surrogate); remove it"
-    return (
-        f"field {field!r} must be a string, got {type(record[field]).__name__}; name a "
-        "field that holds text with 'field:'"
-    )
-
-
-def _refuse(key: str, problems: Sequence[str]) -> None:
-    if problems:
-        rest = len(problems) - _SHOWN_PROBLEMS
-        more = [f"and {rest} more lines like these"] if rest > 0 else []
-        raise InvalidTask(("perplexity", key), [*problems[:_SHOWN_PROBLEMS], *more])
+    known = [name for name, value in record.items() if isinstance(value, str)]
+    if len(known) != 1:
+        raise _refusal(
+            key,
+            f"one field must hold text; those that do: {', '.join(known) or 'none'}; "
+            f"name one with {{{key}: ..., field: NAME}}",
+        )
+    return known[0]
 
 
 def _read_dataset(source: TextSource, directory: Path) -> list[str]:
     assert source.dataset is not None  # the schema: exactly one of file and dataset
     folder = directory / source.dataset
     path = str(folder) if folder.is_dir() else source.dataset
+    how = {"split": source.split, "revision": source.revision}
     try:
         with quiet():
-            splits = datasets.load_dataset(path, source.name, revision=source.revision)
+            rows = datasets.load_dataset(path, source.name, **how)
     except Exception as error:  # noqa: BLE001 - of whatever reads such files
         reason = " ".join(f"{error.__cause__ or error}".split())[:300]
-        raise InvalidTask(
-            ("perplexity", "dataset"),
+        raise _refusal(
+            "dataset",
             f"dataset {source.dataset!r} cannot be loaded: {reason}; check its name, "
             "its configuration ('name:') and, offline, that it is in the cache",
         ) from None
-    if source.split not in splits:
-        text = f"{source.dataset!r} has no split {source.split!r}; "
-        raise InvalidTask(("perplexity", "split"), text + nearest(source.split, splits))
-    rows = splits[source.split]
-    field = source.field or _find_field(list(islice(rows, _SAMPLED)), "dataset")
-    if field not in rows.column_names:
-        text = f"{source.dataset!r} has no field {field!r}; "
-        hint = nearest(field, rows.column_names)
-        raise InvalidTask(("perplexity", "field"), text + hint)
-    column: list[str] = list(rows[field])
-    wrong = (_problem({field: value}, field) for value in column)
-    _refuse("field", [f"row {n}: {text}" for n, text in enumerate(wrong) if text])
-    return column
+    field = source.field or _find_field(next(iter(rows), {_USUAL: ""}), "dataset")
+    if field in rows.column_names:
+        rows = rows.select_columns(field)
+    return _texts(rows, field, "dataset")
 
 
 def make_blocks(

@@ -15,14 +15,12 @@ import reprlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from mergekit_map.config.tasks import PythonTask
@@ -39,7 +37,6 @@ from mergekit_map.types import Answers, Measurement, Metric
 from mergekit_map.utils.text import printable
 
 _KEY = ("python",)
-_WORDS = 64  # of 8 bytes, in a row of the checksum's table
 
 
 @dataclass(frozen=True)
@@ -79,15 +76,10 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
         ) from None
     lower, upper = spec.range or (None, None)
     metric = Metric(spec.direction == "maximize", lower, upper)
-    return PythonFunction(name, function, metric, definition(spec, function), partial)
-
-
-def definition(spec: PythonTask, function: Callable[..., Any]) -> str:
-    """Return the digest of a task with its present files."""
-    beside = modules_beside(importlib.import_module(spec.python.partition(":")[0]))
-    texts = {name: beside[name].read_bytes() for name in sorted(beside)}
-    parts = ("python", 1, spec.python, spec.direction, function)
-    return fingerprint(*parts, texts) if texts else fingerprint(*parts)
+    identity = ["python", 1, spec.python, spec.direction, function]
+    if beside := modules_beside(module):
+        identity.append({name: path.read_bytes() for name, path in beside.items()})
+    return PythonFunction(name, function, metric, fingerprint(*identity), partial)
 
 
 def prepare_function(
@@ -154,58 +146,51 @@ def _measure(
             "the function changed the weights of the model, so its value is not that "
             "of the merge; change a copy in it (copy.deepcopy(model))"
         )
-    values = _as_list(returned)
-    if documents is not None and (values is None or len(values) != len(documents)):
-        got = printable(reprlib.repr(returned)) if values is None else f"{len(values)}"
+    try:
+        return _read(returned, documents)
+    except (TypeError, ValueError) as error:
         raise EvaluationError(
-            "the function must return a list with a number for each of the "
-            f"{len(documents)} documents it was asked for, got {got}; measure those of "
-            "'documents', all where it is None"
-        )
-    if values is None:
-        return _one_value(returned)
-    return _mean(values, range(len(values)) if documents is None else documents)
+            "the function must return a number, a number and its standard error of 0 "
+            "or more, or a list with a number for each document, got "
+            f"{printable(reprlib.repr(returned))} ({error})"
+        ) from None
 
 
 def weight_checksum(model: torch.nn.Module) -> str:
-    """Compute a checksum of the bits, dtypes, shapes and devices of all tensors.
+    """Compute a checksum of the dtypes, shapes, devices and bits of all tensors.
 
-    For each tensor it digests the sums of its rows and columns of 8-byte words, which
-    takes as long as reading it once. Any change of one number and any exchange of two
-    changes a sum.
+    For each tensor it takes the sum of its 8-byte words, which any change of one number
+    changes, in about the time of reading it once.
     """
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tensor.shape} {tensor.device}".encode())
-        if not tensor.is_meta:
-            table = _as_words(tensor)
-            for sums in (table.sum(dim=0), table.sum(dim=1)):
-                digest.update(sums.cpu().numpy().tobytes())
+        data = tensor.flatten().view(torch.uint8)
+        words = torch.nn.functional.pad(data, (0, -len(data) % 8)).view(torch.int64)
+        form = (name, tensor.dtype, tensor.shape, tensor.device)
+        digest.update(f"{form} {words.sum().item()}".encode())
     return digest.hexdigest()
 
 
-def _as_words(tensor: Tensor) -> Tensor:
-    flat = tensor.contiguous().view(-1).view(torch.uint8)
-    row = 8 * _WORDS
-    if missing := -flat.numel() % row:
-        flat = torch.nn.functional.pad(flat, (0, missing))
-    elif flat.storage_offset() % 8:
-        flat = flat.clone()
-    return flat.view(torch.int64).view(-1, _WORDS)
-
-
-def _as_list(returned: Any) -> list[float] | None:
-    """Return one number for each document; None for another form."""
-    if isinstance(returned, np.ndarray | torch.Tensor) and returned.ndim == 1:
+def _read(returned: Any, documents: Sequence[int] | None) -> Measurement:
+    """Read what a function returned; raise TypeError or ValueError for other forms."""
+    if isinstance(returned, np.ndarray | torch.Tensor):
         returned = returned.tolist()
-    if not isinstance(returned, list):
-        return None
-    if not returned or not all(isinstance(value, Real) for value in returned):
-        raise _unusable(returned)
-    return [float(value) for value in returned]
+    if isinstance(returned, list):
+        return _mean([float(value) for value in returned], documents)
+    if documents is not None:
+        raise ValueError(f"no list, for {len(documents)} documents")
+    value, stderr = returned if isinstance(returned, tuple) else (returned, None)
+    # An error that is no finite number says nothing; the value may still be good.
+    known = finite(None if stderr is None else float(stderr))
+    if known is not None and known < 0:
+        raise ValueError("a negative standard error")
+    return Measurement(float(value), known, n=1)
 
 
-def _mean(values: Sequence[float], ids: Sequence[int]) -> Measurement:
+def _mean(values: Sequence[float], documents: Sequence[int] | None) -> Measurement:
+    ids = range(len(values)) if documents is None else documents
+    if len(values) != len(ids) or not values:
+        raise ValueError(f"{len(values)} numbers for {len(ids)} documents")
     weights = (1.0,) * len(values)
     return Measurement(
         value=sum(values) / len(values),
@@ -216,30 +201,4 @@ def _mean(values: Sequence[float], ids: Sequence[int]) -> Measurement:
             for i, value in zip(ids, values, strict=True)
         ),
         answers=Answers(tuple(ids), tuple(values), weights),
-    )
-
-
-def _one_value(returned: Any) -> Measurement:
-    pair = returned if isinstance(returned, tuple) else (returned, None)
-    if len(pair) != 2 or not _is_number(pair[0]):
-        raise _unusable(returned)
-    value, stderr = pair
-    if stderr is not None and (not _is_number(stderr) or stderr < 0):
-        raise _unusable(returned)
-    # One that is no finite number says nothing; the value may still be good.
-    known = finite(None if stderr is None else float(stderr))
-    return Measurement(float(value), known, n=1)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _unusable(returned: Any) -> EvaluationError:
-    shown = printable(reprlib.repr(returned))  # of any type and length
-    return EvaluationError(
-        "the function must return a number, a number and its standard error of 0 or "
-        "more, or a list with a number for each document, got "
-        f"{shown} ({type(returned).__name__}); for a tensor return "
-        "tensor.item(), or tensor.tolist()"
     )

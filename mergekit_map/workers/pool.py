@@ -8,7 +8,7 @@ this process does.
 
 from __future__ import annotations
 
-import math
+import logging
 import os
 import shutil
 import signal
@@ -20,12 +20,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    contextmanager,
-    nullcontext,
-)
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import (
     active_children,
@@ -35,14 +30,13 @@ from multiprocessing import (
     resource_tracker,
     util,
 )
-from multiprocessing.context import BaseContext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.types import Measurement, MeasurementRequest
 from mergekit_map.utils.files import scratch_folder
-from mergekit_map.utils.progress import stage, warn
+from mergekit_map.utils.progress import stage
 from mergekit_map.utils.shutdown import check_interrupt, temporary
 
 if TYPE_CHECKING:
@@ -50,7 +44,6 @@ if TYPE_CHECKING:
 
 _DEATHS = 2  # of workers at the same task
 _SECONDS_BETWEEN_LOOKS = 0.2  # at signals, which wake nobody
-_LONGEST_FOLDER = 70  # beside /pymp-xxxxxxxx/listener-xxxxxxxx
 _IMPORTS = "mergekit_map.workers.worker_main"  # which takes seconds
 
 
@@ -60,7 +53,7 @@ class Opening:
 
     project: bytes
     paths: Sequence[str]  # where its modules are
-    sources: Mapping[str, str]  # digests of the files of those that have no other name
+    sources: Sequence[str]  # modules that are named by their paths
     threads: int  # of each worker
 
 
@@ -70,7 +63,6 @@ class Answer:
 
     value: Measurement | None
     error: Exception | None = None
-    remarks: Sequence[str] = ()  # for the user
 
 
 class WorkerHandle(Protocol):
@@ -85,8 +77,8 @@ class WorkerHandle(Protocol):
         """Return the future of an answer; start a worker if there is none."""
         ...
 
-    def end(self, error: Exception | None = None) -> str:
-        """End the worker and return how; ``error`` is that of its death, if any."""
+    def end(self) -> None:
+        """End the worker, dead or alive."""
         ...
 
 
@@ -97,7 +89,7 @@ class PendingTask:
     request: MeasurementRequest
     arrived: Arrived | None = None  # None where the caller waits for it
     running: bool = False
-    deaths: int = 0  # of workers that measured it
+    deaths: int = 0  # of workers at it
     answer: Answer | None = None
 
 
@@ -125,8 +117,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self._opening: Opening | None = None
         # In the order of one process.
         self._pending: dict[MeasurementRequest, PendingTask] = {}
-        self._seconds: dict[str, float] = {}  # that each task took last
-        self._begun = False  # whether workers of this project were waited for
+        self._measured = False  # whether there is a measurement of this project
 
     def __exit__(self, *_: object) -> None:
         for slot in self._slots:
@@ -143,7 +134,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for slot in self._slots:
             slot.handle.end()  # with the models of another project
         self._slots = [_Slot(slot.handle) for slot in self._slots]
-        self._opening, self._pending, self._begun = opening, {}, False
+        self._opening, self._pending, self._measured = opening, {}, False
         return self
 
     def expect(self, ahead: Sequence[MeasurementRequest], arrived: Arrived) -> None:
@@ -167,10 +158,11 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         task = self._pending.pop(request, None) or PendingTask(request)
         task.arrived = None
         self._pending = {request: task, **self._pending}
-        opening = stage(f"opening the models in {self.count} workers, and measuring")
-        with nullcontext() if self._begun else opening:
-            self._begun = True
+        if self._measured:
             self._wait_for(task)
+        else:
+            with stage(f"opening the models in {self.count} workers, and measuring"):
+                self._wait_for(task)
         del self._pending[request]
         assert task.answer is not None
         if task.answer.error is not None:
@@ -201,21 +193,12 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                 slot.task, slot.merge, task.running = task, task.request.merge, True
 
     def _next_task(self, slot: _Slot) -> PendingTask | None:
-        """Return a task of the worker's merge, else of an unmerged one, else any.
-
-        The longest comes first, so that all end at about the same time.
-        """
+        """Return a task of the worker's merge, else of an unmerged one, else any."""
         tasks = [t for t in self._pending.values() if not t.running and not t.answer]
+        made = {other.merge for other in self._slots if other.task is not None}
         own = [task for task in tasks if task.request.merge == slot.merge]
-        if not own:
-            made = {other.merge for other in self._slots if other.task is not None}
-            fresh = [task for task in tasks if task.request.merge not in made]
-            own = [t for t in fresh if t.request.merge == fresh[0].request.merge]
-        return max(
-            own or tasks,
-            key=lambda task: self._seconds.get(task.request.task, math.inf),
-            default=None,
-        )
+        fresh = [task for task in tasks if task.request.merge not in made]
+        return next(iter(own or fresh or tasks), None)
 
     def _collect(self) -> None:
         """Collect the results of workers."""
@@ -227,33 +210,38 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             try:
                 self._take(task, future.result())
             except slot.handle.dies_with as error:
+                slot.handle.end()
                 slot.merge = None
-                self._retry(task, slot.handle.end(error))
+                self._retry(task, error)
 
     def _take(self, task: PendingTask, answer: Answer) -> None:
-        for text in answer.remarks:
-            warn(text)
         task.answer = answer
         if answer.value is None:
             return
-        self._seconds[task.request.task] = answer.value.seconds or 0.0
+        self._measured = True
         if task.arrived is not None and self._pending.get(task.request) is task:
             del self._pending[task.request]
             task.arrived(task.request, answer.value)
 
-    def _retry(self, task: PendingTask, how: str) -> None:
+    def _retry(self, task: PendingTask, death: Exception) -> None:
         """Let another worker try a task at which one died; a second death is final."""
         task.deaths += 1
         if task.deaths == _DEATHS:
             # Before there is any other measurement, it is no failure of this one.
-            kind = EvaluationError if self._seconds else MergeError
+            kind = EvaluationError if self._measured else MergeError
             error = kind(
                 f"task {task.request.task!r}: the worker that opened the models or "
-                f"measured it {how}, and so did a second one; if memory is short, take "
+                "measured it died, and so did a second one; if memory is short, take "
                 "fewer workers or lower batch_size, else none, which shows why it "
-                "dies; what was measured is kept"
+                f"dies; what was measured is kept ({first_line(death)})"
             )
             task.answer = Answer(None, error)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of the message of another library's error."""
+    text = str(error) or type(error).__name__
+    return text.strip().splitlines()[0].rstrip(".")
 
 
 def process_pool(count: int) -> WorkerPool:
@@ -266,36 +254,18 @@ def process_pool(count: int) -> WorkerPool:
 
 
 def _start_forkserver() -> None:
-    """Start the forkserver that imports what workers need.
+    """Start the forkserver, from which worker processes are forked.
 
-    Not with GPUs: imports may open CUDA, which must not be forked.
+    On Linux without GPUs it imports what they need. Elsewhere imports may open what
+    must not be forked, such as CUDA.
     """
-    if sys.platform != "linux" or visible_gpus():
-        return
-    get_context("forkserver").set_forkserver_preload([_IMPORTS])
-    temporary.add(_folder_of_sockets())
-    with _at_the_root():
-        # It removes semaphores of a program that was killed, and need not say so.
-        # Started by the forkserver, it would unblock signals.
-        sys.warnoptions.append("ignore:resource_tracker")
-        resource_tracker.ensure_running()
-        sys.warnoptions.remove("ignore:resource_tracker")
-        with _signals_blocked():
-            forkserver.ensure_running()
-
-
-def _folder_of_sockets() -> Path:
-    """Return multiprocessing's temporary folder, which has the forkserver's socket.
-
-    It lies in /tmp where the path of a socket, 107 bytes at most, would be too long.
-    """
-    folder = tempfile.gettempdir()
-    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
-        tempfile.tempdir = "/tmp"
-    try:
-        return Path(util.get_temp_dir())
-    finally:
-        tempfile.tempdir = folder
+    if sys.platform == "linux" and not visible_gpus():
+        get_context("forkserver").set_forkserver_preload([_IMPORTS])
+    temporary.add(Path(util.get_temp_dir()))  # which has the forkserver's socket
+    with _apart():
+        resource_tracker.ensure_running()  # which unblocks signals
+    with _apart():
+        forkserver.ensure_running()
 
 
 class WorkerProcess:
@@ -310,47 +280,34 @@ class WorkerProcess:
     def __init__(self, gpus: str | None):
         self._gpus = gpus
         self._executor: ProcessPoolExecutor | None = None
-        self._process: Any = None
-        self._stack = ExitStack()  # that has the folder of its temporary files
+        self._stack = ExitStack()  # that ends it
 
     def ask(self, opening: Opening, request: MeasurementRequest) -> Future[Answer]:
         """Return the future of an answer; start a process if there is none."""
         if self._executor is not None:
             try:
                 return self._executor.submit(answer, request)
-            except BrokenProcessPool as error:  # it died while it had nothing to do
-                self.end(error)
+            except BrokenProcessPool:  # it died while it had nothing to do
+                self.end()
         scratch = self._stack.enter_context(scratch_folder())
         environment = {**os.environ, "TMPDIR": str(scratch)}
         if self._gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self._gpus
-        forks = sys.platform == "linux" and self._gpus is None
-        context: BaseContext = get_context("forkserver" if forks else "spawn")
-        if forks:
-            _start_forkserver()
+        _start_forkserver()
         before, begin = set(active_children()), (environment, os.getcwd(), opening)
-        with _without_main(), _signals_blocked(), _at_the_root():
+        context = get_context("forkserver")
+        with _apart():
             self._executor = ProcessPoolExecutor(1, context, _become_worker, begin)
             future = self._executor.submit(answer, request)
-        (self._process,) = set(active_children()) - before
+        self._stack.callback(self._executor.shutdown, cancel_futures=True)
+        (process,) = set(active_children()) - before
+        self._stack.callback(process.kill)
         return future
 
-    def end(self, error: Exception | None = None) -> str:
-        """End the process and return how; ``error`` is that of its death, if any."""
-        if self._executor is None:
-            return "ended"
-        if error is None:
-            self._process.kill()
-        self._executor.shutdown(wait=True, cancel_futures=True)
-        self._process.join()
-        code = self._process.exitcode
-        how = f"ended with exit code {code}"
-        if code is not None and code < 0:
-            how = f"was ended by {signal.Signals(-code).name}"
-        self._process.close()
+    def end(self) -> None:
+        """End the process, dead or alive."""
         self._stack.close()
         self._executor = None
-        return how
 
 
 def visible_gpus() -> Sequence[str]:
@@ -375,42 +332,24 @@ def gpus_of(gpus: Sequence[str], index: int, count: int) -> str | None:
 
 
 @contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Block Ctrl-C and the terminal's signals in processes that start inside.
+def _apart() -> Iterator[None]:
+    """Start processes with nothing of the user's: inside, three things are hidden.
 
-    The main process handles these.
+    The main process handles Ctrl-C and the terminal's signals. Modules of the working
+    directory would be imported in place of others. A main script without a guard would
+    search again.
     """
     blocked = {signal.SIGINT, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _at_the_root() -> Iterator[None]:
-    """Start processes elsewhere: they would import modules of the working directory."""
-    here = os.getcwd()
+    here, main = os.getcwd(), sys.modules["__main__"]
     os.chdir(os.sep)
-    try:
-        yield
-    finally:
-        os.chdir(here)
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Hide the main script, so that processes that start inside do not run it.
-
-    They would import the script otherwise, and one without a guard would search again.
-    """
-    main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
         yield
     finally:
         sys.modules["__main__"] = main
+        os.chdir(here)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _OPENING: list[Opening] = []  # of the project of this process, if it is a worker
@@ -426,6 +365,7 @@ def _become_worker(
     os.environ.update(environment)
     scratch = environment["TMPDIR"]
     tempfile.tempdir = scratch
+    logging.disable(logging.WARNING)  # the main process logs the same
     os.dup2(2, 1)  # what tasks print is for people
     threading.Thread(target=_end_with_parent, args=[scratch], daemon=True).start()
 

@@ -16,7 +16,13 @@ from typing import Any
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.types import MeasurementRequest
-from mergekit_map.workers.pool import Answer, Opening, WorkerPool, visible_gpus
+from mergekit_map.workers.pool import (
+    Answer,
+    Opening,
+    WorkerPool,
+    first_line,
+    visible_gpus,
+)
 
 _STORE = 128 * 2**20  # bytes; Ray would take a third of the memory
 
@@ -54,12 +60,11 @@ class RayWorker:
         future: Future[Answer] = self._actor.answer.remote(request).future()
         return future
 
-    def end(self, error: Exception | None = None) -> str:
-        """End the actor and return how; ``error`` is that of its death, if any."""
+    def end(self) -> None:
+        """End the actor, dead or alive."""
         if self._actor is not None:
             self._ray.kill(self._actor)
         self._actor = None
-        return "ended" if error is None else f"was lost ({_first_line(error)})"
 
 
 @contextmanager
@@ -117,19 +122,16 @@ def _imported() -> Any:
 
 def _join(ray: Any) -> bool:
     """Connect to the existing cluster, if there is one."""
+    address = os.environ.get("RAY_ADDRESS")
     try:
         ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
-    except ConnectionError as error:
-        if "RAY_ADDRESS" in os.environ:
-            raise ConfigError(
-                f"Ray cannot be reached at {os.environ['RAY_ADDRESS']}, which "
-                f"RAY_ADDRESS names: {error}"
-            ) from None
-        return False
-    except ray.exceptions.AuthenticationError as error:
+    except (ConnectionError, ray.exceptions.AuthenticationError) as error:
+        if isinstance(error, ConnectionError) and address is None:
+            return False
         raise ConfigError(
-            f"Ray does not let this program in: {_first_line(error)}; say where the "
-            "token of the cluster is: RAY_AUTH_TOKEN_PATH=FILE"
+            f"the Ray cluster ({address or 'of this machine'}) cannot be joined: "
+            f"{first_line(error)}; check RAY_ADDRESS, and that RAY_AUTH_TOKEN_PATH "
+            "names the cluster's token"
         ) from None
     return True
 
@@ -150,11 +152,6 @@ def _start(ray: Any, count: int, stack: ExitStack) -> None:
         )
     except Exception as error:  # of many kinds
         raise ConfigError(
-            f"Ray cannot be started on this machine: {_first_line(error)}; search "
+            f"Ray cannot be started on this machine: {first_line(error)}; search "
             "again if the machine was busy, or with --workers N, without Ray"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error) or type(error).__name__
-    return text.strip().splitlines()[0].rstrip(".")

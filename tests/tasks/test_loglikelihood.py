@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 
 from mergekit_map.tasks import loglikelihood
 from mergekit_map.tasks.loglikelihood import (
-    NOT_SCORED,
     Likelihoods,
     Request,
     checked,
@@ -230,21 +229,6 @@ def test_the_tokens_of_a_pass_are_halved_until_it_fits(
     most = 0
     with pytest.raises(torch.OutOfMemoryError, match="full"):
         fitted(scores, requests)
-
-
-def test_places_that_are_not_scored_count_nothing() -> None:
-    model, inputs = build("Llama", **SOME_HEADS), tuple(range(3, 23))
-    targets = tuple(NOT_SCORED if t % 3 == 0 else t + 1 for t in inputs)
-    requests = [Request(inputs, targets)]
-
-    ((found, _),) = in_trees(model, requests).score_all(requests)
-
-    with torch.inference_mode():
-        logits = model(torch.tensor([inputs])).logits[0]
-    loss = torch.nn.functional.cross_entropy(
-        logits, torch.tensor(targets), reduction="sum"
-    )
-    assert found == pytest.approx(-float(loss), rel=1e-5)
 
 
 def test_of_equal_logits_the_first_is_the_most_likely() -> None:

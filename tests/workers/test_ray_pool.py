@@ -74,30 +74,6 @@ def parent(process: str) -> int:
 
 @HAS_RAY
 @pytest.mark.slow
-def test_who_cannot_start_ray_is_told_why() -> None:
-    script = """
-    from mergekit_map.errors import ConfigError
-    from mergekit_map.workers import ray as workers
-    workers._STORE = 1  # of which Ray says that it is too little
-    try:
-        with workers.ray_pool(1):
-            pass
-    except ConfigError as error:
-        print(error)
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.stdout.startswith("Ray cannot be started on this machine: ")
-    assert done.stdout.endswith("or with --workers N, without Ray\n")
-
-
-@HAS_RAY
-@pytest.mark.slow
 @pytest.mark.usefixtures("config")
 def test_actors_find_what_one_process_finds_also_when_some_are_killed(
     actors: WorkerPool, monkeypatch: pytest.MonkeyPatch
