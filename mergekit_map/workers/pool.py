@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mergekit_map.evaluation.evaluator import Arrived
 
 _DEATHS = 2  # of workers at the same task
+_LONGEST_FOLDER = 70  # beside /pymp-xxxxxxxx/listener-xxxxxxxx
 _SECONDS_BETWEEN_LOOKS = 0.2  # at signals, which wake nobody
 _IMPORTS = "mergekit_map.workers.worker_main"  # which takes seconds
 
@@ -261,11 +262,25 @@ def _start_forkserver() -> None:
     """
     if sys.platform == "linux" and not visible_gpus():
         get_context("forkserver").set_forkserver_preload([_IMPORTS])
-    temporary.add(Path(util.get_temp_dir()))  # which has the forkserver's socket
+    temporary.add(_folder_of_sockets())
     with _apart():
         resource_tracker.ensure_running()  # which unblocks signals
     with _apart():
         forkserver.ensure_running()
+
+
+def _folder_of_sockets() -> Path:
+    """Return multiprocessing's temporary folder, which has the forkserver's socket.
+
+    It lies in /tmp where the path of a socket, 107 bytes at most, would be too long.
+    """
+    folder = tempfile.gettempdir()
+    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+        tempfile.tempdir = "/tmp"
+    try:
+        return Path(util.get_temp_dir())
+    finally:
+        tempfile.tempdir = folder
 
 
 class WorkerProcess:
