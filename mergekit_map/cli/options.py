@@ -18,7 +18,7 @@ from typing import Any, TextIO, TypeAlias
 import click
 from pydantic import BaseModel
 
-from mergekit_map.cli.main import typed_command
+from mergekit_map.cli.main import command_line, typed_command
 from mergekit_map.config.problems import values_by_task
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.utils.text import redact
@@ -109,7 +109,8 @@ def look_at_run(run: Path) -> None:
 
         look_at(run)
     if (search := folder.read_front().unfinished) is not None:
-        click.echo(search.in_words, err=True)
+        again = command_line("search", run / "config.yml", run)
+        click.echo(f"{search.in_words} It goes on with: {again}", err=True)
 
 
 def key_options(

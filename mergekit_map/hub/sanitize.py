@@ -48,6 +48,8 @@ _PATH_START, _PATH_END = r"(?:(?<![\w.~-])|(?<=\\[nrt]))", r"(?![\w-]|\.\w)"
 _UNKNOWN_START = r"(?:(?<![\w.~/:-])|(?<=file://)|(?<=\\[nrt]))"
 _ABSOLUTE_PATH = rf"{_UNKNOWN_START}(?:/[\w.+@-]+){{2,}}"
 _HOME_FOLDER = rf"{_UNKNOWN_START}/(?:home|Users)/[\w.-]+"  # on any machine
+# Folders that every machine has.
+_SYSTEM_FOLDER = re.compile("/(?:bin|dev|etc|lib|lib64|opt|proc|sbin|sys|usr)/")
 _TOKEN = r"hf_[A-Za-z0-9]{20,}"
 # Shorter ones may be in any file by chance, a password of the environment in prose.
 _MIN_SECRET_LENGTH = 16
@@ -225,10 +227,18 @@ def _leaks(
     known_path += "" if is_prompt else rf"|{_HOME_FOLDER}/[\w.+@-]+"
     with _text_of(file) as data:
         leaks = [(match, "an access token") for match in secret.finditer(data)]
-        paths = re.finditer(known_path.encode(), data)
+        paths = list(re.finditer(known_path.encode(), data))
+        if not is_prompt:
+            paths += filter(_is_there, re.finditer(_ABSOLUTE_PATH.encode(), data))
         leaks += [(match, f"the local path {match[0].decode()}") for match in paths]
         for match, leak in leaks:
             yield data[: match.start()].count(b"\n") + 1, leak
+
+
+def _is_there(found: re.Match[bytes]) -> bool:
+    """Whether a path is of this machine, and not of every one."""
+    path = found[0].decode().rstrip(".")  # of a sentence
+    return os.path.exists(path) and not _SYSTEM_FOLDER.match(path)
 
 
 @contextmanager

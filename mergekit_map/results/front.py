@@ -124,10 +124,10 @@ class Unfinished(Frozen):
 
     @property
     def in_words(self) -> str:
-        """Describe the progress, and how to go on."""
+        """Describe the progress."""
         return (
             f"The search is not finished: {self.measured} of at most {self.most} "
-            "merges are measured. Type its command again to go on."
+            "merges are measured."
         )
 
 

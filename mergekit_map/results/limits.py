@@ -20,6 +20,10 @@ from mergekit_map.utils.text import listed
 
 MISSED = "misses its limits"
 
+# A limit that all reference points keep by so many times their range is a mistake,
+# such as 95 for 95%.
+_SUSPICIOUS_MARGIN, _MIN_PERCENTAGE = 2, 5
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -83,6 +87,7 @@ class Request:
         for task, required in (self.select.require or {}).items():
             share = share_of(required)
             if share is None:
+                self._refuse_missing_percent(task, float(required))
                 limits[task] = Limit(float(required))
             else:
                 base, best = self._base_and_best(task)
@@ -106,6 +111,22 @@ class Request:
             lower=self.lower_bounds(self.limits()),
             achievement=self.select.scalarization == "achievement",
         )
+
+    def _refuse_missing_percent(self, task: str, value: float) -> None:
+        """Refuse a limit that no merge or every reference point keeps: 95 for 95%."""
+        metric = self.metrics[task]
+        limit = metric.utility(value)
+        known = self.anchors.values.values()
+        measured = [metric.utility(of[task]) for of in known if task in of]
+        margin = _SUSPICIOUS_MARGIN * np.ptp(measured) if measured else 0
+        by_far = 0 < margin < min(measured, default=0) - limit
+        out_of_reach = limit > max(map(metric.utility, metric.bounds))
+        if value >= _MIN_PERCENTAGE and (by_far or out_of_reach):
+            kept = "every model and the soup keep" if by_far else "no merge keeps"
+            raise ConfigError(
+                f"require: {kept} {task}={value:g}; did you mean {value:g}%, a share "
+                "of the best parent's gain over the base?"
+            )
 
     def _rival_limits(self) -> Iterator[tuple[str, Limit]]:
         values, errors = self.anchors.values, self.anchors.errors

@@ -208,4 +208,10 @@ def cache_home() -> Path:
     if own:
         return Path(own)
     shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path("~/.cache").expanduser()) / "mergekit-map"
+    try:
+        return (Path(shared) if shared else Path.home() / ".cache") / "mergekit-map"
+    except RuntimeError:  # a user without an entry, as in containers
+        raise ArtifactError(
+            "there is no home folder to keep recorded merges in; set MERGEKIT_MAP_HOME "
+            "to a folder, or HOME"
+        ) from None

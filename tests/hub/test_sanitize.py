@@ -145,6 +145,12 @@ def test_what_only_looks_alike_passes(text: str) -> None:
     check(text)
 
 
+def test_any_other_path_that_is_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=f"the local path {tmp_path}"):
+        check(f"see {tmp_path}.")
+    check(f"see {tmp_path}/nothing and /usr/bin/env")
+
+
 @pytest.mark.parametrize(
     "path", ["tokenizer.json", "additional_chat_templates/tools.jinja"]
 )

@@ -273,6 +273,16 @@ def test_a_limit_of_what_nobody_knows_is_refused(
         limits_of(Anchors(values), **options)
 
 
+@pytest.mark.parametrize(
+    ("task", "who"), [("math", "no merge"), ("code", "every model")]
+)
+def test_a_number_that_was_meant_as_a_share_is_refused(task: str, who: str) -> None:
+    with pytest.raises(ConfigError, match=f"{who}.* {task}=95; did you mean 95%"):
+        limits_of(require={task: 95})
+    for possible in ({"math": 1, "code": 0}, {"code": 9}):
+        assert limits_of(require=possible) == possible
+
+
 def test_not_worse_than_a_rival_is_what_it_measured_on_every_task() -> None:
     assert limits_of(not_worse_than="base") == VALUES_OF["base"]
     # The last point has 0.4 of text, as the base has: that is not worse.

@@ -111,7 +111,7 @@ def test_a_front_is_fitted_to_what_is_measured_and_says_how_far_it_is(
     result = invoke("select", "run")
 
     assert log.read_bytes() == before
-    said = "5 of at most 18 merges are measured. Type its command again to go on."
+    said = "5 of at most 18 merges are measured. It goes on with: "
     assert said in result.stderr
     assert said in " ".join(result.stdout.split())
     assert not Path("run/.state/manifest.json").exists()
