@@ -7,9 +7,11 @@ that mergekit writes. From then on, new coefficients need no further pass of mer
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,12 +57,15 @@ class ResidentMerge:
         # Read the tensors anew each time: whoever evaluates may tie or wrap them.
         targets = self.model.state_dict(keep_vars=True)
         self._refuse_unwritable(targets)
-        # Norms in mergekit's own methods depend on the number of threads.
-        own = any(isinstance(replay, MethodReplay) for replay in self.replays.values())
-        with nullcontext() if own else _one_thread():
-            for name, replay in self.replays.items():
-                weights = self.weights.of(name, replay.models, coefficients)
-                on_device(replay, targets[name]).write(weights, targets[name])
+        jobs = []
+        for name, replay in self.replays.items():
+            weights = self.weights.of(name, replay.models, coefficients)
+            jobs.append(partial(_write, replay, weights, targets[name]))
+        if any(isinstance(replay, MethodReplay) for replay in self.replays.values()):
+            for job in jobs:  # whose norms depend on the number of threads
+                job()
+        else:
+            _run_side_by_side(jobs)
 
     def _refuse_unwritable(self, targets: Mapping[str, Tensor]) -> None:
         """Refuse tensors of another layout, and placeholders of offloaded ones.
@@ -89,19 +94,25 @@ def _layout(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
     return tensor.dtype, tensor.shape
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread.
+def _write(replay: Replay, weights: Sequence[float], target: Tensor) -> None:
+    on_device(replay, target).write(weights, target)
+
+
+def _run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
+    """Run jobs on as many threads as torch would use, each of one thread.
 
     torch would split every operation over its threads and wait for all of them each
     time, which on a busy machine takes many times longer than the computation.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+
+    def start() -> None:
+        torch.set_num_threads(1)  # of this thread, and of threads to come
+        torch.set_grad_enabled(mode=False)
+
+    count = torch.get_num_threads()
+    with ThreadPoolExecutor(count, initializer=start) as pool:
+        list(pool.map(lambda job: job(), jobs))
+    torch.set_num_threads(count)
 
 
 @contextmanager
