@@ -173,7 +173,7 @@ def with_settings(
     if not new or new == old:
         return file
     content = {**file.content, "map": new}
-    text = yaml_text([content], [f"{file.path.name}, with keys set by options"])
+    text = yaml_text(content, [f"{file.path.name}, with keys set by options"])
     return replace(file, text=text, content=content)
 
 
@@ -268,10 +268,10 @@ def _flow_numbers(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
 _Dumper.add_representer(list, _flow_numbers)
 
 
-def yaml_text(documents: Iterable[Any], comments: Iterable[str] = ()) -> str:
-    """Return documents as YAML with exact numbers, and with ``comments`` on top."""
-    text = yaml.dump_all(
-        documents,
+def yaml_text(content: Any, comments: Iterable[str] = ()) -> str:
+    """Return YAML with exact numbers, and with ``comments`` on top."""
+    text = yaml.dump(
+        content,
         Dumper=_Dumper,
         default_flow_style=False,
         sort_keys=False,

@@ -28,15 +28,14 @@ from huggingface_hub import (
 from huggingface_hub.repocard import metadata_load
 
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
-from mergekit_map.config.yaml_file import yaml_text
+from mergekit_map.config.yaml_file import MergeConfig, yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.hub.sanitize import (
-    Configs,
     PublicNames,
-    models_of,
     parts_of,
     public_names,
 )
+from mergekit_map.models.references import referenced_models
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, border_in_words
 from mergekit_map.results.front import Front
@@ -62,7 +61,7 @@ class MergeRecord:
     """The facts about a merge for its card."""
 
     name: str
-    recipe: str  # mergekit YAML; a document for each stage
+    recipe: str  # mergekit YAML
     command: str  # that runs mergekit alone
     front: Front  # the point that was merged is the chosen one
     tasks: Mapping[str, TaskSpec]
@@ -71,25 +70,25 @@ class MergeRecord:
 
 def write_card(folder: Path, record: MergeRecord) -> None:
     """Write ``README.md`` and its picture into the folder of a checkpoint."""
-    configs = list(yaml.safe_load_all(record.recipe))
-    names = public_names(models_of(configs))
-    licences = parent_licences(configs, names)
+    config = yaml.safe_load(record.recipe)
+    names = public_names(referenced_models(config))
+    licences = parent_licences(config, names)
     # No path of this machine: models and files are called by their public names.
     public_front = names.content(record.front.model_dump(mode="json"))
     front = Front.model_validate_json(json.dumps(public_front))
     record = replace(record, command=names.text(record.command), front=front)
-    data = _metadata(folder, record, names.hub_parents(configs), licences)
+    data = _metadata(folder, record, names.hub_parents(config), licences)
     text = _fill_template(
         "card",
         name=escape_markdown(record.name),
         answer=_answer_section(record),
-        methods=_linked_methods(configs),
+        method=_linked_method(str(config.get("merge_method"))),
         fitted=max(task.fit.n for task in front.tasks.values()),
         usage=_usage_section(folder, record.name) if data.pipeline_tag else "",
-        models=_model_list(configs, names, licences),
+        models=_model_list(config, names, licences),
         version=importlib.metadata.version("mergekit"),
         command=record.command,
-        recipe=_recipe_block(configs, names),
+        recipe=_recipe_block(config, names),
     )
     plot_front(front, folder / "front.png")
     (folder / CARD).write_text(_card(data, f"\n{text}").content, encoding="utf-8")
@@ -201,14 +200,11 @@ def _bullets(texts: Iterable[str]) -> str:
     return "\n".join(f"- {escape_markdown(text)}" for text in texts)
 
 
-def _linked_methods(configs: Configs) -> str:
-    """Name the merge methods, with links to their papers."""
-    texts = []
-    for method in dict.fromkeys(str(config.get("merge_method")) for config in configs):
-        papers = [_PAPERS[word] for word in _PAPERS if word in method.split("_")]
-        links = [f"[arXiv:{paper}](https://arxiv.org/abs/{paper})" for paper in papers]
-        texts.append(", ".join([escape_markdown(method), *links]))
-    return " and ".join(texts)
+def _linked_method(method: str) -> str:
+    """Name a merge method, with links to its papers."""
+    papers = [_PAPERS[word] for word in _PAPERS if word in method.split("_")]
+    links = [f"[arXiv:{paper}](https://arxiv.org/abs/{paper})" for paper in papers]
+    return ", ".join([escape_markdown(method), *links])
 
 
 def _usage_section(folder: Path, name: str) -> str:
@@ -224,14 +220,13 @@ def _name_assignment(name: str) -> str:
     return f"name = {json.dumps(name, ensure_ascii=False)}"
 
 
-def _model_list(configs: Configs, names: PublicNames, licences: Licences) -> str:
+def _model_list(config: MergeConfig, names: PublicNames, licences: Licences) -> str:
     """Return the list of the models, with links to the Hub and known licences."""
-    bases = {config.get("base_model") for config in configs}
     lines = []
-    for model in models_of(configs):
+    for model in referenced_models(config):
         parts = model.split("+")  # a model, and its adapter
         line = "- " + " + ".join(_linked_model(part, names) for part in parts)
-        if model in bases:
+        if model == config.get("base_model"):
             line += ", the base model"
         of_parts = [licences.get(names.reference(part)) for part in parts]
         stated = dict.fromkeys(escape_markdown(str(one)) for one in of_parts if one)
@@ -246,9 +241,9 @@ def _linked_model(part: str, names: PublicNames) -> str:
     return f"[{name}](https://huggingface.co/{urllib.parse.quote(hub_id)})"
 
 
-def _recipe_block(configs: Configs, names: PublicNames) -> str:
+def _recipe_block(config: MergeConfig, names: PublicNames) -> str:
     # A line of YAML cannot begin with the end of the block.
-    return f"```yaml\n{yaml_text(map(names.config, configs))}```"
+    return f"```yaml\n{yaml_text(names.config(config))}```"
 
 
 def read_card(folder: Path) -> ModelCard:
@@ -277,16 +272,16 @@ def renamed_card(
     return _card(card.data, text)
 
 
-def with_parents(card: ModelCard, configs: Configs, names: PublicNames) -> ModelCard:
+def with_parents(card: ModelCard, config: MergeConfig, names: PublicNames) -> ModelCard:
     """Call local models by their Hub ids in metadata, list of models and recipe."""
     parents = card.data.get("base_model") or []
     parents = [parents] if isinstance(parents, str) else parents
-    parents = dict.fromkeys([*parents, *names.hub_parents(configs)])
+    parents = dict.fromkeys([*parents, *names.hub_parents(config)])
     card.data["base_model"] = list(parents)
-    old_names, text = public_names(models_of(configs)), card.text
-    for part in parts_of(configs):
+    old_names, text = public_names(referenced_models(config)), card.text
+    for part in parts_of(config):
         text = text.replace(_linked_model(part, old_names), _linked_model(part, names))
-    old_recipe, recipe = (_recipe_block(configs, n) for n in (old_names, names))
+    old_recipe, recipe = (_recipe_block(config, n) for n in (old_names, names))
     return _card(card.data, text.replace(old_recipe, recipe))
 
 
@@ -328,13 +323,13 @@ Licences: TypeAlias = Mapping[str, Licence | None]  # by model; None where unkno
 
 
 def parent_licences(
-    configs: Configs,
+    config: MergeConfig,
     names: PublicNames,
     lookup: Callable[[str], Licence | None] = lambda _: None,
 ) -> dict[str, Licence | None]:
     """Look up licences by public name: in cards on this machine, then by Hub id."""
     licences = {}
-    for part in parts_of(configs):
+    for part in parts_of(config):
         hub_id = names.hub_id(part)
         licence = _local_licence(Path(part.partition("@")[0]), hub_id)
         if licence is None and hub_id:

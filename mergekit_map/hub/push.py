@@ -26,26 +26,25 @@ from huggingface_hub import (
     utils,
 )
 
-from mergekit_map.config.yaml_file import read_yaml, yaml_text
+from mergekit_map.config.yaml_file import MergeConfig, read_yaml, yaml_text
 from mergekit_map.errors import ArtifactError, ConfigError, HubError
 from mergekit_map.hub import card as cards
 from mergekit_map.hub.card import Licence, Licences
 from mergekit_map.hub.sanitize import (
     RUN_FOLDER,
     VOCABULARIES,
-    Configs,
     PublicFile,
     PublicNames,
     is_local,
-    models_of,
     public_names,
     refuse_leaks,
 )
+from mergekit_map.models.references import referenced_models
 from mergekit_map.results.run_folder import (
     DAMAGES,
     RunFolder,
     open_run,
-    recipe_documents,
+    parse_recipe,
 )
 from mergekit_map.utils.files import read_whole
 
@@ -134,22 +133,22 @@ def plan_push(
             utils.validate_repo_id(name.partition("@")[0])  # type: ignore[attr-defined]
         except errors.HFValidationError as error:
             raise ConfigError(f"{error}; write it as owner/name") from None
-    configs, card = _read_recipe(folder / cards.RECIPE_FILE), cards.read_card(folder)
+    config, card = _read_recipe(folder / cards.RECIPE_FILE), cards.read_card(folder)
     search = None if run is None else open_run(run)
     directory = "/" if search is None else search.read_manifest().directory
-    names = public_names(models_of(configs), options.parents, directory)
-    files, left_out = _checkpoint_files(folder, configs, names)
-    files += [] if search is None else _run_files(search, configs, names)
+    names = public_names(referenced_models(config), options.parents, directory)
+    files, left_out = _checkpoint_files(folder, config, names)
+    files += [] if search is None else _run_files(search, config, names)
     token = get_token() if api is None else str(api.token)
     refuse_leaks(files, names, token)
     with _hub_errors(api, options.repo):
         target = _find_target(api, options.repo)
-        licences = cards.parent_licences(configs, names, partial(_hub_licence, api))
+        licences = cards.parent_licences(config, names, partial(_hub_licence, api))
     licence = cards.read_licence(vars(card.data)) or cards.common_licence(licences)
     licence = Licence(options.licence) if options.licence else licence
     card = cards.renamed_card(card, folder.resolve().name, target.repo_id, licence)
     if options.parents:
-        card = cards.with_parents(card, configs, names)
+        card = cards.with_parents(card, config, names)
     text = cards.with_search(card, uploaded=search is not None).content
     card_file = PublicFile(cards.CARD, text.encode())
     refuse_leaks([card_file], names, token)
@@ -187,14 +186,14 @@ def upload(api: HfApi, plan: Plan, message: str) -> str | None:
     return None if commit.oid == target.commit else str(commit.commit_url)
 
 
-def _read_recipe(path: Path) -> Configs:
+def _read_recipe(path: Path) -> MergeConfig:
     """Read a recipe whose models can be listed."""
     try:
-        configs = recipe_documents(read_whole(path, _MAX_RECIPE_BYTES).decode("utf-8"))
-        models_of(configs)
+        config = parse_recipe(read_whole(path, _MAX_RECIPE_BYTES).decode("utf-8"))
+        referenced_models(config)  # which can be listed
     except (OSError, *DAMAGES) as error:
         raise _unreadable(path, error) from None
-    return configs
+    return config
 
 
 def _unreadable(path: Path, error: Exception) -> ArtifactError:
@@ -202,7 +201,7 @@ def _unreadable(path: Path, error: Exception) -> ArtifactError:
 
 
 def _checkpoint_files(
-    folder: Path, configs: Configs, names: PublicNames
+    folder: Path, config: MergeConfig, names: PublicNames
 ) -> tuple[list[PublicFile], list[str]]:
     """Return the public files of a checkpoint, and the names of those left out."""
     files, left_out = [], list[str]()
@@ -211,7 +210,7 @@ def _checkpoint_files(
         if "/." in f"/{name}":
             continue  # hidden
         if _is_loaded(name) or _matches(name, _OTHER_FILES):
-            files.append(_public_file(name, path, configs, names))
+            files.append(_public_file(name, path, config, names))
         else:
             left_out.append(name)
     return files, left_out
@@ -231,14 +230,14 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def _public_file(
-    name: str, path: Path, configs: Configs, names: PublicNames
+    name: str, path: Path, config: MergeConfig, names: PublicNames
 ) -> PublicFile:
     """Return a file of a checkpoint, its names of models rewritten and nothing else.
 
     Any other text, such as a chat template, is part of what was measured.
     """
     if name == cards.RECIPE_FILE:
-        return PublicFile(name, yaml_text(map(names.config, configs)).encode())
+        return PublicFile(name, yaml_text(names.config(config)).encode())
     if path.suffix != ".json" or name in VOCABULARIES:
         return PublicFile(name, path)
     try:
@@ -264,7 +263,7 @@ def _json(content: Any, indent: int | None = None) -> bytes:
 
 
 def _run_files(
-    run: RunFolder, configs: Configs, names: PublicNames
+    run: RunFolder, config: MergeConfig, names: PublicNames
 ) -> list[PublicFile]:
     """Return the public files of a search: no samples, which may hold texts of tasks.
 
@@ -272,7 +271,7 @@ def _run_files(
     """
     front = run.read_front()
     recipes = enumerate(map(run.recipe, range(len(front.points))))
-    same = [i for i, path in recipes if path.exists() and _read_recipe(path) == configs]
+    same = [i for i, path in recipes if path.exists() and _read_recipe(path) == config]
     if not same:
         raise ArtifactError(
             f"{run.path} has no recipe of this merge, so it is not the folder of its "
@@ -285,7 +284,7 @@ def _run_files(
     public = {run.front.name: _json(names.content(content))}
     try:
         config = names.config(read_yaml(run.config).content)
-        public[run.config.name] = yaml_text([config]).encode()
+        public[run.config.name] = yaml_text(config).encode()
         public[run.log.name] = _public_lines(run.log, names)
     except (OSError, *DAMAGES) as error:
         raise _unreadable(run.path, error) from None

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
+from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import ArtifactError, ConfigError
 from mergekit_map.models.references import (
     MODEL_KEYS,
@@ -55,8 +56,6 @@ _TOKEN = r"hf_[A-Za-z0-9]{20,}"
 _MIN_SECRET_LENGTH = 16
 _MAX_LISTED = 10  # leaks; a file with more has the same one many times
 
-# A recipe: a merge configuration for each of its stages.
-Configs: TypeAlias = Sequence[Mapping[str, Any]]
 _Bytes: TypeAlias = "bytes | mmap.mmap"
 
 
@@ -90,9 +89,9 @@ class PublicNames:
         on_hub = "/" in name if path in self.names else not is_local(name)
         return name if on_hub else None
 
-    def hub_parents(self, configs: Configs) -> list[str]:
+    def hub_parents(self, config: MergeConfig) -> list[str]:
         """List the Hub repositories that a recipe takes its models from."""
-        return list(dict.fromkeys(filter(None, map(self.hub_id, parts_of(configs)))))
+        return list(dict.fromkeys(filter(None, map(self.hub_id, parts_of(config)))))
 
     def reference(self, reference: str) -> str:
         """Return a model's public name in the form ``base@revision+adapter``."""
@@ -182,16 +181,9 @@ def is_local(reference: str) -> bool:
     return reference.startswith(("/", ".", "~")) or reference.count("/") > 1
 
 
-def models_of(configs: Configs) -> list[str]:
-    """List the models of a recipe, the base model first, without its own stages."""
-    stages = {config.get("name") for config in configs}
-    models = dict.fromkeys(m for config in configs for m in referenced_models(config))
-    return [model for model in models if model not in stages]
-
-
-def parts_of(configs: Configs) -> list[str]:
+def parts_of(config: MergeConfig) -> list[str]:
     """List the folders and repositories that models and adapters come from."""
-    models = map(Reference.parse, models_of(configs))
+    models = map(Reference.parse, referenced_models(config))
     return list(dict.fromkeys(str(part) for model in models for part in model.parts))
 
 

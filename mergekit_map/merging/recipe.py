@@ -60,7 +60,7 @@ class Recipes:
         if path is not None:
             command = printable(self.command(path, "OUT"))
             comments = [*comments, f"Merge it with: {command}"]
-        return yaml_text([self.space.config(coefficients)], comments)
+        return yaml_text(self.space.config(coefficients), comments)
 
     def of_point(self, front: Front, index: int, path: Path) -> str:
         """Return the recipe of a point of a front, to be written to ``path``."""

@@ -293,24 +293,24 @@ class SearchPlan(Record):
         return self
 
 
-def recipe_documents(text: str) -> list[dict[str, Any]]:
-    """Read a recipe: a merge, after the merges that it needs.
+def parse_recipe(text: str) -> dict[str, Any]:
+    """Parse a recipe.
 
     Raises:
         ValueError: the text is no recipe, or holds anchors, aliases or tags.
     """
     try:
         # Ends where it is nested too deep, of which a scan takes the square in time.
-        list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+        yaml.compose(text, Loader=yaml.SafeLoader)
         # What stands for something else could grow without end when it is copied.
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise ValueError("an alias in it stands for something else")
-        found = list(yaml.safe_load_all(text))
+        found = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"it is no YAML: {error}") from None
     except RecursionError:
         raise ValueError("it is nested too deep") from None
-    if not found or not all(isinstance(one, dict) for one in found):
+    if not isinstance(found, dict):
         raise ValueError("it is no merge configuration")
     return found
 
@@ -328,7 +328,7 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
         source, text = folder.recipe(0), folder.read_recipe(0)
     weights = front.points[index].coefficients
     try:
-        (config,) = recipe_documents(text)
+        config = parse_recipe(text)
         dtypes = {"dtype": identity.dtype, "out_dtype": identity.out_dtype}
         searched = {**identity.configuration, "merge_method": identity.method}
         searched |= {key: name for key, name in dtypes.items() if name}
@@ -346,7 +346,7 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
     lines = recipe_comments(front, index)
     if command := re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE):
         lines.append(command[1].replace(recipe_name(0), recipe_name(index)))
-    return yaml_text([config], lines)
+    return yaml_text(config, lines)
 
 
 def _no_model(_: str) -> str:

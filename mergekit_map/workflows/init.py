@@ -89,7 +89,7 @@ def new_config(
         content["parameters"] = {"density": merge.density or 0.5}
     content["dtype"] = dtype if merge.dtype is None else merge.dtype
     block = map_block(merge.models, tasks, settings, on_base=base is not None)
-    return yaml_text([{**content, "map": block}], [title, *_hints(tasks)])
+    return yaml_text({**content, "map": block}, [title, *_hints(tasks)])
 
 
 def new_tasks(texts: Iterable[str], benchmarks: Iterable[str]) -> Tasks:
@@ -142,7 +142,7 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
             "so that theirs can be searched"
         )
     content = {**merge, "map": map_block(tuned, tasks)}
-    return yaml_text([content], [*comments, *_hints(tasks)])
+    return yaml_text(content, [*comments, *_hints(tasks)])
 
 
 def config_schema() -> dict[str, Any]:

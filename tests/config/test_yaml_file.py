@@ -9,7 +9,7 @@ from mergekit_map.config.yaml_file import YamlFile, read_yaml, with_settings, ya
 
 
 def test_comments_stand_on_top_a_line_each() -> None:
-    text = yaml_text([{"b": 1, "a": [{"c": 2}]}], ["why", "", "two\nlines: here"])
+    text = yaml_text({"b": 1, "a": [{"c": 2}]}, ["why", "", "two\nlines: here"])
 
     assert text == "# why\n#\n# two lines: here\nb: 1\na:\n- c: 2\n"
 
@@ -60,7 +60,7 @@ def test_keys_are_text_and_exponents_make_numbers(tmp_path: Path) -> None:
     content = read(text, tmp_path).content
 
     assert content == {"no": 0.001, "3": "1e3", "true": "2020-01-01"}
-    assert read(yaml_text([content]), tmp_path).content == content
+    assert read(yaml_text(content), tmp_path).content == content
 
 
 def test_what_an_alias_stands_for_can_be_changed_by_itself(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ from mergekit_map.hub.card import (
     with_search,
     write_card,
 )
-from mergekit_map.hub.sanitize import models_of, public_names
+from mergekit_map.hub.sanitize import public_names
+from mergekit_map.models.references import referenced_models
 from mergekit_map.results.answer import answer
 
 HUB_RECIPE = {
@@ -49,10 +50,10 @@ ANCHORS = {
 
 
 def record(
-    *recipe: Mapping[str, Any], name: str = "merged", **front: Any
+    recipe: Mapping[str, Any] = HUB_RECIPE, *, name: str = "merged", **front: Any
 ) -> MergeRecord:
     made = from_json({**as_json(make_front(POINTS, ANCHORS)), **front})
-    text = yaml.safe_dump_all(recipe or [HUB_RECIPE], sort_keys=False)
+    text = yaml.safe_dump(recipe, sort_keys=False)
     command = "mergekit-yaml mergekit_config.yml OUT --random-seed 3"
     return MergeRecord(name, text, command, made, TASKS)
 
@@ -171,21 +172,6 @@ def test_no_local_path_reaches_the_card(tmp_path: Path) -> None:
     assert card.data.base_model == ["x/one"]
 
 
-def test_a_recipe_of_several_stages_names_the_models_alone(tmp_path: Path) -> None:
-    pair = {
-        "merge_method": "dare_ties",
-        "base_model": "x/base",
-        "models": [{"model": "x/a"}, {"model": "x/b"}],
-    }
-    last = {"base_model": "x/base", "models": [{"model": "x/c"}, {"model": "pair-1"}]}
-
-    card = written(tmp_path, record({"name": "pair-1", **pair}, last))
-
-    assert card.data.base_model == ["x/base", "x/a", "x/b", "x/c"]
-    assert "a merge by dare_ties, [arXiv:2311.03099]" in card.text
-    assert "name: pair-1" in part(card, "Recipe").split("\n---\n")[0]
-
-
 def plain(token: Token) -> str | None:
     """Read an inline token that is text alone."""
     if {child.type for child in token.children or ()} - {"text"}:
@@ -267,8 +253,8 @@ def test_publishing_calls_local_models_by_their_hub_ids(tmp_path: Path) -> None:
     card = written(tmp_path, record(config))
     before = part(card, "Recipe")
 
-    names = public_names(models_of([config]), {"one": "me/one"})
-    public = with_parents(card, [config], names)
+    names = public_names(referenced_models(config), {"one": "me/one"})
+    public = with_parents(card, config, names)
 
     assert public.data.base_model == ["x/base", "me/one"]
     assert "[me/one](https://huggingface.co/me/one)" in part(public, "Models")

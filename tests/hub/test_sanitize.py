@@ -53,7 +53,7 @@ def test_the_user_may_say_what_a_model_is_called_on_the_hub() -> None:
     names = public_names(models, {"/old/../old/base": "me/base"})
     assert names.reference("/old/base@r1") == "me/base@r1"
     assert names.reference("/data/m/base") == "base"
-    assert names.hub_parents([{"base_model": "/old/base"}]) == ["me/base"]
+    assert names.hub_parents({"base_model": "/old/base", "models": []}) == ["me/base"]
 
 
 def test_relative_paths_of_a_configuration_are_found(names: PublicNames) -> None:

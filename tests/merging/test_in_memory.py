@@ -116,7 +116,7 @@ def test_equals_the_checkpoints_of_mergekit_yaml_in_another_process(
     types = itertools.cycle([("float32", family), ("bfloat16", family_bf16)])
     for method, (dtype, models) in zip(TASK_VECTOR_METHODS, types, strict=False):
         spaces[method] = space = space_of(config(method, models, dtype=dtype))
-        text = yaml_text([space.config(some_coefficients(space))])
+        text = yaml_text(space.config(some_coefficients(space)))
         (tmp_path / f"{method}.yml").write_text(text)
     merge_with_stock_mergekit([tmp_path / f"{name}.yml" for name in spaces])
 
@@ -239,7 +239,7 @@ def test_fixed_weights_filters_gradients_and_a_listed_base(
 
     assert space.names == ("a_mlp", "b_late")
     coefficients = {"a_mlp": 0.1, "b_late": 0.7}
-    recipe = yaml.safe_load(yaml_text([space.config(coefficients)]))
+    recipe = yaml.safe_load(yaml_text(space.config(coefficients)))
     weights = [m.get("parameters", {}).get("weight") for m in recipe["models"]]
     assert weights[1][0] == {"filter": "mlp", "value": 0.1}
     assert weights[2:] == [[0.0, 0.7], 0.3]

@@ -100,7 +100,7 @@ def test_recipes_hold_exact_numbers_and_the_stock_method() -> None:
     space = space_of(merge("map_ties", "x/one", "x/two"))
     coefficients = {"one": 0.1 + 0.2, "two": 1e-17}
 
-    text = yaml_text([space.config(coefficients)], ["why", "how"])
+    text = yaml_text(space.config(coefficients), ["why", "how"])
 
     assert text.startswith("# why\n# how\nmerge_method: ties\n")
     read = yaml.safe_load(text)
