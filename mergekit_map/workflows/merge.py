@@ -41,7 +41,6 @@ from mergekit_map.utils.progress import stage, warn
 from mergekit_map.workflows.callbacks import Callback, CallbackList, reporting
 from mergekit_map.workflows.results import Merged, Selection
 from mergekit_map.workflows.select import (
-    look_at,
     save_choice,
     select_point,
     selection_lock,
@@ -74,7 +73,7 @@ def merge_point(
             damaged or has another front since the selection.
         MergeError: the models have changed since the search.
     """
-    run, out = look_at(run), Path(out)
+    run, out = Path(run), Path(out)
     project = finished_project(
         run, quiet_options(options), trust_run=trust_run, model_paths=model_paths
     )

@@ -45,7 +45,7 @@ def select_point(
     hold, at first those of the configuration.
 
     Args:
-        run: The folder of a finished search.
+        run: The folder of a finished search; ``look_at`` finds the front of another.
         prefer: How much each task counts, after it is scaled by its best and worst
             value on the front.
         scalarization: ``sum`` of the weighted tasks, or ``achievement``: the weighted
@@ -78,7 +78,7 @@ def select_point(
         "index": index,
     }
     select = parse_select({k: v for k, v in asked.items() if v is not None})
-    folder = open_run(look_at(Path(run)))
+    folder = open_run(Path(run))
     folder.read_manifest()
     with selection_lock(folder):
         before = front = folder.read_front()

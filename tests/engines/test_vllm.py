@@ -115,7 +115,7 @@ def test_experts_are_measured_as_a_fresh_engine_measures_mergekits_checkpoint(
 ) -> None:
     """In place or from disk, as the self-check finds."""
     project = load_project(write_config("experts", engine="vllm")).by_engine()[1]
-    merge = {"a": 0.3, "b": 0.6}
+    merge = dict(zip(project.space.names, (0.3, 0.6), strict=True))
 
     with merges_in_vllm(project) as merges:
         found = merges(merge)["ask"]()
@@ -129,7 +129,7 @@ def test_merges_are_written_into_both_halves_of_a_model_that_is_split(
     args = {"tensor_parallel_size": 2}
     config = write_config("llama", engine={"name": "vllm", "args": args})
     project = load_project(config).by_engine()[1]
-    merge = {"a": 0.3, "b": 0.6}
+    merge = dict(zip(project.space.names, (0.3, 0.6), strict=True))
 
     with merges_in_vllm(project) as merges:
         assert isinstance(merges, VllmInPlace)

@@ -210,7 +210,7 @@ def test_what_a_merge_of_an_unfinished_search_measures_leaves_the_search_as_it_i
 
 def test_a_point_of_a_front_that_is_no_more_is_not_merged(stopped: Any) -> None:
     stopped(11, evaluations=8)
-    partial = select_point("run")
+    partial = select_point(look_at("run"))
     invoke("search", "config.yml", "run")
     before = Path("run/front.json").read_bytes()
 
