@@ -89,10 +89,7 @@ class ProgressLine(Callback):
 
 
 class CallbackList(Listener):
-    """Forwards the events of a search and its pairs to callbacks.
-
-    It counts the measurements itself, so that there is one count for the whole search.
-    """
+    """Forwards the events of a search to callbacks, and counts its measurements."""
 
     def __init__(self, callbacks: Iterable[Callback]):
         self._callbacks = list(callbacks)
@@ -100,12 +97,11 @@ class CallbackList(Listener):
         self._total: int | None = None
 
     def start(self, started: Started) -> None:
-        """Announce a search once; its pairs are parts of it."""
-        self._done |= set(map(_counted, started.known))
-        if self._total is None:
-            self._total = max(started.total, len(self._done))
-            started = replace(started, total=self._total)
-            self.tell(lambda one: one.on_start(started))
+        """Announce a search."""
+        self._done = set(map(_counted, started.known))
+        self._total = max(started.total, len(self._done))
+        whole = replace(started, total=self._total)
+        self.tell(lambda one: one.on_start(whole))
 
     def on_progress(self, progress: Progress) -> None:
         """Forward a measurement that starts, with the count of the search."""
