@@ -257,7 +257,7 @@ class Rivals:
 
     def measure_all(self, name: str, space: MergeSpace, points: Points) -> FloatArray:
         """Measure merges of a space; (k, m)."""
-        project = replace(self.project, space=space)
+        project = replace(self.project, space=space, known_as="")
         try:
             with self.bench.open(project) as measure:
                 return measure("baseline", points)
