@@ -23,7 +23,7 @@ import torch
 from transformers import PreTrainedModel
 
 from mergekit_map.compare.baselines import elected, task_arithmetic
-from mergekit_map.compare.contest import Rivals
+from mergekit_map.compare.contest import Bench
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import put
 from mergekit_map.errors import EvaluationError
@@ -48,13 +48,13 @@ _BATCH = 16  # blocks of each text and step, where it has more
 _ROWS = 4  # blocks passed through the model at a time
 
 
-def adapted(rivals: Rivals, kept: Path) -> dict[str, FloatArray]:
+def adapted(bench: Bench, kept: Path) -> dict[str, FloatArray]:
     """Go down the entropy, and measure where that ends; (m,) by name.
 
     Where it ends is written to a file, and not computed again.
     """
-    arithmetic = task_arithmetic(rivals.project.space)
-    trimmed = trimmed_task_vectors(rivals.project.space)
+    arithmetic = task_arithmetic(bench.project.space)
+    trimmed = trimmed_task_vectors(bench.project.space)
     spaces = {
         "AdaMerging": arithmetic,
         "AdaMerging++": trimmed,
@@ -65,15 +65,15 @@ def adapted(rivals: Rivals, kept: Path) -> dict[str, FloatArray]:
     found = {}
     for name, space in spaces.items():
         if name not in known:
-            known[name] = _descend(replace(rivals.project, space=space))
+            known[name] = _descend(replace(bench.project, space=space))
             write_json(kept, known)
-        found[name] = np.asarray(rivals.measure_all(name, space, [known[name]])[0])
+        found[name] = np.asarray(bench.baseline(name, space, [known[name]])[0])
     return found
 
 
 def trimmed_task_vectors(space: MergeSpace) -> MergeSpace:
     """Return TIES without its mean, with a coefficient per model: AdaMerging++."""
-    template = copy.deepcopy(dict(elected(space, "ties", 0.2, 1.0).template))
+    template = copy.deepcopy(dict(elected(space, "ties", 0.2).template))
     del template["parameters"]
     for entry in template["models"]:
         del entry["parameters"]["weight"]

@@ -29,7 +29,6 @@ from mergekit_map.compare.contest import (
     Bench,
     ComparisonSpec,
     Contest,
-    Rivals,
     read_utilities,
     run_contest,
 )
@@ -255,7 +254,7 @@ class Searched:
             with (
                 timed(self.spent, shown),
                 open_log(folder.log) as log,
-                Bench(folder, log, total=0).open(self.project) as measure,
+                Bench(folder, self.project, log).open(self.project) as measure,
             ):
                 measure("front", merges)
             self.__dict__.pop("log", None)
@@ -304,10 +303,8 @@ class Compared(Searched):
         """Measure what AdaMerging finds, unless the log has it; (m,)."""
         folder = RunFolder(self.path)
         with open_log(folder.log) as log:
-            bench = Bench(folder, log, total=0)
-            ends = self.contest.reference
-            rivals = Rivals(bench, self.project, self.preferences, ends)
-            return adapted(rivals, self.out / "adamerging.json")
+            bench = Bench(folder, self.project, log)
+            return adapted(bench, self.out / "adamerging.json")
 
     @cached_property
     def report(self) -> Mapping[str, Any]:

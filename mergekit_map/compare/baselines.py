@@ -1,12 +1,11 @@
 """The single merges that a front is compared with (table 4 of the paper).
 
-The paper names the baselines without parameters. Fixed ones have the parameters that
-their own papers use where nothing is tuned: TIES keeps the largest fifth of each task
-vector; DARE and DELLA keep half; where signs are elected, agreeing values are averaged
-(``normalize``), and every model has weight 1. Tuned ones take the best of a scan on the
-tasks themselves: of the scale of the merged task vector (``lambda``), and of the
-densities below. All have the base, models, dtype and tokenizer of the searched merge,
-but not its layers and filters: a baseline merges whole models.
+The paper names the baselines without parameters. Ours have the parameters that their
+own papers use where nothing is tuned: TIES keeps the largest fifth of each task vector;
+DARE and DELLA keep half; where signs are elected, agreeing values are averaged
+(``normalize``), and every model has weight 1. Task arithmetic takes the best weight of
+a scan on the tasks themselves. All have the base, models, dtype and tokenizer of the
+searched merge, but not its layers and filters: a baseline merges whole models.
 
 Notation: ``P`` preferences among ``m`` tasks; metrics are larger is better, NaN where a
 measurement failed.
@@ -15,13 +14,12 @@ measurement failed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mergekit_map.compare.contest import Rivals
+from mergekit_map.compare.contest import Bench
 from mergekit_map.compare.indicators import best_merges, preferred_models
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.merging.space import MergeSpace, build_space
@@ -44,10 +42,6 @@ class Names(NamedTuple):
     by_preference: str = "TA, preference as weights"
     dare: str = "DARE-TA"
     della: str = "DELLA"
-    ties_tuned: str = "TIES, tuned"
-    dare_ties_tuned: str = "DARE-TIES, tuned"
-    dare_tuned: str = "DARE-TA, tuned"
-    della_tuned: str = "DELLA, tuned"
     slerp: str = "SLERP"  # ours
 
 
@@ -55,17 +49,12 @@ NAMES = Names()
 
 # Weights that are tried for task arithmetic, the same for all models.
 SCALARS = tuple(k / 10 for k in range(1, 11))
-# Scales tried for methods that elect signs: the range of TIES' own program, and 1.
-SCALES = (0.8, 1.0, 1.2, 1.6, 2.0, 2.5)
-# Densities that are tried, the usual one first: TIES keeps a fifth. DARE's paper drops
-# from a tenth to nine tenths; DELLA's rates spread around the density, which leaves no
-# room at the ends.
-DROPPED = (0.5, 0.1, 0.3, 0.7, 0.9)
-ELECTING = (
-    (NAMES.ties, NAMES.ties_tuned, "ties", (0.2, 0.1, 0.3)),
-    (NAMES.dare_ties, NAMES.dare_ties_tuned, "dare_ties", DROPPED),
-    (NAMES.della, NAMES.della_tuned, "della", (0.5, 0.3, 0.7)),
-)
+# Methods that elect signs, with the share of each task vector that they keep.
+ELECTING = {
+    NAMES.ties: ("ties", 0.2),
+    NAMES.dare_ties: ("dare_ties", 0.5),
+    NAMES.della: ("della", 0.5),
+}
 
 # Keys of a configuration that say how it merges; all others are kept.
 _REPLACED = {"merge_method", "base_model", "models", "slices", "modules", "parameters"}
@@ -98,16 +87,16 @@ def whole_merges(space: MergeSpace) -> dict[str, MergeSpace]:
     return found
 
 
-def elected(space: MergeSpace, method: str, density: float, scale: float) -> MergeSpace:
-    """Return a method that elects signs, the mean of what agrees times ``scale``."""
+def elected(space: MergeSpace, method: str, density: float) -> MergeSpace:
+    """Return a method that elects signs: the mean of what agrees."""
     each = {"weight": 1.0, "density": density}
     config = _with_vectors(space, method, each)
-    return _fixed({**config, "parameters": {"normalize": True, "lambda": scale}})
+    return _fixed({**config, "parameters": {"normalize": True}})
 
 
-def dare_arithmetic(space: MergeSpace, density: float, weight: float) -> MergeSpace:
+def dare_arithmetic(space: MergeSpace, weight: float) -> MergeSpace:
     """Return DARE with task arithmetic, every model with the same weight."""
-    each = {"weight": weight, "density": density}
+    each = {"weight": weight, "density": 0.5}
     return _fixed(_with_vectors(space, "dare_linear", each))
 
 
@@ -153,74 +142,52 @@ def _fixed(config: Config) -> MergeSpace:
 def count_baselines(space: MergeSpace, preferences: int) -> int:
     """Count the merges to measure for so many preferences, at most."""
     merges = len(fine_tuned_models(space)) + len(whole_merges(space))
-    if not has_base(space):
-        return merges
-    scanned = sum(len(SCALES) + len(others) for *_, (_, *others) in ELECTING)
-    return merges + len(SCALARS) + preferences + len(DROPPED) + scanned
+    if has_base(space):
+        merges += len(ELECTING) + len(SCALARS) + preferences + 1  # of DARE
+    return merges
 
 
-def measure_baselines(rivals: Rivals) -> dict[str, FloatArray]:
+def measure_baselines(
+    bench: Bench, preferences: FloatArray, reference: FloatArray
+) -> dict[str, FloatArray]:
     """Measure every baseline that the models and tasks allow, by name.
 
-    (P, m), or (m,) where every preference gets the same merge. A baseline that mergekit
-    refuses, or that cannot be measured, is NaN and named in a notice.
+    (P, m), or (m,) where every preference gets the same merge. The best is that with
+    the largest sum, tasks scaled by their ends on the reference (r, m). A baseline that
+    mergekit refuses, or that cannot be measured, is NaN and named in a notice.
     """
-    space = rivals.project.space
+    space = bench.project.space
     models = fine_tuned_models(space)
-    singles = np.vstack([rivals.measure(m, single_model(space, m)) for m in models])
+    singles = np.vstack([bench.baseline(m, single_model(space, m)) for m in models])
     owners = best_models(singles)
-    best = best_merges(singles, rivals.preferences, rivals.reference)
     found = {
         NAMES.singles: singles[owners, np.arange(len(owners))],
-        NAMES.best_single: singles[best],
+        NAMES.best_single: singles[best_merges(singles, preferences, reference)],
     }
     for name, merge in whole_merges(space).items():
-        found[name] = rivals.measure(name, merge)
+        found[name] = bench.baseline(name, merge)[0]
     if has_base(space):
-        found |= _task_arithmetic(rivals, owners)
-        for fixed, tuned, method, densities in ELECTING:
-            elect = partial(elected, space, method)
-            rows = _scan(rivals, fixed, elect, densities, SCALES)
-            found[fixed] = rows[SCALES.index(1.0)]
-            found[tuned] = rows[_best(rivals, rows)]
+        for name, (method, density) in ELECTING.items():
+            found[name] = bench.baseline(name, elected(space, method, density))[0]
+        found |= _task_arithmetic(bench, owners, preferences, reference)
     return {name: found[name] for name in NAMES if name in found}
 
 
-def _task_arithmetic(rivals: Rivals, owners: IntArray) -> dict[str, FloatArray]:
+def _task_arithmetic(
+    bench: Bench, owners: IntArray, preferences: FloatArray, reference: FloatArray
+) -> dict[str, FloatArray]:
     """Measure task arithmetic, and DARE with the scalar that is best without it."""
-    space = task_arithmetic(rivals.project.space)
-    shares = preferred_models(rivals.preferences, owners, len(space.names))
+    space = task_arithmetic(bench.project.space)
+    shares = preferred_models(preferences, owners, len(space.names))
     grid = [dict.fromkeys(space.names, scalar) for scalar in SCALARS]
     points = [*grid, *map(space.named, shares)]
-    measured = rivals.measure_all(NAMES.arithmetic, space, points)
+    measured = bench.baseline(NAMES.arithmetic, space, points)
     scalars, by_preference = np.split(measured, [len(grid)])
-    best = _best(rivals, scalars)
-    dare = partial(dare_arithmetic, rivals.project.space)
-    rows = _scan(rivals, NAMES.dare, dare, DROPPED, [SCALARS[best]])
+    equal = np.ones((1, scalars.shape[1]))
+    best = int(best_merges(scalars, equal, reference)[0])  # the first if all failed
+    dare = dare_arithmetic(bench.project.space, SCALARS[best])
     return {
         NAMES.arithmetic: scalars[best],
         NAMES.by_preference: by_preference,
-        NAMES.dare: rows[0],
-        NAMES.dare_tuned: rows[_best(rivals, rows)],
+        NAMES.dare: bench.baseline(NAMES.dare, dare)[0],
     }
-
-
-def _scan(
-    rivals: Rivals,
-    name: str,
-    merge: Callable[[float, float], MergeSpace],
-    densities: Sequence[float],
-    scales: Sequence[float],
-) -> FloatArray:
-    """Try all scales at the first density, then the others at the best; (k, m)."""
-    first, *others = densities
-    scaled = [rivals.measure(name, merge(first, scale)) for scale in scales]
-    best = scales[_best(rivals, scaled)]
-    denser = [rivals.measure(name, merge(density, best)) for density in others]
-    return np.array([*scaled, *denser])
-
-
-def _best(rivals: Rivals, rows: Sequence[FloatArray] | FloatArray) -> int:
-    """Find the row (m,) with the best equally weighted sum; the first if all failed."""
-    Y = np.array(rows)
-    return int(best_merges(Y, np.ones((1, Y.shape[1])), rivals.reference)[0])

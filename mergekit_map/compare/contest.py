@@ -213,12 +213,31 @@ def read_utilities(
 
 @dataclass(eq=False)
 class Bench:
-    """The log of a run, and the progress of the measurements for a comparison."""
+    """Measures merges of the models of a project for a comparison, into its log."""
 
     run: RunFolder
+    project: Project
     log: EvaluationLog
-    total: int  # measurements there will be, those in the log included
+    total: int = 0  # measurements there will be, those in the log included
     done: int = 0  # once those under way are made
+
+    def baseline(
+        self, name: str, space: MergeSpace, points: Points = ({},)
+    ) -> FloatArray:
+        """Measure merges of another space; (k, m), NaN where mergekit refuses them.
+
+        Without coefficients there is one, which stock mergekit writes to the disk.
+        """
+        spec = self.project.spec
+        if not space.names:
+            spec = spec.model_copy(update={"merge": "disk"})
+        project = replace(self.project, spec=spec, space=space, known_as="")
+        try:
+            with self.open(project) as measure:
+                return measure("baseline", points)
+        except (MergeError, EvaluationError) as error:
+            warn(f"{name} has no numbers: {error}")
+            return np.full((len(points), len(project.tasks)), np.nan)
 
     @contextmanager
     def open(self, project: Project) -> Iterator[MeasureMerges]:
@@ -238,29 +257,3 @@ class Bench:
     def _report(self, progress: Progress) -> None:
         done = self.done - progress.total + progress.done
         measuring(replace(progress, done=done, total=max(self.done, self.total)))
-
-
-@dataclass(frozen=True, eq=False)
-class Rivals:
-    """Measures single merges of the models of a project, for its comparison."""
-
-    bench: Bench
-    project: Project
-    preferences: FloatArray  # (P, m), each adds up to 1
-    reference: FloatArray  # (r, m) whose ends are the unit of each task
-
-    def measure(self, name: str, space: MergeSpace) -> FloatArray:
-        """Measure a merge without coefficients as stock mergekit writes it; (m,)."""
-        on_disk = self.project.spec.model_copy(update={"merge": "disk"})
-        stock = replace(self, project=replace(self.project, spec=on_disk))
-        return np.asarray(stock.measure_all(name, space, [{}])[0])
-
-    def measure_all(self, name: str, space: MergeSpace, points: Points) -> FloatArray:
-        """Measure merges of a space; (k, m)."""
-        project = replace(self.project, space=space, known_as="")
-        try:
-            with self.bench.open(project) as measure:
-                return measure("baseline", points)
-        except (MergeError, EvaluationError) as error:
-            warn(f"{name} has no numbers: {error}")
-            return np.full((len(points), len(project.tasks)), np.nan)

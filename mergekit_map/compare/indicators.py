@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -103,15 +102,6 @@ class FrontScores:
 
 
 @dataclass(frozen=True)
-class Reference:
-    """The joint front of all searches, with its ideal and nadir by task."""
-
-    points: int
-    ideal: Sequence[float]
-    nadir: Sequence[float]
-
-
-@dataclass(frozen=True)
 class ComparedRun:
     """A search and its rivals."""
 
@@ -119,7 +109,9 @@ class ComparedRun:
     models: int
     coefficients: Sequence[str]
     tasks: Sequence[str]
-    reference: Reference
+    # Of the joint front of all searches, by task.
+    ideal: Sequence[float]
+    nadir: Sequence[float]
     fronts: Mapping[str, FrontScores]
     # Of the surrogates on merges that they were not fitted to, by task.
     r2: Mapping[str, float]
@@ -135,7 +127,6 @@ class Comparison:
     version: int = 2
     preferences: int
     seed: int
-    unit: Literal["percent", "scaled"]
     runs: Sequence[ComparedRun]
 
 

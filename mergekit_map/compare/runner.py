@@ -25,7 +25,6 @@ from mergekit_map.compare.contest import (
     OURS_PAID,
     Bench,
     ComparisonSpec,
-    Rivals,
     check_opponents,
     front_scores,
     own_merges,
@@ -35,7 +34,6 @@ from mergekit_map.compare.contest import (
 from mergekit_map.compare.indicators import (
     ComparedRun,
     Comparison,
-    Reference,
     best_merges,
     draw_preferences,
     weighted_sums,
@@ -93,26 +91,15 @@ def compare_runs(
         ]
         for search in searches:
             warn(_cost_in_words(search))
-        # Metrics that can be added up as they are, as the paper's can.
-        percent = all(
-            (metric.higher_is_better, metric.lower, metric.upper) == (True, 0, 1)
-            for search in searches
-            for metric in search.front.metrics.values()
-        )
         comparison = Comparison(
             preferences=spec.preferences,
             seed=spec.seed,
-            unit="percent" if percent else "scaled",
-            runs=[_compare(s, spec, percent=percent) for s in searches],
+            runs=[_compare(search, spec) for search in searches],
         )
         tables = comparison_tables(comparison)
         for table in tables:
             write_table(table, Path(out))
-        # Nobody wins over himself, so that our front has no win rate.
-        content = asdict(
-            comparison, dict_factory=lambda x: {k: v for k, v in x if v is not None}
-        )
-        write_json(Path(out) / "comparison.json", content)
+        write_json(Path(out) / "comparison.json", asdict(comparison))
         return tables
 
 
@@ -149,19 +136,18 @@ def _cost_in_words(search: _Search) -> str:
     )
 
 
-def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> ComparedRun:
+def _compare(search: _Search, spec: ComparisonSpec) -> ComparedRun:
     project, study, m = search.project, search.study, len(search.front.tasks)
     rng = np.random.default_rng(spec.seed)
     preferences = draw_preferences(m, rng, spec.preferences)
     with open_log(search.run.log, search.run.lock) as log:
-        bench = Bench(search.run, log, search.merges * m)
+        bench = Bench(search.run, project, log, search.merges * m)
         with bench.open(project) as measure:
             points = [point.coefficients for point in search.points]
             contest = run_contest(study, points, spec, log, measure)
-        # Shares count as they are, other metrics by their range on the joint front.
-        ends = np.array([np.zeros(m), np.ones(m)]) if percent else contest.reference
-        rivals = Rivals(bench, project, preferences, ends)
-        methods = measure_baselines(rivals)
+        # Tasks count by their range on the joint front.
+        ends = contest.reference
+        methods = measure_baselines(bench, preferences, ends)
     searched = {**contest.rivals, OURS_PAID: contest.own}
     for name, rival in searched.items():
         methods[name] = rival.Y[best_merges(rival.Y, preferences, ends)]
@@ -177,11 +163,8 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
         models=len(fine_tuned_models(project.space)),
         coefficients=list(study.bounds),
         tasks=list(study.tasks),
-        reference=Reference(
-            len(contest.reference),
-            ideal=contest.reference.max(axis=0).tolist(),
-            nadir=contest.reference.min(axis=0).tolist(),
-        ),
+        ideal=ends.max(axis=0).tolist(),
+        nadir=ends.min(axis=0).tolist(),
         fronts=front_scores(contest),
         r2=r_squared_scores(study, contest, surrogates),
         preference_vectors=preferences.tolist(),

@@ -9,35 +9,18 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from mergekit_map.compare.baselines import NAMES
 from mergekit_map.compare.contest import DIRECT, OURS
 from mergekit_map.compare.indicators import (
-    ComparedRun,
     Comparison,
     Spread,
     mean_and_std,
 )
 from mergekit_map.utils.files import write_atomically
-
-_LABELS = {
-    DIRECT: "Direct search",
-    "sobol": "Sobol",
-    "grid": "Grid",
-    "moead": "MOEA/D",
-    "nsga2": "NSGA-II",
-    "nsga3": "NSGA-III",
-    "sms_emoa": "SMS-EMOA",
-    "cma_es": "CMA-ES",
-    "qlognehvi": "qLogNEHVI",
-    "optuna": "Optuna",
-}
-
 
 Cell: TypeAlias = str | int | float | Spread | None
 
@@ -49,7 +32,6 @@ class Column:
     name: str
     digits: int = 3  # behind the point
     percent: bool = False
-    bold_best: bool = False  # whether the highest cell stands out
 
 
 @dataclass(frozen=True)
@@ -61,21 +43,10 @@ class Table:
     caption: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
-    beyond: Sequence[int] = ()  # rows that compete for no best cell
 
     def text(self) -> list[list[str]]:
         """Return the text of every cell, as rows of columns."""
         return [list(map(_text, row, self.columns)) for row in self.rows]
-
-    def is_best(self, row: int, column: int) -> bool:
-        """Whether a cell stands out as the best of its column; equal ones all do."""
-        if not self.columns[column].bold_best or row in self.beyond:
-            return False
-        number = _number(self.rows[row][column])
-        rivals = (r for i, r in enumerate(self.rows) if i not in self.beyond)
-        # An empty cell is NaN, which is larger than nothing.
-        larger = any(_number(cells[column]) > number for cells in rivals)
-        return not larger and not math.isnan(number)
 
 
 def write_table(table: Table, folder: Path) -> None:
@@ -85,17 +56,11 @@ def write_table(table: Table, folder: Path) -> None:
 
 
 def markdown(table: Table) -> str:
-    """Write a heading, the table with its best cells bold, and the caption."""
-    header = [_escaped(column.name) for column in table.columns]
+    """Write a heading, the table and the caption."""
+    header = [column.name for column in table.columns]
     rules = ["---", *("---:" for _ in table.columns[1:])]
-    body = [
-        [
-            f"**{_escaped(cell)}**" if table.is_best(row, column) else _escaped(cell)
-            for column, cell in enumerate(cells)
-        ]
-        for row, cells in enumerate(table.text())
-    ]
-    lines = [f"| {' | '.join(cells)} |" for cells in (header, rules, *body)]
+    rows = (header, rules, *table.text())
+    lines = [f"| {' | '.join(map(_escaped, cells))} |" for cells in rows]
     return "\n".join([f"## {table.title}", "", *lines, "", table.caption, ""])
 
 
@@ -157,7 +122,7 @@ def win_rate_table(comparison: Comparison) -> Table:
             run.fronts[OURS].evaluations,
             direct.win_rate,
             direct.win_rate_paid,
-            _spread([r2 for r2 in run.r2.values() if not math.isnan(r2)]),
+            mean_and_std([r2 for r2 in run.r2.values() if not math.isnan(r2)]),
         ]
         for run in comparison.runs
         for direct in [run.fronts[DIRECT]]
@@ -191,38 +156,28 @@ def methods_table(comparison: Comparison) -> Table:
     methods = list(dict.fromkeys(name for run in runs for name in run.methods))
     methods = [name for name in methods if name != OURS] + [OURS]
     rows: list[list[Cell]] = [
-        [_LABELS.get(name, name), *(_spread(run.methods.get(name, ())) for run in runs)]
+        [name, *(mean_and_std(run.methods.get(name, ())) for run in runs)]
         for name in methods
     ]
-    percent = comparison.unit == "percent"
-    unit = (
-        "The metrics are scores between 0 and 1, taken as they are."
-        if percent
-        else "1 is the best and 0 the worst value of a task on the front of all that "
-        "was measured of this merge; other merges may lie outside."
-    )
     return Table(
         name="methods",
         title="Preference-weighted sums, higher is better",
         caption=(
             f"Mean ± standard deviation over {comparison.preferences} random "
-            f"preferences that add up to 1. {unit} MAP gives each preference the point "
-            "of its front with the best predicted sum, and what counts is what was "
-            "measured there. *As paid* and the other searches give it the best merge "
-            "that they measured. Single task models: every task by the fine-tuned "
-            "model that is best at it, which no one checkpoint is. The parameters of "
-            "the other baselines are in docs/comparing.md."
+            "preferences that add up to 1. 1 is the best and 0 the worst value of a "
+            "task on the front of all that was measured of this merge; other merges "
+            "may lie outside. MAP gives each preference the point of its front with "
+            "the best predicted sum, and what counts is what was measured there. *As "
+            "paid* and the other searches give it the best merge that they measured. "
+            "Single task models: every task by the fine-tuned model that is best at "
+            "it, which no one checkpoint is. The parameters of the other baselines are "
+            "in docs/comparing.md."
         ),
         columns=[
             Column("method"),
-            *(
-                Column(heading, 2 if percent else 3, percent, bold_best=True)
-                for heading in _headings(runs)
-            ),
+            *(Column(f"{run.name} ({run.models} models)") for run in runs),
         ],
         rows=rows,
-        # What no single checkpoint can be: each task has a model of its own.
-        beyond=[i for i, name in enumerate(methods) if name == NAMES.singles],
     )
 
 
@@ -249,15 +204,3 @@ def fronts_table(comparison: Comparison) -> Table:
             for method, scores in run.fronts.items()
         ],
     )
-
-
-def _headings(runs: Sequence[ComparedRun]) -> list[str]:
-    counts = Counter(run.models for run in runs)
-    return [
-        f"{run.models} models" + (f" ({run.name})" if counts[run.models] > 1 else "")
-        for run in runs
-    ]
-
-
-def _spread(values: Sequence[float]) -> Cell:
-    return mean_and_std(values) if len(values) else None
