@@ -23,8 +23,8 @@ from mergekit_map.compare.indicators import (
     scaled,
     win_rate,
 )
-from mergekit_map.compare.opponents import OPPONENTS, WEIGHING, Budget, check_installed
-from mergekit_map.errors import ConfigError, EvaluationError, MergeError, nearest
+from mergekit_map.compare.opponents import OPPONENTS, Budget
+from mergekit_map.errors import EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker, open_merges
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.space import MergeSpace
@@ -101,25 +101,6 @@ def own_merges(study: Study, log: Iterable[Evaluation]) -> list[Mapping[str, flo
             if e.role not in ASSESSING or (e.role == "front" and e.foretold is not None)
         }.values()
     )
-
-
-def check_opponents(study: Study, spec: ComparisonSpec) -> None:
-    """Raise ConfigError for opponents that cannot take part.
-
-    They do not exist, their package is missing, or they search a trade-off where there
-    is none.
-    """
-    for name in spec.opponents:
-        if name not in OPPONENTS:
-            known = nearest(name, OPPONENTS)
-            raise ConfigError(f"there is no opponent {name!r}; {known}")
-    check_installed(spec.opponents)
-    weighing = [name for name in spec.opponents if name in WEIGHING]
-    if weighing and len(study.tasks) < 2:
-        raise ConfigError(
-            f"the opponent {weighing[0]!r} searches a trade-off between two or more "
-            "tasks, but there is only one; leave it out, or add a task"
-        )
 
 
 def run_contest(

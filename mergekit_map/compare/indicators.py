@@ -107,7 +107,6 @@ class ComparedRun:
 
     name: str
     models: int
-    coefficients: Sequence[str]
     tasks: Sequence[str]
     # Of the joint front of all searches, by task.
     ideal: Sequence[float]

@@ -34,7 +34,7 @@ from pymoo.optimize import minimize
 from pymoo.util.ref_dirs import get_reference_directions
 from scipy.stats import qmc
 
-from mergekit_map.errors import ConfigError
+from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.surrogates.arrays import FloatArray, from_unit, ranges
 
@@ -109,15 +109,26 @@ class Budget:
 Opponent: TypeAlias = Callable[[Budget, np.random.Generator], None]
 
 
-def check_installed(names: Iterable[str]) -> None:
-    """Raise ConfigError, naming every opponent and package that is missing."""
-    missing = [n for n in names if n in PACKAGES and find_spec(PACKAGES[n]) is None]
-    if missing:
-        named = ", ".join(f"{name!r} ({PACKAGES[name]})" for name in missing)
-        raise ConfigError(
-            f"opponents need packages of the extra 'bench' that are not installed: "
-            f"{named}; run pip install 'mergekit-map[bench]', or leave them out"
-        )
+def check_opponents(names: Iterable[str], n_tasks: int) -> None:
+    """Raise ConfigError for opponents that cannot take part.
+
+    They do not exist, their package is missing, or they search a trade-off where there
+    is none.
+    """
+    for name in names:
+        if name not in OPPONENTS:
+            known = nearest(name, OPPONENTS)
+            raise ConfigError(f"there is no opponent {name!r}; {known}")
+        if name in PACKAGES and find_spec(PACKAGES[name]) is None:
+            raise ConfigError(
+                f"the opponent {name!r} needs {PACKAGES[name]}, which is not installed;"
+                " run pip install 'mergekit-map[bench]', or leave it out"
+            )
+        if name in WEIGHING and n_tasks < 2:
+            raise ConfigError(
+                f"the opponent {name!r} searches a trade-off between two or more "
+                "tasks, but there is only one; leave it out, or add a task"
+            )
 
 
 def cma_es(evaluations: Budget, rng: np.random.Generator) -> None:

@@ -7,7 +7,6 @@ twice. A search that is continued later does not fit any of them.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,7 +24,6 @@ from mergekit_map.compare.contest import (
     OURS_PAID,
     Bench,
     ComparisonSpec,
-    check_opponents,
     front_scores,
     own_merges,
     r_squared_scores,
@@ -38,6 +36,7 @@ from mergekit_map.compare.indicators import (
     draw_preferences,
     weighted_sums,
 )
+from mergekit_map.compare.opponents import check_opponents
 from mergekit_map.compare.tables import Table, comparison_tables, write_table
 from mergekit_map.evaluation.project import Project, finished_project, quiet_options
 from mergekit_map.optimize.scalarization import farthest_point_subset
@@ -46,7 +45,6 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import fit_again, read_evaluations
-from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, write_json
 from mergekit_map.utils.progress import warn
@@ -90,7 +88,10 @@ def compare_runs(
             _search(folder, run_name(folder), options, spec) for folder in folders
         ]
         for search in searches:
-            warn(_cost_in_words(search))
+            warn(
+                f"{search.run.path}: {search.merges} merges to measure, of its front, "
+                "by opponents and of baselines, less what the log has"
+            )
         comparison = Comparison(
             preferences=spec.preferences,
             seed=spec.seed,
@@ -110,7 +111,7 @@ def _search(
         run, options, trust_run=spec.trust_run, model_paths=spec.model_paths
     )
     study, folder = project.study(), RunFolder(run)
-    check_opponents(study, spec)
+    check_opponents(spec.opponents, len(study.tasks))
     front = folder.read_front()
     predicted = front.utilities(front.points, "predicted")
     # All points, or as many that show the whole front.
@@ -121,19 +122,6 @@ def _search(
     merges = len(points) + len(spec.rivals) * budget
     merges += count_baselines(project.space, spec.preferences)
     return _Search(folder, name, project, study, front, points, merges)
-
-
-def _cost_in_words(search: _Search) -> str:
-    known = matching(search.study, read_log(search.run.log))
-    pace = sum(
-        statistics.median(e.seconds for e in known if e.task == task and e.whole)
-        for task in search.study.tasks
-    )
-    return (
-        f"{search.run.path}: {search.merges} merges to measure, of its front, by "
-        "opponents and of baselines, less what the log has; at the pace of the search "
-        f"that is {search.merges * pace / 60:.1f} minutes"
-    )
 
 
 def _compare(search: _Search, spec: ComparisonSpec) -> ComparedRun:
@@ -161,7 +149,6 @@ def _compare(search: _Search, spec: ComparisonSpec) -> ComparedRun:
     return ComparedRun(
         name=search.name,
         models=len(fine_tuned_models(project.space)),
-        coefficients=list(study.bounds),
         tasks=list(study.tasks),
         ideal=ends.max(axis=0).tolist(),
         nadir=ends.min(axis=0).tolist(),

@@ -118,7 +118,6 @@ def win_rate_table(comparison: Comparison) -> Table:
             run.models,
             len(run.tasks),
             direct.evaluations,
-            direct.evaluations ** (1 / len(run.coefficients)),
             run.fronts[OURS].evaluations,
             direct.win_rate,
             direct.win_rate_paid,
@@ -140,7 +139,6 @@ def win_rate_table(comparison: Comparison) -> Table:
         ),
         columns=[
             *map(Column, ("search", "models", "tasks", "merges, direct search")),
-            Column("per axis", digits=2),
             Column("merges, MAP"),
             Column("win rate", digits=1, percent=True),
             Column("win rate, as paid", digits=1, percent=True),

@@ -265,12 +265,11 @@ class HoldoutEvaluation(Frozen):
     def index(self, wanted: Merge) -> int | None:
         """Return the index of a merge, by its label or else by its coefficients."""
         label, coefficients = wanted.label, wanted.coefficients
-        merges = [*enumerate(self.merges)]
-        found = [i for i, merge in merges if label and merge.label == label]
-        found += [
-            i for i, m in merges if coefficients and m.coefficients == coefficients
-        ]
-        return found[0] if found else None
+        for index, merge in enumerate(self.merges):
+            named = label is not None and merge.label == label
+            if named or (coefficients and merge.coefficients == coefficients):
+                return index
+        return None
 
 
 class Front(Record):

@@ -31,7 +31,6 @@ class Limit:
 
     value: float
     source: str = ""  # where it is from, if it was not given as a number
-    rounding: float = 0.0  # half of the last digit that it is shown with
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +91,7 @@ class Request:
             else:
                 base, best = self._base_and_best(task)
                 source = f"{100 * share:g}% of the best parent's gain"
-                rounding = abs(best - base) / 200  # of a percentage
-                value = (1 - share) * base + share * best
-                limits[task] = Limit(value, source, rounding)
+                limits[task] = Limit((1 - share) * base + share * best, source)
         return limits
 
     def lower_bounds(self, limits: Mapping[str, Limit]) -> FloatArray:
@@ -295,11 +292,9 @@ def limits_in_words(front: Front) -> str:
         return f"{MISSED}: {unmet}"
     if not required or not chosen.is_measured(*metrics):
         return ""
-    request = Request.of(front)
-    limits = request.required()
-    shortfall = request.lower_bounds(limits) - front.utilities([chosen], "measured")[0]
-    rounding = [limits[task].rounding if task in limits else 0.0 for task in metrics]
-    within = " within noise" if (shortfall > rounding).any() else ""
+    request, Y = Request.of(front), front.utilities([chosen], "measured")[0]
+    shortfall = request.lower_bounds(request.required()) - Y
+    within = " within noise" if (shortfall > TIE * np.abs(Y)).any() else ""
     where = "" if front.holdout is None else " on the documents of the search"
     word = "limits" if len(required) > 1 else "limit"
     return f"meets its {word} on {listed(required)}{within}{where}"

@@ -171,8 +171,6 @@ class RunFolder:
 
     def claim(self) -> None:
         """Create the folder; refuse one with other files or links in it."""
-        if self.path.exists() and not self.path.is_dir():
-            raise ArtifactError(f"{self.path} is a file; name a folder for the search")
         open_run(self.path)
         if not self.exists and any(p != self.state for p in self.path.glob("*")):
             raise ArtifactError(

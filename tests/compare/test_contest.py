@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,14 +19,13 @@ from mergekit_map.compare.contest import (
     MeasureMerges,
     Points,
     Searched,
-    check_opponents,
     front_scores,
     own_merges,
     r_squared_scores,
     read_utilities,
     run_contest,
 )
-from mergekit_map.errors import ConfigError, EvaluationError
+from mergekit_map.errors import EvaluationError
 from mergekit_map.results.log import EvaluationLog, Role, open_log
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import measure
@@ -146,16 +144,6 @@ def test_what_fails_counts_for_nothing(study: Study, tmp_path: Path) -> None:
     (tmp_path / "evaluations.jsonl").unlink()
     with pytest.raises(EvaluationError, match=r"none of the \d+ points of the front"):
         contested(study, tmp_path, failing(20, -1))
-
-
-def test_an_opponent_that_weighs_tasks_refuses_a_single_one(study: Study) -> None:
-    single = replace(study, tasks={"near_a": study.tasks["near_a"]})
-    spec = ComparisonSpec(opponents=("nsga2", "moead"))
-
-    check_opponents(study, spec)
-    check_opponents(single, ComparisonSpec(opponents=("nsga2",)))
-    with pytest.raises(ConfigError, match="'moead' searches a trade-off"):
-        check_opponents(single, spec)
 
 
 def test_opponents_measure_as_many_merges_as_the_search_did(

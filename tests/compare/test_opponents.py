@@ -20,7 +20,7 @@ from mergekit_map.compare.opponents import (
     WEIGHING,
     Budget,
     Opponent,
-    check_installed,
+    check_opponents,
 )
 from mergekit_map.errors import ConfigError
 
@@ -168,14 +168,17 @@ def test_a_failure_is_told_as_worse_than_all_that_was_seen() -> None:
     assert budget.spend(np.zeros((1, 3))).shape == (0, 2)
 
 
-def test_a_missing_package_is_named_with_the_command_that_brings_it(
+def test_opponents_that_cannot_take_part_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for package in PACKAGES.values():
         monkeypatch.setitem(sys.modules, package, None)
 
-    check_installed(["random", "nsga2"])
+    check_opponents(["random", "nsga2", "moead"], 2)
+    check_opponents(["random", "nsga2"], 1)
+    with pytest.raises(ConfigError, match="'moead' searches a trade-off"):
+        check_opponents(["random", "moead"], 1)
     for name, package in PACKAGES.items():
-        message = rf"'{name}' \({package}\).*pip install 'mergekit-map\[bench\]'"
+        message = rf"'{name}' needs {package}.*pip install 'mergekit-map\[bench\]'"
         with pytest.raises(ConfigError, match=message):
-            check_installed(["random", name])
+            check_opponents(["random", name], 2)
