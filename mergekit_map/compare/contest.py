@@ -29,7 +29,6 @@ from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker, open_merge
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.results.log import (
-    ASSESSING,
     Evaluation,
     EvaluationLog,
     Role,
@@ -37,6 +36,7 @@ from mergekit_map.results.log import (
     merge_key,
 )
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.surrogates import is_fitted
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
@@ -90,17 +90,9 @@ class Contest:
 
 
 def own_merges(study: Study, log: Iterable[Evaluation]) -> list[Mapping[str, float]]:
-    """List the merges that a search itself evaluated, points of its front included.
-
-    Points that were measured for a comparison have no prediction on record.
-    """
-    return list(
-        {
-            e.key[0]: e.coefficients
-            for e in matching(study, log)
-            if e.role not in ASSESSING or (e.role == "front" and e.foretold is not None)
-        }.values()
-    )
+    """List the merges that a search itself measured and fits."""
+    fitted = filter(is_fitted, matching(study, log))
+    return list({e.key[0]: e.coefficients for e in fitted}.values())
 
 
 def run_contest(
