@@ -73,7 +73,7 @@ def adapted(bench: Bench, kept: Path) -> dict[str, FloatArray]:
 
 def trimmed_task_vectors(space: MergeSpace) -> MergeSpace:
     """Return TIES without its mean, with a coefficient per model: AdaMerging++."""
-    template = copy.deepcopy(dict(elected(space, "ties", 0.2).template))
+    template = copy.deepcopy(dict(elected(space, "ties", 0.2, 1.0).template))
     del template["parameters"]
     for entry in template["models"]:
         del entry["parameters"]["weight"]

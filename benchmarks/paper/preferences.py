@@ -167,7 +167,7 @@ def _margin(n: int, sums: Mapping[str, FloatArray]) -> list[Any]:
     best = max(others, key=others.__getitem__)
     paper = _of_the_paper(n)
     theirs = _rivals(paper)
-    # Without weights per layer.
+    # Without the tuned ones, and weights per layer.
     shared = {method: mean for method, mean in others.items() if method in paper}
     rival = max(theirs, key=theirs.__getitem__)
     return [
@@ -209,7 +209,7 @@ def _margins(rows: Sequence[Sequence[Cell]]) -> Table:
             "error of their mean over preferences, which share few merges: not that of "
             "measuring, nor what another seed of the search gives. *Over the paper's "
             "methods*: of the front, over the best that the paper has, too, which are "
-            "not direct search. Its own margins are in points of "
+            "neither tuned nor direct search. Its own margins are in points of "
             "accuracy."
         ),
         columns=[

@@ -1,11 +1,12 @@
 """The single merges that a front is compared with (table 4 of the paper).
 
-The paper names the baselines without parameters. Ours have the parameters that their
-own papers use where nothing is tuned: TIES keeps the largest fifth of each task vector;
-DARE and DELLA keep half; where signs are elected, agreeing values are averaged
-(``normalize``), and every model has weight 1. Task arithmetic takes the best weight of
-a scan on the tasks themselves. All have the base, models, dtype and tokenizer of the
-searched merge, but not its layers and filters: a baseline merges whole models.
+The paper names the baselines without parameters. Fixed ones have the parameters that
+their own papers use where nothing is tuned: TIES keeps the largest fifth of each task
+vector; DARE and DELLA keep half; where signs are elected, agreeing values are averaged
+(``normalize``), and every model has weight 1. Tuned ones take the best of a scan on the
+tasks themselves: of the scale of the merged task vector (``lambda``), and of the
+densities below. All have the base, models, dtype and tokenizer of the searched merge,
+but not its layers and filters: a baseline merges whole models.
 
 Notation: ``P`` preferences among ``m`` tasks; metrics are larger is better, NaN where a
 measurement failed.
@@ -14,7 +15,8 @@ measurement failed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -42,6 +44,10 @@ class Names(NamedTuple):
     by_preference: str = "TA, preference as weights"
     dare: str = "DARE-TA"
     della: str = "DELLA"
+    ties_tuned: str = "TIES, tuned"
+    dare_ties_tuned: str = "DARE-TIES, tuned"
+    dare_tuned: str = "DARE-TA, tuned"
+    della_tuned: str = "DELLA, tuned"
     slerp: str = "SLERP"  # ours
 
 
@@ -49,12 +55,17 @@ NAMES = Names()
 
 # Weights that are tried for task arithmetic, the same for all models.
 SCALARS = tuple(k / 10 for k in range(1, 11))
-# Methods that elect signs, with the share of each task vector that they keep.
-ELECTING = {
-    NAMES.ties: ("ties", 0.2),
-    NAMES.dare_ties: ("dare_ties", 0.5),
-    NAMES.della: ("della", 0.5),
-}
+# Scales tried for methods that elect signs: the range of TIES' own program, and 1.
+SCALES = (0.8, 1.0, 1.2, 1.6, 2.0, 2.5)
+# Densities that are tried, the usual one first: TIES keeps a fifth. DARE's paper drops
+# from a tenth to nine tenths; DELLA's rates spread around the density, which leaves no
+# room at the ends.
+DROPPED = (0.5, 0.1, 0.3, 0.7, 0.9)
+ELECTING = (
+    (NAMES.ties, NAMES.ties_tuned, "ties", (0.2, 0.1, 0.3)),
+    (NAMES.dare_ties, NAMES.dare_ties_tuned, "dare_ties", DROPPED),
+    (NAMES.della, NAMES.della_tuned, "della", (0.5, 0.3, 0.7)),
+)
 
 # Keys of a configuration that say how it merges; all others are kept.
 _REPLACED = {"merge_method", "base_model", "models", "slices", "modules", "parameters"}
@@ -87,16 +98,16 @@ def whole_merges(space: MergeSpace) -> dict[str, MergeSpace]:
     return found
 
 
-def elected(space: MergeSpace, method: str, density: float) -> MergeSpace:
-    """Return a method that elects signs: the mean of what agrees."""
+def elected(space: MergeSpace, method: str, density: float, scale: float) -> MergeSpace:
+    """Return a method that elects signs, the mean of what agrees times ``scale``."""
     each = {"weight": 1.0, "density": density}
     config = _with_vectors(space, method, each)
-    return _fixed({**config, "parameters": {"normalize": True}})
+    return _fixed({**config, "parameters": {"normalize": True, "lambda": scale}})
 
 
-def dare_arithmetic(space: MergeSpace, weight: float) -> MergeSpace:
+def dare_arithmetic(space: MergeSpace, density: float, weight: float) -> MergeSpace:
     """Return DARE with task arithmetic, every model with the same weight."""
-    each = {"weight": weight, "density": 0.5}
+    each = {"weight": weight, "density": density}
     return _fixed(_with_vectors(space, "dare_linear", each))
 
 
@@ -142,9 +153,10 @@ def _fixed(config: Config) -> MergeSpace:
 def count_baselines(space: MergeSpace, preferences: int) -> int:
     """Count the merges to measure for so many preferences, at most."""
     merges = len(fine_tuned_models(space)) + len(whole_merges(space))
-    if has_base(space):
-        merges += len(ELECTING) + len(SCALARS) + preferences + 1  # of DARE
-    return merges
+    if not has_base(space):
+        return merges
+    scanned = sum(len(SCALES) + len(others) for *_, (_, *others) in ELECTING)
+    return merges + len(SCALARS) + preferences + len(DROPPED) + scanned
 
 
 def measure_baselines(
@@ -167,8 +179,11 @@ def measure_baselines(
     for name, merge in whole_merges(space).items():
         found[name] = bench.baseline(name, merge)[0]
     if has_base(space):
-        for name, (method, density) in ELECTING.items():
-            found[name] = bench.baseline(name, elected(space, method, density))[0]
+        for fixed, tuned, method, densities in ELECTING:
+            elect = partial(elected, space, method)
+            rows = _scan(bench, fixed, elect, densities, SCALES, reference)
+            found[fixed] = rows[SCALES.index(1.0)]
+            found[tuned] = rows[_best(rows, reference)]
         found |= _task_arithmetic(bench, owners, preferences, reference)
     return {name: found[name] for name in NAMES if name in found}
 
@@ -183,11 +198,33 @@ def _task_arithmetic(
     points = [*grid, *map(space.named, shares)]
     measured = bench.baseline(NAMES.arithmetic, space, points)
     scalars, by_preference = np.split(measured, [len(grid)])
-    equal = np.ones((1, scalars.shape[1]))
-    best = int(best_merges(scalars, equal, reference)[0])  # the first if all failed
-    dare = dare_arithmetic(bench.project.space, SCALARS[best])
+    best = _best(scalars, reference)
+    dare = partial(dare_arithmetic, bench.project.space)
+    rows = _scan(bench, NAMES.dare, dare, DROPPED, [SCALARS[best]], reference)
     return {
         NAMES.arithmetic: scalars[best],
         NAMES.by_preference: by_preference,
-        NAMES.dare: bench.baseline(NAMES.dare, dare)[0],
+        NAMES.dare: rows[0],
+        NAMES.dare_tuned: rows[_best(rows, reference)],
     }
+
+
+def _scan(
+    bench: Bench,
+    name: str,
+    merge: Callable[[float, float], MergeSpace],
+    densities: Sequence[float],
+    scales: Sequence[float],
+    reference: FloatArray,
+) -> FloatArray:
+    """Try all scales at the first density, then the others at the best; (k, m)."""
+    first, *others = densities
+    scaled = [bench.baseline(name, merge(first, scale))[0] for scale in scales]
+    best = scales[_best(np.array(scaled), reference)]
+    denser = [bench.baseline(name, merge(density, best))[0] for density in others]
+    return np.array([*scaled, *denser])
+
+
+def _best(rows: FloatArray, reference: FloatArray) -> int:
+    """Find the row (m,) with the best equally weighted sum; the first if all failed."""
+    return int(best_merges(rows, np.ones((1, rows.shape[1])), reference)[0])

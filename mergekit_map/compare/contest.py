@@ -204,7 +204,7 @@ class Bench:
         spec = self.project.spec
         if not space.names:
             spec = spec.model_copy(update={"merge": "disk"})
-        project = replace(self.project, spec=spec, space=space, known_as="")
+        project = replace(self.project, spec=spec, space=space)
         try:
             with self.open(project) as measure:
                 return measure("baseline", points)

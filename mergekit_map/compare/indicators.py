@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -126,6 +127,7 @@ class Comparison:
     version: int = 2
     preferences: int
     seed: int
+    unit: Literal["percent", "scaled"]
     runs: Sequence[ComparedRun]
 
 

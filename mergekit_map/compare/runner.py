@@ -92,10 +92,17 @@ def compare_runs(
                 f"{search.run.path}: {search.merges} merges to measure, of its front, "
                 "by opponents and of baselines, less what the log has"
             )
+        # Metrics that can be added up as they are, as the paper's can.
+        percent = all(
+            (metric.higher_is_better, metric.lower, metric.upper) == (True, 0, 1)
+            for search in searches
+            for metric in search.front.metrics.values()
+        )
         comparison = Comparison(
             preferences=spec.preferences,
             seed=spec.seed,
-            runs=[_compare(search, spec) for search in searches],
+            unit="percent" if percent else "scaled",
+            runs=[_compare(search, spec, percent=percent) for search in searches],
         )
         tables = comparison_tables(comparison)
         for table in tables:
@@ -124,7 +131,7 @@ def _search(
     return _Search(folder, name, project, study, front, points, merges)
 
 
-def _compare(search: _Search, spec: ComparisonSpec) -> ComparedRun:
+def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> ComparedRun:
     project, study, m = search.project, search.study, len(search.front.tasks)
     rng = np.random.default_rng(spec.seed)
     preferences = draw_preferences(m, rng, spec.preferences)
@@ -133,8 +140,8 @@ def _compare(search: _Search, spec: ComparisonSpec) -> ComparedRun:
         with bench.open(project) as measure:
             points = [point.coefficients for point in search.points]
             contest = run_contest(study, points, spec, log, measure)
-        # Tasks count by their range on the joint front.
-        ends = contest.reference
+        # Shares count as they are, other metrics by their range on the joint front.
+        ends = np.array([np.zeros(m), np.ones(m)]) if percent else contest.reference
         methods = measure_baselines(bench, preferences, ends)
     searched = {**contest.rivals, OURS_PAID: contest.own}
     for name, rival in searched.items():
@@ -150,8 +157,8 @@ def _compare(search: _Search, spec: ComparisonSpec) -> ComparedRun:
         name=search.name,
         models=len(fine_tuned_models(project.space)),
         tasks=list(study.tasks),
-        ideal=ends.max(axis=0).tolist(),
-        nadir=ends.min(axis=0).tolist(),
+        ideal=contest.reference.max(axis=0).tolist(),
+        nadir=contest.reference.min(axis=0).tolist(),
         fronts=front_scores(contest),
         r2=r_squared_scores(study, contest, surrogates),
         preference_vectors=preferences.tolist(),

@@ -157,15 +157,20 @@ def methods_table(comparison: Comparison) -> Table:
         [name, *(mean_and_std(run.methods.get(name, ())) for run in runs)]
         for name in methods
     ]
+    percent = comparison.unit == "percent"
+    unit = (
+        "The metrics are scores between 0 and 1, taken as they are."
+        if percent
+        else "1 is the best and 0 the worst value of a task on the front of all that "
+        "was measured of this merge; other merges may lie outside."
+    )
     return Table(
         name="methods",
         title="Preference-weighted sums, higher is better",
         caption=(
             f"Mean ± standard deviation over {comparison.preferences} random "
-            "preferences that add up to 1. 1 is the best and 0 the worst value of a "
-            "task on the front of all that was measured of this merge; other merges "
-            "may lie outside. MAP gives each preference the point of its front with "
-            "the best predicted sum, and what counts is what was measured there. *As "
+            f"preferences that add up to 1. {unit} MAP gives each preference the point "
+            "of its front with the best predicted sum, and what counts is what was measured there. *As "
             "paid* and the other searches give it the best merge that they measured. "
             "Single task models: every task by the fine-tuned model that is best at "
             "it, which no one checkpoint is. The parameters of the other baselines are "
@@ -173,7 +178,10 @@ def methods_table(comparison: Comparison) -> Table:
         ),
         columns=[
             Column("method"),
-            *(Column(f"{run.name} ({run.models} models)") for run in runs),
+            *(
+                Column(f"{run.name} ({run.models} models)", 3 - percent, percent)
+                for run in runs
+            ),
         ],
         rows=rows,
     )

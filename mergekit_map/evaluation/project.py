@@ -240,7 +240,8 @@ class Project:
     tasks: Mapping[str, LoadedTask]
     options: MergeOptions
     notes: Sequence[str] = ()  # for the user
-    known_as: str = ""  # the fingerprint in the manifest of a search of these merges
+    # Fingerprints in the manifest of an earlier search, by those of its merges.
+    known_as: Mapping[str, str] = field(default_factory=dict)
     open_device: bool = False  # nobody asked for the one in the options
     # What generated the answers of tasks before, where it may be chosen.
     used: Mapping[str, str] = field(default_factory=dict)
@@ -259,7 +260,8 @@ class Project:
     @property
     def merge(self) -> str:
         """The fingerprint of the merges, as their search named it."""
-        return self.known_as or space_digest(self.identity)
+        digest = space_digest(self.identity)
+        return self.known_as.get(digest, digest)
 
     def continuing(self, before: Manifest) -> Project:
         """Return the project as an earlier search measured it.
@@ -277,8 +279,7 @@ class Project:
                 tried = replace(project, used={task: name})
                 if tried._definition(task) == before.definitions.get(task):
                     used[task] = name
-        same = space_digest(before.identity) == space_digest(project.identity)
-        known_as = before.merge if same else ""
+        known_as = {space_digest(before.identity): before.merge}
         return replace(project, used=used or project.used, known_as=known_as)
 
     @cached_property
@@ -292,7 +293,7 @@ class Project:
         if not (self.has_references and self.reference_points.others):
             return None
         linear = self.reference_points.linear
-        return replace(self, space=linear, has_references=False, known_as="")
+        return replace(self, space=linear, has_references=False)
 
     def study(self) -> Study:
         """Return the study: numbers, names and fingerprints, without models."""

@@ -64,7 +64,7 @@ def matrix(model: Path) -> Array:
 def test_ties_averages_what_agrees_of_the_largest_fifth(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
-    ties = elected(searched(family, "abc"), "ties", 0.2)
+    ties = elected(searched(family, "abc"), "ties", 0.2, 2.5)
     task_vector = merged(ties, tmp_path) - matrix(family["base"])
 
     deltas = np.array([matrix(family[n]) - matrix(family["base"]) for n in "abc"])
@@ -73,7 +73,7 @@ def test_ties_averages_what_agrees_of_the_largest_fifth(
         delta[np.abs(delta) < limit] = 0
     agreeing = np.sign(deltas) == np.where(deltas.sum(axis=0) >= 0, 1, -1)
     count = np.maximum(agreeing.sum(axis=0), 1)
-    expected = (deltas * agreeing).sum(axis=0) / count
+    expected = 2.5 * (deltas * agreeing).sum(axis=0) / count
     np.testing.assert_allclose(task_vector, expected, atol=1e-6)
 
 
@@ -107,15 +107,15 @@ def test_baselines_are_merges_of_whole_models_with_parameters_that_mergekit_know
 ) -> None:
     layers = [{"model": str(family[n]), "layer_range": [0, 2]} for n in "ab"]
     space = searched(family, method="ties", models=None, slices=[{"sources": layers}])
-    signs = {"normalize": True}
-    each = {"weight": 1.0, "density": 0.5}
+    tuned = {"normalize": True, "lambda": 1.2}
+    each = {"weight": 1.0, "density": 0.3}
     expected: list[tuple[MergeSpace, str, Any, Any]] = [
         (whole_merges(space)[NAMES.soup], "linear", None, {"weight": 1.0}),
         (whole_merges(space)[NAMES.slerp], "slerp", {"t": 0.5}, None),
-        (elected(space, "ties", 0.5), "ties", signs, each),
-        (elected(space, "dare_ties", 0.5), "dare_ties", signs, each),
-        (elected(space, "della", 0.5), "della", signs, each),
-        (dare_arithmetic(space, 1.0), "dare_linear", None, each),
+        (elected(space, "ties", 0.3, 1.2), "ties", tuned, each),
+        (elected(space, "dare_ties", 0.3, 1.2), "dare_ties", tuned, each),
+        (elected(space, "della", 0.3, 1.2), "della", tuned, each),
+        (dare_arithmetic(space, 0.3, 1.0), "dare_linear", None, each),
     ]
     for merge, method, parameters, of_each in expected:
         config = merge.config({})

@@ -25,6 +25,8 @@ BUDGET = 12
 PREFERENCES = 3
 POINTS = 6  # of the front that are measured
 SCALARS = (0.3, 0.6)
+SCALES = (1.0, 1.5)
+DENSITIES = 2 + 4 + 2 + 5  # of TIES, DARE-TIES, DELLA and DARE
 TABLES = ("fronts", "methods", "win_rate")
 
 
@@ -53,6 +55,7 @@ def compared(
         few = partial(ComparisonSpec, points=POINTS)
         patch.setattr(contest, "ComparisonSpec", few)  # what the command asks for
         patch.setattr(baselines, "SCALARS", SCALARS)
+        patch.setattr(baselines, "SCALES", SCALES)
         invoke("search", write_config(folder, family), run)
         front = read(run / "front.json")
         searched = len(lines(run))
@@ -135,8 +138,9 @@ def test_nothing_is_measured_twice(compared: Compared) -> None:
 
     assert len(set(keys)) == len(keys)
     assert roles == {"front", "opponent", "baseline"}
-    # The front, two opponents, and baselines: models, soup and arc, scan, the others.
-    count = POINTS + 2 * BUDGET + 2 + 2 + len(SCALARS) + PREFERENCES + 4
+    # The front, two opponents, and baselines.
+    count = POINTS + 2 * BUDGET
+    count += 2 + 2 + len(SCALARS) + PREFERENCES + 3 * len(SCALES) + DENSITIES
     assert f"{count} merges to measure" in compared.output
 
 

@@ -58,7 +58,7 @@ def comparison() -> Comparison:
         r2={},
         methods=methods,
     )
-    return Comparison(preferences=20, seed=0, runs=[two, four])
+    return Comparison(preferences=20, seed=0, unit="percent", runs=[two, four])
 
 
 def lines(table: Table) -> list[str]:
@@ -82,11 +82,13 @@ def test_a_method_has_a_row_and_ours_is_last(comparison: Comparison) -> None:
     assert lines(methods_table(comparison)) == [
         "| method | two (2 models) | four (4 models) |",
         "| --- | ---: | ---: |",
-        "| Single task models | 0.758 ± 0.018 | - |",
-        "| random | 0.700 ± 0.010 | 0.730 ± 0.010 |",
+        "| Single task models | 75.84 ± 1.76 % | - |",
+        "| random | 70.00 ± 1.00 % | 73.00 ± 1.00 % |",
         "| nsga2 | - | - |",
-        "| MAP | 0.707 ± 0.018 | 0.728 ± 0.010 |",
+        "| MAP | 70.70 ± 1.76 % | 72.84 ± 1.00 % |",
     ]
+    scaled = methods_table(replace(comparison, unit="scaled"))
+    assert lines(scaled)[-1] == "| MAP | 0.707 ± 0.018 | 0.728 ± 0.010 |"
 
 
 def test_a_table_is_written_for_reading_and_for_computing() -> None:
