@@ -3,12 +3,13 @@
 One sentence that decides, one table of gains, and the findings behind it, most
 important first. Everything that says a number takes it from here.
 
-Some findings change a decision: predictions are not reliable, the bounds are too
-narrow.
+Some findings change a decision: held-out documents do not show a gain of the search,
+predictions are not reliable, the bounds are too narrow.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ _NAMED = 4  # tasks, or coefficients, that are named one by one
 HEADINGS = ("task", "model", "value", "gain kept", "chosen merge vs this model")
 _WORTH_MORE = 0.005  # share of the hypervolume that is worth another search
 _LEAST_MERGES = 2  # for each parameter of a plane
+_DECIMALS = 6  # the most that are written
 # Predictions are good if R² over the bounds is 0.9. What is known of it are two
 # estimates, by their own standard errors and from merges left out one by one: both are
 # below this where it is not, in 9 of 10 cases, and in few others
@@ -71,7 +73,7 @@ class Answer:
 def answer(front: Front) -> Answer:
     """Compose the answer of a front with its chosen point."""
     gained, advised = gains(front), advice(front)
-    findings = [*_find(front)]
+    findings = [*_find(front, gained)]
     return Answer(
         advice=advised,
         headline=headline(front, gained, advised),
@@ -225,6 +227,8 @@ def sample(front: Front, gained: Gains) -> str:
         return f"{searched}; merging it measures the held-out ones."
     counts = {task: holdout.documents.get(task, 0) for task in tasks}
     text = f"Measured on held-out documents ({_counted(front, counts)})."
+    if others := [task for task in sources if task not in tasks]:
+        text += f" Values of {listed(others)} are from the documents of the search."
     if holdout.choices > 1:
         text += (
             f" {holdout.choices} merges have been measured on the held-out documents: "
@@ -267,8 +271,10 @@ def value_in_words(reading: Reading) -> str:
     return "-" if reading.value is None else f"{reading.value:#.4g}".rstrip(".")
 
 
-def _find(front: Front) -> Iterator[tuple[str, bool]]:
+def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
     """Yield the findings, most important first, and whether they may decide."""
+    if unconfirmed := [*_unconfirmed(front, gained)]:
+        yield f"Not confirmed on held-out documents: {listed(unconfirmed)}.", True
     if (search := front.unfinished) is not None:
         yield search.in_words, True
     n_fitted = min(task.fit.n for task in front.tasks.values())
@@ -308,6 +314,18 @@ def _within_noise(front: Front) -> bool:
     paired = PairedMerges.of(front, first.ravel(), second.ravel())
     differ = (paired.better & ~np.isnan(paired.stderr)).any()
     return len(Y) > 1 and bool((Y[best] - Y <= noise).all() and not differ)
+
+
+def _unconfirmed(front: Front, gained: Gains) -> Iterator[str]:
+    """Write which gains of the search held-out documents do not show."""
+    searched = gains(front, in_search=True)
+    held_out = [t for t, source in gained.sources.items() if source == "held-out"]
+    for label, task in itertools.product(gained.rivals, held_out):
+        new, old = gained.over(label).get(task), searched.over(label).get(task)
+        if new and old and old.verdict == "better" and new.verdict != "better":
+            now, before = (difference(x.amount, x.stderr) for x in (new, old))
+            over = f"on {task} over {called(new.other)}"
+            yield f"{now} {over} (in the search {before})"
 
 
 def poor_tasks(front: Front, min_r2: float = _GOOD_R2) -> list[str]:
@@ -416,5 +434,7 @@ def difference(amount: float, stderr: float | None) -> str:
     if not stderr or not math.isfinite(stderr):
         return f"{amount + 0:+.2g}"
     digits = max(0, 1 - math.floor(math.log10(stderr)))
+    if digits > _DECIMALS:
+        return f"{amount:+.1e} ± {stderr:.1e}"
     # A sum with 0 has no sign where it is 0.
     return f"{round(amount, digits) + 0:+.{digits}f} ± {stderr:.{digits}f}"

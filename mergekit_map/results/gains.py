@@ -87,13 +87,13 @@ class Gains:
 _FORM = TypeAdapter(Gains)
 
 
-def gains(front: Front) -> Gains:
+def gains(front: Front, *, in_search: bool = False) -> Gains:
     """Compare the chosen merge with base, soup and, on each task, its best parent.
 
-    Held-out documents count where it was measured on them, and predictions where it was
-    not measured at all.
+    Held-out documents count where it was measured on them, unless ``in_search``, and
+    predictions where it was not measured at all.
     """
-    held_out, measured = on_held_out(front)
+    held_out, measured = (set[str](), front) if in_search else on_held_out(front)
     sources: dict[str, Source] = {}
     readings: dict[str, Reading] = {}
     for task in front.tasks:
