@@ -25,10 +25,7 @@ def heard(callback: Mock, name: str) -> list[Any]:
 
 
 @pytest.fixture(autouse=True)
-def _config(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def _config(family: dict[str, Path]) -> None:
     write_plain(family)
 
 

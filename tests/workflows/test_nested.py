@@ -26,35 +26,28 @@ from safetensors.torch import load_file
 from mergekit_map.evaluation.evaluator import MergeEvaluator
 
 
-@pytest.fixture(scope="module")
-def models(family: dict[str, Path], make_model: Callable[..., Path]) -> dict[str, Path]:
-    return four_models(family, make_model)
-
-
-def config_of(models: dict[str, Path], method: str) -> dict[str, Any]:
-    config = nested_config(models, method)
-    for model in config["models"] if "dare" in method else []:
-        model["parameters"] = {"density": 0.7}
-    return config
-
-
 # A method that adds up, and one that elects signs and draws random numbers.
 @pytest.fixture(scope="module", params=["task_arithmetic", "dare_ties"])
 def run_of_method(
-    models: dict[str, Path],
+    family: dict[str, Path],
+    make_model: Callable[..., Path],
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> Path:
     """A folder with a finished search, ``out.run``, and what it merged, ``out``."""
-    config = config_of(models, request.param)
+    models = four_models(family, make_model)
+    config = nested_config(models, request.param)
+    for model in config["models"] if request.param == "dare_ties" else []:
+        model["parameters"] = {"density": 0.7}
     return finished(tmp_path_factory.mktemp(request.param), models, config)
 
 
-def test_a_merge_of_merges_is_one_recipe(
-    run_of_method: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def _there(run_of_method: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run_of_method)
 
+
+def test_a_merge_of_merges_is_one_recipe() -> None:
     front = read("out.run/front.json")
     assert front["order"] == [["a", "b"], ["c", "d"]]
     assert [a["label"] for a in front["anchors"]] == ["base", *NAMES, "soup"]
@@ -63,6 +56,9 @@ def test_a_merge_of_merges_is_one_recipe(
     assert (group["a"], group["b"]) == (0, 0)
     assert min(group["c"], group["d"]) > 0.3
     recipe = yaml.safe_load(Path("out.run/recipe.yml").read_text())
+    if recipe["merge_method"] == "task_arithmetic":
+        # It is the optimum of its task, where no parts are dropped.
+        assert group == pytest.approx({"a": 0, "b": 0, "c": 0.8, "d": 0.6}, abs=0.02)
     chosen = front["points"][front["selected"]]
     weights = [m["parameters"]["weight"] for m in recipe["models"]]
     assert weights == list(chosen["coefficients"].values())
@@ -76,24 +72,10 @@ def test_a_merge_of_merges_is_one_recipe(
         assert chosen["measured"][task]["value"] == value
 
 
-def test_a_pair_of_a_sum_is_at_the_optimum_of_its_task(
-    run_of_method: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(run_of_method)
-    config = yaml.safe_load(Path("out.run/config.yml").read_text())
-    if config["merge_method"] != "task_arithmetic":
-        pytest.skip("where parts are dropped, the optimum is another")
-
-    assert read("out.run/front.json")["groups"]["pair-2"] == pytest.approx(
-        {"a": 0, "b": 0, "c": 0.8, "d": 0.6}, abs=0.02
-    )
-
-
 @pytest.mark.slow
 def test_goes_on_in_the_pair_where_it_was_stopped(
-    run_of_method: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(run_of_method)
     evaluate, calls = MergeEvaluator.__call__, []
 
     def stopped(self: Any, coefficients: Any, task: str) -> Any:

@@ -109,24 +109,15 @@ def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None
     for task in TASKS:  # and all of it is fitted
         assert front["tasks"][task]["fit"]["n"] == len(of_search([*own, *taken])) // 2
     assert front["ending"]["evaluations"] <= 16
-
-
-@pytest.mark.usefixtures("place")
-def test_what_is_taken_over_is_what_would_have_been_measured(family: Models) -> None:
-    search(family, "abc")
+    # What is taken over is what would have been measured.
     search(family, "abc", "fresh", evaluations=8)
-
-    taken = {
-        (digest(e["coefficients"]), e["task"]): e["value"]
-        for e in known()
-        if "taken" in e
-    }
-    measured = {
-        (digest(e["coefficients"]), e["task"]): e["value"] for e in known("fresh")
-    }
-    both = taken.keys() & measured.keys()
+    taken_values, measured = (
+        {(digest(e["coefficients"]), e["task"]): e["value"] for e in evaluations}
+        for evaluations in (taken, known("fresh"))
+    )
+    both = taken_values.keys() & measured.keys()
     assert len(both) >= 6  # base and two single models, at least
-    assert {key: taken[key] for key in both} == {key: measured[key] for key in both}
+    assert {k: taken_values[k] for k in both} == {k: measured[k] for k in both}
 
 
 @pytest.mark.usefixtures("place")

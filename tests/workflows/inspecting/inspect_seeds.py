@@ -3,58 +3,28 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click.testing
-import peft
 import torch
-import transformers
 import yaml
-from safetensors.torch import load_file, save_file
+from model_files import (
+    Edit,
+    edit_config,
+    edit_json,
+    edit_tensors,
+    edit_tokenizer,
+    noise,
+    swap_tokens,
+)
 
 from mergekit_map.cli.main import main
 
 MakeModel = Callable[..., Path]
-Edit = Callable[[Path], None]
 
 UP = "model.layers.0.mlp.up_proj.weight"
-
-
-def edit_json(name: str, **fields: Any) -> Edit:
-    """Set entries of a JSON file; None removes them."""
-
-    def edit(model: Path) -> None:
-        path = model / name
-        content = {**json.loads(path.read_text()), **fields}
-        path.write_text(json.dumps({k: v for k, v in content.items() if v != "gone"}))
-
-    return edit
-
-
-def edit_config(**fields: Any) -> Edit:
-    return edit_json("config.json", **fields)
-
-
-def edit_tokenizer(change: Callable[[dict[str, Any]], None]) -> Edit:
-    def edit(model: Path) -> None:
-        content = json.loads((model / "tokenizer.json").read_text())
-        change(content)
-        (model / "tokenizer.json").write_text(json.dumps(content))
-
-    return edit
-
-
-def edit_tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Edit:
-    def edit(model: Path) -> None:
-        tensors = load_file(model / "model.safetensors")
-        change(tensors)
-        whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        save_file(whole, model / "model.safetensors", metadata={"format": "pt"})
-
-    return edit
 
 
 def remove(*names: str) -> Edit:
@@ -63,11 +33,6 @@ def remove(*names: str) -> Edit:
             (model / name).unlink()
 
     return edit
-
-
-def swap_tokens(content: dict[str, Any]) -> None:
-    ids = content["model"]["vocab"]
-    ids["A"], ids["B"] = ids["B"], ids["A"]
 
 
 def write(name: str, text: str) -> Edit:
@@ -81,14 +46,6 @@ def cut_short(model: Path) -> None:
 
 def pickle(model: Path) -> None:
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
-
-
-def noise(tensors: dict[str, torch.Tensor], scale: float, seed: int) -> None:
-    """Add to every tensor what a short training would."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, tensor in tensors.items():
-        extra = torch.randn(tensor.shape, generator=generator) * scale
-        tensors[name] = (tensor.float() + extra).to(tensor.dtype)
 
 
 def make_nan(tensors: dict[str, torch.Tensor]) -> None:
@@ -172,26 +129,6 @@ SEVERITIES = {
 def named(code: str) -> list[tuple[str, str]]:
     """Give a finding, which is an error unless it is listed above."""
     return [(code, SEVERITIES.get(code, "error"))]
-
-
-def tuned(base: Path, folder: Path, seed: int) -> Path:
-    """Copy a model and change its weights a little."""
-    shutil.copytree(base, folder)
-    edit_tensors(lambda tensors: noise(tensors, 0.0005, seed))(folder)
-    return folder
-
-
-def make_adapter(base: Path, folder: Path, seed: int) -> Path:
-    torch.manual_seed(seed)
-    model = transformers.LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
-    settings = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "up_proj"])
-    adapted = peft.get_peft_model(model, settings)
-    with torch.no_grad():
-        for name, parameter in adapted.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=0.001)
-    adapted.save_pretrained(folder)
-    return folder
 
 
 def configure(base: Path, models: list[str], **changes: Any) -> dict[str, Any]:

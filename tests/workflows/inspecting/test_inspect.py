@@ -11,26 +11,28 @@ import pytest
 import torch
 from inspect_seeds import (
     SEEDS,
-    Edit,
     MakeModel,
     configure,
     cut_short,
+    found,
+    inspect,
+    inspected,
+    make_nan,
+    named,
+    remove,
+    write,
+)
+from model_files import (
+    Edit,
     edit_config,
     edit_json,
     edit_tensors,
     edit_tokenizer,
-    found,
-    inspect,
-    inspected,
-    make_adapter,
-    make_nan,
-    named,
     noise,
-    remove,
     swap_tokens,
     tuned,
-    write,
 )
+from model_files import make_adapter as make_any_adapter
 from safetensors.torch import load_file, save_file
 
 
@@ -39,6 +41,11 @@ def base(family: dict[str, Path], tmp_path: Path) -> Path:
     """Return a base model, with a text to measure in the working directory."""
     (tmp_path / "text.txt").write_text("hello world, one plus two\n" * 400)
     return family["base"]
+
+
+def make_adapter(base: Path, folder: Path, seed: int) -> Path:
+    """Write an adapter that changes little, as a short training does."""
+    return make_any_adapter(base, folder, seed, lora_alpha=0.03)
 
 
 @pytest.mark.slow
