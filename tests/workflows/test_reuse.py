@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ import pytest
 from fakes import killed_at, without_times
 from runs import invoke, lines, read, write, write_plain
 
-from mergekit_map.utils.files import digest
+from mergekit_map.utils.files import digest, write_json
 
 # Values of 20 documents each, with noise, so that merges are compared item by item.
 MODULE = """
@@ -89,6 +88,11 @@ def of_search(evaluations: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("place")
 def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None:
     before = known()
+    old = of_search(before)[0]
+    record = Path("run/.state/samples", old["merge"], "low")
+    record = record / f"{digest(old['coefficients'])}.json"
+    content = {"coefficients": old["coefficients"], "samples": [{"value": 1}]}
+    write_json(record, content)
 
     said = search(family, "abc", evaluations=16)
 
@@ -109,6 +113,10 @@ def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None
     for task in TASKS:  # and all of it is fitted
         assert front["tasks"][task]["fit"]["n"] == len(of_search([*own, *taken])) // 2
     assert front["ending"]["evaluations"] <= 16
+    # Records of items go along.
+    coefficients = {**old["coefficients"], "c": 0.0}
+    copied = Path("run/.state/samples", merge, "low", f"{digest(coefficients)}.json")
+    assert read(copied) == {**content, "coefficients": coefficients}
     # What is taken over is what would have been measured.
     search(family, "abc", "fresh", evaluations=8)
     taken_values, measured = (
@@ -138,23 +146,6 @@ def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
     for name in ("front.json", "recipe.yml"):
         ours, theirs = (Path(run, name).read_text() for run in ("run", "whole"))
         assert ours.replace("run/", "") == theirs.replace("whole/", "")
-
-
-@pytest.mark.usefixtures("place")
-def test_records_per_item_go_along(family: Models) -> None:
-    old = of_search(known())[0]
-    folder = Path("run/.state/samples", old["merge"], "low")
-    folder.mkdir(parents=True, exist_ok=True)
-    name = f"{digest(old['coefficients'])}.json"
-    content = {"coefficients": old["coefficients"], "samples": [{"value": 1}]}
-    (folder / name).write_text(json.dumps(content))
-
-    search(family, "abc")
-
-    merge = {**old["coefficients"], "c": 0.0}
-    (new,) = {e["merge"] for e in of_search(known()) if "taken" in e}
-    copied = Path("run/.state/samples", new, "low", f"{digest(merge)}.json")
-    assert json.loads(copied.read_text()) == {**content, "coefficients": merge}
 
 
 @pytest.mark.usefixtures("place")
