@@ -38,13 +38,12 @@ def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return sizes
 
 
-def test_on_a_cpu_they_are_mapped_unless_asked_otherwise() -> None:
+def test_on_a_cpu_they_are_mapped_and_on_a_gpu_they_lie_where_they_fit_first(
+    free: dict[str, int],
+) -> None:
     assert choose_storage("auto", CPU, 10**20).place == "mapped"
     assert choose_storage("memory", CPU, 1) == Storage("memory", "as asked")
     assert choose_storage("device", CPU, 1).place == "memory"
-
-
-def test_on_a_gpu_they_lie_where_they_fit_first(free: dict[str, int]) -> None:
     assert choose_storage("auto", GPU, 600, 300).place == "device"
     assert choose_storage("auto", GPU, 500, 401).place == "memory"
     free["cpu"] = 999

@@ -19,7 +19,7 @@ from mergekit_map.models.compatibility import (
     compare_tokenizers,
     inspect_models,
 )
-from mergekit_map.models.facts import Finding, read_tokenizer
+from mergekit_map.models.facts import read_tokenizer
 
 MakeModel = Callable[..., Path]
 
@@ -54,23 +54,6 @@ def test_each_setting_has_its_meaning(
 # Tokenizers.
 
 
-def compared(one: Path, other: Path) -> list[Finding]:
-    mine, base = (read_tokenizer(folder, MergeOptions()) for folder in (one, other))
-    assert base is not None
-    return [*compare_tokenizers(mine, base, "base", {})]
-
-
-def test_added_tokens_are_a_warning_where_there_are_rows_for_them(
-    make_model: MakeModel, family: dict[str, Path]
-) -> None:
-    more = make_model("more", 0, extra_tokens=("<tool>",))
-
-    (warning,) = compared(more, family["base"])
-
-    assert (warning.code, warning.severity) == ("added-tokens", "warning")
-    assert "only in that of base ('<tool>')" in warning.cause
-
-
 def test_what_follows_from_another_vocabulary_is_not_said(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -78,7 +61,12 @@ def test_what_follows_from_another_vocabulary_is_not_said(
     edit_tokenizer(swap_tokens)(other)
     edit_tokenizer(lambda content: content["added_tokens"].pop())(other)
 
-    assert [f.code for f in compared(other, family["base"])] == ["vocabulary"]
+    mine, base = (
+        read_tokenizer(folder, MergeOptions()) for folder in (other, family["base"])
+    )
+    assert base is not None
+    found = compare_tokenizers(mine, base, "base", {})
+    assert [finding.code for finding in found] == ["vocabulary"]
 
 
 # Whole models.
@@ -138,6 +126,7 @@ def test_truncated_embeddings_may_differ_in_size(
     more = ("added-tokens", "warning")
     plain = inspected(family["base"], larger)
     assert codes(plain) == [[], [more, ("vocabulary-size", "error")]]
+    assert "only in that of base ('<x>')" in plain.models[1].findings[0].cause
     assert "shape [268, 32] here and [267, 32] in" in plain.models[1].findings[1].cause
     found = inspected(family["base"], larger, options=truncated)
     assert codes(found) == [[], [more]]

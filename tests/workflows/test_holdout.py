@@ -51,21 +51,15 @@ def configure(family: Mapping[str, Path], **search: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("holdout")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        configure(family, holdout=SHARE)
-        result = invoke("search", "config.yml", "run")
-        Path("output.txt").write_text(result.output)
-    return folder
+def searched(family: dict[str, Path], module_folder: Path) -> Path:
+    configure(family, holdout=SHARE)
+    invoke("search", "config.yml", "run")
+    return module_folder
 
 
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
-    """Give a copy of the finished search, to change."""
-    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "run"
+def run(place: Path) -> Path:
+    return place / "run"
 
 
 def records(run: Path, task: str, *, held_out: bool) -> dict[str, dict[str, Any]]:

@@ -74,7 +74,7 @@ def on_disk(parents: Mapping[str, Path]) -> dict[str, dict[str, float]]:
     soup.load_state_dict({k: (tuned[0][k] + tuned[1][k]) / 2 for k in tuned[0]})
     tokenizer = transformers.AutoTokenizer.from_pretrained(parents["base"])
     return {
-        label: {t: plain_loss(model, tokenizer, TEXTS[t], BLOCK) for t in TEXTS}
+        label: {t: plain_loss(model, tokenizer, [TEXTS[t]], BLOCK) for t in TEXTS}
         for label, model in {**models, SOUP: soup}.items()
     }
 

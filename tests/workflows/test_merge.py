@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +25,16 @@ TASKS = ("first", "second")
 
 
 @pytest.fixture(scope="module")
-def searched(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def searched(family: dict[str, Path], module_folder: Path) -> Path:
     """A folder with a finished search, ``run``, whose chosen point it has measured."""
-    folder = tmp_path_factory.mktemp("searched")
     modules = [MODULE.format(name=name, row=row) for row, name in enumerate(TASKS)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        code = "\n".join(modules)
-        config = write_plain(family, TASKS, code, evaluations=7, remeasure=0)
-        del config["base_model"]
-        write({**config, "merge_method": "linear"})
-        invoke("search", "config.yml", "run")
-    return folder
-
-
-@pytest.fixture
-def place(searched: Path, tmp_path: Path) -> Path:
-    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
+    code = "\n".join(modules)
+    config = write_plain(family, TASKS, code, evaluations=7, remeasure=0)
+    del config["base_model"]
+    write({**config, "merge_method": "linear"})
+    invoke("search", "config.yml", "run")
     Path("asked").unlink()
-    return tmp_path
+    return module_folder
 
 
 def chosen() -> dict[str, Any]:

@@ -33,16 +33,13 @@ def configure(models: dict[str, str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def project(family: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(family: Models, module_folder: Path) -> Path:
     """A folder with models, data and a finished search of relative paths."""
-    folder = tmp_path_factory.mktemp("first") / "project"
     for name in ("base", "a", "b"):
-        shutil.copytree(family[name], folder / "models" / name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        configure({name: f"models/{name}" for name in ("base", "a", "b")})
-        invoke("search", "config.yml", "run")
-    return folder
+        shutil.copytree(family[name], Path("models", name))
+    configure({name: f"models/{name}" for name in ("base", "a", "b")})
+    invoke("search", "config.yml", "run")
+    return module_folder
 
 
 @pytest.fixture

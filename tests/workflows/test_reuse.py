@@ -47,21 +47,11 @@ def configure(models: Models, names: str, **search: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def searched(family: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def searched(family: Models, module_folder: Path) -> Path:
     """A folder with a search of two models, ``run``."""
-    folder = tmp_path_factory.mktemp("smaller")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        configure(family, "ab")
-        invoke("search", "config.yml", "run")
-    return folder
-
-
-@pytest.fixture
-def place(searched: Path, tmp_path: Path) -> Path:
-    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
+    search(family, "ab")
     Path("asked").unlink()
-    return tmp_path
+    return module_folder
 
 
 def search(

@@ -84,48 +84,40 @@ def test_one_run_names_the_cause_of_every_incompatibility(
 
 
 def test_what_older_versions_wrote_is_no_difference(base: Path, tmp_path: Path) -> None:
-    folder = tuned(base, tmp_path / "old", 1)
-
-    def as_they_did(model: Path) -> None:
-        config = json.loads((model / "config.json").read_text())
-        for key in ("rope_parameters", "head_dim", "dtype", "pad_token_id"):
-            config.pop(key, None)
-        old = {"rope_theta": 10000.0, "rope_scaling": None, "torch_dtype": "float32"}
-        content = {
-            **config,
-            **old,
-            "transformers_version": "4.35.2",
-            "_name_or_path": "x",
-        }
-        (model / "config.json").write_text(json.dumps(content))
-        edit_tokenizer(lambda t: t["pre_tokenizer"].pop("use_regex"))(model)
-        bos = {"__type": "AddedToken", "content": "<s>", "normalized": False}
-        edit_json("tokenizer_config.json", bos_token=bos)(model)
-        (model / "model.safetensors").rename(model / "model-00001-of-00001.safetensors")
-        names = load_file(model / "model-00001-of-00001.safetensors")
-        index = dict.fromkeys(names, "model-00001-of-00001.safetensors")
-        content = {"metadata": {}, "weight_map": index}
-        (model / "model.safetensors.index.json").write_text(json.dumps(content))
-        (model / "consolidated.safetensors").write_bytes(b"of other programs")
-
-    as_they_did(folder)
-    models = [str(folder), str(tuned(base, tmp_path / "b", 2))]
+    model = tuned(base, tmp_path / "old", 1)
+    new = ("rope_parameters", "head_dim", "dtype", "pad_token_id")
+    old = {"rope_theta": 10000.0, "rope_scaling": None, "torch_dtype": "float32"}
+    about = {"transformers_version": "4.35.2", "_name_or_path": "x"}
+    edit_config(**dict.fromkeys(new, "gone"), **old, **about)(model)
+    edit_tokenizer(lambda t: t["pre_tokenizer"].pop("use_regex"))(model)
+    bos = {"__type": "AddedToken", "content": "<s>", "normalized": False}
+    edit_json("tokenizer_config.json", bos_token=bos)(model)
+    shard = model / "model-00001-of-00001.safetensors"
+    (model / "model.safetensors").rename(shard)
+    index = {"metadata": {}, "weight_map": dict.fromkeys(load_file(shard), shard.name)}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    (model / "consolidated.safetensors").write_bytes(b"of other programs")
+    models = [str(model), str(tuned(base, tmp_path / "b", 2))]
 
     assert found(inspected(configure(base, models))) == {"base": [], "old": [], "b": []}
 
 
-def test_independent_causes_of_one_model_are_all_named(
+def test_independent_causes_of_a_model_and_problems_of_the_file_are_all_named(
     base: Path, tmp_path: Path
 ) -> None:
     model = tuned(base, tmp_path / "bad", 1)
     edit_config(rope_theta=1e6, rope_parameters=None)(model)
     edit_tokenizer(swap_tokens)(model)
     edit_tensors(make_nan)(model)
+    config = configure(base, [str(model)])
+    config["map"]["search"]["sed"] = 1
 
-    content = inspected(configure(base, [str(model)]))
+    content = inspected(config)
 
     codes = ["rope", "vocabulary", "weights-not-finite"]
     assert [code for code, _ in found(content)["bad"]] == codes
+    assert "unknown key 'sed'" in str(content["problems"])
+    assert content["plan"] is None
 
 
 def test_a_bad_base_does_not_hide_what_is_wrong_with_the_others(
@@ -169,36 +161,27 @@ def test_without_a_base_there_are_no_task_vectors(base: Path, tmp_path: Path) ->
         assert word not in shown
 
 
-def test_adapters_are_looked_into(base: Path, tmp_path: Path) -> None:
+def test_an_adapter_is_looked_into_and_one_alone_is_merged_into_its_base_model(
+    base: Path, tmp_path: Path
+) -> None:
     adapter = make_adapter(base, tmp_path / "adapter", 1)
 
-    content = inspected(configure(base, [f"{base}+{adapter}"]))
+    content = inspected(configure(base, [str(adapter)]))
 
     assert found(content) == {"base": [], "base+adapter": []}
+    assert content["plan"]["coefficients"] == ["adapter"]
     figures = content["models"][1]
     # Rank 4 in two of seven matrices of each layer.
     assert 0 < figures["norm_ratio"] < 0.01
     assert figures["changed"] == pytest.approx(6144 / 35680, abs=0.01)
     assert figures["read"] == figures["compared"] == 35680
 
-
-@pytest.mark.parametrize("of_base", [True, False])
-def test_an_adapter_alone_is_merged_into_the_base_model_it_was_trained_on(
-    of_base: bool, base: Path, tmp_path: Path
-) -> None:
-    adapter = make_adapter(base, tmp_path / "adapter", 1)
-    if not of_base:
-        edit_json("adapter_config.json", base_model_name_or_path="org/other")(adapter)
-
+    edit_json("adapter_config.json", base_model_name_or_path="org/other")(adapter)
     content = inspected(configure(base, [str(adapter)]))
 
-    if of_base:
-        assert found(content) == {"base": [], "base+adapter": []}
-        assert content["plan"]["coefficients"] == ["adapter"]
-    else:
-        assert found(content)["adapter"] == named("adapter-alone")
-        (finding,) = content["models"][1]["findings"]
-        assert finding["cause"] == f"{adapter} is a LoRA adapter of org/other"
+    assert found(content)["adapter"] == named("adapter-alone")
+    (finding,) = content["models"][1]["findings"]
+    assert finding["cause"] == f"{adapter} is a LoRA adapter of org/other"
 
 
 ADAPTERS: dict[str, tuple[Edit, str, str]] = {
@@ -304,21 +287,6 @@ def test_a_plan_that_does_not_fit_is_a_warning(
     assert "task vectors: in a memory-mapped file (285 kB, as fast" in text
     assert "warning: 428 kB" in text
     assert "Errors: 0, warnings: 1; a search can start" in text
-
-
-def test_problems_of_the_file_and_of_models_are_told_together(
-    base: Path, tmp_path: Path
-) -> None:
-    model = tuned(base, tmp_path / "a", 1)
-    cut_short(model)
-    config = configure(base, [str(model)])
-    config["map"]["search"]["sed"] = 1
-
-    content = inspected(config)
-
-    assert found(content)["a"] == [("weights", "error")]
-    assert "unknown key 'sed'" in str(content["problems"])
-    assert content["plan"] is None
 
 
 @pytest.mark.slow
