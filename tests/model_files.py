@@ -45,12 +45,14 @@ def swap_tokens(content: dict[str, Any]) -> None:
     ids["A"], ids["B"] = ids["B"], ids["A"]
 
 
-def edit_tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Edit:
+def edit_tensors(
+    change: Callable[[dict[str, torch.Tensor]], object], file: str = "model.safetensors"
+) -> Edit:
     def edit(model: Path) -> None:
-        tensors = load_file(model / "model.safetensors")
+        tensors = load_file(model / file)
         change(tensors)
         whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        save_file(whole, model / "model.safetensors", metadata={"format": "pt"})
+        save_file(whole, model / file, metadata={"format": "pt"})
 
     return edit
 

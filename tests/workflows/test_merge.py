@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 from mergekit.options import MergeOptions
+from model_files import edit_tensors
 from runs import invoke, lines, read, write, write_plain
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.merging.checkpoint import write_checkpoint
@@ -72,11 +73,7 @@ def test_a_checkpoint_that_is_not_what_was_measured_is_told(
 ) -> None:
     def write_another(config: MergeConfig, folder: Path, options: MergeOptions) -> None:
         write_checkpoint(config, folder, options)
-        file = folder / "model.safetensors"
-        tensors = load_file(file)
-        head = tensors["lm_head.weight"].clone()
-        head[1] = 2 * head[1]
-        save_file({**tensors, "lm_head.weight": head}, file, {"format": "pt"})
+        edit_tensors(lambda tensors: tensors["lm_head.weight"][1].mul_(2))(folder)
 
     monkeypatch.setattr("mergekit_map.workflows.merge.write_checkpoint", write_another)
     before = {t: r["value"] for t, r in chosen()["measured"].items()}

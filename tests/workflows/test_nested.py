@@ -9,21 +9,59 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from runs import (
-    NAMES,
-    TASKS,
-    assert_same_weights,
-    finished,
-    four_models,
-    invoke,
-    lines,
-    nested_config,
-    read,
-    stock,
-)
+from runs import assert_same_weights, invoke, lines, read, stock, write
 from safetensors.torch import load_file
 
 from mergekit_map.evaluation.evaluator import MergeEvaluator
+
+NAMES = "abcd"
+TASKS = ("like_a", "like_b", "like_cd")
+TASK_MODULE = """
+import torch
+
+targets = torch.load("targets.pt", weights_only=True)
+
+def away(model, task):
+    return ((model.lm_head.weight.float() - targets[task]) ** 2).mean().item()
+
+def like_a(model, tokenizer):
+    return away(model, "like_a")
+
+def like_b(model, tokenizer):
+    return away(model, "like_b")
+
+def like_cd(model, tokenizer):
+    return away(model, "like_cd")
+"""
+SEARCH = {
+    "strategy": "nested",
+    "order": [["a", "b"], ["c", "d"]],
+    "evaluations": 7,
+    "remeasure": 2,
+}
+
+
+def write_search(models: dict[str, Path], method: str) -> None:
+    """Four models, three tasks: how far the output layer is from what it should be."""
+    tasks = {t: {"python": f"mine:{t}", "direction": "minimize"} for t in TASKS}
+    density = {"parameters": {"density": 0.7}} if method == "dare_ties" else {}
+    config = {
+        "merge_method": method,
+        "base_model": str(models["base"]),
+        "models": [{"model": str(models[n]), **density} for n in NAMES],
+        "dtype": "float32",
+        "map": {"tasks": tasks, "search": SEARCH},
+    }
+    write(config)
+    heads = {
+        n: load_file(path / "model.safetensors")["lm_head.weight"]
+        for n, path in models.items()
+    }
+    base = heads["base"]
+    both = base + 0.8 * (heads["c"] - base) + 0.6 * (heads["d"] - base)
+    targets = {"like_a": heads["a"], "like_b": heads["b"], "like_cd": both}
+    torch.save(targets, "targets.pt")
+    Path("mine.py").write_text(TASK_MODULE)
 
 
 # A method that adds up, and one that elects signs and draws random numbers.
@@ -35,11 +73,12 @@ def run_of_method(
     request: pytest.FixtureRequest,
 ) -> Path:
     """A folder with a finished search, ``out.run``, and what it merged, ``out``."""
-    models = four_models(family, make_model)
-    config = nested_config(models, request.param)
-    for model in config["models"] if request.param == "dare_ties" else []:
-        model["parameters"] = {"density": 0.7}
-    return finished(tmp_path_factory.mktemp(request.param), models, config)
+    folder = tmp_path_factory.mktemp(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_search({**family, "d": make_model("d", 4, family["base"])}, request.param)
+        invoke("run", "config.yml", "out")
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -6,22 +6,12 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import click.testing
 import pytest
 import torch
-from inspect_seeds import (
-    SEEDS,
-    MakeModel,
-    configure,
-    cut_short,
-    found,
-    inspect,
-    inspected,
-    make_nan,
-    named,
-    remove,
-    write,
-)
+import yaml
 from model_files import (
     Edit,
     edit_config,
@@ -33,7 +23,140 @@ from model_files import (
     tuned,
 )
 from model_files import make_adapter as make_any_adapter
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+
+from mergekit_map.cli.main import main
+
+UP = "model.layers.0.mlp.up_proj.weight"
+
+
+def remove(*names: str) -> Edit:
+    def edit(model: Path) -> None:
+        for name in names:
+            (model / name).unlink()
+
+    return edit
+
+
+def write(name: str, text: str) -> Edit:
+    return lambda model: (model / name).write_text(text) and None
+
+
+def cut_short(model: Path) -> None:
+    path = model / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def pickle(model: Path) -> None:
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+
+
+def make_nan(tensors: dict[str, torch.Tensor]) -> None:
+    tensors[UP][3, 4] = float("nan")
+
+
+def start_anew(tensors: dict[str, torch.Tensor]) -> None:
+    generator = torch.Generator().manual_seed(99)
+    for name, tensor in tensors.items():
+        tensors[name] = torch.randn(tensor.shape, generator=generator) * tensor.std()
+
+
+def tie_embeddings(model: Path) -> None:
+    edit_config(tie_word_embeddings=True)(model)
+    edit_tensors(lambda tensors: tensors.__delitem__("lm_head.weight"))(model)
+
+
+# What is wrong with a copy of a good fine-tune, and what is said of it: a code, and a
+# part of the cause.
+SEEDS: dict[str, tuple[Edit, str, str]] = {
+    "architecture": (edit_config(model_type="mistral"), "architecture", "mistral here"),
+    "rope theta": (
+        edit_config(rope_theta=1e6, rope_parameters=None),
+        "rope",
+        "rope_theta is 1e+06 here and 10000 in base",
+    ),
+    "tied embeddings": (tie_embeddings, "tied-embeddings", "has a head beside"),
+    "quantized": (
+        edit_config(quantization_config={"quant_method": "awq", "bits": 4}),
+        "quantized",
+        "(awq)",
+    ),
+    "configuration damaged": (write("config.json", "{"), "model", "config.json is not"),
+    "token ids": (edit_tokenizer(swap_tokens), "vocabulary", "names or ids"),
+    "token name": (
+        edit_tokenizer(lambda t: t["added_tokens"][-1].update(content="<|im_start|>")),
+        "vocabulary",
+        "is '<|im_start|>' here and 'three' there",
+    ),
+    "end of text": (
+        edit_json("tokenizer_config.json", eos_token="<pad>"),
+        "special-tokens",
+        "eos_token is '<pad>' here and '</s>' in base",
+    ),
+    "tokenizer damaged": (write("tokenizer.json", "{"), "tokenizer", "be loaded"),
+    "tokenizer gone": (remove("tokenizer.json"), "tokenizer-missing", "no tokenizer"),
+    "tensor gone": (
+        edit_tensors(lambda tensors: tensors.pop("model.norm.weight")),
+        "tensors-missing",
+        "model.norm.weight",
+    ),
+    "shape": (
+        edit_tensors(lambda tensors: tensors.update({UP: tensors[UP][:, :16]})),
+        "tensor-shapes",
+        "and [64, 32] in",
+    ),
+    "cut short": (cut_short, "weights", "its download may have been cut"),
+    "pickled": (pickle, "weights", "its pickled weights"),
+    "not a number": (edit_tensors(make_nan), "weights-not-finite", f"('{UP}')"),
+    "another family": (edit_tensors(start_anew), "unrelated", "not a fine-tune of"),
+    "another base": (
+        edit_tensors(lambda tensors: noise(tensors, 0.015, 77)),
+        "norm-ratio",
+        "0.01 to 0.02 in the paper",
+    ),
+}
+WARNINGS = ("adapter-base", "norm-ratio", "special-tokens", "tied-embeddings")
+WARNINGS += ("tokenizer-missing",)
+
+
+def named(code: str) -> list[tuple[str, str]]:
+    """Give a finding, which is an error unless it is listed above."""
+    return [(code, "warning" if code in WARNINGS else "error")]
+
+
+def configure(base: Path, models: list[str], **changes: Any) -> dict[str, Any]:
+    tasks = {"text": {"perplexity": {"file": "text.txt"}, "max_tokens": 9000}}
+    search = {"surrogate": "regularized", "evaluations": 60, "remeasure": 0}
+    return {
+        "merge_method": "task_arithmetic",
+        "base_model": str(base),
+        "models": [{"model": model} for model in models],
+        "map": {"tasks": tasks, "search": search},
+        **changes,
+    }
+
+
+def inspect(config: dict[str, Any], *options: str) -> click.testing.Result:
+    Path("config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+    arguments = ["inspect", "config.yml", *options]
+    result = click.testing.CliRunner().invoke(main, arguments)
+    assert isinstance(result.exception, SystemExit | None), result.exception
+    return result
+
+
+def inspected(config: dict[str, Any], *options: str) -> dict[str, Any]:
+    result = inspect(config, "--json", *options)
+    content: dict[str, Any] = json.loads(result.stdout)
+    assert result.exit_code == (0 if content["mergeable"] else 2)
+    return content
+
+
+def found(content: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    """Give codes and severities of every model, by its folder."""
+    return {
+        model["name"]: [(f["code"], f["severity"]) for f in model["findings"]]
+        for model in content["models"]
+    }
 
 
 @pytest.fixture
@@ -50,7 +173,7 @@ def make_adapter(base: Path, folder: Path, seed: int) -> Path:
 
 @pytest.mark.slow
 def test_one_run_names_the_cause_of_every_incompatibility(
-    base: Path, make_model: MakeModel, tmp_path: Path
+    base: Path, make_model: Callable[..., Path], tmp_path: Path
 ) -> None:
     models, expected = {}, {"base": []}
     for seed, (name, (edit, code, _)) in enumerate(SEEDS.items()):
@@ -184,6 +307,17 @@ def test_an_adapter_is_looked_into_and_one_alone_is_merged_into_its_base_model(
     assert finding["cause"] == f"{adapter} is a LoRA adapter of org/other"
 
 
+def edit_adapter(
+    change: Callable[[str, torch.Tensor], tuple[str, torch.Tensor]],
+) -> Edit:
+    def change_each(tensors: dict[str, torch.Tensor]) -> None:
+        for name in list(tensors):
+            new, tensor = change(name, tensors.pop(name))
+            tensors[new] = tensor
+
+    return edit_tensors(change_each, "adapter_model.safetensors")
+
+
 ADAPTERS: dict[str, tuple[Edit, str, str]] = {
     "another base": (
         edit_json("adapter_config.json", base_model_name_or_path="org/other-7b"),
@@ -191,14 +325,12 @@ ADAPTERS: dict[str, tuple[Edit, str, str]] = {
         "org/other-7b",
     ),
     "other modules": (
-        lambda folder: change_adapter(folder, lambda n, t: (n.replace("q_", "x_"), t)),
+        edit_adapter(lambda n, t: (n.replace("q_", "x_"), t)),
         "adapter-modules",
         "changes 2 tensors that",
     ),
     "other shapes": (
-        lambda folder: change_adapter(
-            folder, lambda n, t: (n, t[:, :16] if "q_proj.lora_A" in n else t)
-        ),
+        edit_adapter(lambda n, t: (n, t[:, :16] if "q_proj.lora_A" in n else t)),
         "adapter-modules",
         "changes 2 tensors that",
     ),
@@ -216,21 +348,11 @@ ADAPTERS: dict[str, tuple[Edit, str, str]] = {
     "gone": (remove("adapter_model.safetensors"), "adapter", "no weights"),
     "a whole model": (write("config.json", "{}"), "adapter", "'peft_type'"),
     "untrained": (
-        lambda folder: change_adapter(
-            folder, lambda n, t: (n, t * 0 if "lora_B" in n else t)
-        ),
+        edit_adapter(lambda n, t: (n, t * 0 if "lora_B" in n else t)),
         "same-weights",
         "does not differ from base",
     ),
 }
-
-
-def change_adapter(
-    folder: Path, change: Callable[[str, torch.Tensor], tuple[str, torch.Tensor]]
-) -> None:
-    path = folder / "adapter_model.safetensors"
-    changed = dict(change(name, tensor) for name, tensor in load_file(path).items())
-    save_file({name: tensor.contiguous() for name, tensor in changed.items()}, path)
 
 
 def test_one_run_names_what_is_wrong_with_adapters(base: Path, tmp_path: Path) -> None:
