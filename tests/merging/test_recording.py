@@ -148,6 +148,7 @@ def full(*_: object) -> None:
         ),
         ("torch.save", full, "file write failed"),
     ],
+    ids=["no room", "full disk"],
 )
 def test_a_recording_for_which_there_is_no_room_is_refused_and_leaves_nothing(
     space: MergeSpace,

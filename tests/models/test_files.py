@@ -131,18 +131,13 @@ def test_what_was_written_is_read_again_though_its_time_is_set_back(
     assert read == [path, path]
 
 
-@pytest.mark.parametrize(("home", "count"), [("home", 1), ("a file", 2)])
 def test_a_cache_that_cannot_be_written_costs_time_alone(
-    home: str,
-    count: int,
-    tmp_path: Path,
-    read: list[Path],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, read: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a file"
     path.write_bytes(b"1")
-    monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / home))
+    monkeypatch.setenv("MERGEKIT_MAP_HOME", str(path))  # which is no folder
 
     assert digest_of_file(path) == digest_of_file(path)
 
-    assert read == [path] * count
+    assert read == [path, path]

@@ -25,7 +25,6 @@ from mergekit_map.workflows.callbacks import Callback
 
 # What is best on both alike is far from the soup, so that it is measured when chosen.
 IDEAL = {"near": (0.8, 0.3), "far": (0.2, 0.9)}
-HALF = 0.5
 
 
 def study_of(**search: Any) -> Study:
@@ -103,7 +102,7 @@ def test_what_was_measured_here_is_kept_and_an_earlier_import_is_not(
     file, rows = tmp_path / "some.csv", random_rows(4)
     run(study_of(), tmp_path / "run", bowl, write_csv(file, rows))
     before = logged(tmp_path / "run")
-    wrong = {"x": HALF, "y": HALF, "near": 7.0, "far": 1.25}
+    wrong = {"x": 0.5, "y": 0.5, "near": 7.0, "far": 1.25}
     corrected = {**rows[0], "near": 2.0}
 
     _, notices = run(

@@ -18,11 +18,11 @@ from model_files import (
     edit_json,
     edit_tensors,
     edit_tokenizer,
+    make_adapter,
     noise,
     swap_tokens,
     tuned,
 )
-from model_files import make_adapter as make_any_adapter
 from safetensors.torch import load_file
 
 from mergekit_map.cli.main import main
@@ -166,9 +166,7 @@ def base(family: dict[str, Path], tmp_path: Path) -> Path:
     return family["base"]
 
 
-def make_adapter(base: Path, folder: Path, seed: int) -> Path:
-    """Write an adapter that changes little, as a short training does."""
-    return make_any_adapter(base, folder, seed, lora_alpha=0.03)
+LITTLE = {"lora_alpha": 0.03}  # an adapter changes so little in a short training
 
 
 @pytest.mark.slow
@@ -180,7 +178,7 @@ def test_one_run_names_the_cause_of_every_incompatibility(
         models[name] = str(tuned(base, tmp_path / name, seed))
         edit(Path(models[name]))
         expected[name] = named(code)
-    adapter = make_adapter(base, tmp_path / "adapter", 3)
+    adapter = make_adapter(base, tmp_path / "adapter", 3, **LITTLE)
     gone = {"base_model_name_or_path": "/gone/model"}
     edit_json("adapter_config.json", **gone)(adapter)
     larger = make_model("larger", 5, base, extra_tokens=("<x>",), noise=0.0005)
@@ -287,7 +285,7 @@ def test_without_a_base_there_are_no_task_vectors(base: Path, tmp_path: Path) ->
 def test_an_adapter_is_looked_into_and_one_alone_is_merged_into_its_base_model(
     base: Path, tmp_path: Path
 ) -> None:
-    adapter = make_adapter(base, tmp_path / "adapter", 1)
+    adapter = make_adapter(base, tmp_path / "adapter", 1, **LITTLE)
 
     content = inspected(configure(base, [str(adapter)]))
 
@@ -358,7 +356,7 @@ ADAPTERS: dict[str, tuple[Edit, str, str]] = {
 def test_one_run_names_what_is_wrong_with_adapters(base: Path, tmp_path: Path) -> None:
     models, expected = [], {"base": []}
     for seed, (name, (edit, code, _)) in enumerate(ADAPTERS.items()):
-        folder = make_adapter(base, tmp_path / name, seed)
+        folder = make_adapter(base, tmp_path / name, seed, **LITTLE)
         edit(folder)
         models.append(f"{base}+{folder}")
         expected[f"base+{name}"] = named(code)

@@ -53,10 +53,8 @@ def place(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         shutil.copy(project / text, folder)
     text = (folder / "run/config.yml").read_text()
     (folder / "run/config.yml").write_text(text.replace("models/", "gone/"))
-    for file in (".state/manifest.json", "recipe.yml"):
-        path = folder / "run" / file
-        path.write_text(path.read_text().replace(f"{project}/models", "/old/gone"))
-    for path in (folder / "run/recipes").iterdir():
+    files = [folder / "run" / file for file in (".state/manifest.json", "recipe.yml")]
+    for path in (*files, *(folder / "run/recipes").iterdir()):
         path.write_text(path.read_text().replace(f"{project}/models", "/old/gone"))
     manifest = json.loads((folder / "run/.state/manifest.json").read_text())
     manifest["directory"] = "/old"

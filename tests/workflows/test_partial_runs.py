@@ -48,8 +48,8 @@ def stopped(
 ) -> Any:
     """Give what makes a search, stopped after so many measurements, and goes there."""
 
-    def make(count: int, name: str = "place", **search: Any) -> Path:
-        place = tmp_path / name
+    def make(count: int, **search: Any) -> Path:
+        place = tmp_path / "place"
         place.mkdir()
         monkeypatch.chdir(place)
         Path("stop.txt").write_text(str(count))

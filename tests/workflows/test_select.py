@@ -7,13 +7,12 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import click.testing
 import pytest
 import yaml
 from fakes import front_of
-from fronts import NOT_MEASURED, as_json, make_front, write_folder
+from fronts import NOT_MEASURED, make_front, write_folder
 from run_v1 import DATA
 from runs import files_of, invoke
 
@@ -46,7 +45,7 @@ ANCHORS = {
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     front = make_front([(p, NOT_MEASURED) for p in POINTS], ANCHORS, selected=3)
-    write(tmp_path, as_json(front))
+    write_record(tmp_path / "front.json", front)
     write_folder(tmp_path, front)
     return tmp_path
 
@@ -54,10 +53,6 @@ def run(tmp_path: Path) -> Path:
 def _number(recipe: str) -> int:
     """Tell whose recipe it is: the first weight of point i is i / 100."""
     return round(100 * yaml.safe_load(recipe)["models"][0]["weight"])
-
-
-def write(run: Path, front: dict[str, Any]) -> None:
-    (run / "front.json").write_text(json.dumps(front))
 
 
 def select(run: Path, *options: str, code: int = 0) -> click.testing.Result:
