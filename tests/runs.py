@@ -1,16 +1,15 @@
-"""Searches of tiny models, nested and plain, and the stock commands to hold them to."""
+"""Searches of tiny models, and the stock commands to hold them to."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import click.testing
-import pytest
 import torch
 import yaml
 from mergekit.io.tasks import LoaderCache
@@ -18,76 +17,6 @@ from mergekit.scripts import run_yaml
 from safetensors.torch import load_file
 
 from mergekit_map.cli.main import main
-
-NAMES = "abcd"
-TASKS = ("like_a", "like_b", "like_cd")
-
-TASK_MODULE = """
-import torch
-
-targets = torch.load("targets.pt", weights_only=True)
-
-def away(model, task):
-    return ((model.lm_head.weight.float() - targets[task]) ** 2).mean().item()
-
-def like_a(model, tokenizer):
-    return away(model, "like_a")
-
-def like_b(model, tokenizer):
-    return away(model, "like_b")
-
-def like_cd(model, tokenizer):
-    return away(model, "like_cd")
-"""
-
-
-def four_models(
-    family: Mapping[str, Path], make_model: Callable[..., Path]
-) -> dict[str, Path]:
-    return {**family, "d": make_model("d", 4, family["base"])}
-
-
-def nested_config(models: Mapping[str, Path], method: str) -> dict[str, Any]:
-    """Four models, three tasks: how far the output layer is from what it should be."""
-    return {
-        "merge_method": method,
-        "base_model": str(models["base"]),
-        "models": [{"model": str(models[n])} for n in NAMES],
-        "dtype": "float32",
-        "map": {
-            "tasks": {
-                t: {"python": f"mine:{t}", "direction": "minimize"} for t in TASKS
-            },
-            "search": {
-                "strategy": "nested",
-                "order": [["a", "b"], ["c", "d"]],
-                "evaluations": 7,
-                "remeasure": 2,
-            },
-        },
-    }
-
-
-def finished(folder: Path, models: dict[str, Path], config: dict[str, Any]) -> Path:
-    """Search and merge in a folder: ``out.run`` is the run, ``out`` what it merged."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        write_tasks(models)
-        write(config)
-        invoke("run", "config.yml", "out")
-    return folder
-
-
-def write_tasks(models: dict[str, Path]) -> None:
-    heads = {
-        n: load_file(path / "model.safetensors")["lm_head.weight"]
-        for n, path in models.items()
-    }
-    base = heads["base"]
-    both = base + 0.8 * (heads["c"] - base) + 0.6 * (heads["d"] - base)
-    targets = {"like_a": heads["a"], "like_b": heads["b"], "like_cd": both}
-    torch.save(targets, "targets.pt")
-    Path("mine.py").write_text(TASK_MODULE)
 
 
 def write(config: dict[str, Any], name: str = "config.yml") -> None:

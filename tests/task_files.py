@@ -60,18 +60,23 @@ def build_model(vocabulary: int, *, seed: int = 0) -> LlamaForCausalLM:
 
 
 @torch.inference_mode()
-def plain_loss(model: Any, tokenizer: Any, text: str, block: int) -> float:
-    """Return the mean loss of a text over blocks, with nothing but transformers."""
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    tokens = torch.tensor([tokenizer.bos_token_id, *ids])
-    n, losses = len(ids), []
+def plain_loss(model: Any, tokenizer: Any, texts: Iterable[str], block: int) -> float:
+    """Return the mean loss over blocks, with nothing but transformers.
+
+    A token separates each text from the one before, and is not scored itself.
+    """
+    bos, stream = tokenizer.bos_token_id, list[int]()
+    for text in texts:
+        stream += [bos, *tokenizer(text, add_special_tokens=False)["input_ids"]]
+    tokens = torch.tensor(stream)
+    n, losses = len(tokens) - 1, []
     for start in range(0, n, block):
-        first = min(start, n - block)  # the last block reaches back for its length
+        first = max(0, min(start, n - block))  # the last block has full length, too
         logits = model.eval()(tokens[None, first : first + block]).logits[0]
-        scored = tokens[first + 1 : first + block + 1]
-        loss = torch.nn.functional.cross_entropy(logits, scored, reduction="none")
-        losses += loss[start - first :].tolist()
-    return math.fsum(losses) / n
+        goals = tokens[first + 1 : first + block + 1]
+        loss = torch.nn.functional.cross_entropy(logits, goals, reduction="none")
+        losses += loss[start - first :][goals[start - first :] != bos].tolist()
+    return math.fsum(losses) / len(losses)
 
 
 def by_lm_eval(

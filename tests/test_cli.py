@@ -96,7 +96,7 @@ def test_one_yaml_in_checkpoint_out_as_others_merge_and_measure_it(
     measured = chosen["measured"]  # which is what others measure
     model = transformers.AutoModelForCausalLM.from_pretrained("out")
     tokenizer = transformers.AutoTokenizer.from_pretrained("out")
-    loss = plain_loss(model, tokenizer, Path("greeting.txt").read_text(), 32)
+    loss = plain_loss(model, tokenizer, [Path("greeting.txt").read_text()], 32)
     assert measured["greeting"]["value"] == pytest.approx(loss, rel=1e-4)
     theirs = by_lm_eval(Path("out"), "questions", Path())["results"]["questions"]
     assert measured["questions"]["value"] == theirs["acc,none"]

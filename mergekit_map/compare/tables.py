@@ -171,10 +171,10 @@ def methods_table(comparison: Comparison) -> Table:
             f"Mean ± standard deviation over {comparison.preferences} random "
             f"preferences that add up to 1. {unit} MAP gives each preference the point "
             "of its front with the best predicted sum, and what counts is what was "
-            "measured there. *As paid* and the other searches give it the best merge that they measured. "
-            "Single task models: every task by the fine-tuned model that is best at "
-            "it, which no one checkpoint is. The parameters of the other baselines are "
-            "in docs/comparing.md."
+            "measured there. *As paid* and the other searches give it the best merge "
+            "that they measured. Single task models: every task by the fine-tuned "
+            "model that is best at it, which no one checkpoint is. The parameters of "
+            "the other baselines are in docs/comparing.md."
         ),
         columns=[
             Column("method"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,14 +83,6 @@ def test_a_search_goes_on_with_what_generated_answers_before(
 
     assert going_on("vllm").engines["ask"].name == "vllm"
     assert going_on("hf").engines["ask"].name == "hf"
-
-
-def test_generate_is_named_by_nothing(write_config: Write) -> None:
-    search_front(write_config("llama", engine="hf"), "run")
-
-    lines = Path("run/evaluations.jsonl").read_text().splitlines()
-    assert lines
-    assert not [line for line in lines if "engine" in json.loads(line)]
 
 
 @pytest.mark.skipif(installed_vllm() is not None, reason="vLLM is installed here")

@@ -38,13 +38,12 @@ def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return sizes
 
 
-def test_on_a_cpu_they_are_mapped_unless_asked_otherwise() -> None:
+def test_on_a_cpu_they_are_mapped_and_on_a_gpu_they_lie_where_they_fit_first(
+    free: dict[str, int],
+) -> None:
     assert choose_storage("auto", CPU, 10**20).place == "mapped"
     assert choose_storage("memory", CPU, 1) == Storage("memory", "as asked")
     assert choose_storage("device", CPU, 1).place == "memory"
-
-
-def test_on_a_gpu_they_lie_where_they_fit_first(free: dict[str, int]) -> None:
     assert choose_storage("auto", GPU, 600, 300).place == "device"
     assert choose_storage("auto", GPU, 500, 401).place == "memory"
     free["cpu"] = 999
@@ -93,9 +92,6 @@ def test_every_place_gives_the_same_bits(
     assert_equal_states(states["device"], states["mapped"])
 
 
-NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
-
-
 def test_an_open_device_is_the_one_of_before_if_that_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -110,7 +106,7 @@ def test_an_open_device_is_the_one_of_before_if_that_is_there(
     assert decided(options, "other").device == "other"
 
 
-@NO_GPU
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 def test_a_device_that_is_not_there_is_refused() -> None:
     assert decided(left_open(MergeOptions()), "cuda").device == "cpu"
     check_device(MergeOptions())
@@ -118,7 +114,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         check_device(MergeOptions(cuda=True))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@NEEDS_GPU
 def test_a_gpu_that_is_there_is_used_and_named_with_its_memory() -> None:
     assert decided(left_open(MergeOptions())).device == "cuda"
     words = choice_in_words(MergeOptions(device="cuda"), was_open=True)

@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import peft
 import pytest
 import torch
-import transformers
 from mergekit.options import MergeOptions
+from model_files import make_adapter
 from test_in_memory import OPTIONS, assert_ships_what_it_measures, config, space_of
-
-Train = Callable[..., Path]
-
-
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    """Make an adapter with random matrices for a model."""
-
-    def make(base: Path, seed: int, **settings: Any) -> Path:
-        folder = tmp_path_factory.mktemp("adapters") / f"adapter{seed}"
-        model = transformers.AutoModelForCausalLM.from_pretrained(base)
-        given = {"r": 4, "target_modules": ["q_proj", "up_proj"], **settings}
-        torch.manual_seed(seed)
-        lora = peft.LoraConfig(init_lora_weights=False, **given)
-        peft.get_peft_model(model, lora).save_pretrained(folder)
-        return folder
-
-    return make
 
 
 def options_in(folder: Path) -> MergeOptions:
@@ -51,11 +31,10 @@ def test_adapters_ship_what_is_measured(
     settings: dict[str, Any],
     other_base: bool,
     family_bf16: dict[str, Path],
-    train: Train,
     tmp_path: Path,
 ) -> None:
     front = family_bf16["base"]
-    adapter = train(front, 4, **settings)
+    adapter = make_adapter(front, tmp_path / "adapter", 4, **settings)
     names = {"base": family_bf16["a" if other_base else "base"]}
     merge = config(method, {**names, "b": family_bf16["b"]}, "b")
     entry = {**merge["models"][0], "model": f"{front}+{adapter}"}
@@ -65,9 +44,10 @@ def test_adapters_ship_what_is_measured(
 
 
 def test_an_adapter_that_is_trained_again_at_its_path_is_another_one(
-    family: dict[str, Path], train: Train, tmp_path: Path
+    family: dict[str, Path], tmp_path: Path
 ) -> None:
-    base, adapter = family["base"], train(family["base"], 7)
+    base = family["base"]
+    adapter = make_adapter(base, tmp_path / "adapter", 7)
     merge = config(
         "task_arithmetic", {"base": base, "x": Path(f"{base}+{adapter}")}, "x"
     )
@@ -81,6 +61,6 @@ def test_an_adapter_that_is_trained_again_at_its_path_is_another_one(
         return model.state_dict()["model.layers.0.self_attn.q_proj.weight"].clone()
 
     first = query()
-    shutil.copytree(train(base, 10), adapter, dirs_exist_ok=True)
+    make_adapter(base, adapter, 10)
 
     assert not torch.equal(query(), first)

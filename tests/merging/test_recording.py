@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -135,26 +134,32 @@ def test_two_at_once_record_one_merge_once(
     assert [path for path in home.iterdir() if path.is_dir()] == [one]
 
 
-def test_a_recording_for_which_there_is_no_room_is_refused_before_it_is_made(
-    space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recording, "free_bytes", lambda: 100_000)
+def full(*_: object) -> None:
+    raise RuntimeError("file write failed")  # as torch says it
 
-    text = r"kB are needed in .*merges, where 100 kB are free .* set MERGEKIT_MAP_HOME"
+
+@pytest.mark.parametrize(
+    ("function", "does", "text"),
+    [
+        (
+            "mergekit_map.merging.recording.free_bytes",
+            lambda: 100_000,
+            r"kB are needed in .*merges, where 100 kB are free .* MERGEKIT_MAP_HOME",
+        ),
+        ("torch.save", full, "file write failed"),
+    ],
+    ids=["no room", "full disk"],
+)
+def test_a_recording_for_which_there_is_no_room_is_refused_and_leaves_nothing(
+    space: MergeSpace,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    function: str,
+    does: Callable[..., object],
+    text: str,
+) -> None:
+    monkeypatch.setattr(function, does)
     with pytest.raises(MergeError, match=text):
-        record(space, OPTIONS)
-
-    assert [path for path in home.iterdir() if path.is_dir()] == []
-
-
-def test_a_disk_that_gets_full_is_named(
-    space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise RuntimeError("file write failed")  # as torch says it
-
-    monkeypatch.setattr("torch.save", full)
-    with pytest.raises(MergeError, match="file write failed"):
         record(space, OPTIONS)
 
     assert [path for path in home.iterdir() if path.is_dir()] == []
@@ -177,22 +182,13 @@ def test_a_recording_that_is_there_is_read_by_whoever_may_not_write(
     assert home.is_dir()
 
 
-SIZE = 100_000
-
-
-def keep(name: str, used: float) -> Path:
-    """Make a folder as a recording has it, used at some time."""
+def keep(name: str) -> None:
+    """Make a folder of 100 kB as a recording has it."""
     folder = recordings_folder() / name
     contents = {"method": "ties", "models": ["/models/base", "/models/fr"]}
     write_json(folder / CONTENTS, contents)
-    rest = SIZE - (folder / CONTENTS).stat().st_size
+    rest = 100_000 - (folder / CONTENTS).stat().st_size
     (folder / "tensors").write_bytes(bytes(rest))
-    os.utime(folder, (used, used))
-    return folder
-
-
-def names() -> list[str]:
-    return [one.key for one in kept()]
 
 
 def cache(*arguments: str, code: int = 0) -> str:
@@ -209,8 +205,8 @@ def test_leftovers_of_killed_processes_are_removed() -> None:
 
 
 def test_the_command_lists_and_removes(tmp_path: Path) -> None:
-    keep("one", used=1)
-    keep("two", used=2)
+    keep("one")
+    keep("two")
     adapter = tmp_path / "home" / "adapters" / "0123" / "base_lora"
     adapter.mkdir(parents=True)
     (recordings_folder() / "three").mkdir()
@@ -224,8 +220,8 @@ def test_the_command_lists_and_removes(tmp_path: Path) -> None:
     assert "removed 0123: merged: base_lora" in cache("--remove", "0123")
     assert "removed one" in cache("--remove", "one")
     assert "removed three: damaged" in cache("--remove", "three")
-    assert names() == ["two"]
+    assert [one.key for one in kept()] == ["two"]
     missing = "nothing in the cache has the key 'three'; see"
     assert missing in cache("--remove", "three", code=2)
     cache("--remove", "all", "--remove", "all")
-    assert names() == []
+    assert kept() == []

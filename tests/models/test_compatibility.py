@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hub_server import Repository, go_online, serve
 from huggingface_hub import constants
 from mergekit.options import MergeOptions
-from safetensors.torch import load_file, save_file
+from model_files import edit_config, edit_tensors, edit_tokenizer, swap_tokens, tuned
 
 from mergekit_map.models.compatibility import (
     Family,
@@ -22,7 +19,7 @@ from mergekit_map.models.compatibility import (
     compare_tokenizers,
     inspect_models,
 )
-from mergekit_map.models.facts import Finding, read_tokenizer
+from mergekit_map.models.facts import read_tokenizer
 
 MakeModel = Callable[..., Path]
 
@@ -57,34 +54,19 @@ def test_each_setting_has_its_meaning(
 # Tokenizers.
 
 
-def compared(one: Path, other: Path) -> list[Finding]:
-    mine, base = (read_tokenizer(folder, MergeOptions()) for folder in (one, other))
-    assert base is not None
-    return [*compare_tokenizers(mine, base, "base", {})]
-
-
-def test_added_tokens_are_a_warning_where_there_are_rows_for_them(
-    make_model: MakeModel, family: dict[str, Path]
-) -> None:
-    more = make_model("more", 0, extra_tokens=("<tool>",))
-
-    (warning,) = compared(more, family["base"])
-
-    assert (warning.code, warning.severity) == ("added-tokens", "warning")
-    assert "only in that of base ('<tool>')" in warning.cause
-
-
 def test_what_follows_from_another_vocabulary_is_not_said(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
     other = shutil.copytree(family["base"], tmp_path / "other")
-    content = json.loads((other / "tokenizer.json").read_text())
-    ids = content["model"]["vocab"]
-    ids["A"], ids["B"] = ids["B"], ids["A"]
-    content["added_tokens"] = content["added_tokens"][:-1]
-    (other / "tokenizer.json").write_text(json.dumps(content))
+    edit_tokenizer(swap_tokens)(other)
+    edit_tokenizer(lambda content: content["added_tokens"].pop())(other)
 
-    assert [f.code for f in compared(other, family["base"])] == ["vocabulary"]
+    mine, base = (
+        read_tokenizer(folder, MergeOptions()) for folder in (other, family["base"])
+    )
+    assert base is not None
+    found = compare_tokenizers(mine, base, "base", {})
+    assert [finding.code for finding in found] == ["vocabulary"]
 
 
 # Whole models.
@@ -113,29 +95,14 @@ def codes(inspection: Family) -> list[list[tuple[str, str]]]:
     ]
 
 
-def edited(family: dict[str, Path], folder: Path, **entries: Any) -> Path:
-    shutil.copytree(family["base"], folder)
-    content = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**content, **entries}))
-    torch.manual_seed(1)
-    with tensors_of(folder) as tensors:
-        for name, tensor in tensors.items():
-            tensors[name] = tensor + 0.0005 * torch.randn_like(tensor)
+def edited(base: Path, folder: Path, **entries: Any) -> Path:
+    edit_config(**entries)(tuned(base, folder, 1))
     return folder
-
-
-@contextmanager
-def tensors_of(model: Path) -> Iterator[dict[str, torch.Tensor]]:
-    """Read the tensors of a model, and write what became of them."""
-    path = model / "model.safetensors"
-    tensors = load_file(path)
-    yield tensors
-    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def test_allowed_crimes_are_warnings(family: dict[str, Path], tmp_path: Path) -> None:
     model = edited(
-        family,
+        family["base"],
         tmp_path / "model",
         model_type="mistral",
         rope_parameters={"rope_type": "default", "rope_theta": 5e5},
@@ -159,6 +126,7 @@ def test_truncated_embeddings_may_differ_in_size(
     more = ("added-tokens", "warning")
     plain = inspected(family["base"], larger)
     assert codes(plain) == [[], [more, ("vocabulary-size", "error")]]
+    assert "only in that of base ('<x>')" in plain.models[1].findings[0].cause
     assert "shape [268, 32] here and [267, 32] in" in plain.models[1].findings[1].cause
     found = inspected(family["base"], larger, options=truncated)
     assert codes(found) == [[], [more]]
@@ -178,9 +146,9 @@ def test_a_stored_head_is_a_difference_where_it_is_not_tied(
     tmp_path: Path,
 ) -> None:
     base = make_model("tied", 1, tied=True)
-    other = edited({"base": base}, tmp_path / "other", tie_word_embeddings=tied)
-    with tensors_of(other) as tensors:
-        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] * factor
+    other = edited(base, tmp_path / "other", tie_word_embeddings=tied)
+    embeddings = "model.embed_tokens.weight"
+    edit_tensors(lambda t: t.update({"lm_head.weight": t[embeddings] * factor}))(other)
 
     assert codes(inspected(base, other)) == [[], found]
 
@@ -207,7 +175,7 @@ def test_models_of_the_hub_are_told_by_their_headers(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    other = edited(family, tmp_path / "b", num_attention_heads=2)
+    other = edited(family["base"], tmp_path / "b", num_attention_heads=2)
     with serve() as hub:
         go_online(monkeypatch, hub)
         place = hub.url + "/{repo_id}/resolve/{revision}/{filename}"

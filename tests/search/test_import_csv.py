@@ -25,7 +25,6 @@ from mergekit_map.workflows.callbacks import Callback
 
 # What is best on both alike is far from the soup, so that it is measured when chosen.
 IDEAL = {"near": (0.8, 0.3), "far": (0.2, 0.9)}
-HALF = 0.5
 
 
 def study_of(**search: Any) -> Study:
@@ -70,8 +69,11 @@ def random_rows(n: int, seed: int = 7) -> list[dict[str, Any]]:
     return [{**m, **{task: bowl(m, task).value for task in IDEAL}} for m in merges]
 
 
-def test_imported_merges_take_the_place_of_new_ones_once(tmp_path: Path) -> None:
-    file = write_csv(tmp_path / "some.csv", random_rows(5))
+def test_imported_merges_take_the_place_of_new_ones_once_where_they_are_fitted(
+    tmp_path: Path,
+) -> None:
+    outside = {"x": 2.0, "y": 0.0, "near": 3.0, "far": 4.0}
+    file = write_csv(tmp_path / "some.csv", [*random_rows(5), outside])
     evaluate, again = Recorder(bowl), Recorder(bowl)
 
     first, said = run(study_of(), tmp_path / "run", evaluate, file)
@@ -79,9 +81,11 @@ def test_imported_merges_take_the_place_of_new_ones_once(tmp_path: Path) -> None
     # 10 evaluations: 2 anchors, 5 imported, 3 new; and the chosen point.
     assert len(evaluate.calls) == 2 * (10 - 5 + 1)
     assert fitted(first) == {10 + 1}
-    assert "10 measurements of 5 merges imported" in said[0]
-
+    assert "12 measurements of 6 merges imported" in said[0]
+    assert "5 lie within the bounds and are fitted" in said[0]
     before = logged(tmp_path / "run")
+    assert before[11].coefficients == {"x": 2.0, "y": 0.0}
+
     twice, (notice,) = run(study_of(), tmp_path / "run", again, file)
     without, silence = run(study_of(), tmp_path / "run", again)
 
@@ -98,7 +102,7 @@ def test_what_was_measured_here_is_kept_and_an_earlier_import_is_not(
     file, rows = tmp_path / "some.csv", random_rows(4)
     run(study_of(), tmp_path / "run", bowl, write_csv(file, rows))
     before = logged(tmp_path / "run")
-    wrong = {"x": HALF, "y": HALF, "near": 7.0, "far": 1.25}
+    wrong = {"x": 0.5, "y": 0.5, "near": 7.0, "far": 1.25}
     corrected = {**rows[0], "near": 2.0}
 
     _, notices = run(
@@ -108,18 +112,6 @@ def test_what_was_measured_here_is_kept_and_an_earlier_import_is_not(
     assert [e.value for e in logged(tmp_path / "run")[len(before) :]][:1] == [2.0]
     assert notices[0].startswith("1 measurements of 1 merges imported")
     assert "3 measurements were known, and those here are kept" in notices[0]
-
-
-def test_merges_outside_the_bounds_are_kept_and_not_fitted(tmp_path: Path) -> None:
-    rows = [*random_rows(4), {"x": 2.0, "y": 0.0, "near": 3.0, "far": 4.0}]
-    file = write_csv(tmp_path / "some.csv", rows)
-
-    result, notices = run(study_of(), tmp_path / "run", bowl, file)
-
-    assert "5 merges imported" in notices[0]
-    assert "4 lie within the bounds and are fitted" in notices[0]
-    assert fitted(result) == {10 + 1}
-    assert logged(tmp_path / "run")[9].coefficients == {"x": 2.0, "y": 0.0}
 
 
 def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:

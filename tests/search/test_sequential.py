@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,12 @@ def rippled(coefficients: Mapping[str, float], task: str) -> Measurement:
     return Measurement(float(value), None, 1)
 
 
-@pytest.fixture(autouse=True)
-def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _stopped_clock() -> Iterator[None]:
     """Let every measurement take no time, so that logs can be the same bytes."""
-    monkeypatch.setattr("mergekit_map.search.measure.time.perf_counter", lambda: 0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mergekit_map.search.measure.time.perf_counter", lambda: 0.0)
+        yield
 
 
 def merges(folder: Path, *roles: str) -> list[tuple[float, ...]]:
@@ -52,9 +54,7 @@ def merges(folder: Path, *roles: str) -> list[tuple[float, ...]]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Search once, for what can be read from the files."""
     folder = tmp_path_factory.mktemp("whole")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mergekit_map.search.measure.time.perf_counter", lambda: 0.0)
-        run(study_of(), folder, rippled)
+    run(study_of(), folder, rippled)
     return folder
 
 

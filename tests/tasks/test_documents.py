@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from task_files import Bench, write_choices, write_generation, write_rolling, write_yaml
 
 from mergekit_map.errors import EvaluationError
@@ -49,10 +48,7 @@ def _files(folder: Path, documents: list[str], monkeypatch: pytest.MonkeyPatch) 
     write_choices(folder)
     write_choices(folder, "second", test_split="train", doc_to_text="{{question}}")
     write_rolling(folder, documents)
-    path = write_generation(folder)
-    content = yaml.safe_load(path.read_text())
-    # Not drawn: a part would draw others.
-    write_yaml(path, {**content, "generation_kwargs": {"max_gen_toks": 8}})
+    write_generation(folder, draws=False)  # of which a part would draw others
     for name, by_size in {"by_size": True, "by_part": False}.items():
         metric = {"metric": "acc_norm", "weight_by_size": by_size}
         tasks = {"group": name, "task": ["choices", "second"]}

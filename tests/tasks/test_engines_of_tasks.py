@@ -45,13 +45,6 @@ def choose(
 
 
 @pytest.mark.skipif(installed_vllm() is not None, reason="vLLM is installed here")
-def test_without_vllm_generate_writes_the_answers(folder: Path) -> None:
-    for on_gpu in (False, True):
-        found = choose(folder, on_gpu=on_gpu)
-        assert (found.name, found.why) == ("hf", "vLLM is not installed")
-
-
-@pytest.mark.skipif(installed_vllm() is not None, reason="vLLM is installed here")
 @pytest.mark.parametrize(
     ("version", "on_cpu"), [("0.33.0", "hf"), ("0.33.0+cpu", "vllm")]
 )
@@ -61,6 +54,9 @@ def test_vllm_is_taken_where_it_is_installed_and_runs(
     version: str,
     on_cpu: str,
 ) -> None:
+    for on_gpu in (False, True):
+        found = choose(folder, on_gpu=on_gpu)
+        assert (found.name, found.why) == ("hf", "vLLM is not installed")
     install(monkeypatch, folder, version)
 
     assert choose(folder, on_gpu=False).name == on_cpu

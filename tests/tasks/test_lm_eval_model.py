@@ -27,7 +27,7 @@ from mergekit_map.errors import EvaluationError
 from mergekit_map.tasks.base import quiet
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask
 from mergekit_map.tasks.loading import Generations, load_tasks, prepare_tasks
-from mergekit_map.types import Measure, Measurement
+from mergekit_map.types import Measurement
 
 ACC = {"lm_eval": "choices.yaml", "metric": "acc"}
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<answer>"
@@ -297,10 +297,6 @@ def test_says_what_the_tokenizer_lacks(bench: Bench) -> None:
 # Tokens per answer: what is counted, and that nothing is generated twice for it.
 
 LENGTH = {"lm_eval": "generation.yaml", "metric": "answer_tokens"}
-TASKS = {
-    "right": {**LENGTH, "metric": "exact_match", "filter": "whole"},
-    "length": LENGTH,
-}
 
 
 @pytest.fixture
@@ -314,13 +310,6 @@ def generated(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     monkeypatch.setattr(HFLM, "generate_until", generate)
     return kept
-
-
-def prepare_both(bench: Bench, **options: Any) -> dict[str, Measure]:
-    specs = {name: LmEvalTask.model_validate(task) for name, task in TASKS.items()}
-    loaded, problems = load_tasks(specs, bench.folder)
-    assert not problems
-    return prepare_tasks(loaded, bench.model, bench.tokenizer, batch_size=8, **options)
 
 
 def test_the_tokens_of_the_text_before_the_stop_string_are_counted(
@@ -346,10 +335,12 @@ def test_other_documents_are_generated_anew(
     bench: Bench, generated: list[list[str]]
 ) -> None:
     write_generation(bench.folder)
-    shared = prepare_both(bench, generations=Generations())
+    options = {"generations": Generations()}
+    right = {**LENGTH, "metric": "exact_match", "filter": "whole"}
+    rightness, length = (bench.prepare(task, **options) for task in (right, LENGTH))
 
-    shared["right"]([0, 2, 5])
-    shared["length"]([0, 2, 5])
-    shared["length"]([0, 2])
+    rightness([0, 2, 5])
+    length([0, 2, 5])
+    length([0, 2])
 
     assert [len(texts) for texts in generated] == [3, 2]

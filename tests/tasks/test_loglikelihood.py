@@ -53,10 +53,7 @@ MODELS: dict[str, tuple[bool, dict[str, Any]]] = {
 def build(kind: str, **options: Any) -> PreTrainedModel:
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**{**SIZES, **options})
-    architecture = "MambaForCausalLM" if kind == "Mamba" else f"{kind}ForCausalLM"
-    architecture = {"GPT2ForCausalLM": "GPT2LMHeadModel"}.get(
-        architecture, architecture
-    )
+    architecture = "GPT2LMHeadModel" if kind == "GPT2" else f"{kind}ForCausalLM"
     model = getattr(transformers, architecture)(config)
     return model.eval()  # type: ignore[no-any-return]
 

@@ -175,6 +175,7 @@ def test_workers_find_what_one_process_finds(name: str, config: dict[str, Any]) 
     assert_same_run(search(config, "many", fakes), alone)
     assert fakes.killed
     assert any("sampling" in line for line in untimed(alone)) == (name == "on a subset")
+    assert not any("engine" in line for line in untimed(alone))  # of ``generate``
     held_out = any(e["role"] == "holdout" for e in untimed(alone))
     assert held_out == name.startswith("held out")
 

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from fakes import killed_at, logged
+from fakes import logged
 from runs import write_plain
 
 from mergekit_map import load_project, search_front
@@ -25,10 +25,7 @@ def heard(callback: Mock, name: str) -> list[Any]:
 
 
 @pytest.fixture(autouse=True)
-def _config(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def _config(family: dict[str, Path]) -> None:
     write_plain(family)
 
 
@@ -59,15 +56,18 @@ def test_a_callback_hears_start_every_measurement_and_the_end() -> None:
     )
 
 
-def test_a_search_that_goes_on_counts_what_its_log_has() -> None:
-    callback = Mock(spec=Callback)
+def test_a_callback_hears_that_a_search_stops_and_where_it_goes_on() -> None:
+    stopping, callback = Mock(spec=Callback), Mock(spec=Callback)
+    stopping.on_measured.side_effect = [*[None] * 4, KeyboardInterrupt("stopped")]
 
-    with killed_at(5), pytest.raises(KeyboardInterrupt, match="killed"):
-        search(callback)
+    with pytest.raises(KeyboardInterrupt, match="stopped"):
+        search(callback, stopping)
+    assert [type(e) for e in heard(callback, "on_stop")] == [KeyboardInterrupt]
+    assert not callback.on_finish.called
     search(callback)
 
     progressed, n_measured = heard(callback, "on_progress"), len(logged(Path("run")))
-    assert [one.done for one in progressed] == [*range(6), *range(5, n_measured)]
+    assert [one.done for one in progressed] == [*range(5), *range(5, n_measured)]
     assert {one.total for one in progressed} == {2 * (6 + 1 + 1)}
 
 
@@ -87,17 +87,6 @@ def test_a_callback_that_fails_is_left_out_and_the_search_goes_on(
     assert not failing.on_finish.called
     (text,) = [r.getMessage() for r in caplog.records if "callbacks" in r.name]
     assert text.startswith("the callback Failing failed (ConnectionError: no network)")
-
-
-def test_a_callback_hears_that_a_search_stops() -> None:
-    stopping, other = Mock(spec=Callback), Mock(spec=Callback)
-    stopping.on_measured.side_effect = KeyboardInterrupt("stopped")
-
-    with pytest.raises(KeyboardInterrupt, match="stopped"):
-        search(stopping, other)
-
-    assert [type(e) for e in heard(other, "on_stop")] == [KeyboardInterrupt]
-    assert not other.on_finish.called
 
 
 def test_the_examples_log_every_measurement_and_what_was_chosen(

@@ -11,14 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import front_of
+from fakes import front_of, killed_at
 from runs import invoke, lines, read, write, write_plain
 
-from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.gains import gains
-from mergekit_map.utils.progress import Progress
-from mergekit_map.workflows.callbacks import Callback
-from mergekit_map.workflows.search import search_front
 
 # Of each document the square of how far the output layer is from one of its own.
 OWN = """
@@ -55,21 +51,15 @@ def configure(family: Mapping[str, Path], **search: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("holdout")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        configure(family, holdout=SHARE)
-        result = invoke("search", "config.yml", "run")
-        Path("output.txt").write_text(result.output)
-    return folder
+def searched(family: dict[str, Path], module_folder: Path) -> Path:
+    configure(family, holdout=SHARE)
+    invoke("search", "config.yml", "run")
+    return module_folder
 
 
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
-    """Give a copy of the finished search, to change."""
-    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "run"
+def run(place: Path) -> Path:
+    return place / "run"
 
 
 def records(run: Path, task: str, *, held_out: bool) -> dict[str, dict[str, Any]]:
@@ -187,13 +177,8 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
 
 @pytest.mark.usefixtures("run")
 def test_a_merge_of_an_unfinished_search_is_compared_on_its_documents() -> None:
-    class Stop(Callback):
-        def on_progress(self, progress: Progress) -> None:
-            if progress.done == 16:
-                raise KeyboardInterrupt("enough")
-
-    with pytest.raises(KeyboardInterrupt, match="enough"):
-        search_front(load_project("config.yml"), "other", [Stop()])
+    with killed_at(16):
+        invoke("search", "config.yml", "other", code=130)
 
     said = " ".join(invoke("merge", "other", "out", "--trust-run").output.split())
 

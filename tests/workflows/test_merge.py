@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from mergekit.options import MergeOptions
+from model_files import edit_tensors
 from runs import invoke, lines, read, write, write_plain
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.merging.checkpoint import write_checkpoint
@@ -26,25 +26,16 @@ TASKS = ("first", "second")
 
 
 @pytest.fixture(scope="module")
-def searched(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def searched(family: dict[str, Path], module_folder: Path) -> Path:
     """A folder with a finished search, ``run``, whose chosen point it has measured."""
-    folder = tmp_path_factory.mktemp("searched")
     modules = [MODULE.format(name=name, row=row) for row, name in enumerate(TASKS)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        code = "\n".join(modules)
-        config = write_plain(family, TASKS, code, evaluations=7, remeasure=0)
-        del config["base_model"]
-        write({**config, "merge_method": "linear"})
-        invoke("search", "config.yml", "run")
-    return folder
-
-
-@pytest.fixture
-def place(searched: Path, tmp_path: Path) -> Path:
-    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
+    code = "\n".join(modules)
+    config = write_plain(family, TASKS, code, evaluations=7, remeasure=0)
+    del config["base_model"]
+    write({**config, "merge_method": "linear"})
+    invoke("search", "config.yml", "run")
     Path("asked").unlink()
-    return tmp_path
+    return module_folder
 
 
 def chosen() -> dict[str, Any]:
@@ -82,11 +73,7 @@ def test_a_checkpoint_that_is_not_what_was_measured_is_told(
 ) -> None:
     def write_another(config: MergeConfig, folder: Path, options: MergeOptions) -> None:
         write_checkpoint(config, folder, options)
-        file = folder / "model.safetensors"
-        tensors = load_file(file)
-        head = tensors["lm_head.weight"].clone()
-        head[1] = 2 * head[1]
-        save_file({**tensors, "lm_head.weight": head}, file, {"format": "pt"})
+        edit_tensors(lambda tensors: tensors["lm_head.weight"][1].mul_(2))(folder)
 
     monkeypatch.setattr("mergekit_map.workflows.merge.write_checkpoint", write_another)
     before = {t: r["value"] for t, r in chosen()["measured"].items()}

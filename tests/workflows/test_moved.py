@@ -16,6 +16,7 @@ from runs import (
     read,
     write,
     write_plain,
+    write_texts,
 )
 
 from mergekit_map import load_project
@@ -24,30 +25,21 @@ from mergekit_map.errors import ConfigError
 Models = dict[str, Path]
 
 
-def write_texts(models: dict[str, str]) -> None:
+def configure(models: dict[str, str]) -> None:
     """Configure a search that measures by own text, so that it names no code."""
     config = write_plain(models, [], evaluations=7, remeasure=0)
-    config["merge_method"] = "ties"
-    config["map"]["tasks"] = {
-        name: {"perplexity": {"file": f"{name}.txt"}, "block": 16}
-        for name in ("one", "two")
-    }
-    write(config)
+    config["map"]["tasks"] = write_texts("one", "two", block=16)
+    write({**config, "merge_method": "ties"})
 
 
 @pytest.fixture(scope="module")
-def project(family: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(family: Models, module_folder: Path) -> Path:
     """A folder with models, data and a finished search of relative paths."""
-    folder = tmp_path_factory.mktemp("first") / "project"
     for name in ("base", "a", "b"):
-        shutil.copytree(family[name], folder / "models" / name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        Path("one.txt").write_text("hello world, one plus two\n" * 20)
-        Path("two.txt").write_text("def return three\n" * 20)
-        write_texts({name: f"models/{name}" for name in ("base", "a", "b")})
-        invoke("search", "config.yml", "run")
-    return folder
+        shutil.copytree(family[name], Path("models", name))
+    configure({name: f"models/{name}" for name in ("base", "a", "b")})
+    invoke("search", "config.yml", "run")
+    return module_folder
 
 
 @pytest.fixture
@@ -61,10 +53,8 @@ def place(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         shutil.copy(project / text, folder)
     text = (folder / "run/config.yml").read_text()
     (folder / "run/config.yml").write_text(text.replace("models/", "gone/"))
-    for file in (".state/manifest.json", "recipe.yml"):
-        path = folder / "run" / file
-        path.write_text(path.read_text().replace(f"{project}/models", "/old/gone"))
-    for path in (folder / "run/recipes").iterdir():
+    files = [folder / "run" / file for file in (".state/manifest.json", "recipe.yml")]
+    for path in (*files, *(folder / "run/recipes").iterdir()):
         path.write_text(path.read_text().replace(f"{project}/models", "/old/gone"))
     manifest = json.loads((folder / "run/.state/manifest.json").read_text())
     manifest["directory"] = "/old"
@@ -158,10 +148,7 @@ def test_names_that_do_not_tell_a_model_and_folders_that_are_not_there() -> None
 def test_two_models_of_one_name_are_told_apart_by_more_of_their_paths(
     family: Models,
 ) -> None:
-    for text in ("one.txt", "two.txt"):
-        Path(text).write_text("hello world\n" * 40)
-    names = {"base": str(family["base"]), "a": "law/model", "b": "code/model"}
-    write_texts(names)
+    configure({"base": str(family["base"]), "a": "law/model", "b": "code/model"})
 
     with pytest.raises(ConfigError, match="'law/model' or 'code/model'; name more"):
         load_project(Path("config.yml"), model_paths={"model": family["a"]})

@@ -48,8 +48,8 @@ def stopped(
 ) -> Any:
     """Give what makes a search, stopped after so many measurements, and goes there."""
 
-    def make(count: int, name: str = "place", **search: Any) -> Path:
-        place = tmp_path / name
+    def make(count: int, **search: Any) -> Path:
+        place = tmp_path / "place"
         place.mkdir()
         monkeypatch.chdir(place)
         Path("stop.txt").write_text(str(count))
@@ -208,9 +208,17 @@ def test_what_a_merge_of_an_unfinished_search_measures_leaves_the_search_as_it_i
     ]
 
 
-def test_a_point_of_a_front_that_is_no_more_is_not_merged(stopped: Any) -> None:
+def test_a_point_is_not_merged_while_the_search_goes_on_or_of_a_front_before(
+    stopped: Any,
+) -> None:
     stopped(11, evaluations=8)
-    partial = select_point(look_at("run"))
+    partial, folder = select_point(look_at("run")), RunFolder(Path("run"))
+
+    with open_log(folder.log, folder.lock):
+        said = invoke("merge", "run", "merged", "--trust-run", code=2).stderr
+
+    assert "another search is writing" in said
+    assert "writing merged" not in said
     invoke("search", "config.yml", "run")
     before = Path("run/front.json").read_bytes()
 
@@ -219,14 +227,3 @@ def test_a_point_of_a_front_that_is_no_more_is_not_merged(stopped: Any) -> None:
 
     assert Path("run/front.json").read_bytes() == before
     assert not Path("merged").exists()
-
-
-def test_a_search_that_runs_is_not_merged_and_nothing_is_written(stopped: Any) -> None:
-    stopped(11, evaluations=8)
-    folder = RunFolder(Path("run"))
-
-    with open_log(folder.log, folder.lock):
-        said = invoke("merge", "run", "merged", "--trust-run", code=2).stderr
-
-    assert "another search is writing" in said
-    assert "writing merged" not in said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ import pytest
 from fakes import killed_at, without_times
 from runs import invoke, lines, read, write, write_plain
 
-from mergekit_map.utils.files import digest
+from mergekit_map.utils.files import digest, write_json
 
 # Values of 20 documents each, with noise, so that merges are compared item by item.
 MODULE = """
@@ -48,21 +47,11 @@ def configure(models: Models, names: str, **search: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def searched(family: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def searched(family: Models, module_folder: Path) -> Path:
     """A folder with a search of two models, ``run``."""
-    folder = tmp_path_factory.mktemp("smaller")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        configure(family, "ab")
-        invoke("search", "config.yml", "run")
-    return folder
-
-
-@pytest.fixture
-def place(searched: Path, tmp_path: Path) -> Path:
-    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
+    search(family, "ab")
     Path("asked").unlink()
-    return tmp_path
+    return module_folder
 
 
 def search(
@@ -89,6 +78,11 @@ def of_search(evaluations: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("place")
 def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None:
     before = known()
+    old = of_search(before)[0]
+    record = Path("run/.state/samples", old["merge"], "low")
+    record = record / f"{digest(old['coefficients'])}.json"
+    content = {"coefficients": old["coefficients"], "samples": [{"value": 1}]}
+    write_json(record, content)
 
     said = search(family, "abc", evaluations=16)
 
@@ -109,24 +103,19 @@ def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None
     for task in TASKS:  # and all of it is fitted
         assert front["tasks"][task]["fit"]["n"] == len(of_search([*own, *taken])) // 2
     assert front["ending"]["evaluations"] <= 16
-
-
-@pytest.mark.usefixtures("place")
-def test_what_is_taken_over_is_what_would_have_been_measured(family: Models) -> None:
-    search(family, "abc")
+    # Records of items go along.
+    coefficients = {**old["coefficients"], "c": 0.0}
+    copied = Path("run/.state/samples", merge, "low", f"{digest(coefficients)}.json")
+    assert read(copied) == {**content, "coefficients": coefficients}
+    # What is taken over is what would have been measured.
     search(family, "abc", "fresh", evaluations=8)
-
-    taken = {
-        (digest(e["coefficients"]), e["task"]): e["value"]
-        for e in known()
-        if "taken" in e
-    }
-    measured = {
-        (digest(e["coefficients"]), e["task"]): e["value"] for e in known("fresh")
-    }
-    both = taken.keys() & measured.keys()
+    taken_values, measured = (
+        {(digest(e["coefficients"]), e["task"]): e["value"] for e in evaluations}
+        for evaluations in (taken, known("fresh"))
+    )
+    both = taken_values.keys() & measured.keys()
     assert len(both) >= 6  # base and two single models, at least
-    assert {key: taken[key] for key in both} == {key: measured[key] for key in both}
+    assert {k: taken_values[k] for k in both} == {k: measured[k] for k in both}
 
 
 @pytest.mark.usefixtures("place")
@@ -147,23 +136,6 @@ def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
     for name in ("front.json", "recipe.yml"):
         ours, theirs = (Path(run, name).read_text() for run in ("run", "whole"))
         assert ours.replace("run/", "") == theirs.replace("whole/", "")
-
-
-@pytest.mark.usefixtures("place")
-def test_records_per_item_go_along(family: Models) -> None:
-    old = of_search(known())[0]
-    folder = Path("run/.state/samples", old["merge"], "low")
-    folder.mkdir(parents=True, exist_ok=True)
-    name = f"{digest(old['coefficients'])}.json"
-    content = {"coefficients": old["coefficients"], "samples": [{"value": 1}]}
-    (folder / name).write_text(json.dumps(content))
-
-    search(family, "abc")
-
-    merge = {**old["coefficients"], "c": 0.0}
-    (new,) = {e["merge"] for e in of_search(known()) if "taken" in e}
-    copied = Path("run/.state/samples", new, "low", f"{digest(merge)}.json")
-    assert json.loads(copied.read_text()) == {**content, "coefficients": merge}
 
 
 @pytest.mark.usefixtures("place")

@@ -7,13 +7,12 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import click.testing
 import pytest
 import yaml
 from fakes import front_of
-from fronts import NOT_MEASURED, as_json, make_front, write_folder
+from fronts import NOT_MEASURED, make_front, write_folder
 from run_v1 import DATA
 from runs import files_of, invoke
 
@@ -46,7 +45,7 @@ ANCHORS = {
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     front = make_front([(p, NOT_MEASURED) for p in POINTS], ANCHORS, selected=3)
-    write(tmp_path, as_json(front))
+    write_record(tmp_path / "front.json", front)
     write_folder(tmp_path, front)
     return tmp_path
 
@@ -54,10 +53,6 @@ def run(tmp_path: Path) -> Path:
 def _number(recipe: str) -> int:
     """Tell whose recipe it is: the first weight of point i is i / 100."""
     return round(100 * yaml.safe_load(recipe)["models"][0]["weight"])
-
-
-def write(run: Path, front: dict[str, Any]) -> None:
-    (run / "front.json").write_text(json.dumps(front))
 
 
 def select(run: Path, *options: str, code: int = 0) -> click.testing.Result:
@@ -165,9 +160,11 @@ def test_a_further_point_is_last_and_has_all_that_points_have(searched: Path) ->
     assert not after.chosen.is_measured("greeting")
     written = RunFolder(searched).read_recipe(after.selected)
     assert (searched / "recipe.yml").read_text() == f"# {after.reason}\n{written}"
-    assert (
-        len((searched / "front.csv").read_text().splitlines()) == len(after.points) + 1
-    )
+    rows = (searched / "front.csv").read_text().splitlines()
+    assert len(rows) == len(after.points) + 1
+    # The same choice again adds no point.
+    assert select_point(searched, require={"greeting": 0.6}).index == selection.index
+    assert front_of(searched).points == after.points
 
 
 @pytest.mark.parametrize("files", [1, 2])
@@ -190,17 +187,6 @@ def test_a_further_point_that_was_interrupted_leaves_nothing(
     select_point(searched, index=front_of(searched).selected)
 
     assert files_of(searched).keys() == before.keys()
-
-
-def test_the_same_choice_again_adds_no_point(searched: Path) -> None:
-    first = select_point(searched, prefer={"greeting": 1, "code": 0.8})
-    count = len(front_of(searched).points)
-
-    again = select_point(searched, prefer={"greeting": 1, "code": 0.8})
-
-    assert count == 11
-    assert again.index == first.index
-    assert len(front_of(searched).points) == count
 
 
 @pytest.mark.parametrize("index", [0, 4])

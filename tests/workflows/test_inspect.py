@@ -6,32 +6,157 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import click.testing
 import pytest
 import torch
-from inspect_seeds import (
-    SEEDS,
+import yaml
+from model_files import (
     Edit,
-    MakeModel,
-    configure,
-    cut_short,
     edit_config,
     edit_json,
     edit_tensors,
     edit_tokenizer,
-    found,
-    inspect,
-    inspected,
     make_adapter,
-    make_nan,
-    named,
     noise,
-    remove,
     swap_tokens,
     tuned,
-    write,
 )
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+
+from mergekit_map.cli.main import main
+
+UP = "model.layers.0.mlp.up_proj.weight"
+
+
+def remove(*names: str) -> Edit:
+    def edit(model: Path) -> None:
+        for name in names:
+            (model / name).unlink()
+
+    return edit
+
+
+def write(name: str, text: str) -> Edit:
+    return lambda model: (model / name).write_text(text) and None
+
+
+def cut_short(model: Path) -> None:
+    path = model / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def pickle(model: Path) -> None:
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+
+
+def make_nan(tensors: dict[str, torch.Tensor]) -> None:
+    tensors[UP][3, 4] = float("nan")
+
+
+def start_anew(tensors: dict[str, torch.Tensor]) -> None:
+    generator = torch.Generator().manual_seed(99)
+    for name, tensor in tensors.items():
+        tensors[name] = torch.randn(tensor.shape, generator=generator) * tensor.std()
+
+
+def tie_embeddings(model: Path) -> None:
+    edit_config(tie_word_embeddings=True)(model)
+    edit_tensors(lambda tensors: tensors.__delitem__("lm_head.weight"))(model)
+
+
+# What is wrong with a copy of a good fine-tune, and what is said of it: a code, and a
+# part of the cause.
+SEEDS: dict[str, tuple[Edit, str, str]] = {
+    "architecture": (edit_config(model_type="mistral"), "architecture", "mistral here"),
+    "rope theta": (
+        edit_config(rope_theta=1e6, rope_parameters=None),
+        "rope",
+        "rope_theta is 1e+06 here and 10000 in base",
+    ),
+    "tied embeddings": (tie_embeddings, "tied-embeddings", "has a head beside"),
+    "quantized": (
+        edit_config(quantization_config={"quant_method": "awq", "bits": 4}),
+        "quantized",
+        "(awq)",
+    ),
+    "configuration damaged": (write("config.json", "{"), "model", "config.json is not"),
+    "token ids": (edit_tokenizer(swap_tokens), "vocabulary", "names or ids"),
+    "token name": (
+        edit_tokenizer(lambda t: t["added_tokens"][-1].update(content="<|im_start|>")),
+        "vocabulary",
+        "is '<|im_start|>' here and 'three' there",
+    ),
+    "end of text": (
+        edit_json("tokenizer_config.json", eos_token="<pad>"),
+        "special-tokens",
+        "eos_token is '<pad>' here and '</s>' in base",
+    ),
+    "tokenizer damaged": (write("tokenizer.json", "{"), "tokenizer", "be loaded"),
+    "tokenizer gone": (remove("tokenizer.json"), "tokenizer-missing", "no tokenizer"),
+    "tensor gone": (
+        edit_tensors(lambda tensors: tensors.pop("model.norm.weight")),
+        "tensors-missing",
+        "model.norm.weight",
+    ),
+    "shape": (
+        edit_tensors(lambda tensors: tensors.update({UP: tensors[UP][:, :16]})),
+        "tensor-shapes",
+        "and [64, 32] in",
+    ),
+    "cut short": (cut_short, "weights", "its download may have been cut"),
+    "pickled": (pickle, "weights", "its pickled weights"),
+    "not a number": (edit_tensors(make_nan), "weights-not-finite", f"('{UP}')"),
+    "another family": (edit_tensors(start_anew), "unrelated", "not a fine-tune of"),
+    "another base": (
+        edit_tensors(lambda tensors: noise(tensors, 0.015, 77)),
+        "norm-ratio",
+        "0.01 to 0.02 in the paper",
+    ),
+}
+WARNINGS = ("adapter-base", "norm-ratio", "special-tokens", "tied-embeddings")
+WARNINGS += ("tokenizer-missing",)
+
+
+def named(code: str) -> list[tuple[str, str]]:
+    """Give a finding, which is an error unless it is listed above."""
+    return [(code, "warning" if code in WARNINGS else "error")]
+
+
+def configure(base: Path, models: list[str], **changes: Any) -> dict[str, Any]:
+    tasks = {"text": {"perplexity": {"file": "text.txt"}, "max_tokens": 9000}}
+    search = {"surrogate": "regularized", "evaluations": 60, "remeasure": 0}
+    return {
+        "merge_method": "task_arithmetic",
+        "base_model": str(base),
+        "models": [{"model": model} for model in models],
+        "map": {"tasks": tasks, "search": search},
+        **changes,
+    }
+
+
+def inspect(config: dict[str, Any], *options: str) -> click.testing.Result:
+    Path("config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+    arguments = ["inspect", "config.yml", *options]
+    result = click.testing.CliRunner().invoke(main, arguments)
+    assert isinstance(result.exception, SystemExit | None), result.exception
+    return result
+
+
+def inspected(config: dict[str, Any], *options: str) -> dict[str, Any]:
+    result = inspect(config, "--json", *options)
+    content: dict[str, Any] = json.loads(result.stdout)
+    assert result.exit_code == (0 if content["mergeable"] else 2)
+    return content
+
+
+def found(content: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    """Give codes and severities of every model, by its folder."""
+    return {
+        model["name"]: [(f["code"], f["severity"]) for f in model["findings"]]
+        for model in content["models"]
+    }
 
 
 @pytest.fixture
@@ -41,16 +166,19 @@ def base(family: dict[str, Path], tmp_path: Path) -> Path:
     return family["base"]
 
 
+LITTLE = {"lora_alpha": 0.03}  # an adapter changes so little in a short training
+
+
 @pytest.mark.slow
 def test_one_run_names_the_cause_of_every_incompatibility(
-    base: Path, make_model: MakeModel, tmp_path: Path
+    base: Path, make_model: Callable[..., Path], tmp_path: Path
 ) -> None:
     models, expected = {}, {"base": []}
     for seed, (name, (edit, code, _)) in enumerate(SEEDS.items()):
         models[name] = str(tuned(base, tmp_path / name, seed))
         edit(Path(models[name]))
         expected[name] = named(code)
-    adapter = make_adapter(base, tmp_path / "adapter", 3)
+    adapter = make_adapter(base, tmp_path / "adapter", 3, **LITTLE)
     gone = {"base_model_name_or_path": "/gone/model"}
     edit_json("adapter_config.json", **gone)(adapter)
     larger = make_model("larger", 5, base, extra_tokens=("<x>",), noise=0.0005)
@@ -77,48 +205,40 @@ def test_one_run_names_the_cause_of_every_incompatibility(
 
 
 def test_what_older_versions_wrote_is_no_difference(base: Path, tmp_path: Path) -> None:
-    folder = tuned(base, tmp_path / "old", 1)
-
-    def as_they_did(model: Path) -> None:
-        config = json.loads((model / "config.json").read_text())
-        for key in ("rope_parameters", "head_dim", "dtype", "pad_token_id"):
-            config.pop(key, None)
-        old = {"rope_theta": 10000.0, "rope_scaling": None, "torch_dtype": "float32"}
-        content = {
-            **config,
-            **old,
-            "transformers_version": "4.35.2",
-            "_name_or_path": "x",
-        }
-        (model / "config.json").write_text(json.dumps(content))
-        edit_tokenizer(lambda t: t["pre_tokenizer"].pop("use_regex"))(model)
-        bos = {"__type": "AddedToken", "content": "<s>", "normalized": False}
-        edit_json("tokenizer_config.json", bos_token=bos)(model)
-        (model / "model.safetensors").rename(model / "model-00001-of-00001.safetensors")
-        names = load_file(model / "model-00001-of-00001.safetensors")
-        index = dict.fromkeys(names, "model-00001-of-00001.safetensors")
-        content = {"metadata": {}, "weight_map": index}
-        (model / "model.safetensors.index.json").write_text(json.dumps(content))
-        (model / "consolidated.safetensors").write_bytes(b"of other programs")
-
-    as_they_did(folder)
-    models = [str(folder), str(tuned(base, tmp_path / "b", 2))]
+    model = tuned(base, tmp_path / "old", 1)
+    new = ("rope_parameters", "head_dim", "dtype", "pad_token_id")
+    old = {"rope_theta": 10000.0, "rope_scaling": None, "torch_dtype": "float32"}
+    about = {"transformers_version": "4.35.2", "_name_or_path": "x"}
+    edit_config(**dict.fromkeys(new, "gone"), **old, **about)(model)
+    edit_tokenizer(lambda t: t["pre_tokenizer"].pop("use_regex"))(model)
+    bos = {"__type": "AddedToken", "content": "<s>", "normalized": False}
+    edit_json("tokenizer_config.json", bos_token=bos)(model)
+    shard = model / "model-00001-of-00001.safetensors"
+    (model / "model.safetensors").rename(shard)
+    index = {"metadata": {}, "weight_map": dict.fromkeys(load_file(shard), shard.name)}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    (model / "consolidated.safetensors").write_bytes(b"of other programs")
+    models = [str(model), str(tuned(base, tmp_path / "b", 2))]
 
     assert found(inspected(configure(base, models))) == {"base": [], "old": [], "b": []}
 
 
-def test_independent_causes_of_one_model_are_all_named(
+def test_independent_causes_of_a_model_and_problems_of_the_file_are_all_named(
     base: Path, tmp_path: Path
 ) -> None:
     model = tuned(base, tmp_path / "bad", 1)
     edit_config(rope_theta=1e6, rope_parameters=None)(model)
     edit_tokenizer(swap_tokens)(model)
     edit_tensors(make_nan)(model)
+    config = configure(base, [str(model)])
+    config["map"]["search"]["sed"] = 1
 
-    content = inspected(configure(base, [str(model)]))
+    content = inspected(config)
 
     codes = ["rope", "vocabulary", "weights-not-finite"]
     assert [code for code, _ in found(content)["bad"]] == codes
+    assert "unknown key 'sed'" in str(content["problems"])
+    assert content["plan"] is None
 
 
 def test_a_bad_base_does_not_hide_what_is_wrong_with_the_others(
@@ -162,36 +282,38 @@ def test_without_a_base_there_are_no_task_vectors(base: Path, tmp_path: Path) ->
         assert word not in shown
 
 
-def test_adapters_are_looked_into(base: Path, tmp_path: Path) -> None:
-    adapter = make_adapter(base, tmp_path / "adapter", 1)
+def test_an_adapter_is_looked_into_and_one_alone_is_merged_into_its_base_model(
+    base: Path, tmp_path: Path
+) -> None:
+    adapter = make_adapter(base, tmp_path / "adapter", 1, **LITTLE)
 
-    content = inspected(configure(base, [f"{base}+{adapter}"]))
+    content = inspected(configure(base, [str(adapter)]))
 
     assert found(content) == {"base": [], "base+adapter": []}
+    assert content["plan"]["coefficients"] == ["adapter"]
     figures = content["models"][1]
     # Rank 4 in two of seven matrices of each layer.
     assert 0 < figures["norm_ratio"] < 0.01
     assert figures["changed"] == pytest.approx(6144 / 35680, abs=0.01)
     assert figures["read"] == figures["compared"] == 35680
 
-
-@pytest.mark.parametrize("of_base", [True, False])
-def test_an_adapter_alone_is_merged_into_the_base_model_it_was_trained_on(
-    of_base: bool, base: Path, tmp_path: Path
-) -> None:
-    adapter = make_adapter(base, tmp_path / "adapter", 1)
-    if not of_base:
-        edit_json("adapter_config.json", base_model_name_or_path="org/other")(adapter)
-
+    edit_json("adapter_config.json", base_model_name_or_path="org/other")(adapter)
     content = inspected(configure(base, [str(adapter)]))
 
-    if of_base:
-        assert found(content) == {"base": [], "base+adapter": []}
-        assert content["plan"]["coefficients"] == ["adapter"]
-    else:
-        assert found(content)["adapter"] == named("adapter-alone")
-        (finding,) = content["models"][1]["findings"]
-        assert finding["cause"] == f"{adapter} is a LoRA adapter of org/other"
+    assert found(content)["adapter"] == named("adapter-alone")
+    (finding,) = content["models"][1]["findings"]
+    assert finding["cause"] == f"{adapter} is a LoRA adapter of org/other"
+
+
+def edit_adapter(
+    change: Callable[[str, torch.Tensor], tuple[str, torch.Tensor]],
+) -> Edit:
+    def change_each(tensors: dict[str, torch.Tensor]) -> None:
+        for name in list(tensors):
+            new, tensor = change(name, tensors.pop(name))
+            tensors[new] = tensor
+
+    return edit_tensors(change_each, "adapter_model.safetensors")
 
 
 ADAPTERS: dict[str, tuple[Edit, str, str]] = {
@@ -201,14 +323,12 @@ ADAPTERS: dict[str, tuple[Edit, str, str]] = {
         "org/other-7b",
     ),
     "other modules": (
-        lambda folder: change_adapter(folder, lambda n, t: (n.replace("q_", "x_"), t)),
+        edit_adapter(lambda n, t: (n.replace("q_", "x_"), t)),
         "adapter-modules",
         "changes 2 tensors that",
     ),
     "other shapes": (
-        lambda folder: change_adapter(
-            folder, lambda n, t: (n, t[:, :16] if "q_proj.lora_A" in n else t)
-        ),
+        edit_adapter(lambda n, t: (n, t[:, :16] if "q_proj.lora_A" in n else t)),
         "adapter-modules",
         "changes 2 tensors that",
     ),
@@ -226,27 +346,17 @@ ADAPTERS: dict[str, tuple[Edit, str, str]] = {
     "gone": (remove("adapter_model.safetensors"), "adapter", "no weights"),
     "a whole model": (write("config.json", "{}"), "adapter", "'peft_type'"),
     "untrained": (
-        lambda folder: change_adapter(
-            folder, lambda n, t: (n, t * 0 if "lora_B" in n else t)
-        ),
+        edit_adapter(lambda n, t: (n, t * 0 if "lora_B" in n else t)),
         "same-weights",
         "does not differ from base",
     ),
 }
 
 
-def change_adapter(
-    folder: Path, change: Callable[[str, torch.Tensor], tuple[str, torch.Tensor]]
-) -> None:
-    path = folder / "adapter_model.safetensors"
-    changed = dict(change(name, tensor) for name, tensor in load_file(path).items())
-    save_file({name: tensor.contiguous() for name, tensor in changed.items()}, path)
-
-
 def test_one_run_names_what_is_wrong_with_adapters(base: Path, tmp_path: Path) -> None:
     models, expected = [], {"base": []}
     for seed, (name, (edit, code, _)) in enumerate(ADAPTERS.items()):
-        folder = make_adapter(base, tmp_path / name, seed)
+        folder = make_adapter(base, tmp_path / name, seed, **LITTLE)
         edit(folder)
         models.append(f"{base}+{folder}")
         expected[f"base+{name}"] = named(code)
@@ -297,21 +407,6 @@ def test_a_plan_that_does_not_fit_is_a_warning(
     assert "task vectors: in a memory-mapped file (285 kB, as fast" in text
     assert "warning: 428 kB" in text
     assert "Errors: 0, warnings: 1; a search can start" in text
-
-
-def test_problems_of_the_file_and_of_models_are_told_together(
-    base: Path, tmp_path: Path
-) -> None:
-    model = tuned(base, tmp_path / "a", 1)
-    cut_short(model)
-    config = configure(base, [str(model)])
-    config["map"]["search"]["sed"] = 1
-
-    content = inspected(config)
-
-    assert found(content)["a"] == [("weights", "error")]
-    assert "unknown key 'sed'" in str(content["problems"])
-    assert content["plan"] is None
 
 
 @pytest.mark.slow
