@@ -8,7 +8,6 @@ from tiny_demo import TINY
 
 from mergekit_map.demo.corpus import CorpusSizes, Problem, read_corpus, split_problems
 from mergekit_map.demo.family import Family, train_family
-from mergekit_map.demo.training import train_tokenizer
 from mergekit_map.errors import ArtifactError
 from mergekit_map.utils.progress import notifying
 from mergekit_map.workflows.callbacks import Callback
@@ -110,12 +109,3 @@ def test_says_that_python_came_without_source(
 
     with pytest.raises(ArtifactError, match=r"holds 0 readable ones; use a Python"):
         read_corpus(np.random.default_rng(0), SIZES)
-
-
-def test_the_tokenizer_gives_back_what_it_read() -> None:
-    tokenizer = train_tokenizer(["def f():\n    return 1 + 2\n"] * 5, TINY.model)
-    text = "def g(é):\n\treturn 12 + 7 = 19\n"
-
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-    ends = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
-    assert ends == (0, 1, 2)

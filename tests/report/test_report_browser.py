@@ -220,44 +220,35 @@ def spoiled(part: Any, names: Iterator[str]) -> Any:
     return next(names) if isinstance(part, str) else part
 
 
+USE_EVERY_CONTROL = """() => {
+  const fire = (element, ...kinds) => kinds.forEach((kind) => element.dispatchEvent(
+    new MouseEvent(kind, {bubbles: true, cancelable: true})));
+  let used = 0;
+  for (const name of ["select", "input", "button", ".legendtoggle"]) {
+    for (const element of document.querySelectorAll(name)) {
+      if (element.getClientRects().length === 0) continue;
+      const values = [...(element.options ?? [])].map((option) => option.value);
+      if (element.matches("input:not([type=radio], [type=checkbox])")) {
+        values.push("1", "");
+      }
+      for (const value of values) {
+        element.value = value;
+        fire(element, "input", "change");
+      }
+      fire(element, "mousedown", "mouseup", "click");
+      used += 1;
+    }
+  }
+  return used;
+}"""
+
+
 def use_every_control(watched: Watched) -> int:
     """Use all that can be clicked, filled or chosen; gives how many that were."""
-    page, used = watched.page, 0
     watched.unfold()
-    for select in page.locator("select:visible").all():
-        for option in select.locator("option").all():
-            select.select_option(option.get_attribute("value"))
-            used += 1
-    for box in page.locator("input:visible").all():
-        kind = box.get_attribute("type")
-        if kind in {"radio", "checkbox"}:
-            box.check()
-        elif kind == "range":
-            box.press("ArrowRight")
-        else:
-            box.fill("1")
-            box.press("Enter")
-            box.fill("")
-            box.press("Enter")
-        used += 1
-    for button in page.locator("button:visible").all():
-        if button.is_visible():
-            button.click()
-            used += 1
-    for i in range(page.locator(".legendtoggle").count()):
-        page.evaluate(CLICK, [".legendtoggle", i])
-        used += 1
-    page.wait_for_timeout(500)
+    used: int = watched.page.evaluate(USE_EVERY_CONTROL)
+    watched.settle()
     return used
-
-
-CLICK = """([name, i]) => {
-  const found = document.querySelectorAll(name)[i];
-  const how = {bubbles: true, cancelable: true};
-  for (const kind of ["mousedown", "mouseup", "click"]) {
-    found?.dispatchEvent(new MouseEvent(kind, how));
-  }
-}"""
 
 
 # A link that somebody brought onto the page.

@@ -12,7 +12,6 @@ from surrogate_data import (
     LINKS,
     fit,
     noisy_data,
-    noisy_fit,
     random_quadratic,
 )
 
@@ -37,7 +36,7 @@ def bowl(d: int, rng: np.random.Generator) -> Shape:
 def wave(d: int, rng: np.random.Generator) -> Shape:
     turn, phase = 2 * rng.normal(size=(3, d)), rng.uniform(0, 6, 3)
     truth = random_quadratic(rng, d)
-    return lambda X: truth.predict(X) + 0.15 * np.sin(X @ turn.T + phase).sum(axis=1)
+    return lambda X: truth(X) + 0.15 * np.sin(X @ turn.T + phase).sum(axis=1)
 
 
 def step(d: int, rng: np.random.Generator) -> Shape:
@@ -45,7 +44,7 @@ def step(d: int, rng: np.random.Generator) -> Shape:
     normal /= np.linalg.norm(normal)
     at = normal @ rng.uniform(0.3, 0.7, d)
     truth = random_quadratic(rng, d)
-    return lambda X: truth.predict(X) + 0.6 / (1 + np.exp(-12 * (X @ normal - at)))
+    return lambda X: truth(X) + 0.6 / (1 + np.exp(-12 * (X @ normal - at)))
 
 
 def seen_through(link: Link, s: np.ndarray) -> np.ndarray:
@@ -177,7 +176,7 @@ def test_three_merges_say_little_and_claim_little(kind: Kind, link: Link) -> Non
 
 @pytest.mark.parametrize("link", LINKS)
 def test_behind_a_link_standard_errors_bend_with_it(link: Link) -> None:
-    fitted = noisy_fit(link)
+    fitted = fit(*noisy_data(link), link)
     Z = np.random.default_rng(0).uniform(size=(20, 2))
     mean, deviation = fitted.process.predict(Z - 0.5)
     places, weights = np.polynomial.hermite_e.hermegauss(40)
@@ -212,13 +211,13 @@ def test_a_fit_that_knows_of_the_choice_of_documents_is_nearer_the_truth() -> No
         truth = random_quadratic(rng, 2)
         X = rng.uniform(size=(24, 2))
         sampling = np.where(np.arange(24) < 12, 0.0, 1.0)
-        y = truth.predict(X) + 0.01 * rng.normal(size=24)
+        y = truth(X) + 0.01 * rng.normal(size=24)
         y += sampling * rng.normal(size=24)
         noise = np.full(24, 0.01)
         for knows, found in errors.items():
             known = {"stderr": noise, "sampling": sampling if knows else None}
             fitted = fit(X, y, IDENTITY, "auto", **known)
-            off = fitted.predict(Z) - truth.predict(Z)
+            off = fitted.predict(Z) - truth(Z)
             found.append(float(np.sqrt((off**2).mean())))
 
     assert np.median(errors[True]) < np.median(errors[False]) / 4
