@@ -113,20 +113,16 @@ CHOSEN = 4
 
 def wide_front() -> Front:
     """Every fourth point is measured; all numbers of a point tell it from others."""
-    first, errors = (0.61234, 2.5432, 0.3312, 1.1234), (0.0123, 0.0231, 0.014, 0.0215)
-    rows = []
-    for i in range(12):
-        moved = zip(first, (0.01, -0.02, 0.003, 0.02), errors, strict=True)
-        row = [(start + step * i, error) for start, step, error in moved]
-        measured = [(value + 0.001, error) for value, error in row]
-        rows.append((row, NOT_MEASURED * 2 if i % 4 else measured))
-    values = {"base": (0.5, 3.1, 0.2, 1.9), "soup": (0.55, 2.7, 0.25, 1.5)}
-    for k, model in enumerate(MODELS):
-        values[model] = (0.5 + 0.03 * k, 2.9 - 0.1 * k, 0.22 + 0.01 * k, 1.7 - 0.1 * k)
-    errors = (0.01, 0.02, 0.01, 0.02)
-    anchors = {label: [*zip(row, errors, strict=True)] for label, row in values.items()}
+    predicted = [
+        [(0.41234 + t / 10 + i / 100, 0.0123) for t in range(4)] for i in range(12)
+    ]
+    points = [
+        (row, NOT_MEASURED * 2 if i % 4 else [(value + 0.001, e) for value, e in row])
+        for i, row in enumerate(predicted)
+    ]
+    anchors = {label: [(0.3, 0.01)] * 4 for label in ("base", *MODELS, "soup")}
     tasks = dict(zip(TASKS, [MATH, CODE] * 2, strict=True))
-    return make_front(rows, anchors, tasks=tasks, selected=CHOSEN, recommended=[4, 8])
+    return make_front(points, anchors, tasks=tasks, selected=CHOSEN, recommended=[4, 8])
 
 
 def listed(lines: list[str]) -> list[int]:

@@ -11,7 +11,7 @@ import huggingface_hub
 import pytest
 import yaml
 from hub_server import TOKEN, Hub, Repository, go_online, serve
-from runs import invoke, write_plain
+from runs import invoke, write_plain, write_texts
 
 REPO = "me/merged"
 
@@ -37,14 +37,9 @@ def merged(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
 
 def write_config(folder: Path, family: dict[str, Path]) -> None:
     """Name models and texts by absolute and relative paths."""
-    files = {"greeting": "greeting.txt", "code": str(folder / "code.txt")}
     config = write_plain(family, evaluations=7, seed=3)
-    config["map"]["tasks"] = {
-        name: {"perplexity": {"file": file}, "block": 16}
-        for name, file in files.items()
-    }
-    for name in files:
-        Path(f"{name}.txt").write_text("hello world, one plus two\n" * 6)
+    config["map"]["tasks"] = write_texts("greeting", "code", block=64)
+    config["map"]["tasks"]["code"]["perplexity"]["file"] = str(folder / "code.txt")
     config["merge_method"] = "dare_linear"
     config["models"][1]["model"] = os.path.relpath(family["b"], folder)
     for model in config["models"]:

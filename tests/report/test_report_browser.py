@@ -263,20 +263,15 @@ FOLLOW = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def evil_page(reported: Reported, tmp_path_factory: Any) -> Path:
-    """A page whose every name and sentence is markup."""
+def test_names_with_markup_do_no_harm_and_no_control_or_link_leads_away(
+    browser: Browser, reported: Reported, tmp_path: Path
+) -> None:
     plain = report_content(read_finished(reported("three")))
     content = spoiled(plain, itertools.cycle(EVIL))
     content["answer"] |= {"headline": EVIL[2], "findings": EVIL, "details": EVIL}
-    page: Path = tmp_path_factory.mktemp("evil") / "<b>&page#.html"
-    page.write_text(report_page({**content, "name": EVIL[0]}), encoding="utf-8")
-    return page
+    evil_page = tmp_path / "<b>&page#.html"
+    evil_page.write_text(report_page({**content, "name": EVIL[0]}), encoding="utf-8")
 
-
-def test_names_with_markup_do_no_harm_and_no_control_or_link_leads_away(
-    browser: Browser, evil_page: Path
-) -> None:
     with watched_page(browser, evil_page) as watched:
         page = watched.page
         watched.unfold()
