@@ -207,10 +207,10 @@ class _Handler(BaseHTTPRequestHandler):
         text = json.loads(body)["content"]
         match = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
         data = yaml.safe_load(match[1]) if match else {}
-        errors = []
-        if data.get("license", "mit") not in LICENCES:
-            errors.append({"message": f'"license" must be one of {sorted(LICENCES)}'})
-        self._json({"errors": errors, "warnings": []}, 400 if errors else 200)
+        known = data.get("license", "mit") in LICENCES
+        error = {"message": f'"license" must be one of {sorted(LICENCES)}'}
+        content = {"errors": [] if known else [error], "warnings": []}
+        self._json(content, 200 if known else 400)
 
     def _commit(self, body: bytes, repo_id: str) -> None:
         self._must_be_logged_in()

@@ -40,10 +40,8 @@ def random_quadratic(rng: np.random.Generator, d: int) -> Predict:
     return quadratic(float(rng.normal()), rng.normal(size=d) / d, A + A.T)
 
 
-def noisy_data(
-    link: Link, *, n: int = 14, d: int = 2, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
+def noisy_data(link: Link, *, n: int = 14, d: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
     X = rng.uniform(size=(n, d))
     y = link.apply(random_quadratic(rng, d)(X))
     return X, y + rng.normal(scale=0.02, size=n)

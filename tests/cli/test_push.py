@@ -16,12 +16,6 @@ from runs import invoke, write_plain, write_texts
 REPO = "me/merged"
 
 
-def private(folder: Path, family: dict[str, Path]) -> list[bytes]:
-    """List what must be in no file that goes to the Hub."""
-    paths = [folder, *family.values(), Path.home(), Path.cwd()]
-    return [*(str(path).encode() for path in paths), TOKEN.encode()]
-
-
 @pytest.fixture(scope="module")
 def merged(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a search, ``run``, and what it merged, ``out`` in several files."""
@@ -139,9 +133,9 @@ def test_only_after_a_yes_files_are_uploaded_and_none_has_a_local_path_or_token(
     assert repository.private
     assert repository.card()["license"] == "mit"
     files = repository.files
-    leaks = [
-        (p, s) for p, c in files.items() for s in private(merged, family) if s in c
-    ]
+    paths = [merged, *family.values(), Path.home(), Path.cwd()]
+    private = [*(str(path).encode() for path in paths), TOKEN.encode()]
+    leaks = [(p, secret) for p, c in files.items() for secret in private if secret in c]
     assert leaks == []
     assert {"README.md", "front.png", "mergekit_config.yml"} <= files.keys()
     assert len([path for path in files if path.startswith("mergekit-map/")]) == 3

@@ -102,12 +102,10 @@ def planned(
     return plan_push(folder, run, PushOptions(**wishes), api)
 
 
-def there(hub: Hub, *files: str, private: bool = True, card: str = "") -> Repository:
+def there(hub: Hub, *files: str, private: bool = True) -> None:
     """Put a repository on the server."""
-    content = {**dict.fromkeys(files, b"old"), "README.md": card.encode()}
-    repository = Repository(private, content)
-    hub.repositories[REPO] = repository
-    return repository
+    content = dict.fromkeys(("README.md", *files), b"old")
+    hub.repositories[REPO] = Repository(private, content)
 
 
 @pytest.mark.parametrize(

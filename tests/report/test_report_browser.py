@@ -172,11 +172,7 @@ def test_every_report_fits_two_widths_and_is_quiet(
 ) -> None:
     watched = open_report(name)
     watched.unfold()
-    assert_fits(watched.page, 1280)
-
-    watched.page.set_viewport_size({"width": 400, "height": 900})
-    watched.settle()
-    assert_fits(watched.page, 400)
+    assert_fits_two_widths(watched)
 
     n_tasks = watched.page.evaluate(
         "JSON.parse(document.getElementById('content').textContent).tasks.length"
@@ -188,15 +184,19 @@ def test_every_report_fits_two_widths_and_is_quiet(
     assert watched.problems == watched.fetched == []
 
 
-def assert_fits(page: Page, width: int) -> None:
+def assert_fits_two_widths(watched: Watched) -> None:
     """Check that nothing is wider than the page."""
-    assert page.evaluate("document.documentElement.scrollWidth") == width
     too_wide = """() => [...document.querySelectorAll(
         "main > *, .card, .chart, svg.main-svg")]
       .filter((e) => e.getBoundingClientRect().right > innerWidth)
       .map((e) => e.outerHTML.slice(0, 80))"""
-    # Charts follow the page.
-    page.wait_for_function(f"() => ({too_wide})().length === 0", timeout=5000)
+    for width in (1280, 400):
+        watched.page.set_viewport_size({"width": width, "height": 900})
+        watched.settle()
+        assert watched.page.evaluate("document.documentElement.scrollWidth") == width
+        # Charts follow the page.
+        fits = f"() => ({too_wide})().length === 0"
+        watched.page.wait_for_function(fits, timeout=5000)
 
 
 # --- harm ----------------------------------------------------------------------------
@@ -369,12 +369,8 @@ def test_several_searches_fit_the_page_and_stay_on_it(
     path = tmp_path / "fronts.html"
     write_fronts_report([reported("three"), reported("nested")], path)
 
-    with watched_page(browser, path, width=400) as watched:
-        for width in (400, 1280):
-            watched.page.set_viewport_size({"width": width, "height": 900})
-            watched.settle()
-            shown = watched.page.evaluate("document.documentElement.scrollWidth")
-            assert shown == width
+    with watched_page(browser, path) as watched:
+        assert_fits_two_widths(watched)
         assert use_every_control(watched) > 5
         assert not watched.page.evaluate(CUT_OFF)
         assert len(texts(watched.page, "#volumes tbody th")) == 2
