@@ -12,14 +12,6 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 
 
 def find_chromium() -> str | None:
@@ -33,7 +25,9 @@ def open_browser() -> Iterator[Browser]:
     if path is None:
         raise RuntimeError(f"none of {', '.join(NAMES)} is installed")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--disable-gpu"]
+        )
         yield browser
         browser.close()
 

@@ -73,31 +73,6 @@ print(codes)
 """
 
 
-@pytest.fixture(scope="module")
-def folder(
-    family: dict[str, Path],
-    make_model: Callable[..., Path],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
-    """A folder with the three searches; ``codes`` says how those ended."""
-    folder = tmp_path_factory.mktemp("stopped")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        write_search(family, make_model("killed", 70, family["base"]))
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT],
-        check=True,
-        capture_output=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        text=True,
-        timeout=500,
-    )
-    (folder / "codes").write_text(done.stdout.splitlines()[-1])
-    return folder
-
-
 def write_search(family: dict[str, Path], other: Path) -> None:
     config = write_plain(family, evaluations=14, remeasure=3)
     config["map"]["tasks"] = write_texts("one", "two", block=64)
@@ -111,26 +86,35 @@ def write_search(family: dict[str, Path], other: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_six_times_a_search_ends_as_if_undisturbed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_killed_six_times_a_search_ends_as_if_undisturbed_and_ctrl_c_says_how_to_go_on(
+    family: dict[str, Path],
+    make_model: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(folder)
-    _, *codes = json.loads(Path("codes").read_text())
+    monkeypatch.chdir(tmp_path)
+    write_search(family, make_model("killed", 70, family["base"]))
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": path},
+        text=True,
+        timeout=500,
+    )
+
+    code, *codes = json.loads(done.stdout.splitlines()[-1])
     assert codes.count(-signal.SIGKILL) >= 4  # the others were just finished
     whole = [json.dumps(line) for line in untimed(Path("whole"))]
     assert len(whole) == len(set(whole)) > 20
     assert_same_run(Path("killed"), Path("whole"))
 
-
-@pytest.mark.slow
-def test_ctrl_c_between_measurements_says_how_to_go_on(folder: Path) -> None:
-    code, *_ = json.loads((folder / "codes").read_text())
-    said = (folder / "my run.txt").read_text()
-
+    said = Path("my run.txt").read_text()
     assert code == 130, said
     assert "Traceback" not in said
     assert "type it again: mergekit-map search config.yml 'my run'" in said
-    count = len(untimed(folder / "my run"))
-    assert 2 <= count < len(untimed(folder / "whole"))
-    assert (folder / "my run/evaluations.jsonl").read_bytes().endswith(b"\n")
+    count = len(untimed(Path("my run")))
+    assert 2 <= count < len(whole)
+    assert Path("my run/evaluations.jsonl").read_bytes().endswith(b"\n")
     assert f"{count} of at most" in said

@@ -5,34 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import huggingface_hub
 import pytest
 import yaml
 from hub_server import TOKEN, Hub, Repository, go_online, serve
-from runs import invoke, write_plain
+from runs import invoke, write_plain, write_texts
 
 REPO = "me/merged"
 
 
-@dataclass(frozen=True)
-class Merged:
-    """A search and what it merged, ``run`` and ``out`` in a folder."""
-
-    folder: Path
-    family: dict[str, Path]
-
-    def private(self) -> list[bytes]:
-        """List what must be in no file that goes to the Hub."""
-        paths = [self.folder, *self.family.values(), Path.home(), Path.cwd()]
-        return [*(str(path).encode() for path in paths), TOKEN.encode()]
-
-
 @pytest.fixture(scope="module")
-def merged(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Merged:
-    """A front of a few points, and a checkpoint in several files."""
+def merged(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a search, ``run``, and what it merged, ``out`` in several files."""
     folder = tmp_path_factory.mktemp("merged")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -40,19 +26,14 @@ def merged(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
         invoke("search", "config.yml", "run")
         record_a_failure(folder / "run", family)
         invoke("merge", "run", "out", "--out-shard-size", "50K")
-    return Merged(folder, family)
+    return folder
 
 
 def write_config(folder: Path, family: dict[str, Path]) -> None:
     """Name models and texts by absolute and relative paths."""
-    files = {"greeting": "greeting.txt", "code": str(folder / "code.txt")}
     config = write_plain(family, evaluations=7, seed=3)
-    config["map"]["tasks"] = {
-        name: {"perplexity": {"file": file}, "block": 16}
-        for name, file in files.items()
-    }
-    for name in files:
-        Path(f"{name}.txt").write_text("hello world, one plus two\n" * 6)
+    config["map"]["tasks"] = write_texts("greeting", "code", block=64)
+    config["map"]["tasks"]["code"]["perplexity"]["file"] = str(folder / "code.txt")
     config["merge_method"] = "dare_linear"
     config["models"][1]["model"] = os.path.relpath(family["b"], folder)
     for model in config["models"]:
@@ -72,9 +53,9 @@ def record_a_failure(run: Path, family: dict[str, Path]) -> None:
 
 
 @pytest.fixture
-def hub(merged: Merged, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(merged: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A new server, for commands within this process."""
-    monkeypatch.chdir(merged.folder)
+    monkeypatch.chdir(merged)
     with serve() as served:
         go_online(monkeypatch, served)
         yield served
@@ -131,7 +112,10 @@ def test_a_script_does_not_push_to_a_public_repository_by_accident(hub: Hub) -> 
 
 @pytest.mark.slow
 def test_only_after_a_yes_files_are_uploaded_and_none_has_a_local_path_or_token(
-    merged: Merged, hub: Hub, monkeypatch: pytest.MonkeyPatch
+    merged: Path,
+    family: dict[str, Path],
+    hub: Hub,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     push, licence = ("push", "out", REPO, "--run", "run"), ("--license", "mit")
     monkeypatch.setattr(os, "isatty", lambda _: True)
@@ -149,10 +133,13 @@ def test_only_after_a_yes_files_are_uploaded_and_none_has_a_local_path_or_token(
     assert repository.private
     assert repository.card()["license"] == "mit"
     files = repository.files
-    assert [(p, s) for p, c in files.items() for s in merged.private() if s in c] == []
+    paths = [merged, *family.values(), Path.home(), Path.cwd()]
+    private = [*(str(path).encode() for path in paths), TOKEN.encode()]
+    leaks = [(p, secret) for p, c in files.items() for secret in private if secret in c]
+    assert leaks == []
     assert {"README.md", "front.png", "mergekit_config.yml"} <= files.keys()
     assert len([path for path in files if path.startswith("mergekit-map/")]) == 3
     # All of it is there on this machine, paths and all.
-    local = [p for p in merged.folder.glob("run/**/*") if p.suffix in {".json", ".yml"}]
-    holding = [p.name for p in local if str(merged.family["a"]) in p.read_text()]
+    local = [p for p in merged.glob("run/**/*") if p.suffix in {".json", ".yml"}]
+    holding = [p.name for p in local if str(family["a"]) in p.read_text()]
     assert {"recipe.yml", "config.yml"} <= set(holding)

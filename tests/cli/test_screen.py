@@ -46,7 +46,7 @@ def front_of(n_tasks: int, *, measured: bool = True) -> Front:
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize(("n_tasks", "most"), [(1, 40), (2, 40), (4, 60)])
 @pytest.mark.parametrize("measured", [True, False])
-def test_an_answer_is_one_screen_with_every_number(
+def test_an_answer_is_one_screen_with_every_number_and_more_shows_details(
     n_tasks: int,
     most: int,
     width: int,
@@ -68,14 +68,10 @@ def test_an_answer_is_one_screen_with_every_number(
     assert "".join(found.headline.split()) in "".join(output.split())
     gains = re.findall(r"\d\.\d+ ± \d\.\d+", output)
     assert len(gains) >= 3 * n_tasks  # base, soup and best parent
-
-
-def test_more_shows_details(capsys: pytest.CaptureFixture[str]) -> None:
-    found = show_answer(front_of(2), verbose=True)
-
-    together = "".join(capsys.readouterr().out.split())
     assert found.details
-    assert all("".join(detail.split()) in together for detail in found.details)
+    show_answer(front, verbose=True)
+    more = "".join(capsys.readouterr().out.split())
+    assert all("".join(detail.split()) in more for detail in found.details)
 
 
 def test_commands_to_type_next_are_accepted(

@@ -6,9 +6,8 @@ import pytest
 import torch
 from tiny_demo import TINY
 
-from mergekit_map.demo.corpus import CorpusSizes, Problem, read_corpus, split_problems
+from mergekit_map.demo.corpus import Problem, read_corpus, split_problems
 from mergekit_map.demo.family import Family, train_family
-from mergekit_map.demo.training import train_tokenizer
 from mergekit_map.errors import ArtifactError
 from mergekit_map.utils.progress import notifying
 from mergekit_map.workflows.callbacks import Callback
@@ -46,7 +45,6 @@ def test_elsewhere_it_trains_to_the_same_bytes(family: Family, tmp_path: Path) -
 
 
 def test_a_complete_family_is_used_again(family: Family) -> None:
-    before = {path: path.stat().st_mtime_ns for path in family.folder.rglob("*")}
     callback = Mock(spec=Callback)
 
     with notifying(callback):
@@ -54,8 +52,6 @@ def test_a_complete_family_is_used_again(family: Family) -> None:
 
     assert again == family
     assert stages(callback) == []
-    after = {path: path.stat().st_mtime_ns for path in family.folder.rglob("*")}
-    assert after == before
 
 
 @pytest.mark.slow
@@ -68,25 +64,20 @@ def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-SIZES = CorpusSizes(
-    code_characters=150_000, math_pages=20, held_out_math_pages=5, largest_operand=20
-)
-
-
 def lines_of(pages: tuple[str, ...]) -> list[str]:
     return [line for page in pages for line in page.splitlines()]
 
 
 @pytest.mark.slow
 def test_no_document_and_no_problem_is_both_trained_on_and_held_out() -> None:
-    corpus = read_corpus(np.random.default_rng(0), SIZES)
+    corpus = read_corpus(np.random.default_rng(0), TINY.corpus)
 
     for split in corpus.values():
         assert split.train
         assert split.held_out
         assert not set(split.train) & set(split.held_out)
     math = corpus["math"]
-    assert len(lines_of(math.train + math.held_out)) == 25 * 40
+    assert len(lines_of(math.train + math.held_out)) == (10 + 3) * 40
     assert not {*lines_of(math.train)} & {*lines_of(math.held_out)}
 
 
@@ -109,13 +100,4 @@ def test_says_that_python_came_without_source(
     monkeypatch.setattr("sysconfig.get_paths", lambda: {"stdlib": str(tmp_path)})
 
     with pytest.raises(ArtifactError, match=r"holds 0 readable ones; use a Python"):
-        read_corpus(np.random.default_rng(0), SIZES)
-
-
-def test_the_tokenizer_gives_back_what_it_read() -> None:
-    tokenizer = train_tokenizer(["def f():\n    return 1 + 2\n"] * 5, TINY.model)
-    text = "def g(é):\n\treturn 12 + 7 = 19\n"
-
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-    ends = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
-    assert ends == (0, 1, 2)
+        read_corpus(np.random.default_rng(0), TINY.corpus)

@@ -102,12 +102,10 @@ def planned(
     return plan_push(folder, run, PushOptions(**wishes), api)
 
 
-def there(hub: Hub, *files: str, private: bool = True, card: str = "") -> Repository:
+def there(hub: Hub, *files: str, private: bool = True) -> None:
     """Put a repository on the server."""
-    content = {**dict.fromkeys(files, b"old"), "README.md": card.encode()}
-    repository = Repository(private, content)
-    hub.repositories[REPO] = repository
-    return repository
+    content = dict.fromkeys(("README.md", *files), b"old")
+    hub.repositories[REPO] = Repository(private, content)
 
 
 @pytest.mark.parametrize(
@@ -278,13 +276,6 @@ def test_only_names_of_models_change_in_the_files_of_a_checkpoint(
     assert json.loads(public["config.json"]) == json.loads(named)
 
 
-def test_a_damaged_file_is_named(folder: Path) -> None:
-    put(folder, "generation_config.json", "{")
-
-    with pytest.raises(ArtifactError, match=r"generation_config\.json cannot be read"):
-        planned(folder)
-
-
 def test_of_recipe_and_configuration_numbers_are_kept_and_of_paths_the_names(
     folder: Path, run: Path, merged: Path
 ) -> None:
@@ -315,13 +306,20 @@ map:
     assert "jane" not in public
 
 
-def test_the_search_of_another_merge_is_refused(
-    folder: Path, api: HfApi, run: Path
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("out/generation_config.json", "{", r"generation_config\.json cannot be read"),
+        ("run/recipes/001.yml", "merge_method: ties\n", "no recipe of this merge"),
+    ],
+)
+def test_a_damaged_file_and_the_search_of_another_merge_are_refused(
+    folder: Path, run: Path, path: str, text: str, message: str
 ) -> None:
-    (run / "recipes" / "001.yml").write_text("merge_method: ties\n")
+    put(folder.parent, path, text)
 
-    with pytest.raises(ArtifactError, match="no recipe of this merge"):
-        planned(folder, api, run)
+    with pytest.raises(ArtifactError, match=message):
+        planned(folder, run=run)
 
 
 @pytest.mark.parametrize(

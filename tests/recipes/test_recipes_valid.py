@@ -22,7 +22,6 @@ from mergekit_map.config.yaml_file import read_yaml
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.search.checks import search_problems
-from mergekit_map.search.study import Study
 from mergekit_map.tasks.lm_eval_tasks import built_in_tasks
 from mergekit_map.tasks.python_function import load_function
 from mergekit_map.workflows.init import config_schema
@@ -46,12 +45,6 @@ def load(path: Path) -> tuple[dict[str, Any], MapBlock, MergeSpace]:
     return merge, spec, space
 
 
-def study_of(spec: MapBlock, space: MergeSpace) -> Study:
-    bounds = dict(zip(space.names, map(tuple, space.bounds.tolist()), strict=True))
-    plain = make_study(space.names, spec.tasks, select=spec.select)
-    return replace(plain, bounds=bounds, anchors=space.anchors(), search=spec.search)
-
-
 def test_all_recipes_are_looked_at_and_listed() -> None:
     text = (RECIPES / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| \[`([\w.]+\.yml)`\]\(([\w.]+)\)", text, re.M)
@@ -71,7 +64,10 @@ def test_all_recipes_are_looked_at_and_listed() -> None:
 def test_a_recipe_is_accepted(path: Path) -> None:
     _, spec, space = load(path)
 
-    assert search_problems(study_of(spec, space)) == []
+    bounds = dict(zip(space.names, map(tuple, space.bounds.tolist()), strict=True))
+    plain = make_study(space.names, spec.tasks, select=spec.select)
+    study = replace(plain, bounds=bounds, anchors=space.anchors(), search=spec.search)
+    assert search_problems(study) == []
     # What an editor is told of it.
     jsonschema.validate(read_yaml(path).content, config_schema())
 

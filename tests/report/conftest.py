@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -79,14 +80,12 @@ def finished_run(
     family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
     """Make the run folder of a search by its name, once."""
-    made: dict[str, Path] = {}
 
+    @functools.cache
     def make(name: str) -> Path:
-        if name not in made:
-            # Points of three tasks enough to move along, where that costs little.
-            with fronts_of_few_points(24 if name == "three" else 10):
-                made[name] = _search(name, family, tmp_path_factory.mktemp(name))
-        return made[name]
+        # Points of three tasks enough to move along, where that costs little.
+        with fronts_of_few_points(24 if name == "three" else 10):
+            return _search(name, family, tmp_path_factory.mktemp(name))
 
     return make
 
@@ -127,15 +126,14 @@ def browser() -> Iterator[Browser]:
 def reported(
     finished_run: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    """Copy a run by its name, with a report."""
-    made: dict[str, Path] = {}
+    """Copy a run by its name, once, with a report."""
 
+    @functools.cache
     def make(name: str) -> Path:
-        if name not in made:
-            place = tmp_path_factory.mktemp(f"reported-{name}") / "run"
-            made[name] = Path(shutil.copytree(finished_run(name), place))
-            write_report(made[name])
-        return made[name]
+        place = tmp_path_factory.mktemp(f"reported-{name}") / "run"
+        run = Path(shutil.copytree(finished_run(name), place))
+        write_report(run)
+        return run
 
     return make
 

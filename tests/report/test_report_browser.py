@@ -172,11 +172,7 @@ def test_every_report_fits_two_widths_and_is_quiet(
 ) -> None:
     watched = open_report(name)
     watched.unfold()
-    assert_fits(watched.page, 1280)
-
-    watched.page.set_viewport_size({"width": 400, "height": 900})
-    watched.settle()
-    assert_fits(watched.page, 400)
+    assert_fits_two_widths(watched)
 
     n_tasks = watched.page.evaluate(
         "JSON.parse(document.getElementById('content').textContent).tasks.length"
@@ -188,15 +184,19 @@ def test_every_report_fits_two_widths_and_is_quiet(
     assert watched.problems == watched.fetched == []
 
 
-def assert_fits(page: Page, width: int) -> None:
+def assert_fits_two_widths(watched: Watched) -> None:
     """Check that nothing is wider than the page."""
-    assert page.evaluate("document.documentElement.scrollWidth") == width
     too_wide = """() => [...document.querySelectorAll(
         "main > *, .card, .chart, svg.main-svg")]
       .filter((e) => e.getBoundingClientRect().right > innerWidth)
       .map((e) => e.outerHTML.slice(0, 80))"""
-    # Charts follow the page.
-    page.wait_for_function(f"() => ({too_wide})().length === 0", timeout=5000)
+    for width in (1280, 400):
+        watched.page.set_viewport_size({"width": width, "height": 900})
+        watched.settle()
+        assert watched.page.evaluate("document.documentElement.scrollWidth") == width
+        # Charts follow the page.
+        fits = f"() => ({too_wide})().length === 0"
+        watched.page.wait_for_function(fits, timeout=5000)
 
 
 # --- harm ----------------------------------------------------------------------------
@@ -220,44 +220,35 @@ def spoiled(part: Any, names: Iterator[str]) -> Any:
     return next(names) if isinstance(part, str) else part
 
 
+USE_EVERY_CONTROL = """() => {
+  const fire = (element, ...kinds) => kinds.forEach((kind) => element.dispatchEvent(
+    new MouseEvent(kind, {bubbles: true, cancelable: true})));
+  let used = 0;
+  for (const name of ["select", "input", "button", ".legendtoggle"]) {
+    for (const element of document.querySelectorAll(name)) {
+      if (element.getClientRects().length === 0) continue;
+      const values = [...(element.options ?? [])].map((option) => option.value);
+      if (element.matches("input:not([type=radio], [type=checkbox])")) {
+        values.push("1", "");
+      }
+      for (const value of values) {
+        element.value = value;
+        fire(element, "input", "change");
+      }
+      fire(element, "mousedown", "mouseup", "click");
+      used += 1;
+    }
+  }
+  return used;
+}"""
+
+
 def use_every_control(watched: Watched) -> int:
     """Use all that can be clicked, filled or chosen; gives how many that were."""
-    page, used = watched.page, 0
     watched.unfold()
-    for select in page.locator("select:visible").all():
-        for option in select.locator("option").all():
-            select.select_option(option.get_attribute("value"))
-            used += 1
-    for box in page.locator("input:visible").all():
-        kind = box.get_attribute("type")
-        if kind in {"radio", "checkbox"}:
-            box.check()
-        elif kind == "range":
-            box.press("ArrowRight")
-        else:
-            box.fill("1")
-            box.press("Enter")
-            box.fill("")
-            box.press("Enter")
-        used += 1
-    for button in page.locator("button:visible").all():
-        if button.is_visible():
-            button.click()
-            used += 1
-    for i in range(page.locator(".legendtoggle").count()):
-        page.evaluate(CLICK, [".legendtoggle", i])
-        used += 1
-    page.wait_for_timeout(500)
+    used: int = watched.page.evaluate(USE_EVERY_CONTROL)
+    watched.settle()
     return used
-
-
-CLICK = """([name, i]) => {
-  const found = document.querySelectorAll(name)[i];
-  const how = {bubbles: true, cancelable: true};
-  for (const kind of ["mousedown", "mouseup", "click"]) {
-    found?.dispatchEvent(new MouseEvent(kind, how));
-  }
-}"""
 
 
 # A link that somebody brought onto the page.
@@ -272,20 +263,15 @@ FOLLOW = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def evil_page(reported: Reported, tmp_path_factory: Any) -> Path:
-    """A page whose every name and sentence is markup."""
+def test_names_with_markup_do_no_harm_and_no_control_or_link_leads_away(
+    browser: Browser, reported: Reported, tmp_path: Path
+) -> None:
     plain = report_content(read_finished(reported("three")))
     content = spoiled(plain, itertools.cycle(EVIL))
     content["answer"] |= {"headline": EVIL[2], "findings": EVIL, "details": EVIL}
-    page: Path = tmp_path_factory.mktemp("evil") / "<b>&page#.html"
-    page.write_text(report_page({**content, "name": EVIL[0]}), encoding="utf-8")
-    return page
+    evil_page = tmp_path / "<b>&page#.html"
+    evil_page.write_text(report_page({**content, "name": EVIL[0]}), encoding="utf-8")
 
-
-def test_names_with_markup_do_no_harm_and_no_control_or_link_leads_away(
-    browser: Browser, evil_page: Path
-) -> None:
     with watched_page(browser, evil_page) as watched:
         page = watched.page
         watched.unfold()
@@ -383,12 +369,8 @@ def test_several_searches_fit_the_page_and_stay_on_it(
     path = tmp_path / "fronts.html"
     write_fronts_report([reported("three"), reported("nested")], path)
 
-    with watched_page(browser, path, width=400) as watched:
-        for width in (400, 1280):
-            watched.page.set_viewport_size({"width": width, "height": 900})
-            watched.settle()
-            shown = watched.page.evaluate("document.documentElement.scrollWidth")
-            assert shown == width
+    with watched_page(browser, path) as watched:
+        assert_fits_two_widths(watched)
         assert use_every_control(watched) > 5
         assert not watched.page.evaluate(CUT_OFF)
         assert len(texts(watched.page, "#volumes tbody th")) == 2

@@ -1,4 +1,4 @@
-"""Records of items: measurements and scores that are kept."""
+"""Records of items: measurements and scores that are kept, and pairs of merges."""
 
 from __future__ import annotations
 
@@ -9,10 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from fakes import line
+from fronts import CODE, make_front, write_folder
 
-from mergekit_map.results.front import UNKNOWN, Reading
-from mergekit_map.results.samples import SampleStore, are_of, mean_of
+from mergekit_map.results.front import UNKNOWN, Front, Reading
+from mergekit_map.results.log import Role
+from mergekit_map.results.paired import stderrs_of_differences
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.samples import (
+    SampleStore,
+    are_of,
+    mean_of,
+    with_differences,
+)
 from mergekit_map.types import Answers, Measurement, MeasurementRequest
 
 
@@ -132,3 +143,84 @@ def test_half_a_character_of_an_answer_costs_no_measurement(tmp_path: Path) -> N
     put(tmp_path, replace(MEASURED, samples=({"answer": "\ud83d"},)))
 
     assert kept(tmp_path).find(request()) == MEASURED
+
+
+# --- merges compared item by item -----------------------------------------------------
+
+N = 30
+RNG = np.random.default_rng(0)
+HARD = RNG.normal(3, 0.5, size=N)
+TOKENS = tuple(RNG.integers(8, 17, size=N).tolist())
+SHIFTS = (0.0, 0.2, 0.5)  # of the losses of two merges, a=0 and a=0.01, and the base
+
+
+def losses(shift: float) -> Answers:
+    """Answer the same blocks, which are hard or easy for each merge."""
+    values = HARD + shift + RNG.normal(size=N) / 20
+    return Answers(tuple(range(N)), tuple(values.tolist()), TOKENS)
+
+
+def keep(run: RunFolder, place: dict[str, float], answers: Answers) -> None:
+    """Keep what a merge answered on the only task."""
+    samples = tuple({"block": i} for i in answers.ids)
+    measured = Measurement(0.0, None, N, samples=samples, answers=answers)
+    asked = MeasurementRequest(tuple(place.items()), "code")
+    SampleStore(run.samples(""), {}).write(asked, measured)
+
+
+@pytest.fixture
+def searched(tmp_path: Path) -> tuple[RunFolder, Front, list[Answers]]:
+    """A search of two merges and the base, and what these answered."""
+    answers = [losses(shift) for shift in SHIFTS]
+    *rows, base = ([(mean_of(each), 0.1)] for each in answers)
+    front = make_front([(r, r) for r in rows], {"base": base}, tasks={"code": CODE})
+    write_folder(tmp_path, front)
+    run = RunFolder(tmp_path)
+    for merge, each in zip([*front.points, *front.anchors], answers, strict=True):
+        keep(run, dict(merge.coefficients), each)
+    return run, front, answers
+
+
+def test_merges_are_compared_item_by_item(searched: Any) -> None:
+    run, front, answers = searched
+
+    found = with_differences(front, run).differences["code"]
+
+    values, tokens = np.array([each.values for each in answers]), np.array(TOKENS)
+    means = np.average(values, axis=1, weights=tokens)
+    influences = tokens * (values - means[:, None]) / tokens.sum()
+    expected = stderrs_of_differences(influences, np.zeros(N, int))
+    assert found.items == N
+    assert not found.answers
+    np.testing.assert_allclose(found.matrix, expected, rtol=1e-4)
+    assert found.matrix[0, 1] < 0.03  # though the losses are known to 0.1
+
+
+@pytest.mark.parametrize("of_other_items", [False, True])
+def test_only_records_of_the_same_items_and_of_what_was_measured_count(
+    searched: Any, of_other_items: bool
+) -> None:
+    run, front, (_, known, _) = searched
+    # The file is of an earlier definition of the task, on texts as long as these.
+    other = losses(0.2)
+    if of_other_items:
+        other = replace(known, ids=tuple(range(1, N + 1)))
+    keep(run, {"a": 0.01, "b": 0.5}, other)
+
+    assert with_differences(front, run).differences["code"].merges == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("roles", "merges"),
+    [(["baseline", "opponent"], (0, 2)), (["opponent", "front"], (0, 1, 2))],
+)
+def test_what_rivals_measured_is_not_compared(
+    searched: Any, roles: list[Role], merges: tuple[int, ...]
+) -> None:
+    run, front, _ = searched
+    log = [
+        line({"a": 0.01, "b": 0.5}, "code", role=role, n=N, merge="", definition="")
+        for role in roles
+    ]
+
+    assert with_differences(front, run, log).differences["code"].merges == merges

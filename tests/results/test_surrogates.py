@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import pytest
 from fakes import IDEAL, bowls, changed, logged, make_study, run
 from quick_fronts import fronts_of_few_points
 
-from mergekit_map.results.log import Evaluation
 from mergekit_map.results.surrogates import fit_again, locate, named
 from mergekit_map.search.finish import found_front
 from mergekit_map.types import Measurement
@@ -72,26 +71,23 @@ def test_groups_of_nested_map_are_fitted_on_the_weights_of_groups(
     np.testing.assert_allclose(again, X, atol=1e-12)
 
 
-def beyond_numbers(log: Sequence[Evaluation]) -> list[Evaluation]:
-    return [changed(e, value=(-1) ** i * 1e50) for i, e in enumerate(log)]
+# What line i of a log is changed to: a value beyond numbers, the same as all others,
+# and measured at nearly the same place.
+BENT: list[Callable[[int], dict[str, Any]]] = [
+    lambda i: {"value": (-1) ** i * 1e50},
+    lambda _: {"value": 0.0, "stderr": 0.0},
+    lambda i: {"coefficients": {"a": 1e-12 * i, "b": 0.5}},
+]
 
 
-def all_alike(log: Sequence[Evaluation]) -> list[Evaluation]:
-    return [changed(e, value=0.0, stderr=0.0) for e in log]
-
-
-def nearly_the_same_place(log: Sequence[Evaluation]) -> list[Evaluation]:
-    places = ({"a": 1e-12 * i, "b": 0.5} for i in range(len(log)))
-    return [changed(e, coefficients=c) for e, c in zip(log, places, strict=True)]
-
-
-@pytest.mark.parametrize("bend", [beyond_numbers, all_alike, nearly_the_same_place])
+@pytest.mark.parametrize("bend", BENT)
 def test_a_log_that_nobody_measured_still_predicts_numbers(
     tmp_path: Path, bend: Any
 ) -> None:
     _, front, log = searched(tmp_path, evaluations=12)
 
-    for surrogate in fit_again(front, bend(log)).values():
+    bent = [changed(e, **bend(i)) for i, e in enumerate(log)]
+    for surrogate in fit_again(front, bent).values():
         for numbers in (surrogate.predict(X), surrogate.stderr(X)):
             assert np.isfinite(numbers).all()
 
