@@ -43,7 +43,9 @@ const choosing = (() => {
     if (typed === "") return { limit: null };
     if (NUMBER.test(typed)) {
       const limit = Number(typed);
-      return Number.isFinite(limit) ? { limit } : { limit: null, wrong: "too large" };
+      if (!Number.isFinite(limit)) return { limit: null, wrong: "too large" };
+      return isMistake(limit, content, t)
+        ? { limit: null, wrong: `every model keeps it: did you mean ${typed}%?` } : { limit };
     }
     if (!SHARE.test(typed)) {
       return { limit: null, wrong: "write a number, or a share such as 95%" };
@@ -60,6 +62,15 @@ const choosing = (() => {
     }
     const share = Number(typed.slice(0, -1)) / 100;
     return { limit: (1 - share) * base + share * parent };
+  }
+
+  // A limit that all reference points keep by twice their range, such as 95 for 95%.
+  function isMistake(limit, content, t) {
+    const known = content.anchors.filter((anchor) => anchor.measured[t])
+      .map((anchor) => sign(content.tasks[t]) * anchor.measured[t][0]);
+    const worst = Math.min(...known);
+    const room = 2 * (Math.max(...known) - worst);
+    return limit >= 5 && room > 0 && worst - sign(content.tasks[t]) * limit > room;
   }
 
   // Divide a preference by its sum; all 0 where nothing is preferred.
