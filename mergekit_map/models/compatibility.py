@@ -14,8 +14,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mergekit.architecture import WeightInfo
-from mergekit.architecture.conversion import can_convert_checkpoint_keys
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.problems import Problem
@@ -47,7 +45,7 @@ from mergekit_map.models.task_vectors import Figures, measure_vectors, weight_fi
 
 # Findings about models whose tensors cannot be compared with those of the base model.
 _OTHER_WEIGHTS = {
-    *("architecture", "size", "tied-embeddings", "tensor-shapes", "tensors-missing"),
+    *("architecture", "size", "tied-embeddings", "tensor-shapes"),
     *("adapter-kind", "adapter-modules"),
 }
 _UNRELATED = "these are not fine-tunes of one model"
@@ -131,7 +129,6 @@ def inspect_models(
     for model in models:
         if model.facts is None:
             continue
-        model.findings += _check_tensors(model.facts)
         model.findings += _check_layers(model.facts, model.reference, merge)
         if model is base:
             model.findings += _check_tokenizer(model.facts)
@@ -213,25 +210,6 @@ def _check_tokenizer(base: ModelFacts) -> Iterator[Finding]:
         yield Finding("tokenizer-missing", "error", cause, advice)
 
 
-def _check_tensors(model: ModelFacts) -> Iterator[Finding]:
-    """List the tensors that mergekit needs of a model and that it lacks."""
-    if "weights" in model.unread or model.weights is None:
-        return
-    missing = [
-        weight.name
-        for weight in model.weights.values()
-        # A head is optional for mergekit, which takes the embeddings in its place.
-        if (not weight.optional or weight.tied_names) and not _is_there(weight, model)
-    ]
-    if missing:
-        cause = f"it lacks {len(missing)} tensors that mergekit asks for "
-        advice = (
-            "download the model, or save it, again; if all models lack them, mergekit "
-            "does not know this variant"
-        )
-        yield Finding("tensors-missing", "error", f"{cause}({some(missing)})", advice)
-
-
 def _check_layers(
     model: ModelFacts, reference: str, merge: MergeConfig
 ) -> Iterator[Finding]:
@@ -293,17 +271,6 @@ def _compare_shapes(
     if rows and not any_rows:
         cause = f"its vocabulary has another size: {rows[0]}"
         yield Finding("vocabulary-size", "error", cause, _ALIGN)
-
-
-def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:
-    names = [weight.name, *(weight.aliases or ())]
-    if model.ties_embeddings:
-        names += weight.tied_names or ()
-    if any(name in model.headers for name in names):
-        return True
-    kind = model.config.model_type
-    found: bool = can_convert_checkpoint_keys(kind, set(model.headers), weight.name)
-    return found
 
 
 # Settings in which fine-tunes of one model agree, by the code of a finding.

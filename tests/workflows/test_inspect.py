@@ -95,11 +95,6 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
     ),
     "tokenizer damaged": (write("tokenizer.json", "{"), "tokenizer", "be loaded"),
     "tokenizer gone": (remove("tokenizer.json"), "tokenizer-missing", "no tokenizer"),
-    "tensor gone": (
-        edit_tensors(lambda tensors: tensors.pop("model.norm.weight")),
-        "tensors-missing",
-        "model.norm.weight",
-    ),
     "shape": (
         edit_tensors(lambda tensors: tensors.update({UP: tensors[UP][:, :16]})),
         "tensor-shapes",
