@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint
-from mergekit_map.merging.devices import Place, choose_storage, on_device, placed
+from mergekit_map.merging.devices import Place, choose_place, on_device, placed
 from mergekit_map.merging.recording import Recorded, open_recorded, record
 from mergekit_map.merging.replay import MethodReplay, Replay, tensor_bytes
 from mergekit_map.merging.space import MergeSpace, WeightTable
@@ -145,12 +145,12 @@ def resident_merge(
         )
     device = torch.device(str(options.device))
     size = sum(map(tensor_bytes, recorded.replays.values()))
-    storage = choose_storage(task_vectors, device, size)
+    place = choose_place(task_vectors, device, size)
     replays = recorded.replays
-    if storage.place != "mapped":
-        where = "onto the device" if storage.place == "device" else "into memory"
+    if place != "mapped":
+        where = "onto the device" if place == "device" else "into memory"
         with stage(f"reading base and task vectors {where}"):
-            replays = placed(replays, storage.place, model.state_dict())
+            replays = placed(replays, place, model.state_dict())
     weights = recorded.weights
     del recorded  # its tensors may lie elsewhere now
     yield ResidentMerge(model, tokenizer, replays, weights)
