@@ -168,25 +168,21 @@ class MergeWriter:
     # vLLM lets no name of its own be taken again, so there are few here.
     recorded_merge: Recorded
 
-    def open_merge(self, recording: str) -> list[str]:
-        """Open a recorded merge; return the names of its tensors."""
+    def open_merge(self, recording: str) -> None:
+        """Open a recorded merge."""
         self.recorded_merge = open_recorded(Path(recording))
-        return sorted(name for name, _ in _stored(self.recorded_merge.checkpoint))
 
-    def write_merge(self, coefficients: Mapping[str, float]) -> list[str]:
-        """Write the merge with these coefficients; return what was written."""
-        written: list[str] = []
-        tensors = _merged(self.recorded_merge, coefficients, written)
+    def write_merge(self, coefficients: Mapping[str, float]) -> None:
+        """Write the merge with these coefficients."""
+        tensors = _merged(self.recorded_merge, coefficients)
         self.reload_weights(weights_iterator=tensors)
-        return sorted(written)
 
 
 def _merged(
-    recorded: Recorded, coefficients: Mapping[str, float], written: list[str]
+    recorded: Recorded, coefficients: Mapping[str, float]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a merge one after the other, and note their names."""
+    """Yield the tensors of a merge one after the other."""
     for name, stored in _stored(recorded.checkpoint):
-        written.append(name)
         replay = recorded.replays.get(name)
         if replay is None:
             yield name, stored
