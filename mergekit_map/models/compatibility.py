@@ -39,7 +39,6 @@ from mergekit_map.models.references import (
     Reference,
     referenced_models,
     short_paths,
-    walk_entries,
 )
 from mergekit_map.models.task_vectors import Figures, measure_vectors, weight_findings
 
@@ -129,7 +128,6 @@ def inspect_models(
     for model in models:
         if model.facts is None:
             continue
-        model.findings += _check_layers(model.facts, model.reference, merge)
         if model is base:
             model.findings += _check_tokenizer(model.facts)
         elif base.facts is not None:
@@ -208,22 +206,6 @@ def _check_tokenizer(base: ModelFacts) -> Iterator[Finding]:
         cause = "it holds no tokenizer, and the merge gets that of this model"
         advice = "copy the files of its tokenizer into its folder"
         yield Finding("tokenizer-missing", "error", cause, advice)
-
-
-def _check_layers(
-    model: ModelFacts, reference: str, merge: MergeConfig
-) -> Iterator[Finding]:
-    """Yield a finding where a layer range of a model ends behind its layers."""
-    ends = [
-        entry.get("layer_range", (0, 0))[1]
-        for _, entry, _ in walk_entries(merge)
-        if entry["model"] == reference
-    ]
-    end, layers = max(ends, default=0), model.setting("num_hidden_layers")
-    if isinstance(layers, int) and end > layers:
-        cause = f"a layer_range of it ends at {end}, and it has {layers} layers"
-        advice = "write the one behind the last that is wanted"
-        yield Finding("layers", "error", cause, advice)
 
 
 def _compare_models(
