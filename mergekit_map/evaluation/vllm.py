@@ -32,8 +32,8 @@ from mergekit_map.merging.recording import (
 from mergekit_map.tasks.engines import (
     Replies,
     ask_probes,
+    call_workers,
     longest_input,
-    open_merge,
     require_vllm,
     vllm_model,
     write_merge,
@@ -177,7 +177,7 @@ def _open_engine(
         with stage("starting vLLM"):
             model = vllm_model(start, worker_extension_cls=MERGE_WRITER, **args)
             lm = stack.enter_context(model)
-    open_merge(lm, folder)
+    call_workers(lm, "open_merge", str(folder))
     generations = Generations()
     return VllmInPlace(lm, _measures(project, lm, generations), generations)
 

@@ -270,27 +270,19 @@ def longest_input(tasks: Iterable[LoadedTask], tokenizer: Any, most: int) -> int
     return min(most, max(longest + 1, _LEAST_LENGTH))
 
 
-def open_merge(lm: Any, recording: Path) -> None:
-    """Have the workers open a recorded merge.
-
-    Raises:
-        MergeError: they cannot.
-    """
-    _call_workers(lm, "open_merge", str(recording))
-
-
 def write_merge(lm: Any, coefficients: Mapping[str, float]) -> None:
     """Have the workers write a merge, and forget what was computed of the last one.
 
     Raises:
         MergeError: they cannot, or vLLM keeps what it computed.
     """
-    _call_workers(lm, "write_merge", dict(coefficients))
+    call_workers(lm, "write_merge", dict(coefficients))
     if lm.model.reset_prefix_cache() is not True:
         raise MergeError("vLLM keeps what it computed of the merge before")
 
 
-def _call_workers(lm: Any, method: str, argument: Any) -> None:
+def call_workers(lm: Any, method: str, argument: Any) -> None:
+    """Have all workers call a method of ``MergeWriter``, or raise MergeError."""
     try:
         lm.model.collective_rpc(method, args=(argument,))
     except Exception as error:
