@@ -64,6 +64,12 @@ def in_words(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of the message of another library's error."""
+    text = str(error).strip() or type(error).__name__  # none, for some that timed out
+    return text.splitlines()[0].rstrip(".")
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown name: the nearest known ones, or all of them."""
     options = sorted(set(known))

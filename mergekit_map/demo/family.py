@@ -34,7 +34,7 @@ from mergekit_map.demo.training import (
     train_tokenizer,
 )
 from mergekit_map.errors import ArtifactError
-from mergekit_map.utils.files import cache_home, partial_folder, sha256
+from mergekit_map.utils.files import cache_home, sha256, whole_folder
 from mergekit_map.utils.progress import stage
 
 _RECIPE_VERSION = 2  # raise it when a change of code changes what is trained
@@ -144,17 +144,10 @@ def train_family(folder: Path, sizes: FamilySizes | None = None) -> Family:
             of its library.
     """
     folder = folder.expanduser().resolve()
-    if folder.is_dir():
-        return Family(folder)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with partial_folder(folder) as beside:
-            built = beside / "family"
-            built.mkdir()
-            build_family(built, sizes or FamilySizes())
-            # Another process may have finished the same one first, and be using it.
-            if not folder.is_dir():
-                built.rename(folder)
+        if not folder.is_dir():
+            with whole_folder(folder) as built:
+                build_family(built, sizes or FamilySizes())
     except (OSError, SafetensorError) as error:
         raise ArtifactError(f"{folder} cannot be written: {error}") from None
     return Family(folder)

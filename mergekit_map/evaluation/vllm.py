@@ -32,8 +32,8 @@ from mergekit_map.merging.recording import (
 from mergekit_map.tasks.engines import (
     Replies,
     ask_probes,
+    call_workers,
     longest_input,
-    open_merge,
     require_vllm,
     vllm_model,
     write_merge,
@@ -55,14 +55,13 @@ class VllmInPlace:
     """Keeps one engine and overwrites its weights for each merge."""
 
     lm: Any
-    names: set[str]  # of the tensors of a merge
     measures: Mapping[str, Measure]
     generations: Generations
 
     def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write the weights."""
         self.generations.clear()
-        write_merge(self.lm, coefficients, self.names)
+        write_merge(self.lm, coefficients)
         return self.measures
 
 
@@ -159,7 +158,11 @@ def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
         if why is None:
             stack.enter_context(starting.pop_all())
             return engine
-    _say_why_not(why)
+    LOG.warning(
+        "vLLM is started anew for each merge, from disk: %s; 'engine: hf' may be "
+        "faster for small models",
+        why,
+    )
     return None
 
 
@@ -174,9 +177,9 @@ def _open_engine(
         with stage("starting vLLM"):
             model = vllm_model(start, worker_extension_cls=MERGE_WRITER, **args)
             lm = stack.enter_context(model)
-    names = open_merge(lm, folder)
+    call_workers(lm, "open_merge", str(folder))
     generations = Generations()
-    return VllmInPlace(lm, names, _measures(project, lm, generations), generations)
+    return VllmInPlace(lm, _measures(project, lm, generations), generations)
 
 
 def _why_not(
@@ -195,14 +198,6 @@ def _why_not(
     return (
         f"what it says of a merge that was written into it is up to {gap:.2g} nats "
         f"from what it says of the checkpoint, and {allowed:.2g} are its own"
-    )
-
-
-def _say_why_not(why: str) -> None:
-    LOG.warning(
-        "vLLM is started anew for each merge, from disk: %s; 'engine: hf' may be "
-        "faster for small models",
-        why,
     )
 
 

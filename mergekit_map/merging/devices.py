@@ -137,20 +137,12 @@ def choice_in_words(options: MergeOptions, *, was_open: bool) -> str | None:
     return f"{used}, as they were before; --device {best} measures anew"
 
 
-@dataclass(frozen=True)
-class Storage:
-    """The place of task vectors and base, and the reason for it as text."""
-
-    place: Place
-    why: str
-
-
-def choose_storage(
+def choose_place(
     asked: Literal["auto"] | Place,
     device: torch.device,
     n_bytes: int,
     besides: int = 0,
-) -> Storage:
+) -> Place:
     """Return the fastest place for merging in which ``n_bytes`` fit.
 
     Args:
@@ -161,18 +153,14 @@ def choose_storage(
     """
     if asked != "auto":
         on_cpu = asked == "device" and device.type == "cpu"
-        return Storage("memory" if on_cpu else asked, "as asked")
+        return "memory" if on_cpu else asked
     if device.type == "cpu":
-        why = "as fast as in memory; processes share them"
-        return Storage("mapped", f"{bytes_in_words(n_bytes)}, {why}")
+        return "mapped"
     free = free_memory(device)
     if free is None or n_bytes + besides <= (1 - _FOR_ACTIVATIONS) * free:
-        return Storage("device", f"they fit on {device}")
-    why = f"{device} has {bytes_in_words(free)} free"
-    host = free_memory(_HOST) or 0
-    if _PINNED * n_bytes <= host:
-        return Storage("memory", why)
-    return Storage("mapped", f"{why}, the host {bytes_in_words(host)}")
+        return "device"
+    in_memory = _PINNED * n_bytes <= (free_memory(_HOST) or 0)
+    return "memory" if in_memory else "mapped"
 
 
 def placed(
@@ -260,7 +248,7 @@ def room_of(
     options: MergeOptions,
     models: Sequence[InspectedModel],
     beside: MergeSpace | None = None,
-) -> tuple[Room | None, Room | None, Storage | None]:
+) -> tuple[Room | None, Room | None, Place | None]:
     """Return memory of the device, disk of recordings, and the place of task vectors.
 
     Activations are not counted. ``beside`` is the linear merge of base, parents and
@@ -274,22 +262,22 @@ def room_of(
     parts = {"base and task vectors": sum(recorded)}
     disk = _room(str(recordings_folder()), free_bytes(), parts)
     on_disk = disk if spec.merge == "memory" else None
-    return _memory(spec, options, sizes), on_disk, _storage(spec, options, sizes)
+    return _memory(spec, options, sizes), on_disk, _place(spec, options, sizes)
 
 
-def _storage(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Storage | None:
+def _place(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Place | None:
     if spec.merge != "memory":
         return None
     device = torch.device(str(options.device))
-    return choose_storage(spec.task_vectors, device, sizes.held, sizes.shipped)
+    return choose_place(spec.task_vectors, device, sizes.held, sizes.shipped)
 
 
 def _memory(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Room:
     """Return what is needed on the device."""
     device = torch.device(str(options.device))
     parts = {"the model under evaluation": sizes.shipped}
-    storage = _storage(spec, options, sizes)
-    if storage and storage.place == ("memory" if device == _HOST else "device"):
+    held_in = "memory" if device == _HOST else "device"
+    if _place(spec, options, sizes) == held_in:
         parts["the models that are merged"] = sizes.held
     place, free = _device_in_words(str(device)), free_memory(device)
     if needs_all_gpus(sum(parts.values()), str(device)):

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint
-from mergekit_map.merging.devices import Place, choose_storage, on_device, placed
+from mergekit_map.merging.devices import Place, choose_place, on_device, placed
 from mergekit_map.merging.recording import Recorded, open_recorded, record
 from mergekit_map.merging.replay import MethodReplay, Replay, tensor_bytes
 from mergekit_map.merging.space import MergeSpace, WeightTable
@@ -145,12 +145,12 @@ def resident_merge(
         )
     device = torch.device(str(options.device))
     size = sum(map(tensor_bytes, recorded.replays.values()))
-    storage = choose_storage(task_vectors, device, size)
+    place = choose_place(task_vectors, device, size)
     replays = recorded.replays
-    if storage.place != "mapped":
-        where = "onto the device" if storage.place == "device" else "into memory"
+    if place != "mapped":
+        where = "onto the device" if place == "device" else "into memory"
         with stage(f"reading base and task vectors {where}"):
-            replays = placed(replays, storage.place, model.state_dict())
+            replays = placed(replays, place, model.state_dict())
     weights = recorded.weights
     del recorded  # its tensors may lie elsewhere now
     yield ResidentMerge(model, tokenizer, replays, weights)
@@ -168,25 +168,21 @@ class MergeWriter:
     # vLLM lets no name of its own be taken again, so there are few here.
     recorded_merge: Recorded
 
-    def open_merge(self, recording: str) -> list[str]:
-        """Open a recorded merge; return the names of its tensors."""
+    def open_merge(self, recording: str) -> None:
+        """Open a recorded merge."""
         self.recorded_merge = open_recorded(Path(recording))
-        return sorted(name for name, _ in _stored(self.recorded_merge.checkpoint))
 
-    def write_merge(self, coefficients: Mapping[str, float]) -> list[str]:
-        """Write the merge with these coefficients; return what was written."""
-        written: list[str] = []
-        tensors = _merged(self.recorded_merge, coefficients, written)
+    def write_merge(self, coefficients: Mapping[str, float]) -> None:
+        """Write the merge with these coefficients."""
+        tensors = _merged(self.recorded_merge, coefficients)
         self.reload_weights(weights_iterator=tensors)
-        return sorted(written)
 
 
 def _merged(
-    recorded: Recorded, coefficients: Mapping[str, float], written: list[str]
+    recorded: Recorded, coefficients: Mapping[str, float]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a merge one after the other, and note their names."""
+    """Yield the tensors of a merge one after the other."""
     for name, stored in _stored(recorded.checkpoint):
-        written.append(name)
         replay = recorded.replays.get(name)
         if replay is None:
             yield name, stored

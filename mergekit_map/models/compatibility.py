@@ -14,8 +14,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mergekit.architecture import WeightInfo
-from mergekit.architecture.conversion import can_convert_checkpoint_keys
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.problems import Problem
@@ -41,13 +39,12 @@ from mergekit_map.models.references import (
     Reference,
     referenced_models,
     short_paths,
-    walk_entries,
 )
 from mergekit_map.models.task_vectors import Figures, measure_vectors, weight_findings
 
 # Findings about models whose tensors cannot be compared with those of the base model.
 _OTHER_WEIGHTS = {
-    *("architecture", "size", "tied-embeddings", "tensor-shapes", "tensors-missing"),
+    *("architecture", "size", "tied-embeddings", "tensor-shapes"),
     *("adapter-kind", "adapter-modules"),
 }
 _UNRELATED = "these are not fine-tunes of one model"
@@ -131,8 +128,6 @@ def inspect_models(
     for model in models:
         if model.facts is None:
             continue
-        model.findings += _check_tensors(model.facts)
-        model.findings += _check_layers(model.facts, model.reference, merge)
         if model is base:
             model.findings += _check_tokenizer(model.facts)
         elif base.facts is not None:
@@ -213,41 +208,6 @@ def _check_tokenizer(base: ModelFacts) -> Iterator[Finding]:
         yield Finding("tokenizer-missing", "error", cause, advice)
 
 
-def _check_tensors(model: ModelFacts) -> Iterator[Finding]:
-    """List the tensors that mergekit needs of a model and that it lacks."""
-    if "weights" in model.unread or model.weights is None:
-        return
-    missing = [
-        weight.name
-        for weight in model.weights.values()
-        # A head is optional for mergekit, which takes the embeddings in its place.
-        if (not weight.optional or weight.tied_names) and not _is_there(weight, model)
-    ]
-    if missing:
-        cause = f"it lacks {len(missing)} tensors that mergekit asks for "
-        advice = (
-            "download the model, or save it, again; if all models lack them, mergekit "
-            "does not know this variant"
-        )
-        yield Finding("tensors-missing", "error", f"{cause}({some(missing)})", advice)
-
-
-def _check_layers(
-    model: ModelFacts, reference: str, merge: MergeConfig
-) -> Iterator[Finding]:
-    """Yield a finding where a layer range of a model ends behind its layers."""
-    ends = [
-        entry.get("layer_range", (0, 0))[1]
-        for _, entry, _ in walk_entries(merge)
-        if entry["model"] == reference
-    ]
-    end, layers = max(ends, default=0), model.setting("num_hidden_layers")
-    if isinstance(layers, int) and end > layers:
-        cause = f"a layer_range of it ends at {end}, and it has {layers} layers"
-        advice = "write the one behind the last that is wanted"
-        yield Finding("layers", "error", cause, advice)
-
-
 def _compare_models(
     mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
 ) -> list[Finding]:
@@ -293,17 +253,6 @@ def _compare_shapes(
     if rows and not any_rows:
         cause = f"its vocabulary has another size: {rows[0]}"
         yield Finding("vocabulary-size", "error", cause, _ALIGN)
-
-
-def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:
-    names = [weight.name, *(weight.aliases or ())]
-    if model.ties_embeddings:
-        names += weight.tied_names or ()
-    if any(name in model.headers for name in names):
-        return True
-    kind = model.config.model_type
-    found: bool = can_convert_checkpoint_keys(kind, set(model.headers), weight.name)
-    return found
 
 
 # Settings in which fine-tunes of one model agree, by the code of a finding.

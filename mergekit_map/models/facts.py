@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from mergekit.architecture import WeightInfo, arch_info_for_config
 from mergekit.options import MergeOptions
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
 
@@ -95,28 +94,9 @@ class ModelFacts:
         """Return an entry of the configuration, or of its part about text."""
         return self.settings.get(key, self.settings.get(f"text_config.{key}"))
 
-    @property
-    def ties_embeddings(self) -> bool:
-        """Whether the head shares the weights of the embeddings."""
-        tied = (
-            self.settings.get(f"{p}tie_word_embeddings") for p in ("", "text_config.")
-        )
-        return any(tied)
-
-    @cached_property
-    def weights(self) -> Mapping[str, WeightInfo] | None:
-        """Return the tensors that mergekit looks for; None where it infers them."""
-        architecture = arch_info_for_config(self.config)
-        if architecture is None:
-            return None
-        return {weight.name: weight for weight in architecture.all_weights(self.config)}
-
     @cached_property
     def vocabulary_tensors(self) -> frozenset[str]:
         """Return the names of the tensors whose rows are tokens."""
-        if self.weights is not None:
-            known = self.weights.values()
-            return frozenset(w.name for w in known if w.vocabulary_axis == 0)
         rows = {n: h.shape for n, h in self.headers.items() if len(h.shape) == 2}
         size = self.setting("vocab_size")
         return frozenset(n for n, shape in rows.items() if shape[0] == size)

@@ -29,7 +29,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
 )
 from safetensors import SafetensorError, safe_open
 
-from mergekit_map.errors import ArtifactError, MergeError
+from mergekit_map.errors import ArtifactError, MergeError, first_line
 from mergekit_map.models.references import ModelPart, Reference
 from mergekit_map.utils.files import (
     cache_home,
@@ -290,7 +290,7 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
         )
         if not isinstance(error, HFValidationError):
             why = (
-                f"the Hub gives no repository of that name: {_reason(error)}; check "
+                f"the Hub gives no repository of that name: {first_line(error)}; check "
                 "the name, your network and HF_HUB_OFFLINE"
             )
         raise MergeError(
@@ -313,13 +313,8 @@ def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
     except Exception as error:  # noqa: BLE001 - of any kind, by the Hub's client
         raise MergeError(
             f"the weights of {path} are not here, and the Hub does not give their "
-            f"headers: {_reason(error)}; check your network and HF_HUB_OFFLINE"
+            f"headers: {first_line(error)}; check your network and HF_HUB_OFFLINE"
         ) from None
-
-
-def _reason(error: Exception) -> str:
-    lines = str(error).splitlines()  # none, for some that timed out
-    return lines[0] if lines else type(error).__name__
 
 
 def fingerprint(reference: str) -> str:

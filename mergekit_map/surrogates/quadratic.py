@@ -216,22 +216,13 @@ def fit_terms(observed: Observations, link: Link) -> FloatArray:
     # Weighing by the squared slope of the link is the delta method for the inverted
     # data: it ignores points near a bound, whose inverse is all noise. The unscaled
     # fit does not, which is better where many points lie there.
-    linearized = linearize(observed, link)
-    unscaled = replace(linearized, weights=observed.weights)
-    starts = [_solve(linearized), _solve(unscaled)]
+    latent = link.invert(observed.y)
+    scaled_weights = observed.weights * link.derivative(latent) ** 2
+    unscaled = replace(observed, y=latent)
+    starts = [_solve(replace(unscaled, weights=scaled_weights)), _solve(unscaled)]
     fits = [_refine(start, observed, link) for start in starts]
     costs = [float((residuals(observed, link, terms) ** 2).sum()) for terms in fits]
     return fits[int(np.argmin(costs))]
-
-
-def linearize(observed: Observations, link: Link) -> Observations:
-    """Transform the values by the inverse link, where the model is linear.
-
-    The weights are those of the delta method, not normalised.
-    """
-    latent = link.invert(observed.y)
-    weights = observed.weights * link.derivative(latent) ** 2
-    return replace(observed, y=latent, weights=weights)
 
 
 def residuals(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:

@@ -270,30 +270,20 @@ def longest_input(tasks: Iterable[LoadedTask], tokenizer: Any, most: int) -> int
     return min(most, max(longest + 1, _LEAST_LENGTH))
 
 
-def open_merge(lm: Any, recording: Path) -> set[str]:
-    """Have the workers open a recorded merge; return the names of its tensors.
-
-    Raises:
-        MergeError: they cannot.
-    """
-    return set(_call_workers(lm, "open_merge", str(recording))[0])
-
-
-def write_merge(lm: Any, coefficients: Mapping[str, float], names: set[str]) -> None:
+def write_merge(lm: Any, coefficients: Mapping[str, float]) -> None:
     """Have the workers write a merge, and forget what was computed of the last one.
 
     Raises:
-        MergeError: not all tensors were written, or vLLM keeps what it computed.
+        MergeError: they cannot, or vLLM keeps what it computed.
     """
-    for found in _call_workers(lm, "write_merge", dict(coefficients)):
-        if set(found) != names or len(found) != len(names):
-            raise MergeError(f"vLLM took {len(found)} of {len(names)} tensors")
+    call_workers(lm, "write_merge", dict(coefficients))
     if lm.model.reset_prefix_cache() is not True:
         raise MergeError("vLLM keeps what it computed of the merge before")
 
 
-def _call_workers(lm: Any, method: str, argument: Any) -> Any:
+def call_workers(lm: Any, method: str, argument: Any) -> None:
+    """Have all workers call a method of ``MergeWriter``, or raise MergeError."""
     try:
-        return lm.model.collective_rpc(method, args=(argument,))
+        lm.model.collective_rpc(method, args=(argument,))
     except Exception as error:
         raise MergeError(f"vLLM failed at {method}: {error}") from error

@@ -33,7 +33,7 @@ from multiprocessing import (
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from mergekit_map.errors import ConfigError, EvaluationError, MergeError
+from mergekit_map.errors import ConfigError, EvaluationError, MergeError, first_line
 from mergekit_map.types import Measurement, MeasurementRequest
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage
@@ -237,12 +237,6 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                 f"dies; what was measured is kept ({first_line(death)})"
             )
             task.answer = Answer(None, error)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of the message of another library's error."""
-    text = str(error) or type(error).__name__
-    return text.strip().splitlines()[0].rstrip(".")
 
 
 def process_pool(count: int) -> WorkerPool:

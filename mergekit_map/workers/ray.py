@@ -14,13 +14,12 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from mergekit_map.errors import ConfigError
+from mergekit_map.errors import ConfigError, first_line
 from mergekit_map.types import MeasurementRequest
 from mergekit_map.workers.pool import (
     Answer,
     Opening,
     WorkerPool,
-    first_line,
     visible_gpus,
 )
 

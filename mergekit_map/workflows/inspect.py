@@ -166,7 +166,6 @@ class Plan:
     device: str = "cpu"  # that merges are made and measured on
     device_choice: str | None = None  # in words, where there is one
     task_vectors: str | None = None  # device, memory or mapped; None: none are held
-    task_vectors_why: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +263,7 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
     space, spec, options = project.space, project.spec, project.options
     study = project.outline()
     beside = project.on_disk.space if project.on_disk else None
-    memory, disk, storage = room_of(space, spec, options, models, beside)
+    memory, disk, place = room_of(space, spec, options, models, beside)
     return Plan(
         strategy=spec.search.strategy,
         merge=spec.merge,
@@ -277,7 +276,6 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         memory=[memory] if memory else [],
         disk=[disk] if disk else [],
         device=str(options.device),
-        task_vectors=None if storage is None else storage.place,
-        task_vectors_why=None if storage is None else storage.why,
+        task_vectors=place,
         device_choice=choice_in_words(options, was_open=project.open_device),
     )

@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from mergekit.options import MergeOptions
+from model_files import edit_tensors
 from runs import tensors_of
 from test_in_memory import OPTIONS, assert_equal_states, config, space_of
 
@@ -107,3 +108,15 @@ def test_names_that_mergekit_does_not_look_for_are_refused(tmp_path: Path) -> No
     (tmp_path / "empty").mkdir()
     with pytest.raises(MergeError, match=r"merged none of the tensors: .*original_fo"):
         load_checkpoint(tmp_path / "empty", OF_IMAGES)
+
+
+def test_a_tensor_that_a_model_lacks_is_named(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    lacking = shutil.copytree(family["a"], tmp_path / "lacking")
+    edit_tensors(lambda tensors: tensors.pop("model.norm.weight"))(lacking)
+    space = space_of(config("task_arithmetic", {**family, "a": lacking}))
+
+    named = r"model\.norm\.weight required but not present in model \S*lacking"
+    with pytest.raises(MergeError, match=named), resident_merge(space, OPTIONS):
+        pytest.fail("a merge of less than whole models was opened")

@@ -13,12 +13,11 @@ from mergekit_map.config.schema import MapBlock
 from mergekit_map.errors import ConfigError, MergeError
 from mergekit_map.merging import devices
 from mergekit_map.merging.devices import (
-    Storage,
     best_device,
     check_device,
     check_room,
     choice_in_words,
-    choose_storage,
+    choose_place,
     decided,
     left_open,
 )
@@ -41,15 +40,14 @@ def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 def test_on_a_cpu_they_are_mapped_and_on_a_gpu_they_lie_where_they_fit_first(
     free: dict[str, int],
 ) -> None:
-    assert choose_storage("auto", CPU, 10**20).place == "mapped"
-    assert choose_storage("memory", CPU, 1) == Storage("memory", "as asked")
-    assert choose_storage("device", CPU, 1).place == "memory"
-    assert choose_storage("auto", GPU, 600, 300).place == "device"
-    assert choose_storage("auto", GPU, 500, 401).place == "memory"
+    assert choose_place("auto", CPU, 10**20) == "mapped"
+    assert choose_place("memory", CPU, 1) == "memory"
+    assert choose_place("device", CPU, 1) == "memory"
+    assert choose_place("auto", GPU, 600, 300) == "device"
+    assert choose_place("auto", GPU, 500, 401) == "memory"
     free["cpu"] = 999
-    found = choose_storage("auto", GPU, 500, 401)
-    assert found == Storage("mapped", "cuda has 1 kB free, the host 999 B")
-    assert choose_storage("device", GPU, 10**9).place == "device"
+    assert choose_place("auto", GPU, 500, 401) == "mapped"
+    assert choose_place("device", GPU, 10**9) == "device"
 
 
 def test_what_does_not_fit_on_a_device_is_refused(

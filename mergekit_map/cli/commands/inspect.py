@@ -189,8 +189,7 @@ def _planned(plan: Plan) -> Iterator[str]:
     if plan.device_choice:
         yield plan.device_choice
     if plan.task_vectors is not None:
-        place = _PLACES[plan.task_vectors]
-        yield f"task vectors: {place} ({plan.task_vectors_why})"
+        yield f"task vectors: {_PLACES[plan.task_vectors]}"
     yield from (room.in_words() for room in (*plan.memory, *plan.disk))
 
 
