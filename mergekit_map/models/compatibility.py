@@ -44,9 +44,10 @@ from mergekit_map.models.task_vectors import Figures, measure_vectors, weight_fi
 
 # Findings about models whose tensors cannot be compared with those of the base model.
 _OTHER_WEIGHTS = {
-    *("architecture", "size", "tied-embeddings", "tensor-shapes"),
+    *("architecture", "size", "tied-embeddings", "tensor-shapes", "tensors-missing"),
     *("adapter-kind", "adapter-modules"),
 }
+_HEAD = "lm_head.weight"
 _UNRELATED = "these are not fine-tunes of one model"
 _ALIGN = "align them with 'tokenizer: {source: union}' or '{source: base}'"
 
@@ -247,6 +248,10 @@ def _compare_shapes(
             is_rows = name in mine.vocabulary_tensors and ours[1:] == theirs[1:]
             text = f"{name} has shape {[*ours]} here and {[*theirs]} in {base.name}"
             (rows if is_rows else texts).append(text)
+    lacks_head = _HEAD in base.headers.keys() - mine.headers.keys()
+    if lacks_head and not mine.setting("tie_word_embeddings"):
+        cause = f"it lacks {_HEAD}, for which mergekit would take its embeddings"
+        yield Finding("tensors-missing", "error", cause, "download or save it again")
     if texts:
         cause = f"{len(texts)} of its tensors have another shape: {texts[0]}"
         yield Finding("tensor-shapes", "error", cause, _UNRELATED)

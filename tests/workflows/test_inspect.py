@@ -95,6 +95,11 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
     ),
     "tokenizer damaged": (write("tokenizer.json", "{"), "tokenizer", "be loaded"),
     "tokenizer gone": (remove("tokenizer.json"), "tokenizer-missing", "no tokenizer"),
+    "head gone": (
+        edit_tensors(lambda tensors: tensors.pop("lm_head.weight")),
+        "tensors-missing",
+        "it lacks lm_head.weight",
+    ),
     "shape": (
         edit_tensors(lambda tensors: tensors.update({UP: tensors[UP][:, :16]})),
         "tensor-shapes",
