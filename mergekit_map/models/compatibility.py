@@ -248,8 +248,8 @@ def _compare_shapes(
             is_rows = name in mine.vocabulary_tensors and ours[1:] == theirs[1:]
             text = f"{name} has shape {[*ours]} here and {[*theirs]} in {base.name}"
             (rows if is_rows else texts).append(text)
-    lacks_head = _HEAD in base.headers.keys() - mine.headers.keys()
-    if lacks_head and not mine.setting("tie_word_embeddings"):
+    lacking = base.headers.keys() - mine.headers.keys() if mine.headers else ()
+    if _HEAD in lacking and not mine.setting("tie_word_embeddings"):
         cause = f"it lacks {_HEAD}, for which mergekit would take its embeddings"
         yield Finding("tensors-missing", "error", cause, "download or save it again")
     if texts:
