@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import Self, TypeAliasType
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.config.tasks import CALLED
+from mergekit_map.config.tasks import CALLED, rising
 from mergekit_map.errors import ConfigError
 from mergekit_map.results.paired import Differences
 from mergekit_map.results.records import (
@@ -136,7 +136,7 @@ class Task(Frozen):
 
     direction: Literal["maximize", "minimize"]
     """Which values are better."""
-    range: tuple[Number | None, Number | None]
+    range: Annotated[tuple[Number | None, Number | None], AfterValidator(rising)]
     """Smallest and largest possible value, null where there is none."""
     unit: Line
     """Unit of its values."""
@@ -144,14 +144,6 @@ class Task(Frozen):
     """Quality of its surrogate."""
     engine: Line | None = left_out()
     """Engine that generated its answers: `vllm`; left out where the log has none."""
-
-    @field_validator("range")
-    @classmethod
-    def _not_empty(cls, bounds: Any) -> Any:
-        lower, upper = bounds
-        if lower is not None and upper is not None and lower >= upper:
-            raise ValueError(f"it must rise, got {list(bounds)}")
-        return bounds
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -239,6 +231,11 @@ class Merge(Frozen):
     def readings(self, kind: Kind) -> Readings:
         """Return the predicted or measured values, by task."""
         return self.measured if kind == "measured" else self.predicted or {}
+
+    def best_known(self, task: str) -> tuple[Reading, Kind]:
+        """Return the value of a task, measured or else predicted, and which it is."""
+        kind: Kind = "measured" if self.is_measured(task) else "predicted"
+        return self.readings(kind).get(task, UNKNOWN), kind
 
     def is_measured(self, *tasks: str) -> bool:
         """Whether every one of these tasks has a measured value."""

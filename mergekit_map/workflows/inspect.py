@@ -22,7 +22,7 @@ from mergekit_map.merging.devices import Room, choice_in_words, room_of
 from mergekit_map.models.compatibility import Family, InspectedModel
 from mergekit_map.models.facts import Finding
 from mergekit_map.models.task_vectors import Figures
-from mergekit_map.search.checks import forecast, probe_multiples
+from mergekit_map.search.checks import Forecast, forecast, probe_multiples
 from mergekit_map.search.measure import FAILURES
 from mergekit_map.types import SOUP, MeasurementRequest
 from mergekit_map.utils.files import StrPath
@@ -117,8 +117,6 @@ class Model:
     dtype: str | None
     norm_ratio: float | None
     changed: float | None
-    read: int
-    compared: int
     findings: Sequence[Finding]
 
 
@@ -143,22 +141,15 @@ class WeightsRead:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Forecast):
     """The measurements of the search, and its needs of memory and disk."""
 
     strategy: str
     merge: str
     coefficients: Sequence[str]
     tasks: Sequence[str]
-    searched: int
-    references: int  # base, parents and soup, measured beside these
-    front: int
-    measurements: int
-    expected: int
-    whole: int  # merges on all documents
     documents: Mapping[str, int | str]  # of each task, measured of the other merges
     hours: float | None  # to measure at most
-    confirming: int
     # What generates the answers of tasks that generate, and why that.
     engines: Mapping[str, str] = field(default_factory=dict)
     memory: Sequence[Room]  # of the device first
@@ -230,8 +221,6 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
         dtype=facts.dtype if facts is not None else None,
         norm_ratio=figure.norm_ratio if figure else None,
         changed=figure.changed if figure else None,
-        read=figures.n_read if figures and figure else 0,
-        compared=figures.n_compared if figures and figure else 0,
         findings=model.findings,
     )
 
