@@ -142,7 +142,8 @@ def read_draft(
     )
     if plan and "models" not in space.template:
         project = _with_possible_references(project)
-    problems += _project_problems(project)
+    study = project.outline()
+    problems += [*search_problems(study), *select_problems(study)]
     return Draft(file, problems, None if problems else project, family)
 
 
@@ -205,12 +206,6 @@ def _with_possible_references(project: Project) -> Project:
         "compared with them"
     )
     return replace(project, has_references=False, notes=[*project.notes, note])
-
-
-def _project_problems(project: Project) -> list[Problem]:
-    """List the reasons against a search."""
-    study = project.outline()
-    return [*search_problems(study), *select_problems(study)]
 
 
 def _concerns_merge(problems: list[Problem]) -> bool:

@@ -17,7 +17,6 @@ from typing_extensions import Self, TypeAliasType
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.config.tasks import CALLED, rising
-from mergekit_map.errors import ConfigError
 from mergekit_map.results.paired import Differences
 from mergekit_map.results.records import (
     AS_GIVEN,
@@ -431,13 +430,12 @@ def front_table(front: Front) -> str:
 
 def _rows(front: Front) -> Iterator[dict[str, Any]]:
     """Yield the cells of each point, by their headings."""
-    engines = {f"{n} engine": t.engine for n, t in front.tasks.items() if t.engine}
     for index, point in enumerate(front.points):
         row: dict[str, Any] = {"point": index, "selected": int(index == front.selected)}
         row |= {name: point.coefficients[name] for name in front.coefficients}
         row |= _cells(front, point, *KINDS)
         row["recommended"] = int(index in front.recommended)
-        yield row | _cells(front, point, "foretold") | engines
+        yield row | _cells(front, point, "foretold")
 
 
 def _cells(front: Front, point: Merge, *kinds: str) -> dict[str, Any]:
@@ -451,15 +449,8 @@ def _cells(front: Front, point: Merge, *kinds: str) -> dict[str, Any]:
 
 def front_frame(front: Front) -> pandas.DataFrame:
     """Return the same table as a pandas frame with exact numbers."""
-    try:
-        import pandas
-    except ImportError:
-        raise ConfigError(
-            "to_pandas needs pandas, which is not installed; run pip install "
-            "'mergekit-map[notebook]'"
-        ) from None
+    import pandas  # slow; it comes with datasets
+
     frame = pandas.DataFrame([*_rows(front)])
-    named = {f"{task} engine" for task in front.tasks}
-    kinds: dict[str, type] = {name: float for name in frame if name not in named}
-    kinds |= {"point": int, "selected": bool, "recommended": bool}
-    return frame.astype(kinds).set_index("point")
+    kinds = {"point": int, "selected": bool, "recommended": bool}
+    return frame.astype(dict.fromkeys(frame, float) | kinds).set_index("point")

@@ -5,6 +5,7 @@ The probe times one merge and its measurement.
 
 from __future__ import annotations
 
+import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ class Probe:
     task_seconds: Mapping[str, float]
     expected_hours: float
     task_documents: Mapping[str, int]
-    peak_bytes: int | None  # of memory that this process held at once; None on Windows
+    peak_bytes: int  # of memory that this process held at once
 
 
 def probe_config(
@@ -88,11 +89,7 @@ def probe_config(
     return Probe(soup, load, merge, seconds, hours, sizes, _peak_bytes())
 
 
-def _peak_bytes() -> int | None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
+def _peak_bytes() -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
