@@ -111,12 +111,6 @@ def _cell(reading: Reading, source: str) -> Text:
     return Text(f"{mark}{reading.value:.4g}", style, justify="right")
 
 
-def weights_text(point: Merge) -> Text:
-    """Return the weights of a point."""
-    text = ", ".join(f"{name} {v:.3f}" for name, v in point.coefficients.items())
-    return Text(text, "bold")
-
-
 def gains_text(view: View) -> RenderableType:
     """Return the table of gains of the current point."""
     parts: list[RenderableType] = []
