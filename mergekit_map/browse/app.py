@@ -24,7 +24,6 @@ from mergekit_map.browse.view import (
     answer_text,
     gains_text,
     help_text,
-    weights_text,
 )
 from mergekit_map.errors import MapError
 from mergekit_map.results.run_folder import RunFolder
@@ -102,7 +101,7 @@ class Browser(App[ExitAction]):
 
     def _show_point(self) -> None:
         view, screen = self.view, self.screen_stack[0]
-        screen.query_one("#weights", Static).update(weights_text(view.point))
+        screen.query_one("#weights", Static).update(Text(view.point.weights, "bold"))
         screen.query_one("#point", Static).update(gains_text(view))
         title = f" point {view.at} of {len(view.front.points)}"
         title += ", chosen" * (view.at == view.front.selected)

@@ -61,18 +61,11 @@ class View:
         metric, points = self.front.tasks[task].metric, self.front.points
 
         def utility(index: int) -> float:
-            value = best_reading(points[index], task)[0].value
+            value = points[index].best_known(task)[0].value
             return -np.inf if value is None else metric.utility(value)
 
         best = sorted(along, key=utility, reverse=True)
         return replace(self, order=tuple(best), sorted_by=task)
-
-
-def best_reading(merge: Merge, task: str) -> tuple[Reading, str]:
-    """Return the best known estimate of a merge on a task, and its source."""
-    if merge.is_measured(task):
-        return merge.measured[task], "measured"
-    return merge.readings("predicted").get(task, merge.measured[task]), "predicted"
 
 
 def _along(front: Front) -> tuple[int, ...]:
@@ -100,7 +93,7 @@ class FrontList(DataTable[Text]):
             )
         for index in view.order:
             point = view.front.points[index]
-            cells = [_cell(*best_reading(point, task)) for task in tasks]
+            cells = [_cell(*point.best_known(task)) for task in tasks]
             self.add_row(Text(labels[index]), *cells, key=str(index))
         self.move_cursor(row=view.order.index(view.at), animate=False)
 
@@ -116,12 +109,6 @@ def _cell(reading: Reading, source: str) -> Text:
         return Text("-", justify="right")
     mark, style = ("", "bold") if source == "measured" else ("~", "")
     return Text(f"{mark}{reading.value:.4g}", style, justify="right")
-
-
-def weights_text(point: Merge) -> Text:
-    """Return the weights of a point."""
-    text = ", ".join(f"{name} {v:.3f}" for name, v in point.coefficients.items())
-    return Text(text, "bold")
 
 
 def gains_text(view: View) -> RenderableType:

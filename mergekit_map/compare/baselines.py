@@ -77,11 +77,6 @@ def fine_tuned_models(space: MergeSpace) -> list[str]:
     return [model for model in referenced_models(space.template) if model != base]
 
 
-def has_base(space: MergeSpace) -> bool:
-    """Whether the merge has a base model, and so task vectors."""
-    return space.template.get("base_model") is not None
-
-
 def single_model(space: MergeSpace, model: str) -> MergeSpace:
     """Return the configuration of one model, in the dtype of the merge."""
     return _fixed(_config(space, "passthrough", [model]))
@@ -153,7 +148,7 @@ def _fixed(config: Config) -> MergeSpace:
 def count_baselines(space: MergeSpace, preferences: int) -> int:
     """Count the merges to measure for so many preferences, at most."""
     merges = len(fine_tuned_models(space)) + len(whole_merges(space))
-    if not has_base(space):
+    if space.template.get("base_model") is None:
         return merges
     scanned = sum(len(SCALES) + len(others) for *_, (_, *others) in ELECTING)
     return merges + len(SCALARS) + preferences + len(DROPPED) + scanned
@@ -178,7 +173,7 @@ def measure_baselines(
     }
     for name, merge in whole_merges(space).items():
         found[name] = bench.baseline(name, merge)[0]
-    if has_base(space):
+    if space.template.get("base_model") is not None:  # there are task vectors
         for fixed, tuned, method, densities in ELECTING:
             elect = partial(elected, space, method)
             rows = _scan(bench, fixed, elect, densities, SCALES, reference)

@@ -60,7 +60,8 @@ def markdown(table: Table) -> str:
     header = [column.name for column in table.columns]
     rules = ["---", *("---:" for _ in table.columns[1:])]
     rows = (header, rules, *table.text())
-    lines = [f"| {' | '.join(map(_escaped, cells))} |" for cells in rows]
+    escaped = [[cell.replace("|", "\\|") for cell in cells] for cells in rows]
+    lines = [f"| {' | '.join(cells)} |" for cells in escaped]
     return "\n".join([f"## {table.title}", "", *lines, "", table.caption, ""])
 
 
@@ -99,10 +100,6 @@ def _text(cell: Cell, column: Column) -> str:
     digits = f".{column.digits}f"
     std = f" ± {factor * cell.std:{digits}}" if isinstance(cell, Spread) else ""
     return f"{factor * _number(cell):{digits}}{std}{unit}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def comparison_tables(comparison: Comparison) -> list[Table]:

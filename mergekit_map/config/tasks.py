@@ -134,7 +134,7 @@ class PerplexityTask(Strict):
 _End = Annotated[Float, Field(allow_inf_nan=False)] | None
 
 
-def _rising(
+def rising(
     ends: tuple[float | None, float | None],
 ) -> tuple[float | None, float | None]:
     """Refuse ends that do not rise."""
@@ -145,7 +145,7 @@ def _rising(
 
 
 # Of a metric, None where unbounded.
-Range = Annotated[tuple[_End, _End], AfterValidator(_rising)] | None
+Range = Annotated[tuple[_End, _End], AfterValidator(rising)] | None
 NO_METRIC = ""  # until the task is loaded, which lists the metrics
 
 

@@ -26,7 +26,6 @@ from mergekit_map.results.samples import (
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.tasks.base import Documents, PreparedTask
-from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.types import Measurement
 from mergekit_map.utils.files import digest
 
@@ -69,10 +68,7 @@ class HoldoutSplit:
         size = self.measure.size or self.apart.sizes.get(self.name)
         if size is None:
             size = self.apart.sizes[self.name] = self._count_documents()
-        try:
-            return self.apart.divide(self.fingerprint, size)
-        except EvaluationError as error:
-            raise EvaluationError(f"task {self.name!r}: {error}") from None
+        return self.apart.divide(self.fingerprint, size)
 
     def _count_documents(self) -> int:
         answers = self.measure().answers
@@ -91,15 +87,6 @@ class HeldOut:
     def __init__(self, share: float, seed: int):
         self.share, self._seed = share, seed
         self.sizes: dict[str, int] = {}  # of tasks that do not say before
-
-    def parts(
-        self, measures: Mapping[str, PreparedTask], tasks: Mapping[str, LoadedTask]
-    ) -> dict[str, HoldoutSplit]:
-        """Split the documents of prepared tasks."""
-        return {
-            name: HoldoutSplit(name, measure, self, tasks[name].fingerprint)
-            for name, measure in measures.items()
-        }
 
     def divide(self, fingerprint: str, size: int) -> tuple[list[int], list[int]]:
         """Draw the held-out documents; the others come first.

@@ -26,7 +26,7 @@ from mergekit_map.config.yaml_file import (
     with_settings,
 )
 from mergekit_map.errors import MergeError
-from mergekit_map.evaluation.holdout import HeldOut
+from mergekit_map.evaluation.holdout import HeldOut, HoldoutSplit
 from mergekit_map.merging.checkpoint import with_adapter_cache
 from mergekit_map.merging.devices import check_device, decided, left_open
 from mergekit_map.merging.recipe import (
@@ -109,21 +109,23 @@ def read_draft(
     problems = [*repeated_keys(file), *check_merge(file.merge)]
     is_wrong = _concerns_merge(problems)
     located = not _concerns_merge([p for p in problems if p.key not in _NAMES])
-    merge = _locate_models(file, directory, model_paths) if located else None
     spec, tasks, more = _read_map_block(file, config, directory, trust_run=trust_run)
     problems += more
-    if merge is None:
+    if not located:
         return Draft(file, problems, None, Family((), None))
+    written = absolute_references(file.merge, directory)
+    placed = absolute_references(with_places(file.merge, model_paths), directory)
+    merge = with_adapter_bases(placed)
     # No model is downloaded for a merge that cannot be.
     wanted = download and not is_wrong
-    family = inspect_models(merge.config, decided(given), download=wanted)
+    family = inspect_models(merge, decided(given), download=wanted)
     problems += family.problems if download else []
     if spec is None or _concerns_merge(problems):
         return Draft(file, problems, None, family)
     options = _options_of(merge, given, spec.search, download=download)
     # mergekit plans a merge of models that are there.
     plan = download or (family.is_here and not family.problems)
-    space, more = _build_space(merge, spec.search, options if plan else None)
+    space, more = _build_space(written, merge, spec.search, options if plan else None)
     problems += more
     if space is None:
         return Draft(file, problems, None, family)
@@ -140,24 +142,9 @@ def read_draft(
     )
     if plan and "models" not in space.template:
         project = _with_possible_references(project)
-    problems += _project_problems(project)
+    study = project.outline()
+    problems += [*search_problems(study), *select_problems(study)]
     return Draft(file, problems, None if problems else project, family)
-
-
-@dataclass(frozen=True)
-class _LocatedMerge:
-    """A merge whose models are named by where they lie."""
-
-    config: MergeConfig
-    written: MergeConfig  # with models named as they are written
-
-
-def _locate_models(
-    file: YamlFile, directory: Path, model_paths: Mapping[str, StrPath]
-) -> _LocatedMerge:
-    placed = with_places(file.merge, model_paths)
-    merge = with_adapter_bases(absolute_references(placed, directory))
-    return _LocatedMerge(merge, absolute_references(file.merge, directory))
 
 
 def _read_map_block(
@@ -177,27 +164,30 @@ def _read_map_block(
 
 
 def _options_of(
-    merge: _LocatedMerge, given: MergeOptions, search: SearchSpec, *, download: bool
+    merge: MergeConfig, given: MergeOptions, search: SearchSpec, *, download: bool
 ) -> MergeOptions:
     """Return options with a device and a seed, and a folder for adapters."""
     options = decided(given)
     if download:
-        options = with_adapter_cache(merge.config, options)
+        options = with_adapter_cache(merge, options)
     if options.random_seed is None:
         options = options.model_copy(update={"random_seed": search.seed})
     return options
 
 
 def _build_space(
-    merge: _LocatedMerge, search: SearchSpec, options: MergeOptions | None
+    written: MergeConfig,
+    merge: MergeConfig,
+    search: SearchSpec,
+    options: MergeOptions | None,
 ) -> tuple[MergeSpace | None, list[Problem]]:
-    """Build the space, with coefficients named as in the configuration.
+    """Build the space of a merge, with coefficients named by models as ``written``.
 
     With ``options``, mergekit's plan is checked, too.
     """
-    space, problems = build_space(merge.written, search)
+    space, problems = build_space(written, search)
     if space is not None:
-        both = map(references_in, (merge.written, merge.config))
+        both = map(references_in, (written, merge))
         places = dict(zip(*both, strict=True))
         placed = map_references(space.template, lambda m: places.get(m, m))
         space = replace(space, template=placed)
@@ -216,12 +206,6 @@ def _with_possible_references(project: Project) -> Project:
         "compared with them"
     )
     return replace(project, has_references=False, notes=[*project.notes, note])
-
-
-def _project_problems(project: Project) -> list[Problem]:
-    """List the reasons against a search."""
-    study = project.outline()
-    return [*search_problems(study), *select_problems(study)]
 
 
 def _concerns_merge(problems: list[Problem]) -> bool:
@@ -343,8 +327,12 @@ class Project:
         self, measures: Mapping[str, PreparedTask]
     ) -> Mapping[str, Measure]:
         """Hide the held-out documents from the search."""
-        apart = self.held_out
-        return measures if apart is None else apart.parts(measures, self.tasks)
+        if (apart := self.held_out) is None:
+            return measures
+        return {
+            name: HoldoutSplit(name, measure, apart, self.tasks[name].fingerprint)
+            for name, measure in measures.items()
+        }
 
     @cached_property
     def held_out(self) -> HeldOut | None:

@@ -383,10 +383,9 @@ def _gain_beyond(front: Front) -> float:
 def wider_bounds(front: Front) -> str:
     """Write the bounds of another search as ``--bounds`` takes them, if it is worth it.
 
-    Those that are and stay 0 and 1 are left out. Bounds of nested searches are of
-    groups of models.
+    Those that are and stay 0 and 1 are left out.
     """
-    if front.groups or front.unfinished or _gain_beyond(front) < _WORTH_MORE:
+    if front.unfinished or _gain_beyond(front) < _WORTH_MORE:
         return ""
     values = {name: [*bounds] for name, bounds in front.coefficients.items()}
     for border in front.border:

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import Self, TypeAliasType
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.config.tasks import CALLED
-from mergekit_map.errors import ConfigError
+from mergekit_map.config.tasks import CALLED, rising
 from mergekit_map.results.paired import Differences
 from mergekit_map.results.records import (
     AS_GIVEN,
@@ -136,7 +135,7 @@ class Task(Frozen):
 
     direction: Literal["maximize", "minimize"]
     """Which values are better."""
-    range: tuple[Number | None, Number | None]
+    range: Annotated[tuple[Number | None, Number | None], AfterValidator(rising)]
     """Smallest and largest possible value, null where there is none."""
     unit: Line
     """Unit of its values."""
@@ -144,14 +143,6 @@ class Task(Frozen):
     """Quality of its surrogate."""
     engine: Line | None = left_out()
     """Engine that generated its answers: `vllm`; left out where the log has none."""
-
-    @field_validator("range")
-    @classmethod
-    def _not_empty(cls, bounds: Any) -> Any:
-        lower, upper = bounds
-        if lower is not None and upper is not None and lower >= upper:
-            raise ValueError(f"it must rise, got {list(bounds)}")
-        return bounds
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -239,6 +230,11 @@ class Merge(Frozen):
     def readings(self, kind: Kind) -> Readings:
         """Return the predicted or measured values, by task."""
         return self.measured if kind == "measured" else self.predicted or {}
+
+    def best_known(self, task: str) -> tuple[Reading, Kind]:
+        """Return the value of a task, measured or else predicted, and which it is."""
+        kind: Kind = "measured" if self.is_measured(task) else "predicted"
+        return self.readings(kind).get(task, UNKNOWN), kind
 
     def is_measured(self, *tasks: str) -> bool:
         """Whether every one of these tasks has a measured value."""
@@ -434,13 +430,12 @@ def front_table(front: Front) -> str:
 
 def _rows(front: Front) -> Iterator[dict[str, Any]]:
     """Yield the cells of each point, by their headings."""
-    engines = {f"{n} engine": t.engine for n, t in front.tasks.items() if t.engine}
     for index, point in enumerate(front.points):
         row: dict[str, Any] = {"point": index, "selected": int(index == front.selected)}
         row |= {name: point.coefficients[name] for name in front.coefficients}
         row |= _cells(front, point, *KINDS)
         row["recommended"] = int(index in front.recommended)
-        yield row | _cells(front, point, "foretold") | engines
+        yield row | _cells(front, point, "foretold")
 
 
 def _cells(front: Front, point: Merge, *kinds: str) -> dict[str, Any]:
@@ -454,15 +449,8 @@ def _cells(front: Front, point: Merge, *kinds: str) -> dict[str, Any]:
 
 def front_frame(front: Front) -> pandas.DataFrame:
     """Return the same table as a pandas frame with exact numbers."""
-    try:
-        import pandas
-    except ImportError:
-        raise ConfigError(
-            "to_pandas needs pandas, which is not installed; run pip install "
-            "'mergekit-map[notebook]'"
-        ) from None
+    import pandas  # slow; it comes with datasets
+
     frame = pandas.DataFrame([*_rows(front)])
-    named = {f"{task} engine" for task in front.tasks}
-    kinds: dict[str, type] = {name: float for name in frame if name not in named}
-    kinds |= {"point": int, "selected": bool, "recommended": bool}
-    return frame.astype(kinds).set_index("point")
+    kinds = {"point": int, "selected": bool, "recommended": bool}
+    return frame.astype(dict.fromkeys(frame, float) | kinds).set_index("point")

@@ -19,7 +19,6 @@ from pydantic import JsonValue, TypeAdapter
 from mergekit_map.results.front import (
     UNKNOWN,
     Front,
-    Kind,
     Merge,
     Reading,
     Readings,
@@ -97,8 +96,7 @@ def gains(front: Front, *, in_search: bool = False) -> Gains:
     sources: dict[str, Source] = {}
     readings: dict[str, Reading] = {}
     for task in front.tasks:
-        kind: Kind = "measured" if measured.chosen.is_measured(task) else "predicted"
-        readings[task] = measured.chosen.readings(kind).get(task, UNKNOWN)
+        readings[task], kind = measured.chosen.best_known(task)
         sources[task] = "held-out" if task in held_out else kind
     paired = _pair_with_anchors(measured)
     cells = _rival_cells(front, paired)

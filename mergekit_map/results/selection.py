@@ -221,20 +221,18 @@ def _best_of_box(
 ) -> Merge | None:
     """Return the merge that is predicted to be better than all points, if any."""
     # It brings SciPy, which takes longer than all else where a point is looked up.
-    from mergekit_map.results.surrogates import locate, named, predict
+    from mergekit_map.results.surrogates import locate_in, named, predict
 
-    bounds = front.axis_bounds
     signs = [metric.sign for metric in front.metrics.values()]
 
     def utilities(X: FloatArray) -> FloatArray:
         return np.column_stack([one.predict(X) for one in surrogates.values()]) * signs
 
-    merges = [point.coefficients for point in front.points]
-    X = locate(merges, front.coefficients, front.groups, bounds)
+    X = locate_in(front, (point.coefficients for point in front.points))
     X = X[np.isfinite(X).all(axis=1)]
     if not len(X):
         return None
-    optimum = scalarized_optimum(utilities, bounds, X, scalarization)
+    optimum = scalarized_optimum(utilities, front.axis_bounds, X, scalarization)
     if optimum is None:
         return None
     return Merge(

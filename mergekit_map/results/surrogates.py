@@ -50,8 +50,7 @@ class FinishedSearch:
 
     def locate(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
         """Return the coordinates of merges on the axes; (k, d), NaN if not fitted."""
-        front = self.front
-        return locate(merges, front.coefficients, front.groups, front.axis_bounds)
+        return locate_in(self.front, merges)
 
 
 def read_finished(run: Path) -> FinishedSearch:
@@ -136,11 +135,10 @@ def fit_again(front: Front, evaluations: Iterable[Evaluation]) -> dict[str, Surr
     usable = [e for e in evaluations if is_fitted(e)]
     if len({e.key[0] for e in usable}) > _MOST_MERGES:
         return {}
-    bounds = front.axis_bounds
-    merges = [e.coefficients for e in usable]
-    X = locate(merges, front.coefficients, front.groups, bounds)
+    X = locate_in(front, (e.coefficients for e in usable))
+    bounds, metrics = front.axis_bounds, front.metrics
     with suppress(DesignError), one_thread():
-        surrogates = fit_all(front.metrics, bounds, front.surrogate, X, usable)
+        surrogates = fit_all(metrics, bounds, front.surrogate, X, usable)
         if _agree_with_front(front, surrogates):
             return surrogates
     return {}
@@ -148,8 +146,7 @@ def fit_again(front: Front, evaluations: Iterable[Evaluation]) -> dict[str, Surr
 
 def _agree_with_front(front: Front, surrogates: Mapping[str, Surrogate]) -> bool:
     """Whether surrogates predict the values of a front, far within their errors."""
-    merges = [point.coefficients for point in front.points]
-    X = locate(merges, front.coefficients, front.groups, front.axis_bounds)
+    X = locate_in(front, (point.coefficients for point in front.points))
     Y = [[one.value for one in row.values()] for row in predict(surrogates, X)]
     signs = [metric.sign for metric in front.metrics.values()]
     stored = front.utilities(front.points, "predicted")
@@ -173,12 +170,23 @@ def is_fitted(evaluation: Evaluation) -> bool:
 def named(front: Front, place: FloatArray) -> dict[str, float]:
     """Return the coefficients of a place (d,) on the axes of the surrogates."""
     axes = {n: weight(x) for n, x in zip(front.axes, place, strict=True)}
-    if not front.groups:
-        return axes
-    return {
-        name: sum(axes[label] * group[name] for label, group in front.groups.items())
-        for name in front.coefficients
-    }
+    return flat(axes, front.groups) if front.groups else axes
+
+
+def flat(
+    axes: Mapping[str, float], groups: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """Return the coefficients of a merge, from the weights of groups of models.
+
+    Groups share no model, so that each coefficient is one product.
+    """
+    names = next(iter(groups.values()))
+    return {n: sum(axes[label] * of[n] for label, of in groups.items()) for n in names}
+
+
+def locate_in(front: Front, merges: Iterable[Mapping[str, float]]) -> FloatArray:
+    """Return the places of merges on the axes of a front; (k, d), NaN if not fitted."""
+    return locate(merges, front.coefficients, front.groups, front.axis_bounds)
 
 
 def locate(

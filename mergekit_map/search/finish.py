@@ -27,7 +27,6 @@ from mergekit_map.results.front import (
     UNKNOWN,
     Fit,
     Front,
-    LinearMerge,
     Merge,
     Readings,
     Task,
@@ -216,7 +215,8 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
             for key, of in seen.items()
             if key not in shown
         ),
-        border=tuple(find_border(study, result)),
+        # Whoever searches cannot set the bounds of groups of models.
+        border=() if result.groups else tuple(find_border(study, result)),
         select=study.select,
         reason="",
     )
@@ -232,11 +232,11 @@ def anchors_on_disk(study: Study, log: Iterable[Evaluation]) -> tuple[Merge, ...
         Merge(
             label=label,
             coefficients={},
-            linear=LinearMerge(merge=part.merge, weights=dict(weights)),
+            linear=linear,
             predicted=dict.fromkeys(study.tasks, UNKNOWN),
-            measured=measured_at(part, weights, log),
+            measured=measured_at(part, linear.weights, log),
         )
-        for label, weights in part.anchors.items()
+        for label, linear in study.linear.items()
     )
 
 
@@ -288,7 +288,7 @@ def _fit(study: Study, result: StudyResult, task: str) -> Fit:
     """Describe a fit, with the accuracy that its own standard errors expect."""
     surrogate = result.surrogates[task]
     places = sobol_points(_N_SAMPLES, result.bounds)
-    front = result.fitted(result.front, study)
+    front = result.locate(result.front, study)
     error, seen = surrogate.stderr(places), surrogate.predict(places)
     unknown, level = (error**2).mean(), _ROUNDING * np.abs(seen).max()
     near, width = surrogate.stderr(front), np.ptp(surrogate.predict(front))

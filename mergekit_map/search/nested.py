@@ -39,6 +39,7 @@ from mergekit_map.results.log import (
     Role,
     merge_key,
 )
+from mergekit_map.results.surrogates import flat
 from mergekit_map.search.measure import matching, measure, reference_values
 from mergekit_map.search.planning import design
 from mergekit_map.search.study import Candidate, Evaluator, Study, StudyResult
@@ -47,6 +48,7 @@ from mergekit_map.types import SOUP
 
 # Measure merges on some tasks, unless they are known, and give what is known of them.
 MeasureOn: TypeAlias = Callable[[Iterable[str], Iterable[Candidate]], list[Evaluation]]
+_Groups: TypeAlias = Mapping[str, Mapping[str, float]]  # coefficients of each of a pair
 
 EVALUATIONS = 20  # per pair: the paper's T
 
@@ -72,15 +74,13 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
     grouping = Grouping(study, readings, measured_anchors(vectors, known))
     while True:
         pair, is_last = grouping.next_pair(), grouping.is_last
-        plane = _Plane(
-            study=pair_study(study, pair, grouping.choice(pair), last=is_last),
-            vectors={group.label: vectors[group.label] for group in pair},
-        )
-        result = _search_pair(plane, readings, measure_on)
+        plane = pair_study(study, pair, grouping.choice(pair), last=is_last)
+        groups = {group.label: vectors[group.label] for group in pair}
+        result = _search_pair(plane, groups, readings, measure_on)
         merge = result.front[result.selected]
         # Chosen of a pair, it is an anchor of a later one.
         role: Role = "front" if is_last else "anchor"
-        measured = measure_on(plane.study.tasks, [(role, merge)])
+        measured = measure_on(plane.tasks, [(role, merge)])
         values = {e.task: e.value for e in measured if not e.failed}
         merged = grouping.merge(pair, values)
         if is_last:
@@ -95,7 +95,6 @@ def of_tasks(study: Study, tasks: Iterable[str]) -> Study:
         study,
         tasks={task: study.tasks[task] for task in names},
         definitions={task: study.definitions[task] for task in names},
-        on_disk=None if study.on_disk is None else of_tasks(study.on_disk, names),
     )
 
 
@@ -124,49 +123,30 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Plane:
-    """The plane of a pair among all the coefficients of the study."""
-
-    study: Study  # in the two coefficients of the pair
-    vectors: Mapping[str, Mapping[str, float]]  # of the two groups
-
-    def flat(self, merge: Mapping[str, float]) -> dict[str, float]:
-        """Return a merge of the pair in the coefficients of the study.
-
-        The groups share no model, so that each coefficient is one product.
-        """
-        names = next(iter(self.vectors.values()))
-        return {
-            name: sum(merge[label] * v[name] for label, v in self.vectors.items())
-            for name in names
-        }
-
-
 def _search_pair(
-    plane: _Plane, readings: Anchors, measure_on: MeasureOn
+    study: Study, groups: _Groups, readings: Anchors, measure_on: MeasureOn
 ) -> StudyResult:
-    study = plane.study
-    known = _measure_pair(plane, measure_on)
-    surrogates = study.fit(known)
+    surrogates = study.fit(_measure_pair(study, groups, measure_on))
     front = study.predicted_front(surrogates)
     predicted = study.predict(surrogates, front)
-    merges = [plane.flat(study.named(row)) for row in front]
     again = farthest_point_subset(predicted, study.search.remeasure)
-    measure_on(study.tasks, [("front", merges[i]) for i in again])
+    shown = [flat(study.named(row), groups) for row in front[again]]
+    measure_on(study.tasks, [("front", merge) for merge in shown])
     rows, selected = study.choose(surrogates, front, readings)
-    merges = [plane.flat(study.named(row)) for row in rows]
-    return StudyResult(surrogates, merges, selected, plane.vectors)
+    merges = [flat(study.named(row), groups) for row in rows]
+    return StudyResult(surrogates, merges, selected, groups)
 
 
-def _measure_pair(plane: _Plane, measure_on: MeasureOn) -> list[Evaluation]:
+def _measure_pair(
+    study: Study, groups: _Groups, measure_on: MeasureOn
+) -> list[Evaluation]:
     """Measure the design of plain MAP, in the coefficients of the pair."""
-    planned = design(plane.study)
-    candidates = [(role, plane.flat(merge)) for role, merge in planned]
+    planned = design(study)
+    candidates = [(role, flat(merge, groups)) for role, merge in planned]
     # Where all of a group has the weight 0, merges coincide: the first one counts.
     both = zip(reversed(candidates), reversed(planned), strict=True)
-    merges = {merge_key(flat): merge for (_, flat), (_, merge) in both}
-    known = {e.key: e for e in measure_on(plane.study.tasks, candidates)}
+    merges = {merge_key(one): merge for (_, one), (_, merge) in both}
+    known = {e.key: e for e in measure_on(study.tasks, candidates)}
     return [
         e.model_copy(update={"coefficients": merges[e.key[0]]}) for e in known.values()
     ]

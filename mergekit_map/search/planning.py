@@ -292,18 +292,14 @@ def find_border(study: Study, result: StudyResult) -> Iterator[Border]:
     predictions are extrapolations. Gains are relative to what is worst on the front and
     the reference points.
     """
-    X = result.fitted(result.front, study)
-    anchors = result.fitted(study.fixed.values(), study)
-    if not len(X):
-        return
+    X, fixed = map(study.vectors, (result.front, study.fixed.values()))
     utilities = partial(study.predict, result.surrogates)
-    names = list(result.groups or study.bounds)
     Y = utilities(X)
-    worst = np.vstack([Y, utilities(anchors)] if len(anchors) else [Y]).min(axis=0)
+    worst = utilities(np.vstack([X, fixed[study.contains(fixed)]])).min(axis=0)
     scale = (Y - worst).max(axis=0)
     if not (scale > 0).all():
         return  # without volume
-    for axis, (lower, upper) in enumerate(result.bounds.tolist()):
+    for axis, (name, (lower, upper)) in enumerate(study.bounds.items()):
         for end, outward in ((lower, lower - upper), (upper, upper - lower)):
             there = np.abs(X[:, axis] - end) <= _NEAR * (upper - lower)
             moved = np.tile(X[there], (_STEPS, 1))
@@ -313,7 +309,7 @@ def find_border(study: Study, result: StudyResult) -> Iterator[Border]:
             gain = relative_gain((both - worst) / scale, (Y - worst) / scale, 0.0)
             if gain >= _TOLD:
                 yield Border(
-                    coefficient=names[axis],
+                    coefficient=name,
                     end=end,
                     beyond=float(f"{end + _BEYOND * outward:.12g}"),
                     gain=float(f"{gain:.3g}"),

@@ -13,7 +13,7 @@ import numpy as np
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarization import scalarized_optimum
-from mergekit_map.results.front import Ending, Order
+from mergekit_map.results.front import Ending, LinearMerge, Order
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, Role
@@ -96,6 +96,16 @@ class Study:
     def labels(self) -> list[str]:
         """Return the labels of all reference points."""
         return [*self.anchors, *(self.on_disk.anchors if self.on_disk else ())]
+
+    @property
+    def linear(self) -> dict[str, LinearMerge]:
+        """Return the reference points that are no merges of the search, by label."""
+        if (part := self.on_disk) is None:
+            return {}
+        return {
+            label: LinearMerge(merge=part.merge, weights=dict(weights))
+            for label, weights in part.anchors.items()
+        }
 
     @property
     def parts(self) -> list[Study]:
@@ -236,8 +246,3 @@ class StudyResult:
     def locate(self, merges: Iterable[Mapping[str, float]], study: Study) -> FloatArray:
         """Return the places of merges on these axes; (k, d), NaN if not fitted."""
         return locate(merges, study.bounds, self.groups, self.bounds)
-
-    def fitted(self, merges: Iterable[Mapping[str, float]], study: Study) -> FloatArray:
-        """Return the places of those merges that are on these axes; (k, d)."""
-        X = self.locate(merges, study)
-        return X[np.isfinite(X).all(axis=1)]

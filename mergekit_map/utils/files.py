@@ -84,7 +84,7 @@ def read_whole(path: Path, most: int) -> bytes:
     Raises:
         OSError: it is larger, or no file but a folder, a pipe, a device.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOCTTY", 0))
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):

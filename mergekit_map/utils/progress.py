@@ -43,31 +43,31 @@ class Listener:
         """Receive a message for the user."""
 
 
-_NOBODY = Listener()
-_LISTENER: ContextVar[Listener] = ContextVar("listener", default=_NOBODY)
-_SAID: ContextVar[set[str]] = ContextVar("said")  # notices, to the listener
+# The listener, and the notices that it received.
+_LISTENER: ContextVar[tuple[Listener, set[str]]] = ContextVar(
+    "listener", default=(Listener(), set())
+)
 
 
 @contextmanager
 def notifying(listener: Listener) -> Iterator[None]:
     """Send all reports inside of the context to a listener."""
-    before, said_before = _LISTENER.set(listener), _SAID.set(set())
+    before = _LISTENER.set((listener, set()))
     try:
         yield
     finally:
         _LISTENER.reset(before)
-        _SAID.reset(said_before)
 
 
 def measuring(progress: Progress) -> None:
     """Report that a measurement starts."""
-    _LISTENER.get().on_progress(progress)
+    _LISTENER.get()[0].on_progress(progress)
 
 
 @contextmanager
 def stage(text: str) -> Iterator[None]:
     """Report the start and the end of a long stage."""
-    listener, started = _LISTENER.get(), time.perf_counter()
+    (listener, _), started = _LISTENER.get(), time.perf_counter()
     listener.on_stage(text, None)
     try:
         yield
@@ -77,10 +77,10 @@ def stage(text: str) -> Iterator[None]:
 
 def warn(text: str) -> None:
     """Send a notice to the user, once."""
-    said = _SAID.get(set())
+    listener, said = _LISTENER.get()
     if text not in said:
         said.add(text)
-        _LISTENER.get().on_notice(text)
+        listener.on_notice(text)
 
 
 def step(done: int, total: int) -> None:
@@ -91,4 +91,4 @@ def step(done: int, total: int) -> None:
     """
     if done < total:  # what is measured to its end is kept
         check_interrupt()
-    _LISTENER.get().on_step(done, total)
+    _LISTENER.get()[0].on_step(done, total)

@@ -67,13 +67,9 @@ def remove_leftovers() -> None:
 
 def free_bytes() -> int:
     """Return the free bytes of the disk with the recorded merges."""
-    return shutil.disk_usage(nearest_folder(recordings_folder())).free
-
-
-def nearest_folder(path: Path) -> Path:
-    """Return a folder, or the innermost folder around it that exists."""
-    path = path.absolute()
-    return next(each for each in [path, *path.parents] if each.exists())
+    path = recordings_folder().absolute()
+    there = next(each for each in [path, *path.parents] if each.exists())
+    return shutil.disk_usage(there).free
 
 
 def lock_of(folder: Path) -> Path:

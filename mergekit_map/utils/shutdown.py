@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # A launcher such as ``uv run`` passes on the Ctrl-C that the terminal sent as well.
 _SAME_SIGNAL = 0.5  # seconds
-_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 temporary: set[Path] = set()  # files and folders to remove before the process ends
 
@@ -63,18 +63,16 @@ def deferred() -> Iterator[None]:
 def handle_signals() -> None:
     """Install the program's signal handlers in this process."""
     _State.process = os.getpid()
-    for name in _SIGNALS:
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
+    for number in _SIGNALS:
         # ``nohup`` and background jobs of a script ignore some of them.
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+        if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _handle)
 
 
 def ignore_signals() -> None:
     """Ignore the signals that this process handles: all is done."""
-    for name in _SIGNALS if os.getpid() == _State.process else ():
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in _SIGNALS if os.getpid() == _State.process else ():
+        signal.signal(number, signal.SIG_IGN)
 
 
 def stopped_by(error: BaseException) -> tuple[str, int]:

@@ -5,6 +5,7 @@ The probe times one merge and its measurement.
 
 from __future__ import annotations
 
+import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from mergekit_map.merging.devices import Room, choice_in_words, room_of
 from mergekit_map.models.compatibility import Family, InspectedModel
 from mergekit_map.models.facts import Finding
 from mergekit_map.models.task_vectors import Figures
-from mergekit_map.search.checks import forecast, probe_multiples
+from mergekit_map.search.checks import Forecast, forecast, probe_multiples
 from mergekit_map.search.measure import FAILURES
 from mergekit_map.types import SOUP, MeasurementRequest
 from mergekit_map.utils.files import StrPath
@@ -38,7 +39,7 @@ class Probe:
     task_seconds: Mapping[str, float]
     expected_hours: float
     task_documents: Mapping[str, int]
-    peak_bytes: int | None  # of memory that this process held at once; None on Windows
+    peak_bytes: int  # of memory that this process held at once
 
 
 def probe_config(
@@ -88,11 +89,7 @@ def probe_config(
     return Probe(soup, load, merge, seconds, hours, sizes, _peak_bytes())
 
 
-def _peak_bytes() -> int | None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
+def _peak_bytes() -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
@@ -117,8 +114,6 @@ class Model:
     dtype: str | None
     norm_ratio: float | None
     changed: float | None
-    read: int
-    compared: int
     findings: Sequence[Finding]
 
 
@@ -143,22 +138,15 @@ class WeightsRead:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Forecast):
     """The measurements of the search, and its needs of memory and disk."""
 
     strategy: str
     merge: str
     coefficients: Sequence[str]
     tasks: Sequence[str]
-    searched: int
-    references: int  # base, parents and soup, measured beside these
-    front: int
-    measurements: int
-    expected: int
-    whole: int  # merges on all documents
     documents: Mapping[str, int | str]  # of each task, measured of the other merges
     hours: float | None  # to measure at most
-    confirming: int
     # What generates the answers of tasks that generate, and why that.
     engines: Mapping[str, str] = field(default_factory=dict)
     memory: Sequence[Room]  # of the device first
@@ -229,8 +217,6 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
         dtype=facts.dtype if facts is not None else None,
         norm_ratio=figure.norm_ratio if figure else None,
         changed=figure.changed if figure else None,
-        read=figures.n_read if figures and figure else 0,
-        compared=figures.n_compared if figures and figure else 0,
         findings=model.findings,
     )
 

@@ -21,7 +21,7 @@ from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.devices import choice_in_words
 from mergekit_map.merging.recipe import Recipes, changes_in_words
 from mergekit_map.merging.reference_points import linear_space, soup_weights
-from mergekit_map.results.front import Front, LinearMerge
+from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest, RunFolder, SearchPlan
@@ -30,7 +30,7 @@ from mergekit_map.results.selection import choose_measured
 from mergekit_map.search.checks import Forecast, forecast
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
-from mergekit_map.search.measure import is_own, matching, measure
+from mergekit_map.search.measure import matching, measure, own_evaluations
 from mergekit_map.search.reuse import add_imported, reuse_measurements
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.fit import one_thread
@@ -186,15 +186,10 @@ def _begin(
         coefficients=study.bounds,
         tasks=study.tasks,
         total=ahead.measurements,
-        known=_of_search(study, list(log)),
+        known=[e for one in study.parts for e in own_evaluations(one, log)],
     )
     events.start(started)
     log.listener = events.on_measured
-
-
-def _of_search(study: Study, log: Sequence[Evaluation]) -> list[Evaluation]:
-    """List the measurements of a search, those of models on disk last."""
-    return [e for part in study.parts for e in matching(part, log) if is_own(e)]
 
 
 def _warn_of_failures(study: Study, log: EvaluationLog) -> None:
@@ -210,21 +205,15 @@ def _search_plan(
     project: Project, study: Study, folder: RunFolder, ahead: Forecast
 ) -> SearchPlan:
     """Return the plan of a search, for readers before its end."""
-    linear: dict[str, LinearMerge] = {}
     recipes = Recipes(project.space, project.options)
     anchor = next(iter(study.fixed.values()))
-    if (part := study.on_disk) is not None:
-        linear = {
-            label: LinearMerge(merge=part.merge, weights=dict(weights))
-            for label, weights in part.anchors.items()
-        }
     return SearchPlan(
         manifest=_manifest(project, study),
         most=ahead.searched + ahead.front,
         bounds=dict(study.bounds),
         anchors={label: dict(merge) for label, merge in study.anchors.items()},
         corners={label: dict(merge) for label, merge in study.corners.items()},
-        linear=linear,
+        linear=study.linear,
         tasks=dict(study.tasks),
         documents=dict(study.documents),
         search=study.search,

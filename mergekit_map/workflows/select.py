@@ -87,18 +87,15 @@ def select_point(
         elif not select.model_fields_set:
             select = before.select.without_limits()
         if select.model_fields_set:
-            known = fitted_surrogates(folder, before) if select.index is None else {}
+            known: Mapping[str, Surrogate] = {}
+            if select.index is None:
+                # It brings SciPy, which takes longer than all else for an index.
+                from mergekit_map.results.surrogates import fit_again, read_evaluations
+
+                known = fit_again(before, read_evaluations(folder, before))
             front = choose_point(before, select, known)
         recipe = recipe_of(folder, front, front.selected)
         return Selection(front, save_choice(front, folder, {front.selected: recipe}))
-
-
-def fitted_surrogates(folder: RunFolder, front: Front) -> Mapping[str, Surrogate]:
-    """Fit the surrogates of a front; none where its log allows none."""
-    # It brings SciPy, which takes longer than all else where an index is given.
-    from mergekit_map.results.surrogates import fit_again, read_evaluations
-
-    return fit_again(front, read_evaluations(folder, front))
 
 
 @contextmanager

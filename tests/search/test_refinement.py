@@ -257,6 +257,8 @@ def borders(
     metrics = {name: metric for name, (metric, _) in tasks.items()}
     surrogates = {name: fitted for name, (_, fitted) in tasks.items()}
     study = make_study(("de", "fr")[: X.shape[1]], metrics)
+    box = next(iter(surrogates.values())).bounds.tolist()
+    study = replace(study, bounds=dict(zip(study.bounds, box, strict=True)))
     named = {label: study.named(np.array(place)) for label, place in anchors.items()}
     result = StudyResult(surrogates, [study.named(row) for row in X], 0)
     return list(find_border(replace(study, anchors=named), result))

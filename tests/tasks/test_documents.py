@@ -14,7 +14,7 @@ import pytest
 from task_files import Bench, write_choices, write_generation, write_rolling, write_yaml
 
 from mergekit_map.errors import EvaluationError
-from mergekit_map.evaluation.holdout import HeldOut
+from mergekit_map.evaluation.holdout import HeldOut, HoldoutSplit
 from mergekit_map.results.samples import itemise, mean_of
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.types import Answers, Measurement
@@ -150,7 +150,7 @@ def test_what_is_held_out_and_the_rest_are_measured_apart(
     task = bench.load(**KINDS[kind])
     measure = bench.prepare(task)
     n = measure().n
-    found = HeldOut(0.4, seed=1).parts({"mine": measure}, {"mine": task})["mine"]
+    found = HoldoutSplit("mine", measure, HeldOut(0.4, seed=1), task.fingerprint)
 
     parts = [found(), found.held_out(), found([0, 2])]
 

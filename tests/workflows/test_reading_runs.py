@@ -13,7 +13,6 @@ import pytest
 from runs import files_of
 
 import mergekit_map
-from mergekit_map.errors import ConfigError
 
 FINISHED = Path(__file__).parents[1] / "data" / "run_v1" / "run"
 NOTHING_IMPORTED = (
@@ -69,12 +68,3 @@ def test_pandas_gets_the_numbers_of_the_csv_exactly(run: str) -> None:
     for name in columns:
         for value, row in zip(frame[name], rows, strict=True):
             assert value == float(row[name]) if row.get(name) else math.isnan(value)
-
-
-def test_without_pandas_it_is_said_what_to_install(
-    run: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-
-    with pytest.raises(ConfigError, match=r"pip install 'mergekit-map\[notebook\]'"):
-        mergekit_map.read_run(run).to_pandas()

@@ -150,8 +150,7 @@ def _show_verdict(inspection: Inspection) -> None:
         _print("Probe at the soup, which is not logged:", "bold")
         for what, seconds in steps.items():
             _print(f"- {what}: {seconds:.2g} s")
-        if probe.peak_bytes is not None:
-            _print(f"- memory: at most {bytes_in_words(probe.peak_bytes)}")
+        _print(f"- memory: at most {bytes_in_words(probe.peak_bytes)}")
         whole = timedelta(seconds=math.ceil(3600 * probe.expected_hours))
         _print(f"- the whole search: about {whole}")
     found = Counter(severity for severity, _ in _issues(inspection))
