@@ -192,9 +192,12 @@ def _bounds(text: str) -> dict[str, list[float]]:
     try:
         for part in text.split(","):
             name, _, ends = part.rpartition("=")
-            bounds[name] = [float(end) for end in ends.split(":")]
+            low, high = ends.split(":")
+            if not name or name in bounds:
+                raise ValueError(name)
+            bounds[name] = [float(low), float(high)]
     except ValueError:
-        raise click.BadParameter("write it as NAME=LOW:HIGH,...") from None
+        raise click.BadParameter("write NAME=LOW:HIGH,..., each name once") from None
     return bounds
 
 

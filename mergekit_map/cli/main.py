@@ -28,10 +28,7 @@ _COMMANDS = {
         "Evaluate merges and find the front; continues a stopped search.",
     ),
     "select": ("select", "Choose a point of the front and write its recipe."),
-    "browse": (
-        "select",
-        "Walk along the front in the terminal; choose, merge, chat, push.",
-    ),
+    "browse": ("select", "Walk along the front in the terminal; choose, merge, chat."),
     "merge": ("select", "Write the chosen merge as a checkpoint, and measure it."),
     "push": ("push", "Upload a merge to the Hub, private unless told otherwise."),
     "report": ("report", "Write one HTML page and pictures of a search."),

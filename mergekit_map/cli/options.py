@@ -109,7 +109,10 @@ def look_at_run(run: Path) -> None:
 
         look_at(run)
     if (search := folder.read_front().unfinished) is not None:
-        again = command_line("search", run / "config.yml", run)
+        from mergekit_map.cli.screen import trusting
+
+        config = run / "config.yml"
+        again = command_line("search", config, run, *trusting(config))
         click.echo(f"{search.in_words} It goes on with: {again}", err=True)
 
 
@@ -261,7 +264,7 @@ def with_output_options(command: Any) -> Any:
             raise
         known.write("done")
         if known.as_json:
-            content = {"version": 1, **known.answer}
+            content = {"version": 2, **known.answer}
             click.echo(json.dumps(content, indent=1, allow_nan=False))
         elif known.quiet and known.result is not None:
             click.echo(known.result)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,13 +115,13 @@ def next_steps(
     """
     from mergekit_map.results.selection import MERGE
 
-    trusting = _trusting(run / "config.yml") if trusted else []
+    trust = trusting(run / "config.yml") if trusted else []
     look = [
         ("see the front", command_line("report", run)),
         ("choose another", command_line("browse", run)),
     ]
     if found.wider_bounds and (again := _wider_search(run, found.wider_bounds)):
-        look = [look[1], ("widen the bounds", command_line(*again, *trusting))]
+        look = [look[1], ("widen the bounds", command_line(*again, *trust))]
     if found.advice == SOUP:
         recipe = run / "recipes" / "soup.yml"
         if not recipe.exists():
@@ -129,7 +132,7 @@ def next_steps(
         return [("merge the soup", command), *look]
     if out is None:
         purpose = "merge it" if found.advice == MERGE else "merge it anyway"
-        return [(purpose, command_line("merge", run, "OUT", *trusting)), *look]
+        return [(purpose, command_line("merge", run, "OUT", *trust)), *look]
     publish = ("publish it", command_line("push", out, "YOU/NAME"))
     return [*look, publish] if found.advice == MERGE else look
 
@@ -147,7 +150,7 @@ def _wider_search(run: Path, bounds: str) -> list[str]:
     return command
 
 
-def _trusting(config: Path) -> list[str]:
+def trusting(config: Path) -> list[str]:
     """Return the option that a configuration with code needs in a run folder."""
     from mergekit_map.config.problems import parse_map_block
     from mergekit_map.config.yaml_file import read_yaml
@@ -158,6 +161,14 @@ def _trusting(config: Path) -> list[str]:
     return ["--trust-run"] if code else []
 
 
+class _Stderr(Console):
+    def on_broken_pipe(self) -> None:
+        """Go on without a reader: Ctrl-C ends ``tee`` before it ends a search."""
+        self.quiet = True
+        with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stderr.fileno())  # others write there, too
+
+
 class TerminalReporter(Callback):
     """A context that shows progress on standard error.
 
@@ -166,7 +177,7 @@ class TerminalReporter(Callback):
 
     def __init__(self) -> None:
         self._output = output_options()
-        self._console = Console(stderr=True, quiet=self._output.quiet)
+        self._console = _Stderr(stderr=True, quiet=self._output.quiet)
         self._spinner = Spinner("dots")
         self._live = Live(
             self._spinner,

@@ -118,25 +118,10 @@ def engine_args(project: Project, checkpoint: Path) -> dict[str, Any]:
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
     most = getattr(config.get_text_config(), "max_position_embeddings", 1 << 30)
     length = longest_input(project.tasks.values(), tokenizer, most)
-    given = project.spec.engine.args
-    return {"max_model_len": length, **_memory_of_gpu(project), **given}
-
-
-def _memory_of_gpu(project: Project) -> dict[str, float]:
-    """Return vLLM's argument for its share of a GPU; empty without a GPU to share."""
     alone = project.engines.keys() >= project.spec.tasks.keys()
-    share = None
-    if "gpu_memory_utilization" not in project.spec.engine.args:
-        share = engine_share(project.space, project.spec, project.options, alone=alone)
-    return {} if share is None else {"gpu_memory_utilization": share}
-
-
-def memory_in_words(project: Project) -> str:
-    """Describe vLLM's share of a GPU; empty without a GPU to share."""
-    part = project.by_engine()[1]
-    if not part.tasks or not (found := _memory_of_gpu(part)):
-        return ""
-    return f"; it takes {found['gpu_memory_utilization']:.0%} of the GPU"
+    share = engine_share(project.space, project.spec, project.options, alone=alone)
+    memory = {} if share is None else {"gpu_memory_utilization": share}
+    return {"max_model_len": length, **memory, **project.spec.engine.args}
 
 
 def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:

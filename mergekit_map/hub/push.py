@@ -160,7 +160,9 @@ def plan_push(
         card=text,
         files=files,
         left_out=left_out,
-        deleted=sorted(filter(_is_outdated, others)),
+        deleted=sorted(
+            o for o in others if _is_loaded(o) or o.startswith(_REPLACED_FOLDERS)
+        ),
         licence=licence,
         licences=licences,
     )
@@ -218,10 +220,6 @@ def _checkpoint_files(
 
 def _is_loaded(path: str) -> bool:
     return _matches(path, _LOADED_FILES) or path.startswith(_TEMPLATES)
-
-
-def _is_outdated(path: str) -> bool:
-    return _is_loaded(path) or path.startswith(_REPLACED_FOLDERS)
 
 
 def _matches(path: str, patterns: Sequence[str]) -> bool:

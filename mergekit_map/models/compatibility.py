@@ -47,7 +47,7 @@ _OTHER_WEIGHTS = {
     *("architecture", "size", "tied-embeddings", "tensor-shapes", "tensors-missing"),
     *("adapter-kind", "adapter-modules"),
 }
-_HEAD = "lm_head.weight"
+_HEAD, _TIED = "lm_head.weight", "tie_word_embeddings"
 _UNRELATED = "these are not fine-tunes of one model"
 _ALIGN = "align them with 'tokenizer: {source: union}' or '{source: base}'"
 
@@ -213,6 +213,9 @@ def _compare_models(
     mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
 ) -> list[Finding]:
     """List the problems of merging a model with the base model, by cause."""
+    if mine.setting(_TIED) and not base.setting(_TIED):
+        cause = f"its head is its embeddings; {base.name} has a head of its own"
+        return [Finding("tied-embeddings", "error", cause, _UNRELATED)]
     layered = "slices" in merge or "modules" in merge  # combined as the user says
     one, other = mine.settings, base.settings
     found = [*compare_settings(one, other, base.name, layered=layered)]
@@ -249,7 +252,7 @@ def _compare_shapes(
             text = f"{name} has shape {[*ours]} here and {[*theirs]} in {base.name}"
             (rows if is_rows else texts).append(text)
     lacking = base.headers.keys() - mine.headers.keys() if mine.headers else ()
-    if _HEAD in lacking and not mine.setting("tie_word_embeddings"):
+    if _HEAD in lacking and not mine.setting(_TIED):
         cause = f"it lacks {_HEAD}, for which mergekit would take its embeddings"
         yield Finding("tensors-missing", "error", cause, "download or save it again")
     if texts:

@@ -295,7 +295,7 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
             )
         raise MergeError(
             f"there is no folder {path!r}, and {why}; if the model lies elsewhere now, "
-            "add --model-path NAME=FOLDER"
+            f"add --model-path {'/'.join(Path(path).parts[-2:])}=FOLDER"
         ) from None
     return Path(folder)
 

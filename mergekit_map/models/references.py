@@ -214,10 +214,12 @@ def with_places(written: MergeConfig, given: Mapping[str, StrPath]) -> MergeConf
             configuration, or the last folders of it. The last place of a model counts.
 
     Raises:
-        ConfigError: a name matches no model, or several.
+        ConfigError: a name matches no model, or several, or two have one place.
     """
     paths = paths_of(written)
     places = {_named(name, paths): _place(f) for name, f in given.items()}
+    if len({places.get(path, path) for path in paths}) < len(paths):
+        raise ConfigError("--model-path: two models have one folder; give each its own")
 
     def placed(part: ModelPart) -> ModelPart:
         return ModelPart.parse(places[part.path]) if part.path in places else part

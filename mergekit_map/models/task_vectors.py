@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -88,6 +88,12 @@ def measure_vectors(
         for place in _rows(header, share, number * _GOLDEN % 1):
             rows = [model.read(name, *place).view(-1) for model in weights]
             sums.add(name, torch.stack(rows))
+    for name in headers.keys() - compared.keys():
+        for found, model in zip(sums.not_finite, weights, strict=True):
+            own = model.headers.get(name)
+            places = _rows(own, share, 0.0) if own and own.is_float else ()
+            if not all(model.read(name, *rows).isfinite().all() for rows in places):
+                found[name] = None
     numbers = {model: number for number, model in enumerate(models)}
     base_not_finite, *not_finite = (tuple(names) for names in sums.not_finite)
     return Figures(
@@ -204,7 +210,9 @@ def weight_findings(
         if not changed or has_errors([*found[one], *found[other]]):
             continue
         if pair.cosine is not None and pair.cosine > _ALIKE:
-            found[other].append(_alike(names[one], names[base], pair.cosine))
+            same = figures.exact and pair.cosine > 1 - 1e-9  # of rounding
+            alike = _alike(names[one], names[base], pair.cosine)
+            found[other].append(replace(alike, severity="error") if same else alike)
     return found
 
 

@@ -204,7 +204,7 @@ def with_differences(
     rivals = {merge_key(e.coefficients) for e in evaluations} - own
 
     def read(merge: Merge, task: str) -> Itemised | None:
-        if merge_key(merge.coefficients) in rivals:
+        if merge.linear is None and merge_key(merge.coefficients) in rivals:
             return None
         folder = run.samples(merge.linear.merge) if merge.linear else samples
         found = read_samples(folder / task, merge.logged)

@@ -358,7 +358,8 @@ def read_partial_front(folder: RunFolder) -> Front | None:
         ) from None
     merges = by_merge(own_evaluations(study, log)).values()
     measured = sum(found.keys() >= study.tasks.keys() for found in merges)
-    unfinished = Unfinished(measured=measured, most=plan.most, of=of)
+    # More, if a comparison measured points of the front.
+    unfinished = Unfinished(measured=min(measured, plan.most), most=plan.most, of=of)
     front = front.model_copy(update={"unfinished": unfinished})
     return with_differences(front, folder, log)
 

@@ -88,7 +88,10 @@ def read_imported(path: StrPath, study: Study) -> list[Evaluation]:
         filled = {name: cell for name, cell in given if cell or name in study.bounds}
         try:
             row = row_type.model_validate(filled).model_dump(by_alias=True)
-            found |= {e.key: e for e in _evaluations(row, study)}
+            read = {e.key: e for e in _evaluations(row, study)}
+            if read.keys() & found.keys():
+                problems.append(f"{line}: a line above has this merge, too; remove one")
+            found |= read
         except ValidationError as error:
             wrong = error.errors(include_url=False)
             problems += [f"{line}: {one['loc'][0]}: {in_words(one)}" for one in wrong]
@@ -192,6 +195,8 @@ def _header_problems(columns: Sequence[str], study: Study) -> Iterator[str]:
             yield f"{name}: there is no such column; {close}"
         if count > 1:
             yield f"{name}: several columns hold it; remove all but one"
+    if not {f"{task} value" for task in study.tasks} & {*columns}:
+        yield "a column for a task is required, with its values"
     for name in study.bounds:
         if name not in columns:
             yield f"{name}: a column for every coefficient is required, add this one"

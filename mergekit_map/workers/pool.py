@@ -241,8 +241,6 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
 def process_pool(count: int) -> WorkerPool:
     """Return workers that are processes of this machine and share its GPUs."""
-    if os.name != "posix":
-        raise ConfigError("workers need Linux or macOS; search without --workers")
     gpus = visible_gpus()
     handles = [WorkerProcess(gpus_of(gpus, index, count)) for index in range(count)]
     return WorkerPool(handles)

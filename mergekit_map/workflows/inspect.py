@@ -15,10 +15,9 @@ from types import MappingProxyType
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.errors import EvaluationError, MergeError
+from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Draft, Project, load_project, read_draft
-from mergekit_map.evaluation.vllm import memory_in_words
 from mergekit_map.merging.devices import Room, choice_in_words, room_of
 from mergekit_map.models.compatibility import Family, InspectedModel
 from mergekit_map.models.facts import Finding
@@ -234,17 +233,6 @@ def _weights(family: Family) -> WeightsRead:
     )
 
 
-def _engines(project: Project) -> dict[str, str]:
-    """Return the engine of each task that generates."""
-    chosen = {n: found.in_words() for n, found in project.engines.items()}
-    there = project.by_engine()[1].tasks
-    try:
-        words = memory_in_words(project)
-    except MergeError as error:
-        words = f"; {error}"
-    return {n: text + (words if n in there else "") for n, text in chosen.items()}
-
-
 def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
     space, spec, options = project.space, project.spec, project.options
     study = project.outline()
@@ -257,7 +245,7 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         tasks=list(study.tasks),
         **asdict(forecast(study)),
         documents=dict(study.documents),
-        engines=_engines(project),
+        engines={n: found.in_words() for n, found in project.engines.items()},
         hours=spec.search.hours,
         memory=[memory] if memory else [],
         disk=[disk] if disk else [],

@@ -88,7 +88,7 @@ def test_a_program_gets_one_object_and_people_nothing_less() -> None:
 
     content = json.loads(result.stdout)
     front = front_of(Path("run"))
-    assert content["version"] == 1
+    assert content["version"] == 2
     assert content["run"] == "run"
     assert content["finished"] is True
     assert content["chosen"]["index"] == front.selected

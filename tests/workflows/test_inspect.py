@@ -75,7 +75,7 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "rope",
         "rope_theta is 1e+06 here and 10000 in base",
     ),
-    "tied embeddings": (tie_embeddings, "tied-embeddings", "has a head beside"),
+    "tied embeddings": (tie_embeddings, "tied-embeddings", "its head is its"),
     "quantized": (
         edit_config(quantization_config={"quant_method": "awq", "bits": 4}),
         "quantized",
@@ -115,7 +115,7 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "0.01 to 0.02 in the paper",
     ),
 }
-WARNINGS = ("adapter-base", "norm-ratio", "special-tokens", "tied-embeddings")
+WARNINGS = ("adapter-base", "norm-ratio", "special-tokens")
 WARNINGS += ("tokenizer-missing",)
 
 
