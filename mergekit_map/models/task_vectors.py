@@ -210,7 +210,7 @@ def weight_findings(
         if not changed or has_errors([*found[one], *found[other]]):
             continue
         if pair.cosine is not None and pair.cosine > _ALIKE:
-            same = figures.exact and pair.cosine > 1 - 1e-9  # of rounding
+            same = figures.exact and pair.cosine > 1 - 1e-6  # of rounding
             alike = _alike(names[one], names[base], pair.cosine)
             found[other].append(replace(alike, severity="error") if same else alike)
     return found

@@ -154,7 +154,7 @@ def test_a_stored_head_is_a_difference_where_it_is_not_tied(
 
 
 def test_two_models_of_another_base_point_the_same_way(
-    family: dict[str, Path], make_model: MakeModel
+    family: dict[str, Path], make_model: MakeModel, tmp_path: Path
 ) -> None:
     other = make_model("other", 9, family["base"], noise=0.003)
     models = [make_model(f"of other {i}", i, other, noise=0.0003) for i in (1, 2)]
@@ -166,6 +166,9 @@ def test_two_models_of_another_base_point_the_same_way(
         "both were tuned from another base than base"
         in found.models[2].findings[0].cause
     )
+    copy = edited(models[0], tmp_path / "copy")
+    found = inspected(family["base"], models[0], copy)
+    assert codes(found) == [[], [], [("alike", "error")]]
 
 
 # Models of the Hub, from which nothing but headers and configurations is taken.

@@ -140,10 +140,12 @@ def test_nan_is_named_and_kept_out_of_the_sums(store: Store) -> None:
     y["experts"][0, 0, 0] = float("inf")
     base["norm"][5] = float("nan")
 
-    figures = measure_vectors(
-        store("base", base), {"x": store("x", x), "y": store("y", y)}
-    )
+    stored = store("base", base), {"x": store("x", x), "y": store("y", y)}
+    figures = measure_vectors(*stored)
 
+    # Nor is it hidden by rows that cannot be compared.
+    apart = measure_vectors(*stored, incomparable={"a.weight"})
+    assert apart.models["x"].not_finite == ("a.weight",)
     assert figures.base_not_finite == ("norm",)
     assert figures.models["x"].not_finite == ("a.weight",)
     assert figures.models["y"].not_finite == ("experts",)
