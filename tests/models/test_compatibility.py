@@ -166,7 +166,7 @@ def test_two_models_of_another_base_point_the_same_way(
         "both were tuned from another base than base"
         in found.models[2].findings[0].cause
     )
-    copy = edited(models[0], tmp_path / "copy")
+    copy = Path(shutil.copytree(models[0], tmp_path / "copy"))
     found = inspected(family["base"], models[0], copy)
     assert codes(found) == [[], [], [("alike", "error")]]
 
