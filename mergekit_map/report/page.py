@@ -110,7 +110,8 @@ def page_path(page: StrPath) -> Path:
     path = Path(page)
     if path.suffix != ".html":
         raise ArtifactError(f"{path} is no name of a page; end it in .html")
-    if path.is_file() and b"<title>mergekit-map" not in path.read_bytes():
+    may_be_written = not path.is_file() or path.is_symlink()  # a link is refused later
+    if not may_be_written and b"<title>mergekit-map" not in path.read_bytes():
         raise ArtifactError(f"{path} is there, and no page of ours; name another file")
     return path
 
