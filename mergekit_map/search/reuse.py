@@ -26,7 +26,7 @@ from mergekit_map.config.tasks import LONGEST_TASK
 from mergekit_map.config.yaml_file import with_count
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.results.log import Count, Evaluation, EvaluationLog, Key, Role
-from mergekit_map.results.records import Finite, Stderr
+from mergekit_map.results.records import LARGEST, Finite, Stderr
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import copy_samples
 from mergekit_map.search.measure import matching
@@ -206,8 +206,8 @@ def _row_type(study: Study) -> type[BaseModel]:
     """Return the form of a row, with columns as the aliases of its fields."""
     columns: dict[str, tuple[Any, Any]] = {}
     for task, metric in study.tasks.items():
-        lower, upper = metric.bounds
-        value = Annotated[Finite, Field(ge=lower, le=upper)]
+        least, most = metric.bounds
+        value = Annotated[Finite, Field(ge=max(least, -LARGEST), le=min(most, LARGEST))]
         columns |= {
             f"{task} value": (value | None, None),
             f"{task} stderr": (Stderr | None, None),
