@@ -1,4 +1,4 @@
-"""What the browser shows: a front with its order and current point, as text."""
+"""The content of the browser: a front with its order and current point, as text."""
 
 from __future__ import annotations
 

@@ -117,8 +117,7 @@ def read_draft(
     placed = absolute_references(with_places(file.merge, model_paths), directory)
     merge = with_adapter_bases(placed)
     # No model is downloaded for a merge that cannot be.
-    wanted = download and not is_wrong
-    family = inspect_models(merge, decided(given), download=wanted)
+    family = inspect_models(merge, decided(given), download=download and not is_wrong)
     problems += family.problems if download else []
     if spec is None or _concerns_merge(problems):
         return Draft(file, problems, None, family)

@@ -390,7 +390,7 @@ def find_partial_front(
     """Fit the measurements, and choose by the first selection that can be computed.
 
     Raises:
-        ArtifactError: too little is measured, or pairs are merged one by one.
+        ArtifactError: too little is measured, or the search is nested.
         DesignError: the measurements cannot be fitted.
     """
     if study.search.strategy == "nested":

@@ -84,10 +84,11 @@ def read_imported(path: StrPath, study: Study) -> list[Evaluation]:
         if len(cells) != len(header):
             problems.append(f"{line}: got {len(cells)} cells, not {len(header)}")
             continue
-        given = zip(columns, cells, strict=True)
-        filled = {name: cell for name, cell in given if cell or name in study.bounds}
+        row_cells = zip(columns, cells, strict=True)
+        filled = {n: cell for n, cell in row_cells if cell or n in study.bounds}
         try:
-            row = row_type.model_validate(filled).model_dump(by_alias=True)
+            needed = {f"{t} value": "" for t in study.tasks if f"{t} stderr" in filled}
+            row = row_type.model_validate(needed | filled).model_dump(by_alias=True)
             read = {e.key: e for e in _evaluations(row, study)}
             if read.keys() & found.keys():
                 problems.append(f"{line}: a line above has this merge, too; remove one")

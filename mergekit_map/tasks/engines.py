@@ -212,7 +212,7 @@ def _opened(folder: Path, args: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Replies:
-    """What an engine wrote after the probes."""
+    """The answers of an engine to the probes."""
 
     tokens: np.ndarray  # (probes, k)
     logprobs: np.ndarray  # (probes, k) of these tokens
