@@ -26,6 +26,7 @@ import torch
 from huggingface_hub.errors import (  # type: ignore[attr-defined]
     HFValidationError,
     HTTPError,  # of httpx or httpx2, whichever it uses
+    LocalEntryNotFoundError,
 )
 from safetensors import SafetensorError, safe_open
 
@@ -284,18 +285,16 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
             path, revision=part.revision or None, allow_patterns=patterns
         )
     except (HFValidationError, HTTPError, OSError) as error:
-        why = (
-            "it is not the id of a Hub repository; check the path (relative paths "
-            "start at the working directory)"
-        )
-        if not isinstance(error, HFValidationError):
-            why = (
-                f"the Hub gives no repository of that name: {first_line(error)}; check "
-                "the name, your network and HF_HUB_OFFLINE"
-            )
+        why = f"the Hub gives no repository of that name: {first_line(error)}"
+        check = "check the name, your network and HF_HUB_OFFLINE"
+        if isinstance(error, LocalEntryNotFoundError):
+            why = "the cache has no such repository, and the Hub cannot be reached"
+        elif isinstance(error, HFValidationError):
+            why = "it is not the id of a Hub repository"
+            check = "check the path (relative paths start at the working directory)"
         raise MergeError(
-            f"there is no folder {path!r}, and {why}; if the model lies elsewhere now, "
-            f"add --model-path {'/'.join(Path(path).parts[-2:])}=FOLDER"
+            f"there is no folder {path!r}, and {why}; {check}; if the model lies "
+            f"elsewhere now, add --model-path {'/'.join(Path(path).parts[-2:])}=FOLDER"
         ) from None
     return Path(folder)
 

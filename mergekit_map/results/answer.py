@@ -201,7 +201,7 @@ def _against(gained: Gains, label: str) -> str:
     if sure:
         text = f"is {'predicted to be ' if predicted else ''}{' and '.join(sure)}"
     elif predicted:
-        return f"must be measured to tell whether it is better than the {label}"
+        return f"is not known to be better than the {label} before it is measured"
     elif "unknown" not in on:
         return f"shows {VERDICTS['noise']} from the {label}"
     else:
@@ -216,12 +216,12 @@ def sample(front: Front, gained: Gains) -> str:
         return (
             "The values of this merge are predicted; `mergekit-map merge` measures it."
         )
-    searched = "Measured on the documents of the search"
+    searched = "Measured on the documents that the merge was chosen on"
     if holdout is None:
         if front.differences:
             counts = {task: d.items for task, d in front.differences.items()}
             searched = f"{searched} ({_counted(front, counts)})"
-        return f"{searched}: gains may look better than they are."
+        return f"{searched}: gains may look larger than they are."
     tasks = [task for task, source in sources.items() if source == "held-out"]
     if not tasks:
         return f"{searched}; merging it measures the held-out ones."
@@ -369,9 +369,9 @@ def border_in_words(front: Front) -> str:
     bounds = wider_bounds(front)
     command = f": search again with `--bounds {bounds}`" if bounds else ""
     return (
-        f"Some points of the front lie at a bound of the weights ({reached}). Wider "
-        f"bounds may enlarge the front by {percent(_gain_beyond(front))} "
-        f"(hypervolume){command}."
+        f"Some merges of the front have the smallest or largest weight that was "
+        f"searched ({reached}). Wider bounds may improve the front by "
+        f"{percent(_gain_beyond(front))} (hypervolume){command}."
     )
 
 
@@ -403,7 +403,7 @@ def _ending(ending: Ending) -> str:
         return f"The search converged after {merges}."
     return (
         f"The search used its budget: {merges}, those of the front apart. More might "
-        f"enlarge the front by up to {percent(ending.hope)} (hypervolume)."
+        f"improve the front by up to {percent(ending.hope)} (hypervolume)."
     )
 
 
@@ -416,7 +416,7 @@ def _chosen_name(front: Front) -> str:
     """Return the name of the chosen merge, at the start of a sentence.
 
     That of a reference point with the same coefficients, its few weights, or else its
-    number.
+    number. Weights with two decimals are rounded: ``1.00``.
     """
     weights = front.chosen.coefficients
     same = (a.label for a in front.anchors if a.coefficients == weights)
@@ -424,7 +424,8 @@ def _chosen_name(front: Front) -> str:
         return f"The {label}" if label in {BASE, SOUP} else label
     if len(weights) > _NAMED:
         return f"The merge of point {front.selected}"
-    texts = (f"{name}={round(v, 2) + 0:g}" for name, v in weights.items())
+    exact = {name: v == round(v, 2) for name, v in weights.items()}
+    texts = (f"{n}={v:{'g' if exact[n] else '.2f'}}" for n, v in weights.items())
     return f"The merge {', '.join(texts)}"
 
 

@@ -294,7 +294,8 @@ def limits_in_words(front: Front) -> str:
         return ""
     request, Y = Request.of(front), front.utilities([chosen], "measured")[0]
     shortfall = request.lower_bounds(request.required()) - Y
-    within = " within noise" if (shortfall > TIE * np.abs(Y)).any() else ""
+    missed = (shortfall > TIE * np.abs(Y)).any()
+    meets = "is within noise of" if missed else "meets"
     where = "" if front.holdout is None else " on the documents of the search"
     word = "limits" if len(required) > 1 else "limit"
-    return f"meets its {word} on {listed(required)}{within}{where}"
+    return f"{meets} its {word} on {listed(required)}{where}"

@@ -48,6 +48,11 @@ class PythonFunction:
     metric: Metric
     fingerprint: str  # of its file, and of what that imports from its own folder
     partial: bool  # whether it is told which documents to measure
+    source: tuple[str, PythonTask, Path]  # its name, settings and folder
+
+    def __reduce__(self) -> tuple[Callable[..., PythonFunction], tuple[Any, ...]]:
+        # A worker imports it again: here another task may have, with its module.
+        return load_function, self.source
 
 
 def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunction:
@@ -79,7 +84,9 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
     identity = ["python", 1, spec.python, spec.direction, function]
     if beside := modules_beside(module):
         identity.append({name: path.read_bytes() for name, path in beside.items()})
-    return PythonFunction(name, function, metric, fingerprint(*identity), partial)
+    source = name, spec, directory
+    digest = fingerprint(*identity)
+    return PythonFunction(name, function, metric, digest, partial, source)
 
 
 def prepare_function(

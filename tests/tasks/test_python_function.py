@@ -1,4 +1,5 @@
 import math
+import pickle
 import sys
 from itertools import count
 from pathlib import Path
@@ -198,6 +199,22 @@ def test_the_fingerprint_changes_with_the_file_and_what_it_imports_beside_it(
         file.write("K = 2\n")
 
     assert load_function("mine", spec, folder).fingerprint != before
+
+
+def test_two_functions_of_one_module_reach_a_worker(folder: Path) -> None:
+    code = "def first(model, tokenizer): return 1\ndef second(*both): return 2\n"
+    (folder / "of_two.py").write_text(code)
+    loaded = [
+        load_function(
+            name, PythonTask(python=f"of_two:{name}", direction="maximize"), folder
+        )
+        for name in ("first", "second")
+    ]
+
+    sent = pickle.loads(pickle.dumps(loaded))
+
+    assert [task.function(None, None) for task in sent] == [1, 2]
+    assert [task.fingerprint for task in sent] == [o.fingerprint for o in loaded]
 
 
 @pytest.mark.parametrize(

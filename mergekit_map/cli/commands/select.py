@@ -112,7 +112,7 @@ def merge_and_show(
     click.echo(
         f"\nThe merge {merged.point.weights} (point {selection.index} of the front) "
         f"is in the folder {out}.\n"
-        "Without this program, mergekit writes the same tensors with:"
+        "Stock mergekit writes the same tensors with:"
     )
     click.echo(f"  {merged.command}")
     show_steps(run, found, out, trusted=where.get("trust_run", False))
