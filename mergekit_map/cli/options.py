@@ -113,7 +113,8 @@ def look_at_run(run: Path) -> None:
 
         config = run / "config.yml"
         again = command_line("search", config, run, *trusting(config))
-        click.echo(f"{search.in_words} It goes on with: {again}", err=True)
+        so_far = f"{search.in_words} To go on, type its command again, or"
+        click.echo(f"{so_far}: {again}", err=True)
 
 
 def key_options(

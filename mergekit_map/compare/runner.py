@@ -40,7 +40,7 @@ from mergekit_map.compare.opponents import check_opponents
 from mergekit_map.compare.tables import Table, comparison_tables, write_table
 from mergekit_map.evaluation.project import Project, finished_project, quiet_options
 from mergekit_map.optimize.scalarization import farthest_point_subset
-from mergekit_map.report.page import run_name
+from mergekit_map.report.page import run_names
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
@@ -85,7 +85,8 @@ def compare_runs(
     spec, options = spec or ComparisonSpec(), quiet_options(options)
     with reporting(callbacks):
         searches = [
-            _search(folder, run_name(folder), options, spec) for folder in folders
+            _search(folder, name, options, spec)
+            for folder, name in zip(folders, run_names(folders), strict=True)
         ]
         for search in searches:
             warn(

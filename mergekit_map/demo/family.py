@@ -154,8 +154,8 @@ def train_family(folder: Path, sizes: FamilySizes | None = None) -> Family:
 
 
 _TEMPLATE = """\
-# What the demo runs. Outside of map: this is the file that mergekit-yaml reads; the
-# models have no weight, because their weights are what is searched.
+# What the demo runs. Outside of map: this is a configuration of mergekit, without the
+# weights of the models, which are what is searched.
 merge_method: task_arithmetic
 base_model: {base}
 models:

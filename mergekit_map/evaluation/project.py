@@ -39,7 +39,11 @@ from mergekit_map.merging.reference_points import ReferencePoints, reference_poi
 from mergekit_map.merging.space import MergeSpace, build_space, check_plan
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.adapters import with_adapter_bases
-from mergekit_map.models.compatibility import Family, inspect_models
+from mergekit_map.models.compatibility import (
+    Family,
+    check_tokenizer_sources,
+    inspect_models,
+)
 from mergekit_map.models.references import (
     absolute_references,
     map_references,
@@ -118,7 +122,7 @@ def read_draft(
     merge = with_adapter_bases(placed)
     # No model is downloaded for a merge that cannot be.
     family = inspect_models(merge, decided(given), download=download and not is_wrong)
-    problems += family.problems if download else []
+    problems += [*family.problems, *check_tokenizer_sources(merge)] if download else []
     if spec is None or _concerns_merge(problems):
         return Draft(file, problems, None, family)
     options = _options_of(merge, given, spec.search, download=download)

@@ -209,8 +209,8 @@ def _checkpoint_files(
     files, left_out = [], list[str]()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
-        if "/." in f"/{name}":
-            continue  # hidden
+        if "/." in f"/{name}" or path.is_symlink():
+            continue  # hidden, or a file of somewhere else
         if _is_loaded(name) or _matches(name, _OTHER_FILES):
             files.append(_public_file(name, path, config, names))
         else:
@@ -343,8 +343,11 @@ def _hub_errors(api: HfApi | None, repo: str) -> Iterator[None]:
         if api is None or (isinstance(error, OSError) and error.filename is not None):
             raise
         text = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, errors.HfHubHTTPError) and error.server_message:
+            text = f"{error.response.status_code}: {error.server_message}"
         text = text.replace(str(api.token), "[token]")[:_MAX_MESSAGE]
         raise HubError(
             f"{repo}: the Hub at {api.endpoint} cannot be used or refuses ({text}); "
-            "check login, name and network, and push again to go on"
+            "check the login (hf auth login, with a token that may write), name and "
+            "network, and push again to go on"
         ) from None

@@ -120,9 +120,10 @@ def _translate_errors(folder: Path) -> Iterator[None]:
     except MapError:
         raise
     except Exception as error:  # mergekit's, or of a library that it uses
+        full, what = _is_of_the_system(error), "try the same models with mergekit-yaml"
         raise MergeError(
-            f"mergekit cannot write this merge to {folder}: {in_words(error)}; if that "
-            "is not for want of space, try the same models with mergekit-yaml"
+            f"mergekit cannot write this merge to {folder}: {in_words(error)}; "
+            + ("free some space there" if full else what)
         ) from error
     finally:
         logger.removeFilter(keep)

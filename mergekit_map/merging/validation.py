@@ -212,6 +212,10 @@ def _bad_base(merge: MergeConfig) -> list[Problem]:
         )
         return [Problem((), text)]
     models = [str(entry["model"]) for _, entry, _ in walk_entries(merge)]
+    if spec.contract.base == BasePolicy.IGNORED and base and str(base) not in models:
+        text = f"{spec.name!r} has no base model, and would take it as one more model"
+        text += " without a weight; remove 'base_model', or list it among the models"
+        return [Problem(("base_model",), text)]
     if "models" in merge and len(set(models)) < len(models):
         twice = next(m for m in models if models.count(m) > 1)
         return [Problem(("models",), f"{twice!r} stands twice; remove one of the two")]

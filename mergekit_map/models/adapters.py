@@ -33,7 +33,8 @@ from mergekit_map.models.references import (
 _PREFIX = "base_model.model."
 _MATRIX = re.compile(r"(.+)\.(lora_A|lora_B)(?:\.weight)?")
 
-_OTHER = re.compile(r"\.(lora_|token_adapter)")  # what belongs to rarer settings
+# What belongs to rarer settings, or is a tensor of the base that peft saves, too.
+_OTHER = re.compile(r"\.(lora_|token_adapter|base_layer\.)")
 
 # Settings of which peft makes more than the product of two matrices.
 _MORE = (

@@ -36,9 +36,12 @@ from mergekit_map.models.facts import (
 )
 from mergekit_map.models.files import Settings, find_model
 from mergekit_map.models.references import (
+    NO_MODELS,
     Reference,
     referenced_models,
+    references_in,
     short_paths,
+    walk_entries,
 )
 from mergekit_map.models.task_vectors import Figures, measure_vectors, weight_findings
 
@@ -48,6 +51,8 @@ _OTHER_WEIGHTS = {
     *("adapter-kind", "adapter-modules"),
 }
 _HEAD, _TIED = "lm_head.weight", "tie_word_embeddings"
+# Constants that older versions of transformers saved; no merge needs them.
+_CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
 _UNRELATED = "these are not fine-tunes of one model"
 _ALIGN = "align them with 'tokenizer: {source: union}' or '{source: base}'"
 
@@ -112,6 +117,18 @@ class Family:
         ]
 
 
+def check_tokenizer_sources(merge: MergeConfig) -> Iterator[Problem]:
+    """Yield the models that only the tokenizer names and that cannot be found."""
+    key = "tokenizer" if "tokenizer" in merge else "tokenizer_source"
+    known = referenced_models(merge).keys() | NO_MODELS
+    for reference in dict.fromkeys(references_in(merge)):
+        if reference not in known:
+            try:
+                find_model(reference, weights=False)
+            except MergeError as error:
+                yield Problem((key,), str(error))
+
+
 def inspect_models(
     merge: MergeConfig, options: MergeOptions, *, download: bool
 ) -> Family:
@@ -129,6 +146,7 @@ def inspect_models(
     for model in models:
         if model.facts is None:
             continue
+        model.findings += _check_layers(model.facts, model.reference, merge)
         if model is base:
             model.findings += _check_tokenizer(model.facts)
         elif base.facts is not None:
@@ -209,6 +227,18 @@ def _check_tokenizer(base: ModelFacts) -> Iterator[Finding]:
         yield Finding("tokenizer-missing", "error", cause, advice)
 
 
+def _check_layers(
+    model: ModelFacts, reference: str, merge: MergeConfig
+) -> Iterator[Finding]:
+    entries = [e for _, e, _ in walk_entries(merge) if e["model"] == reference]
+    end = max((e.get("layer_range", (0, 0))[1] for e in entries), default=0)
+    layers = model.setting("num_hidden_layers")
+    if isinstance(layers, int) and end > layers:
+        cause = f"a layer_range of it ends at {end}, and it has {layers} layers"
+        advice = "write the one behind the last that is wanted"
+        yield Finding("layers", "error", cause, advice)
+
+
 def _compare_models(
     mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
 ) -> list[Finding]:
@@ -230,7 +260,7 @@ def _compare_models(
         found += compare_tokenizers(mine.tokenizer, base.tokenizer, base.name, merge)
     if not layered and "size" not in {finding.code for finding in found}:
         any_rows = options.unsafe_truncate_embeddings or _is_aligned(merge)
-        found += _compare_shapes(mine, base, any_rows=any_rows)
+        found += _compare_tensors(mine, base, any_rows=any_rows)
     return found
 
 
@@ -239,22 +269,37 @@ def _is_aligned(merge: MergeConfig) -> bool:
     return bool(merge.get("tokenizer") or merge.get("tokenizer_source"))
 
 
-def _compare_shapes(
+def _compare_tensors(
     mine: ModelFacts, base: ModelFacts, *, any_rows: bool
 ) -> Iterator[Finding]:
-    """List the tensors of other shapes, and the embeddings with other rows."""
+    """List the tensors that one of both lacks, or that have other shapes.
+
+    Where each has names that the other lacks, they were saved by other versions of
+    transformers, whose names mergekit converts.
+    """
     texts: list[str] = []
     rows: list[str] = []
-    for name in sorted(mine.headers.keys() & base.headers.keys()):
+    heads = {_HEAD} if mine.setting(_TIED) or base.setting(_TIED) else set[str]()
+    one, other = (
+        {n for n in model.headers if n not in heads and not _CONSTANTS.search(n)}
+        for model in (mine, base)
+    )
+    for name in sorted(one & other):
         ours, theirs = mine.headers[name].shape, base.headers[name].shape
         if ours != theirs:
             is_rows = name in mine.vocabulary_tensors and ours[1:] == theirs[1:]
             text = f"{name} has shape {[*ours]} here and {[*theirs]} in {base.name}"
             (rows if is_rows else texts).append(text)
-    lacking = base.headers.keys() - mine.headers.keys() if mine.headers else ()
-    if _HEAD in lacking and not mine.setting(_TIED):
-        cause = f"it lacks {_HEAD}, for which mergekit would take its embeddings"
+    if (lacking := sorted(other - one)) and one and one < other:
+        cause = f"it lacks {len(lacking)} tensors that {base.name} has"
+        cause += f" ({some(lacking)})"
         yield Finding("tensors-missing", "error", cause, "download or save it again")
+    if (more := sorted(one - other)) and other and other < one:
+        cause = f"{base.name} lacks {len(more)} of its tensors ({some(more)}), which"
+        cause += " the merge will lack, or mergekit refuse"
+        # For a head it would take the embeddings, and transformers random numbers.
+        severity: Severity = "error" if _HEAD in more else "warning"
+        yield Finding("tensors-left-out", severity, cause, "check the base model")
     if texts:
         cause = f"{len(texts)} of its tensors have another shape: {texts[0]}"
         yield Finding("tensor-shapes", "error", cause, _UNRELATED)
@@ -291,6 +336,12 @@ _DIFFERENCES: dict[str, tuple[re.Pattern[str], Severity, str, str]] = {
         "error",
         "its positions are encoded otherwise",
         "choose models that agree in it",
+    ),
+    "configuration-differs": (
+        re.compile(r"hidden_act\w*|activation_function|\w*norm\w*eps\w*|\w+_bias"),
+        "warning",
+        "its configuration differs in what may matter",
+        "the merge has that of the base model; check that both are of one family",
     ),
     "tied-embeddings": (
         re.compile(r"tie_word_embeddings"),

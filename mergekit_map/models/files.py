@@ -30,7 +30,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
 )
 from safetensors import SafetensorError, safe_open
 
-from mergekit_map.errors import ArtifactError, MergeError, first_line
+from mergekit_map.errors import ArtifactError, MergeError, alike, first_line
 from mergekit_map.models.references import ModelPart, Reference
 from mergekit_map.utils.files import (
     cache_home,
@@ -292,6 +292,9 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
         elif isinstance(error, HFValidationError):
             why = "it is not the id of a Hub repository"
             check = "check the path (relative paths start at the working directory)"
+        models = {str(f.parent) for f in Path(path).parent.glob("*/*config.json")}
+        if like := alike(path, models):
+            raise MergeError(f"there is no folder {path!r}; {like}") from None
         raise MergeError(
             f"there is no folder {path!r}, and {why}; {check}; if the model lies "
             f"elsewhere now, add --model-path {'/'.join(Path(path).parts[-2:])}=FOLDER"

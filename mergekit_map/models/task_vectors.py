@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -91,7 +91,8 @@ def measure_vectors(
     for name in headers.keys() - compared.keys():
         for found, model in zip(sums.not_finite, weights, strict=True):
             own = model.headers.get(name)
-            places = _rows(own, share, 0.0) if own and own.is_float else ()
+            has_rows = own is not None and own.is_float and own.shape and own.n_bytes
+            places = _rows(own, share, 0.0) if own and has_rows else ()
             if not all(model.read(name, *rows).isfinite().all() for rows in places):
                 found[name] = None
     numbers = {model: number for number, model in enumerate(models)}
@@ -210,17 +211,16 @@ def weight_findings(
         if not changed or has_errors([*found[one], *found[other]]):
             continue
         if pair.cosine is not None and pair.cosine > _ALIKE:
-            same = figures.exact and pair.cosine > 1 - 1e-6  # of rounding
+            ratios = {figures.models[model].norm_ratio for model in (one, other)}
+            same = len(ratios) == 1 and pair.cosine > 1 - 1e-6  # of rounding
             alike = _alike(names[one], names[base], pair.cosine)
-            found[other].append(replace(alike, severity="error") if same else alike)
+            found[other].append(_equal(one, other, figures, names) if same else alike)
     return found
 
 
-def _equal(
-    base: str, model: str, figures: Figures, names: Mapping[str, str]
-) -> Finding:
-    same = figures.exact or fingerprint(base) == fingerprint(model)
-    cause = f"it does not differ from {names[base]} in any of the {figures.n_read} "
+def _equal(one: str, other: str, figures: Figures, names: Mapping[str, str]) -> Finding:
+    same = figures.exact or fingerprint(one) == fingerprint(other)
+    cause = f"it does not differ from {names[one]} in any of the {figures.n_read} "
     cause += "parameters that were compared"
     cause += ", so its coefficient would change nothing" if same else ""
     severity: Severity = "error" if same else "warning"

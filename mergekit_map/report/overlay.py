@@ -24,7 +24,7 @@ from mergekit_map.report.page import (
     kind_of,
     page_path,
     pairs,
-    run_name,
+    run_names,
     task_content,
 )
 from mergekit_map.results.answer import answer
@@ -60,7 +60,7 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
     Raises:
         ArtifactError: they share no task, or one measured no merge on all of them.
     """
-    names = [run_name(run.folder.path) for run in runs]
+    names = run_names([run.folder.path for run in runs])
     tasks = _shared_tasks(runs)
     measured = [_measured(run, tasks) for run in runs]
     return {

@@ -20,7 +20,7 @@ import hashlib
 import importlib.resources
 import platform
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from string import Template
@@ -30,6 +30,7 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from mergekit_map._version import __version__
 from mergekit_map.errors import ArtifactError
+from mergekit_map.models.references import short_paths
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
@@ -193,6 +194,15 @@ def run_name(path: Path) -> str:
     """Return the user's name of a run, unless that is no name."""
     is_no_name = path.is_absolute() or path.name in {"", ".."}
     return path.resolve().name if is_no_name else str(path)
+
+
+def run_names(paths: Sequence[Path]) -> list[str]:
+    """Return names of runs that differ, with as few folders as that takes."""
+    names, full = [*map(run_name, paths)], [str(path.resolve()) for path in paths]
+    if len({*names}) == len(names):
+        return names
+    short = short_paths(full)
+    return [short[path] for path in full]
 
 
 def _facts(run: FinishedSearch) -> dict[str, object]:

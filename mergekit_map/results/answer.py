@@ -28,6 +28,7 @@ from mergekit_map.results.gains import (
 from mergekit_map.results.limits import (
     MISSED,
     Request,
+    keep_limits,
     limits_in_words,
 )
 from mergekit_map.results.paired import PairedMerges
@@ -41,6 +42,7 @@ VERDICTS: Mapping[Verdict, str] = {
     "noise": "no significant difference",
     "unknown": "no known standard error",
 }
+_DECISIVE = 3  # findings that are shown first
 _NAMED = 4  # tasks, or coefficients, that are named one by one
 HEADINGS = ("task", "model", "value", "gain kept", "chosen merge vs this model")
 _WORTH_MORE = 0.005  # share of the hypervolume that is worth another search
@@ -74,14 +76,16 @@ def answer(front: Front) -> Answer:
     """Compose the answer of a front with its chosen point."""
     gained, advised = gains(front), advice(front)
     findings = [*_find(front, gained)]
+    decisive = [text for text, decides in findings if decides]
     return Answer(
         advice=advised,
         headline=headline(front, gained, advised),
         table=gain_table(front, gained),
         sample=sample(front, gained),
-        findings=tuple(text for text, decides in findings if decides),
+        findings=tuple(decisive[:_DECISIVE]),
         details=(
             front.reason,
+            *decisive[_DECISIVE:],
             *(text for text, decides in findings if not decides),
         ),
         wider_bounds=wider_bounds(front),
@@ -149,6 +153,10 @@ def _not_beaten(front: Front, advised: str, name: str) -> str:
         return f"{chosen} is not better than {name}"
     counted, select = Request.of(front).task_weights(), front.select
     within = " within the limits" if select.require else ""
+    excluded = not keep_limits(front, front.complete).all()
+    if advised == BASE and excluded and not within:
+        rivals = listed(map(called, select.rivals or [BASE]))
+        within = f" that is nowhere worse than {rivals}"
     text = f"no merge{within} beats {name}"
     if beats_somewhere(front, advised, counted):
         total = "weighted sum" if select.prefer else "sum"
@@ -385,7 +393,8 @@ def wider_bounds(front: Front) -> str:
 
     Those that are and stay 0 and 1 are left out.
     """
-    if front.unfinished or _gain_beyond(front) < _WORTH_MORE:
+    # Those of groups, in folders of earlier versions, are no coefficients.
+    if front.groups or front.unfinished or _gain_beyond(front) < _WORTH_MORE:
         return ""
     values = {name: [*bounds] for name, bounds in front.coefficients.items()}
     for border in front.border:

@@ -219,7 +219,8 @@ def read_log(path: Path) -> Iterator[Evaluation]:
     Raises:
         ArtifactError: a line is not of the form that this version writes.
     """
-    for number, line in enumerate(whole_lines(path), start=1):
+    # A line that was copied is no second measurement.
+    for number, line in enumerate(dict.fromkeys(whole_lines(path)), start=1):
         try:
             yield Evaluation.model_validate_json(line)
         except ValidationError as error:

@@ -14,15 +14,17 @@ from mergekit_map.config.problems import Problem, shown
 from mergekit_map.config.schema import MapBlock, share_of
 from mergekit_map.errors import DesignError, nearest
 from mergekit_map.results.front import Order, members, pairs
+from mergekit_map.results.log import EvaluationLog
 from mergekit_map.search.bayesian import MAX_COEFFICIENTS, N_ROUND
+from mergekit_map.search.measure import missing_of, own_evaluations
 from mergekit_map.search.nested import (
     EVALUATIONS,
     Group,
     first_candidates,
     pair_study,
 )
-from mergekit_map.search.planning import next_round, wanted_evaluations
-from mergekit_map.search.study import Study
+from mergekit_map.search.planning import n_spent, next_round, wanted_evaluations
+from mergekit_map.search.study import Candidate, Study
 from mergekit_map.types import BASE
 from mergekit_map.utils.text import listed
 
@@ -174,6 +176,24 @@ def forecast(study: Study) -> Forecast:
         confirming=held_out,
         references=beside,
     )
+
+
+def n_known(study: Study, log: EvaluationLog) -> int:
+    """Count the measurements of a forecast that a log has.
+
+    Which points of the front it has is not known before the end; none is counted.
+    """
+    seen = [e for e in own_evaluations(study, log) if e.role != "front"]
+    nested = study.search.strategy == "nested"
+    first = first_candidates(study) if nested else next_round(study, [], seen)
+    count = len(first) * len(study.tasks) - len(missing_of(study, first, seen))
+    if study.search.refines:  # and so uses other merges, too
+        spent = min(n_spent(study, [first], seen), wanted_evaluations(study))
+        count += (spent - len(first)) * len(study.tasks)
+    if (part := study.on_disk) is not None:
+        beside: list[Candidate] = [("anchor", c) for c in part.anchors.values()]
+        count += len(beside) * len(part.tasks) - len(missing_of(part, beside, log))
+    return count
 
 
 def probe_multiples(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Ending, Readings
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, EvaluationLog, MergeKey, merge_key
@@ -53,7 +55,8 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
         out_of_time = bool(rounds) and not can_go_on(study, [*beside, *evaluations])
         surrogates: Mapping[str, Surrogate] = {}
         if rounds and study.search.refines and not out_of_time:
-            surrogates = study.fit(latest)
+            with suppress(DesignError):  # too many measurements failed
+                surrogates = study.fit(latest)
         # When the time is used up, end_search fits what is measured.
         planned = [] if out_of_time else next_round(study, rounds, latest, surrogates)
         if not planned:
@@ -130,6 +133,11 @@ def _visible_after(
     ]
     if not rounds:
         return [e for e in usable if e.role != "front"]
-    # Of the requested merges some were measured again, as points of the front.
-    planned = [e.key[0] in asked and e.role != "front" for e in usable]
+    # Of the requested merges some were measured again, as points of the front; or were
+    # such points, of a shorter search, before they were requested.
+    first = {e.key: i for i, e in reversed([*enumerate(usable)])}
+    planned = [
+        e.key[0] in asked and (e.role != "front" or first[e.key] == i)
+        for i, e in enumerate(usable)
+    ]
     return usable[: max(np.flatnonzero(planned), default=-1) + 1]

@@ -79,7 +79,21 @@ def next_round(
         return []
     if n_spent(study, rounds, known) >= wanted_evaluations(study):
         return []
+    if not surrogates:
+        return _one_more(study, rounds, known)
     return refinement_round(study, rounds, known, surrogates)
+
+
+def _one_more(
+    study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
+) -> list[Candidate]:
+    """Propose a further merge of the first design, for those that failed."""
+    asked = {merge_key(c): c for planned in rounds for _, c in planned}
+    tried = asked | {e.key[0]: e.coefficients for e in known}
+    X = study.vectors(tried.values())
+    rng = np.random.default_rng(study.search.seed)
+    points = make_design(study.search.design, len(X) + 1, study.box, X, rng)
+    return [("design", study.named(points[-1]))] if len(points) > len(X) else []
 
 
 def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:

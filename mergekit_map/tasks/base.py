@@ -91,10 +91,10 @@ def modules_beside(module: ModuleType) -> dict[str, Path]:
 
 
 def _imported_words(file: Path) -> set[str]:
-    """List the words of the lines of a file that import something."""
-    text = file.read_text(encoding="utf-8", errors="replace")
-    lines = re.findall(r"^\s*(?:from|import)\s.*", text, re.MULTILINE)
-    return set(re.findall(r"\w+", " ".join(lines)))
+    """List the words of the statements of a file that import something."""
+    text = file.read_text(encoding="utf-8", errors="replace").replace("\\\n", "")
+    imports = re.findall(r"\b(?:from|import)\s[^(\n]*(?:\([^)]*\))?", text)
+    return set(re.findall(r"\w+", " ".join(imports)))
 
 
 def plain(value: Any) -> Any:

@@ -202,6 +202,11 @@ def _score_by_us(task: HarnessTask, lm: HarnessModel) -> None:
 
 
 def _apply_chat_template(task: HarnessTask, lm: Any) -> None:
+    if not lm.tokenizer.chat_template:
+        raise EvaluationError(
+            "apply_chat_template needs a tokenizer with a chat template, this one has "
+            "none; leave it out, or take the tokenizer of an instruct model"
+        )
     with quiet(), separate_randomness(), cached_templates():
         build_requests(
             task.loaded,
@@ -213,21 +218,27 @@ def _apply_chat_template(task: HarnessTask, lm: Any) -> None:
 
 
 def _warn_of_long_prompts(task: HarnessTask, lm: HarnessModel) -> None:
-    """Warn how many prompts lm-eval will cut; windows of rolling tasks cut nothing."""
-    room = lm.max_length - (lm.max_gen_toks if GENERATED in task.kinds else 0)
+    """Warn how many prompts lm-eval will cut."""
     with quiet():
-        lengths = [
-            len(lm.tok_encode(request.args[0]))
-            for request in task.requests
-            if request.request_type != _ROLLING
-        ]
-    if n_long := sum(length > room for length in lengths):
+        n_long = sum(_is_too_long(request, lm) for request in task.requests)
+    if n_long:
         logger.warning(
             "task %r: %d of %d prompts are too long for the %d positions of %s; "
             "lm-eval cuts them from the left",
-            *(task.name, n_long, len(lengths), lm.max_length),
+            *(task.name, n_long, len(task.requests), lm.max_length),
             lm.model.name_or_path or "the model",
         )
+
+
+def _is_too_long(request: Any, lm: HarnessModel) -> bool:
+    if request.request_type == _ROLLING:
+        return False  # windows cut nothing
+    text, rest = request.args[:2]
+    if request.request_type == GENERATED:
+        room = lm.max_length - rest.get("max_gen_toks", lm.max_gen_toks)
+    else:
+        text, room = text + rest, lm.max_length + 1
+    return bool(len(lm.tok_encode(text)) > room)
 
 
 def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measurement:

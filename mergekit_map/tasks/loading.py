@@ -36,8 +36,10 @@ from mergekit_map.tasks.python_function import (
     prepare_function,
 )
 from mergekit_map.types import Measurement, Metric
+from mergekit_map.utils.progress import warn
 
 LoadedTask = PerplexityText | HarnessTask | PythonFunction
+_FEW = 8  # documents, of which a standard error is known to a quarter of it
 Generations: TypeAlias = dict[str, list[str]]  # the answers of one model, by requests
 _OUT_OF_MEMORY = "; lower batch_size, or the task's block"
 
@@ -162,6 +164,11 @@ def _checked(task: LoadedTask, model: Any, measure: PreparedTask) -> PreparedTas
 
     The caller judges NaN and infinity.
     """
+    if measure.size is not None and measure.size < _FEW:
+        warn(
+            f"standard errors of {task.name} are rough or unknown, as it has "
+            f"{measure.size} documents or blocks of text and not at least {_FEW}"
+        )
 
     def run(documents: Documents) -> Measurement:
         with _located(task.name, model):

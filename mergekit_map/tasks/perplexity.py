@@ -105,11 +105,13 @@ def _read_text(path: Path) -> str:
     try:
         text = read_whole(path, _LARGEST).decode("utf-8")
         return text.replace("\r\n", "\n").replace("\r", "\n")
+    except FileNotFoundError:
+        text = f"there is no file {path}; relative paths start at the working directory"
+        raise _refusal("file", text) from None
     except (OSError, ValueError) as error:
         text = (
             f"{str(path)!r:.300} cannot be read as UTF-8 text: {error!s:.300}; give "
-            f"a text of at most {_LARGEST >> 20} MB, of which 'max_tokens' are used, "
-            "with a path that starts at the working directory"
+            f"a text of at most {_LARGEST >> 20} MB, of which 'max_tokens' are used"
         )
         raise _refusal("file", text) from None
 

@@ -255,8 +255,11 @@ def _start_forkserver() -> None:
     if sys.platform == "linux" and not visible_gpus():
         get_context("forkserver").set_forkserver_preload([_IMPORTS])
     temporary.add(_folder_of_sockets())
+    # It removes semaphores of a program that was killed, and need not say so.
+    sys.warnoptions.append("ignore:resource_tracker")
     with _apart():
         resource_tracker.ensure_running()  # which unblocks signals
+    sys.warnoptions.remove("ignore:resource_tracker")
     with _apart():
         forkserver.ensure_running()
 

@@ -27,7 +27,7 @@ from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest, RunFolder, SearchPlan
 from mergekit_map.results.samples import with_differences
 from mergekit_map.results.selection import choose_measured
-from mergekit_map.search.checks import Forecast, forecast
+from mergekit_map.search.checks import Forecast, forecast, n_known
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import matching, measure, own_evaluations
@@ -180,13 +180,15 @@ def _begin(
     write_atomically(folder.config, project.file.text)
     reuse_measurements(study, log, folder, changed)
     add_imported(study, log, imported)
+    known = [e for one in study.parts for e in own_evaluations(one, log)]
+    left = ahead.measurements - n_known(study, log)
     started = Started(
         run=folder.path,
         config=project.file.content,
         coefficients=study.bounds,
         tasks=study.tasks,
-        total=ahead.measurements,
-        known=[e for one in study.parts for e in own_evaluations(one, log)],
+        total=len({(e.merge, e.key) for e in known}) + left,
+        known=known,
     )
     events.start(started)
     log.listener = events.on_measured

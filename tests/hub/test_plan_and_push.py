@@ -340,8 +340,8 @@ def test_nothing_is_planned_with_a_path_or_token_in_a_file(
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
-        ("whoami", 401, r"refuses .Invalid user token.*; check login"),
-        ("models/me", 502, r"refuses .*502.* push again to go on"),
+        ("whoami", 401, r"refuses .Invalid user token.*; check the login"),
+        ("models/me", 502, r"refuses .502: .* push again to go on"),
     ],
 )
 def test_what_the_hub_refuses_is_told(

@@ -286,7 +286,7 @@ def test_warns_of_prompts_that_lm_eval_cuts(
 
 def test_says_what_the_tokenizer_lacks(bench: Bench) -> None:
     write_choices(bench.folder)
-    with pytest.raises(EvaluationError, match=r"'mine' .*chat_template is not set"):
+    with pytest.raises(EvaluationError, match=r"'mine' .*with a chat template"):
         bench.prepare({**ACC, "apply_chat_template": True})
     tokenizer = build_tokenizer()
     tokenizer.bos_token = tokenizer.eos_token = None
