@@ -87,6 +87,14 @@ CASES: dict[str, tuple[Change, str]] = {
     "no merge method": (put("merge_method", DELETE), r"'merge_method' is required"),
     "no base model": (put("base_model", DELETE), r"add 'base_model:'"),
     "no layer": (in_layers(1, 1), r"layer_range: the first layer.*, got \[1, 1\]"),
+    "too many layers": (
+        in_layers(0, 9),
+        r"a layer_range of it ends at 9, and it has 2",
+    ),
+    "tokenizer of nobody": (
+        put("tokenizer", {"source": "./nowhere"}),
+        r"tokenizer: there is no folder './nowhere'",
+    ),
     "bounds reversed": (searching(bounds=[1, 0]), r"search\.bounds: bounds must rise"),
     "bounds of nobody": (
         searching(bounds={"c": [0, 1]}),
@@ -143,7 +151,7 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "model of the Hub, offline": (
         put("models", 0, "model", "nobody/nothing"),
-        r"there is no folder 'nobody/nothing', and the Hub",
+        r"there is no folder 'nobody/nothing', and the cache",
     ),
     "model twice": (
         lambda config, _: config["models"].append(copy.deepcopy(config["models"][0])),

@@ -46,10 +46,11 @@ def measured(
         return {task: measure() for task, measure in merges(coefficients).items()}
 
 
+@pytest.mark.parametrize("change", ["mul_(2)", "copy_(model.lm_head.weight.flip(0))"])
 def test_after_a_function_that_changes_the_weights_the_merge_is_written_again(
-    config: dict[str, Any],
+    config: dict[str, Any], change: str
 ) -> None:
-    code = "def f(model, tokenizer):\n    model.lm_head.weight.mul_(2); return 1\n"
+    code = f"def f(model, tokenizer):\n    model.lm_head.weight.{change}; return 1\n"
     Path("mine.py").write_text(code)
     write(config)
     merge = tuple({"a": 0.4, "b": 0.7}.items())

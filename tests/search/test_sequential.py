@@ -155,6 +155,28 @@ def test_a_search_that_is_stopped_ends_byte_for_byte_the_same(
             assert (folder / name).read_bytes() == (whole / name).read_bytes()
 
 
+def test_lines_that_were_copied_change_nothing(whole: Path, tmp_path: Path) -> None:
+    lines = (whole / "evaluations.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "evaluations.jsonl").write_bytes(b"".join([*lines, *lines[2:9]]))
+
+    run(study_of(), tmp_path, Recorder(rippled))
+
+    assert front_of(tmp_path) == front_of(whole)
+
+
+def test_first_merges_that_fail_are_made_up_for(tmp_path: Path) -> None:
+    def partly(c: Mapping[str, float], task: str) -> Measurement:
+        return (
+            Measurement(math.nan, None, 1)
+            if sum(c.values()) > 0.9
+            else rippled(c, task)
+        )
+
+    run(study_of(surrogate="quadratic", evaluations=14), tmp_path, partly)
+
+    assert all(task.fit.n >= 6 for task in front_of(tmp_path).tasks.values())
+
+
 def test_a_search_that_goes_on_keeps_what_was_measured_and_measures_nothing_twice(
     tmp_path: Path,
 ) -> None:
