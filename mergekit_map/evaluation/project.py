@@ -122,7 +122,10 @@ def read_draft(
     merge = with_adapter_bases(placed)
     # No model is downloaded for a merge that cannot be.
     family = inspect_models(merge, decided(given), download=download and not is_wrong)
-    problems += [*family.problems, *check_tokenizer_sources(merge)] if download else []
+    problems += [
+        *(family.problems if download else ()),
+        *check_tokenizer_sources(merge),
+    ]
     if spec is None or _concerns_merge(problems):
         return Draft(file, problems, None, family)
     options = _options_of(merge, given, spec.search, download=download)
