@@ -181,13 +181,15 @@ def _begin(
     reuse_measurements(study, log, folder, changed)
     add_imported(study, log, imported)
     known = [e for one in study.parts for e in own_evaluations(one, log)]
-    left = ahead.measurements - n_known(study, log)
+    total = ahead.measurements
+    if before != _manifest(project, study):  # of other merges than this search measures
+        total += len({(e.merge, e.key) for e in known}) - n_known(study, log)
     started = Started(
         run=folder.path,
         config=project.file.content,
         coefficients=study.bounds,
         tasks=study.tasks,
-        total=len({(e.merge, e.key) for e in known}) + left,
+        total=total,
         known=known,
     )
     events.start(started)
