@@ -318,13 +318,10 @@ class Project:
 
     def by_engine(self) -> tuple[Project, Project]:
         """Divide the tasks into those of Hugging Face's model and those of vLLM."""
-        there = {n for n, chosen in self.engines.items() if chosen.name == VLLM}
-        parts = (
-            {n: task for n, task in self.tasks.items() if (n in there) == wanted}
-            for wanted in (False, True)
-        )
-        here, rest = (replace(self, tasks=part) for part in parts)
-        return (here if there else self), rest
+        there = {n: self.tasks[n] for n, e in self.engines.items() if e.name == VLLM}
+        here = {n: task for n, task in self.tasks.items() if n not in there}
+        rest = replace(self, tasks=there)
+        return (replace(self, tasks=here) if there else self), rest
 
     def as_searched(
         self, measures: Mapping[str, PreparedTask]
@@ -349,7 +346,7 @@ class Project:
         """Return the study whose tasks are the held-out documents."""
         assert self.held_out is not None
         definitions = {
-            name: self.held_out.definitions(self._of_all(name))[1]
+            name: self.held_out.definition(self._of_all(name), "held out")
             for name in self.tasks
         }
         study = replace(self.study(), definitions=definitions, documents={})
@@ -360,10 +357,8 @@ class Project:
 
     def _definition(self, name: str) -> str:
         """Return a digest of the task as the search measures it."""
-        definition = self._of_all(name)
-        if self.held_out is None:
-            return definition
-        return self.held_out.definitions(definition)[0]
+        whole = self._of_all(name)
+        return self.held_out.definition(whole, "searched") if self.held_out else whole
 
     def _of_all(self, name: str) -> str:
         """Return a digest of the task on all documents, and of a foreign engine."""
