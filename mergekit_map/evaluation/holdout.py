@@ -142,14 +142,10 @@ def with_confirmation(
     """Add the measurements on held-out documents to a front."""
     if project.held_out is None:
         return front
-    study, log = project.held_out_study(), list(log)
+    study = project.held_out_study()
     labels = {merge_key(a.logged): a.label for a in front.anchors}
-    found = {
-        part.merge: [
-            e for e in matching(part, log) if e.role == "holdout" and not e.failed
-        ]
-        for part in study.parts
-    }
+    log = [e for e in log if e.role == "holdout" and not e.failed]
+    found = {part.merge: matching(part, log) for part in study.parts}
     merges, items = [], {task: list[Itemised | None]() for task in study.tasks}
     for fingerprint, lines in found.items():
         store = SampleStore(run.held_out_samples(fingerprint), study.definitions)

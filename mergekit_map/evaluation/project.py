@@ -362,12 +362,11 @@ class Project:
 
     def _of_all(self, name: str) -> str:
         """Return a digest of the task on all documents, and of a foreign engine."""
-        backend = self.spec.backend
-        if backend is None or self.spec.tasks[name].kind != "lm_eval":
-            chosen = self.engines.get(name)
-            task = self.tasks[name]
-            return chosen.definition(task) if chosen else task.fingerprint[:16]
-        return digest([self.tasks[name].fingerprint, backend.model_dump()])
+        task, backend = self.tasks[name], self.spec.backend
+        if backend is not None and self.spec.tasks[name].kind == "lm_eval":
+            return digest([task.fingerprint, backend.model_dump()])
+        chosen = self.engines.get(name)
+        return chosen.definition(task) if chosen else task.fingerprint[:16]
 
     @cached_property
     def engines(self) -> Mapping[str, EngineChoice]:
@@ -450,11 +449,7 @@ def finished_project(
 
 
 def refuse_changes(project: Project, manifest: Manifest) -> None:
-    """Refuse a project whose models or tasks differ from those of a manifest.
-
-    Raises:
-        MergeError: with the changes.
-    """
+    """Raise MergeError if models or tasks differ from those of a manifest."""
     study = project.study()
     changed = [
         f"task {name!r}"
