@@ -25,11 +25,7 @@ from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.devices import engine_share
 from mergekit_map.merging.in_memory import MERGE_WRITER
-from mergekit_map.merging.recording import (
-    generic_coefficients,
-    open_recorded,
-    record,
-)
+from mergekit_map.merging.recording import generic_coefficients, open_recorded, record
 from mergekit_map.tasks.engines import (
     Replies,
     ask_probes,

@@ -147,11 +147,7 @@ def installed_vllm() -> str | None:
 
 
 def require_vllm() -> str:
-    """Return the version of the installed vLLM.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Return the version of vLLM; raise ConfigError if it is not installed."""
     found = installed_vllm()
     if found is None:
         raise ConfigError(

@@ -62,11 +62,7 @@ class PerplexityText:
 
 
 def load_perplexity(name: str, spec: PerplexityTask, directory: Path) -> PerplexityText:
-    """Read the documents.
-
-    Raises:
-        InvalidTask: see ``read_documents``.
-    """
+    """Read the documents; raise InvalidTask as ``read_documents`` does."""
     documents = read_documents(spec.perplexity, directory)
     # The number is the version of this module's definition of the value.
     identity = fingerprint("perplexity", 1, spec.max_tokens, spec.block, documents)
