@@ -37,7 +37,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from mergekit_map.config.tasks import TextSource
 from mergekit_map.demo.family import train_family
 from mergekit_map.demo.training import Schedule, join_documents, one_thread
-from mergekit_map.evaluation.evaluator import InMemory, merges_in_memory
+from mergekit_map.evaluation.evaluator import InPlace, merges_in_memory
 from mergekit_map.evaluation.project import Project
 from mergekit_map.tasks.perplexity import read_documents
 from mergekit_map.types import Measure
@@ -188,7 +188,7 @@ def _block_losses(measures: Mapping[str, Measure]) -> Array:
 
 
 def _answers(
-    folder: Path, family: Family, merges: InMemory
+    folder: Path, family: Family, merges: InPlace
 ) -> Callable[[Mapping[str, Measure]], Array]:
     """Return what measures the log-likelihoods of all answers, (m, questions, answers).
 
@@ -199,8 +199,8 @@ def _answers(
     for name in family.names:
         source = TextSource(file=folder / family.models / f"{name}.jsonl")
         documents = read_documents(source, folder)
-        stream = join_documents(merges.merge.tokenizer, documents)
-        asked.append(_questions(rng, merges.merge.model, stream))
+        stream = join_documents(merges.resident.tokenizer, documents)
+        asked.append(_questions(rng, merges.resident.model, stream))
     tokens = torch.stack(asked)  # (m, questions, answers, length)
     batches = tokens.flatten(0, 2).split(_ROWS)
 
@@ -208,7 +208,7 @@ def _answers(
     def measure(_: Mapping[str, Measure]) -> Array:
         found = []
         for rows in batches:
-            logits = merges.merge.model(rows[:, :-1], logits_to_keep=_ANSWER).logits
+            logits = merges.resident.model(rows[:, :-1], logits_to_keep=_ANSWER).logits
             chances = logits.log_softmax(-1).gather(-1, rows[:, -_ANSWER:, None])
             found.append(chances.double().sum(dim=(1, 2)))
         return torch.cat(found).view(tokens.shape[:3]).numpy()

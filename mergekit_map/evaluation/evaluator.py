@@ -19,15 +19,19 @@ from typing import Protocol, TypeAlias
 
 from mergekit_map.evaluation.holdout import HoldoutSplit
 from mergekit_map.evaluation.project import Project
-from mergekit_map.evaluation.vllm import checkpoint_in_vllm, merges_in_vllm
-from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
+from mergekit_map.evaluation.vllm import (
+    InPlace,
+    checkpoint_in_vllm,
+    merged_on_disk,
+    merges_in_vllm,
+)
+from mergekit_map.merging.checkpoint import load_checkpoint
 from mergekit_map.merging.devices import check_room
-from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
+from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.models.files import refuse_replaced
 from mergekit_map.results.samples import SampleStore
 from mergekit_map.tasks.loading import Generations, prepare_tasks
 from mergekit_map.types import Answers, Measure, Measurement, MeasurementRequest
-from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.text import bytes_in_words
 
@@ -261,11 +265,7 @@ def _merge_on_disk(
 ) -> Mapping[str, Measure]:
     """Write a checkpoint with stock mergekit, load it, and delete it."""
     check_room(project.space, project.spec, project.options)
-    with scratch_folder() as scratch:
-        folder = scratch / "model"
-        config = project.space.config(coefficients)
-        with stage("merging to disk"):
-            write_checkpoint(config, folder, project.options)
+    with merged_on_disk(project, coefficients) as folder:
         return _load(project, folder)
 
 
@@ -286,23 +286,8 @@ def _load(project: Project, folder: Path) -> Mapping[str, Measure]:
     return project.as_searched(measures)
 
 
-@dataclass(frozen=True, eq=False)
-class InMemory:
-    """Keeps one model and overwrites its weights for each merge."""
-
-    merge: ResidentMerge
-    measures: Mapping[str, Measure]
-    generations: Generations
-
-    def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Write the weights."""
-        self.generations.clear()
-        self.merge.write(coefficients)
-        return self.measures
-
-
 @contextmanager
-def merges_in_memory(project: Project) -> Iterator[InMemory]:
+def merges_in_memory(project: Project) -> Iterator[InPlace]:
     """Open the models, and prepare every task to measure their merges."""
     check_room(project.space, project.spec, project.options)
     spec, generations = project.spec, Generations()
@@ -315,4 +300,5 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
                 batch_size=spec.batch_size,
                 generations=generations,
             )
-        yield InMemory(merge, project.as_searched(measures), generations)
+        searched = project.as_searched(measures)
+        yield InPlace(merge, merge.write, searched, generations)

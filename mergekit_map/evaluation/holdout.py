@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -105,42 +105,35 @@ class HeldOut:
         order = rng.permutation(size).tolist()
         return sorted(order[count:]), sorted(order[:count])
 
-    def definitions(self, definition: str) -> tuple[str, str]:
-        """Return the digests of a task's documents in the search and held out."""
-        drawn = {"holdout": self.share, "seed": self._seed}
-        searched, rest = (
-            digest([definition, {**drawn, "part": part}])
-            for part in ("searched", "held out")
-        )
-        return searched, rest
+    def definition(self, whole: str, part: Literal["searched", "held out"]) -> str:
+        """Return the digest of a part of a task, from that of the whole task."""
+        drawn = {"holdout": self.share, "seed": self._seed, "part": part}
+        return digest([whole, drawn])
 
 
-@dataclass(frozen=True, eq=False)
-class Confirming:
-    """Measures merges on held-out documents, if the project has some.
+def measure_held_out(
+    study: Study,
+    merges: Iterable[Mapping[str, float]],
+    evaluate: MergeEvaluator,
+    log: EvaluationLog,
+) -> None:
+    """Measure merges on the held-out documents, unless the log has it already."""
+    samples = RunFolder(log.path.parent).held_out_samples(study.merge)
+    held_out = evaluate.on_held_out(samples, study.definitions)
+    candidates: list[Candidate] = [("holdout", merge) for merge in merges]
+    measure(study, candidates, held_out, log)
 
-    Measurements in the log are not repeated.
-    """
 
-    project: Project
-    run: RunFolder
-    log: EvaluationLog
-    evaluate: MergeEvaluator
-
-    def front(self, front: Front) -> Front:
-        """Measure the choice and the references of a front on held-out documents."""
-        if self.project.held_out is None:
-            return front
-        study = self.project.held_out_study()
-        self.measure(study, [front.chosen.coefficients, *study.anchors.values()])
-        return with_confirmation(self.project, front, self.run, self.log)
-
-    def measure(self, study: Study, merges: Iterable[Mapping[str, float]]) -> None:
-        """Measure some merges on the held-out documents of all tasks."""
-        samples = self.run.held_out_samples(study.merge)
-        held_out = self.evaluate.on_held_out(samples, study.definitions)
-        candidates: list[Candidate] = [("holdout", merge) for merge in merges]
-        measure(study, candidates, held_out, self.log)
+def confirm(
+    project: Project, front: Front, evaluate: MergeEvaluator, log: EvaluationLog
+) -> Front:
+    """Measure the choice and the references of a front on held-out documents."""
+    if project.held_out is None:
+        return front
+    study = project.held_out_study()
+    merges = [front.chosen.coefficients, *study.anchors.values()]
+    measure_held_out(study, merges, evaluate, log)
+    return with_confirmation(project, front, RunFolder(log.path.parent), log)
 
 
 def with_confirmation(
@@ -149,14 +142,10 @@ def with_confirmation(
     """Add the measurements on held-out documents to a front."""
     if project.held_out is None:
         return front
-    study, log = project.held_out_study(), list(log)
+    study = project.held_out_study()
     labels = {merge_key(a.logged): a.label for a in front.anchors}
-    found = {
-        part.merge: [
-            e for e in matching(part, log) if e.role == "holdout" and not e.failed
-        ]
-        for part in study.parts
-    }
+    log = [e for e in log if e.role == "holdout" and not e.failed]
+    found = {part.merge: matching(part, log) for part in study.parts}
     merges, items = [], {task: list[Itemised | None]() for task in study.tasks}
     for fingerprint, lines in found.items():
         store = SampleStore(run.held_out_samples(fingerprint), study.definitions)

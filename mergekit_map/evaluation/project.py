@@ -321,13 +321,10 @@ class Project:
 
     def by_engine(self) -> tuple[Project, Project]:
         """Divide the tasks into those of Hugging Face's model and those of vLLM."""
-        there = {n for n, chosen in self.engines.items() if chosen.name == VLLM}
-        parts = (
-            {n: task for n, task in self.tasks.items() if (n in there) == wanted}
-            for wanted in (False, True)
-        )
-        here, rest = (replace(self, tasks=part) for part in parts)
-        return (here if there else self), rest
+        there = {n: self.tasks[n] for n, e in self.engines.items() if e.name == VLLM}
+        here = {n: task for n, task in self.tasks.items() if n not in there}
+        rest = replace(self, tasks=there)
+        return (replace(self, tasks=here) if there else self), rest
 
     def as_searched(
         self, measures: Mapping[str, PreparedTask]
@@ -352,7 +349,7 @@ class Project:
         """Return the study whose tasks are the held-out documents."""
         assert self.held_out is not None
         definitions = {
-            name: self.held_out.definitions(self._of_all(name))[1]
+            name: self.held_out.definition(self._of_all(name), "held out")
             for name in self.tasks
         }
         study = replace(self.study(), definitions=definitions, documents={})
@@ -363,19 +360,16 @@ class Project:
 
     def _definition(self, name: str) -> str:
         """Return a digest of the task as the search measures it."""
-        definition = self._of_all(name)
-        if self.held_out is None:
-            return definition
-        return self.held_out.definitions(definition)[0]
+        whole = self._of_all(name)
+        return self.held_out.definition(whole, "searched") if self.held_out else whole
 
     def _of_all(self, name: str) -> str:
         """Return a digest of the task on all documents, and of a foreign engine."""
-        backend = self.spec.backend
-        if backend is None or self.spec.tasks[name].kind != "lm_eval":
-            chosen = self.engines.get(name)
-            task = self.tasks[name]
-            return chosen.definition(task) if chosen else task.fingerprint[:16]
-        return digest([self.tasks[name].fingerprint, backend.model_dump()])
+        task, backend = self.tasks[name], self.spec.backend
+        if backend is not None and self.spec.tasks[name].kind == "lm_eval":
+            return digest([task.fingerprint, backend.model_dump()])
+        chosen = self.engines.get(name)
+        return chosen.definition(task) if chosen else task.fingerprint[:16]
 
     @cached_property
     def engines(self) -> Mapping[str, EngineChoice]:
@@ -458,11 +452,7 @@ def finished_project(
 
 
 def refuse_changes(project: Project, manifest: Manifest) -> None:
-    """Refuse a project whose models or tasks differ from those of a manifest.
-
-    Raises:
-        MergeError: with the changes.
-    """
+    """Raise MergeError if models or tasks differ from those of a manifest."""
     study = project.study()
     changed = [
         f"task {name!r}"

@@ -10,6 +10,7 @@ own, started from mergekit's checkpoint, and its values are the same.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -24,11 +25,7 @@ from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.devices import engine_share
 from mergekit_map.merging.in_memory import MERGE_WRITER
-from mergekit_map.merging.recording import (
-    generic_coefficients,
-    open_recorded,
-    record,
-)
+from mergekit_map.merging.recording import generic_coefficients, open_recorded, record
 from mergekit_map.tasks.engines import (
     Replies,
     ask_probes,
@@ -51,17 +48,18 @@ _START = 0.3819660112501051
 
 
 @dataclass(frozen=True, eq=False)
-class VllmInPlace:
-    """Keeps one engine and overwrites its weights for each merge."""
+class InPlace:
+    """Keeps one model and overwrites its weights for each merge."""
 
-    lm: Any
+    resident: Any  # a ``ResidentMerge``, or lm-eval's model of vLLM
+    write: Callable[[Mapping[str, float]], None]
     measures: Mapping[str, Measure]
     generations: Generations
 
     def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write the weights."""
         self.generations.clear()
-        write_merge(self.lm, coefficients)
+        self.write(coefficients)
         return self.measures
 
 
@@ -75,16 +73,26 @@ class VllmFromDisk:
     def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write a checkpoint, start an engine from it, and delete it."""
         self._engine.close()  # before the next one wants its memory
-        with scratch_folder() as scratch:
-            folder = scratch / "model"
-            with stage("merging to disk"):
-                _write(self._project, coefficients, folder)
+        with merged_on_disk(self._project, coefficients) as folder:
             opened = checkpoint_in_vllm(self._project, folder)
             return self._engine.enter_context(opened)(coefficients)
 
 
 @contextmanager
-def merges_in_vllm(project: Project) -> Iterator[VllmInPlace | VllmFromDisk]:
+def merged_on_disk(
+    project: Project, coefficients: Mapping[str, float], name: str = "merging to disk"
+) -> Iterator[Path]:
+    """Yield a checkpoint by stock mergekit, written in a stage of this name."""
+    with scratch_folder() as scratch:
+        folder = scratch / "model"
+        with stage(name):
+            config = project.space.config(coefficients)
+            write_checkpoint(config, folder, project.options)
+        yield folder
+
+
+@contextmanager
+def merges_in_vllm(project: Project) -> Iterator[InPlace | VllmFromDisk]:
     """Open the merges of a project in vLLM, in place if the check allows it.
 
     Raises:
@@ -108,7 +116,7 @@ def checkpoint_in_vllm(
     with ExitStack() as stack:
         with stage("starting vLLM"):
             lm = stack.enter_context(vllm_model(folder, **args))
-        measures = _measures(project, lm, Generations())
+        measures = _measures(project, lm, {})
         yield lambda _: measures
 
 
@@ -124,7 +132,7 @@ def engine_args(project: Project, checkpoint: Path) -> dict[str, Any]:
     return {"max_model_len": length, **memory, **project.spec.engine.args}
 
 
-def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
+def _in_place(project: Project, stack: ExitStack) -> InPlace | None:
     """Open an engine for writing merges in place; None where the check fails."""
     folder = record(project.space, project.options)
     recorded = open_recorded(folder)
@@ -153,41 +161,37 @@ def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
 
 def _open_engine(
     project: Project, stack: ExitStack, folder: Path, args: dict[str, Any]
-) -> VllmInPlace:
+) -> InPlace:
     """Start an engine from another merge than the recorded one."""
-    with scratch_folder() as scratch:
-        start = scratch / "model"
-        with stage("merging to disk, for vLLM to start from"):
-            _write(project, project.space.between(_START), start)
-        with stage("starting vLLM"):
-            model = vllm_model(start, worker_extension_cls=MERGE_WRITER, **args)
-            lm = stack.enter_context(model)
+    other = project.space.between(_START)
+    merging = merged_on_disk(project, other, "merging to disk, for vLLM to start from")
+    with merging as start, stage("starting vLLM"):
+        model = vllm_model(start, worker_extension_cls=MERGE_WRITER, **args)
+        lm = stack.enter_context(model)
     call_workers(lm, "open_merge", str(folder))
     generations = Generations()
-    return VllmInPlace(lm, _measures(project, lm, generations), generations)
+    measures = _measures(project, lm, generations)
+    return InPlace(lm, functools.partial(write_merge, lm), measures, generations)
 
 
 def _why_not(
-    engine: VllmInPlace, merge: Mapping[str, float], expected: tuple[Replies, Replies]
+    engine: InPlace, merge: Mapping[str, float], expected: tuple[Replies, Replies]
 ) -> str | None:
     """Write a merge into an engine, and describe how its answers are not as expected.
 
     None where they are as close as those of its checkpoint come to themselves.
     """
-    ask_probes(engine.lm)  # of another merge, so that it has something to forget
+    ask_probes(engine.resident)  # of another merge, so that it has something to forget
     engine(merge)
     once, again = expected
-    allowed, gap = once.difference(again), once.difference(ask_probes(engine.lm))
+    found = ask_probes(engine.resident)
+    allowed, gap = once.difference(again), once.difference(found)
     if gap <= allowed:
         return None
     return (
         f"what it says of a merge that was written into it is up to {gap:.2g} nats "
         f"from what it says of the checkpoint, and {allowed:.2g} are its own"
     )
-
-
-def _write(project: Project, merge: Mapping[str, float], folder: Path) -> None:
-    write_checkpoint(project.space.config(merge), folder, project.options)
 
 
 def _measures(

@@ -120,7 +120,7 @@ def _choose(task: HarnessTask, spec: MapBlock, *, on_gpu: bool) -> EngineChoice:
         why = "merges are loaded from disk, one after the other"
     elif installed is None:
         why = "vLLM is not installed"
-    elif not (on_gpu or _is_for_cpus(installed)):
+    elif not (on_gpu or "+cpu" in installed):
         why = f"vLLM {installed} needs a GPU"
     else:
         return EngineChoice(VLLM, f"vLLM {installed} is installed", open=True)
@@ -136,24 +136,18 @@ def _draws(task: HarnessTask) -> bool:
 
 
 def installed_vllm() -> str | None:
-    """Return the version of vLLM without importing it, which takes seconds."""
+    """Return the version of vLLM without importing it, which takes seconds.
+
+    Builds for CPUs have "+cpu" in it.
+    """
     try:
         return version("vllm")
     except PackageNotFoundError:
         return None
 
 
-def _is_for_cpus(vllm: str) -> bool:
-    """Whether this version of vLLM was built for CPUs."""
-    return "+cpu" in vllm
-
-
 def require_vllm() -> str:
-    """Return the version of the installed vLLM.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Return the version of vLLM; raise ConfigError if it is not installed."""
     found = installed_vllm()
     if found is None:
         raise ConfigError(
@@ -195,7 +189,7 @@ def _opened(folder: Path, args: Mapping[str, Any]) -> Any:
         "use_tqdm_on_load": False,
         **args,
     }
-    if _is_for_cpus(require_vllm()):
+    if "+cpu" in require_vllm():
         # Compiling takes longer than a CPU makes good.
         given.setdefault("enforce_eager", True)
         if given.get("tensor_parallel_size", 1) == 1:
@@ -241,18 +235,11 @@ def ask_probes(lm: Any) -> Replies:
     )
     outputs = lm.model.generate(prompts, how, use_tqdm=False)
     answers = [output.outputs[0] for output in outputs]
-    return Replies(
-        np.array([list(answer.token_ids) for answer in answers]),
-        np.array(
-            [
-                [
-                    row[token].logprob
-                    for row, token in zip(a.logprobs, a.token_ids, strict=True)
-                ]
-                for a in answers
-            ]
-        ),
-    )
+    logprobs = [
+        [row[token].logprob for row, token in zip(a.logprobs, a.token_ids, strict=True)]
+        for a in answers
+    ]
+    return Replies(np.array([list(a.token_ids) for a in answers]), np.array(logprobs))
 
 
 def longest_input(tasks: Iterable[LoadedTask], tokenizer: Any, most: int) -> int:

@@ -164,8 +164,7 @@ def prepare_harness(task: HarnessTask, lm: Any) -> PreparedTask:
     """Bind the task's requests to a model class of lm-eval.
 
     Raises:
-        EvaluationError: the tokenizer lacks BOS and EOS.
-        ValueError: it lacks the chat template.
+        EvaluationError: the tokenizer lacks BOS and EOS, or the chat template.
     """
     if isinstance(lm, HarnessModel) and lm.prefix_token_id is None:
         raise EvaluationError(
@@ -277,7 +276,7 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
             if "," in key and key != task.reading and isinstance(value, Real)
         },
         samples=tuple(
-            _record(sample, leaf, task.spec.metric, task.loaded["tasks"][leaf])
+            _record(task, leaf, sample)
             for leaf, found in samples.items()
             for sample in found
         ),
@@ -401,16 +400,15 @@ def _error_of_some(answers: Answers) -> float | None:
     return error * mean_of(answers)
 
 
-def _record(
-    sample: Mapping[str, Any], leaf: str, metric: str, of: Any
-) -> dict[str, Any]:
+def _record(task: HarnessTask, leaf: str, sample: Mapping[str, Any]) -> dict[str, Any]:
+    metric = task.spec.metric
     record = {
         "task": leaf,
         "doc_id": sample["doc_id"],
         "doc_hash": sample["doc_hash"],
         metric: plain(sample[metric]),
     }
-    if of.OUTPUT_TYPE == "multiple_choice":
+    if task.loaded["tasks"][leaf].OUTPUT_TYPE == "multiple_choice":
         record["loglikelihoods"] = [
             float(loglikelihood) for loglikelihood, _ in sample["filtered_resps"]
         ]

@@ -3,9 +3,8 @@
 A task is built in and found by name, or a YAML file of the user. It is rehearsed on two
 documents with lm-eval's dummy model, which answers at random: that shows which metrics
 and filters it really yields, and finds errors in templates, splits and aggregations
-that lm-eval reports only after a whole evaluation. Requests are then built once:
-lm-eval would draw other few-shot examples on each call. The length of generated
-answers, in tokens of the merged model, is a metric of its own.
+that lm-eval reports only after a whole evaluation. Requests are then built once. The
+length of generated answers, in tokens of the merged model, is a metric of its own.
 
 lm-eval guarantees none of the parts that are replaced here: hence the upper bound of
 its version.
@@ -61,8 +60,7 @@ _MEANS = {
     metrics.bits_per_byte: -math.log(2),
 }
 EXPONENTIAL = (metrics.perplexity, metrics.weighted_perplexity)
-# By name, for aggregations of this module; a task's own may be on another scale.
-_METRICS = "lm_eval.api.metrics"
+# By name, for lm-eval's own aggregations; a task's own may be on another scale.
 _RANGES: dict[str, tuple[float | None, float | None]] = {
     **dict.fromkeys(("acc", "acc_norm", "acc_bytes", "acc_mutual_info"), (0.0, 1.0)),
     **dict.fromkeys(("acc_all", "exact_match", "em", "f1"), (0.0, 1.0)),
@@ -408,7 +406,8 @@ def _known_range(
 ) -> tuple[float | None, float | None]:
     aggregations = [task.aggregation().get(metric) for task in loaded["tasks"].values()]
     modules = {function.__module__ for function in aggregations if function}
-    return _RANGES.get(metric, (None, None)) if modules == {_METRICS} else (None, None)
+    known = modules == {metrics.__name__}
+    return _RANGES.get(metric, (None, None)) if known else (None, None)
 
 
 def _fingerprint(
@@ -461,8 +460,7 @@ def standard_error(
         return None
     if aggregation is metrics.mean:
         return float(metrics.mean_stderr(results))
-    totals, weights = sums(aggregation, results)
-    error = ratio_standard_error(totals, weights)
+    error = ratio_standard_error(*sums(aggregation, results))
     if error is None or aggregation not in EXPONENTIAL:
         return error
     return error * float(aggregation(results))

@@ -201,17 +201,13 @@ def _located(name: str, model: Any) -> Iterator[None]:
     """Add the names of task and model to an error."""
     try:
         yield
-    except EvaluationError as error:
-        raise EvaluationError(f"{_place(name, model)}: {error}") from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an exit, too, is of the task and not of the search
-        hint = _OUT_OF_MEMORY if isinstance(error, torch.OutOfMemoryError) else ""
-        raise EvaluationError(
-            f"{_place(name, model)}: could not be measured: {in_words(error)}{hint}"
-        ) from error
-
-
-def _place(name: str, model: Any) -> str:
-    # Transformers looks long for the name, which is wanted where something failed.
-    return f"task {name!r} on model {model.name_or_path or type(model).__name__!r}"
+        what = str(error)
+        if not isinstance(error, EvaluationError):
+            hint = _OUT_OF_MEMORY if isinstance(error, torch.OutOfMemoryError) else ""
+            what = f"could not be measured: {in_words(error)}{hint}"
+        # Transformers looks long for the name, which is wanted where something failed.
+        place = f"task {name!r} on model {model.name_or_path or type(model).__name__!r}"
+        raise EvaluationError(f"{place}: {what}") from error

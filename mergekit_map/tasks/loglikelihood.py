@@ -19,7 +19,6 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, Literal, TypeAlias
 from unittest.mock import patch
 
@@ -286,11 +285,10 @@ def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
         try:
             for batch in largest.values():
                 scores.score(batch, requests)
+            return scores
         except torch.OutOfMemoryError:
             if scores.tokens == 1:
                 raise
-        else:
-            return scores
         torch.cuda.empty_cache()
         scores = replace(scores, tokens=scores.tokens // 2)
         logger.info("out of memory: at most %d tokens are read at once", scores.tokens)
@@ -322,14 +320,10 @@ def _reason(model: PreTrainedModel, requests: Sequence[Request]) -> str | None:
 
 def _difference(scores: Likelihoods, requests: Sequence[Request]) -> str | None:
     """Score a few requests in a tree and by themselves; return how they differ."""
-    branching = (
-        tree for batch in scores.batches(requests) for tree in batch if tree.branches
-    )
-    some = [
-        requests[index]
-        for tree in islice(branching, 1)
-        for index, _ in tree.scored[:_CHECKED]
-    ]
+    batches = scores.batches(requests)
+    if not batches or not batches[0][0].branches:  # those with branches come first
+        return None
+    some = [requests[index] for index, _ in batches[0][0].scored[:_CHECKED]]
     expected = replace(scores, width=None).score_all(some)
     try:
         found = scores.score_all(some)

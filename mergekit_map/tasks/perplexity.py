@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import datasets
 import torch
@@ -62,11 +62,7 @@ class PerplexityText:
 
 
 def load_perplexity(name: str, spec: PerplexityTask, directory: Path) -> PerplexityText:
-    """Read the documents.
-
-    Raises:
-        InvalidTask: see ``read_documents``.
-    """
+    """Read the documents; raise InvalidTask as ``read_documents`` does."""
     documents = read_documents(spec.perplexity, directory)
     # The number is the version of this module's definition of the value.
     identity = fingerprint("perplexity", 1, spec.max_tokens, spec.block, documents)
@@ -143,17 +139,13 @@ def _texts(
     for number, record in enumerate(records, start=1):
         field = field or _find_field(record, key)
         text = record.get(field)
-        if not _is_text(text):
+        # Halves of characters (lone surrogates) are no text.
+        if not isinstance(text, str) or text.encode(errors="replace").decode() != text:
             hint = nearest(field, record.keys() - {field})
             text = f"document {number} has no text in its field {field!r}; {hint}"
             raise _refusal(key, text)
         texts.append(text)
     return texts
-
-
-def _is_text(value: Any) -> TypeGuard[str]:
-    """Whether a value is text, without halves of characters (lone surrogates)."""
-    return isinstance(value, str) and value.encode(errors="replace").decode() == value
 
 
 def _find_field(record: Mapping[str, Any], key: str) -> str:

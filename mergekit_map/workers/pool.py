@@ -69,10 +69,7 @@ class Answer:
 class WorkerHandle(Protocol):
     """A process or an actor, started anew for each project and after each death."""
 
-    @property
-    def dies_with(self) -> type[Exception]:
-        """Return the error that its futures raise once it is dead."""
-        ...
+    dies_with: type[Exception]  # the error that its futures raise once it is dead
 
     def ask(self, opening: Opening, request: MeasurementRequest) -> Future[Answer]:
         """Return the future of an answer; start a worker if there is none."""
@@ -285,7 +282,7 @@ class WorkerProcess:
         gpus: The GPUs for it; None where there are none.
     """
 
-    dies_with = BrokenProcessPool
+    dies_with: type[Exception] = BrokenProcessPool
 
     def __init__(self, gpus: str | None):
         self._gpus = gpus

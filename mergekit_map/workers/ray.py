@@ -16,12 +16,7 @@ from typing import Any
 
 from mergekit_map.errors import ConfigError, first_line
 from mergekit_map.types import MeasurementRequest
-from mergekit_map.workers.pool import (
-    Answer,
-    Opening,
-    WorkerPool,
-    visible_gpus,
-)
+from mergekit_map.workers.pool import Answer, Opening, WorkerPool, visible_gpus
 
 _STORE = 128 * 2**20  # bytes; Ray would take a third of the memory
 

@@ -17,7 +17,7 @@ from mergekit_map.evaluation.evaluator import (
     Worker,
     merges_of_checkpoint,
 )
-from mergekit_map.evaluation.holdout import Confirming, with_confirmation
+from mergekit_map.evaluation.holdout import measure_held_out, with_confirmation
 from mergekit_map.evaluation.project import (
     Project,
     finished_project,
@@ -177,8 +177,7 @@ def _measure_checkpoint(
         measure(study, shown, recording, log)
         measure(both, [("checkpoint", merge)], again, log)
         if held_out:
-            confirming = Confirming(project, run, log, again)
-            confirming.measure(project.held_out_study(), [merge])
+            measure_held_out(project.held_out_study(), [merge], again, log)
         searched = measured_at(study, merge, log)
         last = {e.task: e.reading for e in log if e.role == "checkpoint"}
     readings = {t: last[t] if t in known else searched[t] for t in study.tasks}

@@ -16,7 +16,7 @@ from mergekit_map.evaluation.evaluator import (
     Workers,
     open_merges,
 )
-from mergekit_map.evaluation.holdout import Confirming
+from mergekit_map.evaluation.holdout import confirm, measure_held_out
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.devices import choice_in_words
 from mergekit_map.merging.recipe import Recipes, changes_in_words
@@ -152,7 +152,7 @@ def _measured_front(
         result = run_study(study, evaluate, log)
         front = found_front(study, result, log)
         front = choose_measured(with_differences(front, folder, log))
-        return Confirming(project, folder, log, evaluate).front(front)
+        return confirm(project, front, evaluate, log)
 
 
 def _measured_before(run: RunFolder) -> Manifest | None:
@@ -260,8 +260,7 @@ def _measure_references(
     part, models = study.on_disk, project.on_disk
     if part is None or models is None:
         return
-    folder = RunFolder(log.path.parent)
-    samples = folder.samples(part.merge)
+    samples = RunFolder(log.path.parent).samples(part.merge)
     workers = _workers_for(models, pool)
     with MergeEvaluator(workers, samples, part.definitions) as evaluate:
         anchors: list[Candidate] = [("anchor", c) for c in part.anchors.values()]
@@ -269,8 +268,7 @@ def _measure_references(
         if project.held_out is not None:
             held_out = project.held_out_study().on_disk
             assert held_out is not None
-            confirming = Confirming(models, folder, log, evaluate)
-            confirming.measure(held_out, held_out.anchors.values())
+            measure_held_out(held_out, held_out.anchors.values(), evaluate, log)
 
 
 def _write_soup(project: Project, folder: RunFolder) -> None:

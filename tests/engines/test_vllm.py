@@ -22,8 +22,8 @@ pytest.importorskip(
 
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.evaluation.vllm import (
+    InPlace,
     VllmFromDisk,
-    VllmInPlace,
     checkpoint_in_vllm,
     merges_in_vllm,
 )
@@ -132,7 +132,7 @@ def test_merges_are_written_into_both_halves_of_a_model_that_is_split(
     merge = dict(zip(project.space.names, (0.3, 0.6), strict=True))
 
     with merges_in_vllm(project) as merges:
-        assert isinstance(merges, VllmInPlace)
+        assert isinstance(merges, InPlace)
         found = merges(merge)["ask"]()
 
     assert fresh(project, merge) == found
