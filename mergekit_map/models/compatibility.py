@@ -291,7 +291,7 @@ def _compare_tensors(
             text = f"{name} has shape {[*ours]} here and {[*theirs]} in {base.name}"
             (rows if is_rows else texts).append(text)
     if (lacking := sorted(other - one)) and one and one < other:
-        cause = f"it lacks {len(lacking)} tensors that {base.name} has"
+        cause = f"it lacks {len(lacking)} of the tensors of {base.name}"
         cause += f" ({some(lacking)})"
         yield Finding("tensors-missing", "error", cause, "download or save it again")
     if (more := sorted(one - other)) and other and other < one:
