@@ -46,11 +46,7 @@ LARGEST_JSON = 1 << 28  # bytes of a file of JSON; the largest tokenizers have 1
 
 
 def read_json_file(path: Path) -> Settings:
-    """Read a file that holds one JSON object.
-
-    Raises:
-        MergeError: it does not.
-    """
+    """Read a file; raise MergeError unless it holds one JSON object."""
     try:
         content = json.loads(read_whole(path, LARGEST_JSON).decode("utf-8"))
     except (ValueError, OSError, RecursionError) as error:
@@ -217,9 +213,8 @@ class ModelFiles:
             MergeError: there are none, some are missing, or they are pickled.
         """
         index = self._index()
-        names = sorted(set(index.values()))
-        if not names:
-            names = [f"{'adapter_' * self.is_adapter}model.safetensors"]
+        single = f"{'adapter_' * self.is_adapter}model.safetensors"
+        names = sorted(set(index.values())) or [single]
         paths = [self.folder / name for name in names]
         missing = [path.name for path in paths if not path.is_file()]
         if not missing:
@@ -334,11 +329,7 @@ def fingerprint(reference: str) -> str:
 
 
 def refuse_replaced(fingerprints: Mapping[str, str]) -> None:
-    """Compare models with their fingerprints; only files that changed are read again.
-
-    Raises:
-        MergeError: a model is another one.
-    """
+    """Raise MergeError if a model is another one; files as they were are not read."""
     if replaced := [m for m, found in fingerprints.items() if fingerprint(m) != found]:
         raise MergeError(
             f"{' and '.join(replaced)} changed while merges of it were measured, so "

@@ -91,7 +91,7 @@ def measure_vectors(
     for name in headers.keys() - compared.keys():
         for found, model in zip(sums.not_finite, weights, strict=True):
             own = model.headers.get(name)
-            has_rows = own is not None and own.is_float and own.shape and own.n_bytes
+            has_rows = own is not None and own.shape and own.n_bytes
             places = _rows(own, share, 0.0) if own and has_rows else ()
             if not all(model.read(name, *rows).isfinite().all() for rows in places):
                 found[name] = None

@@ -88,9 +88,5 @@ def _distinct_from(
     """Return the rows of ``points`` that are not in ``known`` nor repeat one before."""
     digits = -round(np.log10(SAME_POINT))
     rounded = np.round(to_unit(np.vstack([known, points]), bounds), digits)
-    seen: set[tuple[float, ...]] = set()
-    is_new = []
-    for row in map(tuple, rounded.tolist()):
-        is_new.append(row not in seen)
-        seen.add(row)
-    return points[is_new[len(known) :]]
+    _, first = np.unique(rounded, axis=0, return_index=True)
+    return points[np.sort(first[first >= len(known)]) - len(known)]
