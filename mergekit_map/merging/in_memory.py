@@ -184,16 +184,13 @@ def _merged(
     recorded: Recorded, coefficients: Mapping[str, float]
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors of a merge one after the other."""
-    for name, stored in _stored(recorded.checkpoint):
-        replay = recorded.replays.get(name)
-        if replay is None:
-            yield name, stored
-            continue
-        weights = recorded.weights.of(name, replay.models, coefficients)
-        merged = torch.empty_like(stored)
-        with torch.no_grad():
-            replay.write(weights, merged)
-        yield name, merged
+    for name, tensor in _stored(recorded.checkpoint):
+        if replay := recorded.replays.get(name):
+            weights = recorded.weights.of(name, replay.models, coefficients)
+            tensor = torch.empty_like(tensor)
+            with torch.no_grad():
+                replay.write(weights, tensor)
+        yield name, tensor
 
 
 def _stored(checkpoint: Path) -> Iterator[tuple[str, Tensor]]:

@@ -100,11 +100,6 @@ class TensorHeader:
         """Return the elements of a row: of all axes but the first."""
         return math.prod(self.shape[1:])
 
-    @property
-    def n_rows(self) -> int:
-        """Return the number of rows."""
-        return self.shape[0]
-
     def read(self, start: int, stop: int) -> torch.Tensor:
         """Read rows of a floating-point tensor, as float32; (stop - start, width)."""
         with safe_open(str(self.file), "pt") as file:
@@ -113,7 +108,7 @@ class TensorHeader:
 
     def read_all(self) -> torch.Tensor:
         """Read all rows, as ``read`` does."""
-        return self.read(0, self.n_rows)
+        return self.read(0, self.shape[0])
 
 
 def read_headers(path: Path) -> dict[str, TensorHeader]:

@@ -120,11 +120,11 @@ def _rows(
 ) -> Iterator[tuple[int, int]]:
     """Spread pieces of rows evenly over a tensor; ``offset`` in [0, 1) shifts them."""
     size = max(1, _PIECE // header.width)
-    pieces = math.ceil(header.n_rows / size)
+    pieces = math.ceil(header.shape[0] / size)
     count = math.ceil(share * pieces)
     for number in range(count):
         start = int((number + offset) * pieces / count) * size
-        yield start, min(start + size, header.n_rows)
+        yield start, min(start + size, header.shape[0])
 
 
 class _Sums:
