@@ -201,8 +201,7 @@ class SelectSpec(Strict):
         """Return another selection with these limits, if it has none and may have."""
         if not other.model_fields_set or other.limited or other.index is not None:
             return other
-        mine = {name: getattr(self, name) for name in _LIMITS}
-        known = {name: value for name, value in mine.items() if value is not None}
+        known = self.model_dump(include={*_LIMITS}, exclude_none=True)
         return other.model_copy(update=known)
 
     def without_limits(self) -> SelectSpec:

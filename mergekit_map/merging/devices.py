@@ -76,11 +76,7 @@ def is_there(device: str) -> bool:
 
 
 def check_device(options: MergeOptions) -> None:
-    """Refuse a device that is not available.
-
-    Raises:
-        ConfigError: torch cannot use it.
-    """
+    """Raise ConfigError for a device that torch cannot use here."""
     device = str(options.device)
     if not is_there(device):
         raise ConfigError(
@@ -122,9 +118,7 @@ def _device_in_words(device: str) -> str:
 def choice_in_words(options: MergeOptions, *, was_open: bool) -> str | None:
     """Describe the device in use and the alternative; None where there is none.
 
-    Args:
-        options: With the device in use.
-        was_open: Whether nobody requested a device.
+    ``was_open`` means that nobody requested a device.
     """
     device, best = str(options.device), best_device()
     if device == best == "cpu":
@@ -143,13 +137,10 @@ def choose_place(
     n_bytes: int,
     besides: int = 0,
 ) -> Place:
-    """Return the fastest place for merging in which ``n_bytes`` fit.
+    """Return the fastest place for merging in which base and task vectors fit.
 
-    Args:
-        asked: The place that the configuration asks for.
-        device: The device of the evaluated model.
-        n_bytes: Size of base and task vectors.
-        besides: Further bytes that the device will hold.
+    They have ``n_bytes``. ``device`` is that of the evaluated model, and will hold as
+    many bytes ``besides``.
     """
     if asked != "auto":
         on_cpu = asked == "device" and device.type == "cpu"
@@ -178,13 +169,6 @@ def placed(
         name: with_tensors(replay, partial(move, targets[name].device))
         for name, replay in replays.items()
     }
-
-
-def on_device(replay: Replay, target: Tensor) -> Replay:
-    """Copy the tensors of a replay to the device of its target."""
-    if target.device.type == "cpu":
-        return replay
-    return with_tensors(replay, lambda t: t.to(target.device, non_blocking=True))
 
 
 @dataclass(frozen=True)
@@ -326,10 +310,8 @@ _MOST = 0.9  # what vLLM takes when it is alone
 def share_beside(total: int, free: int, wanted: int) -> float:
     """Return the share of a GPU that is left, rounded down to a hundredth.
 
-    Args:
-        total: Bytes that the GPU has.
-        free: Bytes that are free now.
-        wanted: Bytes that this process will need besides those it holds.
+    Of its ``total`` bytes, ``free`` are free now, and this process will need as many as
+    ``wanted`` besides those it holds.
     """
     left = (free - wanted) / total - _FOR_ACTIVATIONS
     return max(0.0, min(_MOST, math.floor(100 * left) / 100))

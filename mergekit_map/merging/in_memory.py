@@ -23,9 +23,9 @@ from torch import Tensor
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint
-from mergekit_map.merging.devices import Place, choose_place, on_device, placed
+from mergekit_map.merging.devices import Place, choose_place, placed
 from mergekit_map.merging.recording import Recorded, open_recorded, record
-from mergekit_map.merging.replay import MethodReplay, Replay, tensor_bytes
+from mergekit_map.merging.replay import MethodReplay, Replay, tensor_bytes, with_tensors
 from mergekit_map.merging.space import MergeSpace, WeightTable
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.text import bytes_in_words
@@ -95,7 +95,9 @@ def _layout(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
 
 
 def _write(replay: Replay, weights: Sequence[float], target: Tensor) -> None:
-    on_device(replay, target).write(weights, target)
+    if target.device.type != "cpu":
+        replay = with_tensors(replay, lambda t: t.to(target.device, non_blocking=True))
+    replay.write(weights, target)
 
 
 def _run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
@@ -182,16 +184,13 @@ def _merged(
     recorded: Recorded, coefficients: Mapping[str, float]
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors of a merge one after the other."""
-    for name, stored in _stored(recorded.checkpoint):
-        replay = recorded.replays.get(name)
-        if replay is None:
-            yield name, stored
-            continue
-        weights = recorded.weights.of(name, replay.models, coefficients)
-        merged = torch.empty_like(stored)
-        with torch.no_grad():
-            replay.write(weights, merged)
-        yield name, merged
+    for name, tensor in _stored(recorded.checkpoint):
+        if replay := recorded.replays.get(name):
+            weights = recorded.weights.of(name, replay.models, coefficients)
+            tensor = torch.empty_like(tensor)
+            with torch.no_grad():
+                replay.write(weights, tensor)
+        yield name, tensor
 
 
 def _stored(checkpoint: Path) -> Iterator[tuple[str, Tensor]]:

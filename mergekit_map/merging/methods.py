@@ -66,8 +66,7 @@ class MapMethod(GroupMergeMethod):  # type: ignore[misc]  # mergekit is untyped
             unchanged: Tensor = group.base.tensor
             return unchanged
         replay = self.prepare(group, parameters)
-        keep = _keep.get()
-        if keep is not None:
+        if keep := _keep.get():
             check_interrupt()  # mergekit merges one tensor after the other
             keep(group.metadata.name, replay)
         merged: Tensor = torch.empty_like(
@@ -97,9 +96,8 @@ def recordable_method(name: str) -> str | None:
     builtin = registered[name]
     if "weight" not in {p.name for p in builtin.spec.input_parameters}:
         return None
-    sums = isinstance(builtin, GeneralizedTaskArithmeticMerge)
     prepare: Prepare = partial(MethodReplay, name)
-    if sums:
+    if isinstance(builtin, GeneralizedTaskArithmeticMerge):
         prepare = partial(_task_vectors, builtin)
     title = f"MAP {builtin.spec.pretty_name or name}"
     spec = replace(builtin.spec, name=twin, pretty_name=title)

@@ -12,14 +12,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 from mergekit import merge_methods
 from mergekit.merge_methods.base import TensorGroup
 from torch import Tensor
 
-T = TypeVar("T")
 Parameters: TypeAlias = Mapping[str, Any]  # of a method, as mergekit hands them over
 
 _UNIT = 1024
@@ -113,19 +112,17 @@ class TaskVectorReplay:
 Replay: TypeAlias = TaskVectorReplay | MethodReplay
 
 
-def with_tensors(content: T, change: Callable[[Tensor], Tensor]) -> T:
+def with_tensors(content: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """Return a replay with changed tensors, on another device for example."""
-    changed: Any = content
     if isinstance(content, Tensor):
-        changed = change(content)
-    elif isinstance(content, tuple):
-        changed = tuple(with_tensors(item, change) for item in content)
-    elif is_dataclass(content) and not isinstance(content, type):
+        return change(content)
+    if isinstance(content, tuple):
+        return tuple(with_tensors(item, change) for item in content)
+    if is_dataclass(content) and not isinstance(content, type):
         parts = {f.name: getattr(content, f.name) for f in fields(content)}
-        changed = replace(
-            content, **{k: with_tensors(part, change) for k, part in parts.items()}
-        )
-    return changed  # type: ignore[no-any-return]
+        changed = {name: with_tensors(part, change) for name, part in parts.items()}
+        return replace(content, **changed)
+    return content
 
 
 def tensor_bytes(replay: Replay) -> int:

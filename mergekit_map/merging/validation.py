@@ -11,7 +11,7 @@ import importlib.resources
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from mergekit import merge_methods
 from mergekit._data import chat_templates
@@ -226,16 +226,13 @@ def _bad_base(merge: MergeConfig) -> list[Problem]:
     return []
 
 
-Schema: TypeAlias = dict[str, Any]
-
-
-def merge_schema() -> Schema:
+def merge_schema() -> dict[str, Any]:
     """Return the JSON Schema of what ``check_merge`` accepts.
 
     Unlike mergekit's own models it refuses keys that mergekit ignores, and it lists
     only methods that have a weight per model to search for.
     """
-    schema: Schema = MergeConfiguration.model_json_schema()
+    schema: dict[str, Any] = MergeConfiguration.model_json_schema()
     definitions = schema["$defs"]
     # Models are written as text; mergekit parses it.
     definitions["ModelReference"] = {

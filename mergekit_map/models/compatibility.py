@@ -187,18 +187,18 @@ def _measure(models: Sequence[InspectedModel], merge: MergeConfig) -> Figures | 
     """Measure the task vectors, and add the findings that follow from them."""
     base, facts = models[0], models[0].facts
     compared = {
-        model.reference: (weights, model.facts.tokenizer if model.facts else None)
+        model.reference: weights
         for model in models
         if not _OTHER_WEIGHTS & {finding.code for finding in model.findings}
         and (weights := model.weights) is not None
     }
     if facts is None or base.reference not in compared or len(compared) < 2:
         return None
-    same_rows = all(_same_rows(t, facts.tokenizer) for _, t in compared.values())
-    readable = {reference: w for reference, (w, _) in compared.items()}
-    first = readable.pop(base.reference)
+    known = [m.facts for m in models if m.facts and m.reference in compared]
+    same_rows = all(_same_rows(of.tokenizer, facts.tokenizer) for of in known)
     left_out = frozenset[str]() if same_rows else facts.vocabulary_tensors
-    figures = measure_vectors(first, readable, left_out)
+    first = compared.pop(base.reference)
+    figures = measure_vectors(first, compared, left_out)
     names = {model.reference: model.name for model in models}
     found = weight_findings(base.reference, figures, names)
     if merge.get("base_model") is None:  # there are no task vectors to judge

@@ -46,11 +46,7 @@ LARGEST_JSON = 1 << 28  # bytes of a file of JSON; the largest tokenizers have 1
 
 
 def read_json_file(path: Path) -> Settings:
-    """Read a file that holds one JSON object.
-
-    Raises:
-        MergeError: it does not.
-    """
+    """Read a file; raise MergeError unless it holds one JSON object."""
     try:
         content = json.loads(read_whole(path, LARGEST_JSON).decode("utf-8"))
     except (ValueError, OSError, RecursionError) as error:
@@ -104,11 +100,6 @@ class TensorHeader:
         """Return the elements of a row: of all axes but the first."""
         return math.prod(self.shape[1:])
 
-    @property
-    def n_rows(self) -> int:
-        """Return the number of rows."""
-        return self.shape[0]
-
     def read(self, start: int, stop: int) -> torch.Tensor:
         """Read rows of a floating-point tensor, as float32; (stop - start, width)."""
         with safe_open(str(self.file), "pt") as file:
@@ -117,7 +108,7 @@ class TensorHeader:
 
     def read_all(self) -> torch.Tensor:
         """Read all rows, as ``read`` does."""
-        return self.read(0, self.n_rows)
+        return self.read(0, self.shape[0])
 
 
 def read_headers(path: Path) -> dict[str, TensorHeader]:
@@ -217,9 +208,8 @@ class ModelFiles:
             MergeError: there are none, some are missing, or they are pickled.
         """
         index = self._index()
-        names = sorted(set(index.values()))
-        if not names:
-            names = [f"{'adapter_' * self.is_adapter}model.safetensors"]
+        single = f"{'adapter_' * self.is_adapter}model.safetensors"
+        names = sorted(set(index.values())) or [single]
         paths = [self.folder / name for name in names]
         missing = [path.name for path in paths if not path.is_file()]
         if not missing:
@@ -334,11 +324,7 @@ def fingerprint(reference: str) -> str:
 
 
 def refuse_replaced(fingerprints: Mapping[str, str]) -> None:
-    """Compare models with their fingerprints; only files that changed are read again.
-
-    Raises:
-        MergeError: a model is another one.
-    """
+    """Raise MergeError if a model is another one; files as they were are not read."""
     if replaced := [m for m, found in fingerprints.items() if fingerprint(m) != found]:
         raise MergeError(
             f"{' and '.join(replaced)} changed while merges of it were measured, so "

@@ -82,9 +82,9 @@ def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
     def absolute(part: ModelPart) -> ModelPart:
         path = os.path.join(directory, part.path)
         # Asked first: a link to itself is no folder, and cannot be resolved.
-        return (
-            replace(part, path=os.path.realpath(path)) if os.path.isdir(path) else part
-        )
+        if os.path.isdir(path):
+            return replace(part, path=os.path.realpath(path))
+        return part
 
     return map_parts(merge, absolute)
 
@@ -103,19 +103,16 @@ def map_parts(
 def map_references(merge: MergeConfig, change: Callable[[str], str]) -> MergeConfig:
     """Replace every reference to a model in a configuration."""
 
-    def copied(content: Any) -> Any:
+    def copied(content: Any, key: str = "") -> Any:
+        if key == "parameters":
+            return content
+        if isinstance(content, str):
+            return change(content) if key in MODEL_KEYS else content
         if isinstance(content, list):
             return [copied(item) for item in content]
-        if not isinstance(content, Mapping):
-            return content
-        return {
-            key: change(value)
-            if key in MODEL_KEYS and isinstance(value, str)
-            else value
-            if key == "parameters"
-            else copied(value)
-            for key, value in content.items()
-        }
+        if isinstance(content, Mapping):
+            return {name: copied(value, name) for name, value in content.items()}
+        return content
 
     result: MergeConfig = copied(merge)
     return result

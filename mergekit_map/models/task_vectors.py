@@ -91,7 +91,7 @@ def measure_vectors(
     for name in headers.keys() - compared.keys():
         for found, model in zip(sums.not_finite, weights, strict=True):
             own = model.headers.get(name)
-            has_rows = own is not None and own.is_float and own.shape and own.n_bytes
+            has_rows = own is not None and own.shape and own.n_bytes
             places = _rows(own, share, 0.0) if own and has_rows else ()
             if not all(model.read(name, *rows).isfinite().all() for rows in places):
                 found[name] = None
@@ -120,11 +120,11 @@ def _rows(
 ) -> Iterator[tuple[int, int]]:
     """Spread pieces of rows evenly over a tensor; ``offset`` in [0, 1) shifts them."""
     size = max(1, _PIECE // header.width)
-    pieces = math.ceil(header.n_rows / size)
+    pieces = math.ceil(header.shape[0] / size)
     count = math.ceil(share * pieces)
     for number in range(count):
         start = int((number + offset) * pieces / count) * size
-        yield start, min(start + size, header.n_rows)
+        yield start, min(start + size, header.shape[0])
 
 
 class _Sums:

@@ -9,8 +9,6 @@ to each other than ``SAME_POINT`` of the box's width count as one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from scipy.stats import qmc
 
@@ -43,11 +41,10 @@ def make_design(
         DesignError: n is below the number of anchors.
     """
     anchors = _distinct_from(anchors[:0], anchors, bounds)
-    n_new = n - len(anchors)
-    if n_new < 0:
+    if n < len(anchors):
         raise DesignError(
             f"{len(anchors)} reference points are always evaluated, but only {n} "
-            f"evaluations were asked for; allow at least {-n_new} more"
+            f"evaluations were asked for; allow at least {len(anchors) - n} more"
         )
     d = len(bounds)
     sobol = qmc.Sobol(d, seed=rng) if kind == "sobol" else None
@@ -59,27 +56,16 @@ def make_design(
         # which leaves the beginning of the one sequence whatever the count.
         return np.asarray(sobol.random(1 << (k - 1).bit_length()), dtype=np.float64)
 
-    return np.vstack([anchors, _draw_distinct(draw, n_new, bounds, anchors)])
+    design = anchors
+    while len(design) < n:
+        points = from_unit(draw(n - len(design)), bounds)
+        design = np.vstack([design, _distinct_from(design, points, bounds)])
+    return design[:n]
 
 
 def sobol_points(n: int, bounds: FloatArray) -> FloatArray:
     """Return the first n Sobol points of a box (d, 2), always the same; (n, d)."""
     return from_unit(qmc.Sobol(len(bounds), scramble=False).random(n), bounds)
-
-
-def _draw_distinct(
-    draw: Callable[[int], FloatArray],
-    count: int,
-    bounds: FloatArray,
-    anchors: FloatArray,
-) -> FloatArray:
-    """Draw from the unit cube until ``count`` points are distinct; in their order."""
-    design = anchors[:0]
-    while len(design) < count:
-        points = from_unit(draw(count - len(design)), bounds)
-        new = _distinct_from(np.vstack([anchors, design]), points, bounds)
-        design = np.vstack([design, new])
-    return design[:count]
 
 
 def _distinct_from(
@@ -88,9 +74,5 @@ def _distinct_from(
     """Return the rows of ``points`` that are not in ``known`` nor repeat one before."""
     digits = -round(np.log10(SAME_POINT))
     rounded = np.round(to_unit(np.vstack([known, points]), bounds), digits)
-    seen: set[tuple[float, ...]] = set()
-    is_new = []
-    for row in map(tuple, rounded.tolist()):
-        is_new.append(row not in seen)
-        seen.add(row)
-    return points[is_new[len(known) :]]
+    _, first = np.unique(rounded, axis=0, return_index=True)
+    return points[np.sort(first[first >= len(known)]) - len(known)]

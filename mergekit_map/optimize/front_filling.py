@@ -13,16 +13,13 @@ move it there. The worth of a point is the hypervolume that it adds.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from typing import TypeAlias
 
 import moocore
 import numpy as np
 
-from mergekit_map.optimize.scalarization import farthest_point_subset
+from mergekit_map.optimize.scalarization import Predict, farthest_point_subset
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 
-Scores: TypeAlias = Callable[[FloatArray], FloatArray]
 STEP = 1e-3  # of the numerical derivatives, which are exact for quadratics
 _STEP_LENGTHS = np.array([1.0, 0.5, 0.2, 0.05, 0.01])  # tried at once
 _MAX_STEP = 0.5  # on any axis of the box
@@ -50,7 +47,7 @@ _N_LAST_STEPS = 15
 
 
 def pareto_newton(
-    scores: Scores,
+    scores: Predict,
     points: FloatArray,
     n_steps: int,
     preferences: FloatArray | None = None,
@@ -88,7 +85,7 @@ def pareto_newton(
     return points
 
 
-def _derivatives(scores: Scores, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _derivatives(scores: Predict, points: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return gradients (n, m, d) and Hessians (n, m, d, d) at points (n, d).
 
     By central differences around the point or, at the border, right inside of it.
@@ -194,7 +191,7 @@ def _balanced_weights(products: FloatArray, offsets: FloatArray) -> FloatArray:
 
 
 def fill_front(
-    scores: Scores, points: FloatArray, n_points: int, rng: np.random.Generator
+    scores: Predict, points: FloatArray, n_points: int, rng: np.random.Generator
 ) -> FloatArray:
     """Spread about n_points over the front that points (n, d) are near to.
 
@@ -230,7 +227,7 @@ def quantized(scores: FloatArray) -> FloatArray:
     return np.round(scores / SAME_METRIC)
 
 
-def _non_dominated_points(scores: Scores, points: FloatArray) -> FloatArray:
+def _non_dominated_points(scores: Predict, points: FloatArray) -> FloatArray:
     """Keep the non-dominated points (n, d), the first of equal ones."""
     Y = quantized(scores(points))
     mask = moocore.is_nondominated(Y, maximise=True, keep_weakly=False)
@@ -267,7 +264,7 @@ def _hypervolume_subset(Y: FloatArray, k: int) -> IntArray:
 
 
 def _children(
-    scores: Scores, points: FloatArray, n: int, rng: np.random.Generator
+    scores: Predict, points: FloatArray, n: int, rng: np.random.Generator
 ) -> FloatArray:
     """Draw n points between, and beyond, neighbors on a front; (n, d)."""
     Y = scores(points)
@@ -310,10 +307,6 @@ def hypervolume(
 
     Exact up to 5 tasks; beyond, approximated along a number of directions.
     """
-    if not len(Y):
-        return 0.0
-    if Y.shape[1] == 1:
-        return float(max(Y.max() - reference, 0))
     if Y.shape[1] <= _MAX_EXACT_TASKS:
         return float(moocore.hypervolume(-Y, ref=-reference))
     return float(moocore.hv_approx(-Y, ref=-reference, nsamples=n_directions))

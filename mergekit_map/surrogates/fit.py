@@ -118,13 +118,11 @@ def fit_surrogate(
             is positive, all points count alike.
         link: The range of the metric.
         bounds: (d, 2) the box of the search, used as the unit of each coefficient.
-        kind: "quadratic", by weighted least squares: case 1 (identity link) in closed
-            form, the others by Levenberg-Marquardt from the closed-form fits of the
-            inverted data; "regularized", with normal priors of the terms, which does
-            with fewer points than terms; "residual_gp", that with a Gaussian process
-            for what the quadratic leaves, of effects that may saturate; or "auto", the
-            latter, unless the left-out errors of the regularized quadratic are clearly
-            smaller.
+        kind: "quadratic", by weighted least squares; "regularized", with normal priors
+            of the terms, which does with fewer points than terms; "residual_gp", that
+            with a Gaussian process for what the quadratic leaves, of effects that may
+            saturate; or "auto", the latter, unless the left-out errors of the
+            regularized quadratic are clearly smaller.
         sampling: (n,) standard errors of values that are estimates from some documents,
             0 where all were measured; None if they were everywhere.
 
@@ -148,11 +146,7 @@ def fit_surrogate(
 
 @dataclass(frozen=True, eq=False)
 class _MetricData:
-    """The measurements of one metric, and the surrogates fitted to them.
-
-    All kinds have the errors of the process fitted to them, averaged over its
-    hyperparameters.
-    """
+    """The measurements of one metric, and the surrogates fitted to them."""
 
     U: FloatArray  # (n, d) scaled coefficients
     y: FloatArray  # (n,)

@@ -167,11 +167,7 @@ class Observations:
 
 
 def check_distinct(X: FloatArray) -> None:
-    """Raise DesignError for fewer distinct merges than show any curvature.
-
-    Raises:
-        DesignError: with what is missing.
-    """
+    """Raise DesignError for fewer distinct merges than show any curvature."""
     d, n_distinct = X.shape[1], len(np.unique(X, axis=0))
     if n_distinct < 3:
         raise DesignError(
@@ -181,11 +177,7 @@ def check_distinct(X: FloatArray) -> None:
 
 
 def check_identified(X: FloatArray, features: FloatArray) -> None:
-    """Raise DesignError for a design that does not identify every term.
-
-    Raises:
-        DesignError: with what is missing and why.
-    """
+    """Raise DesignError, with the reason, unless a design identifies every term."""
     d, n_terms = X.shape[1], features.shape[1]
     n_distinct = len(np.unique(X, axis=0))
     if n_distinct < n_terms:
