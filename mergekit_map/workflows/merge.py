@@ -125,10 +125,7 @@ def _refuse_other_front(run: RunFolder, selection: Selection) -> None:
 
 
 def _with_measured(
-    project: Project,
-    selection: Selection,
-    searched: Merge,
-    run: RunFolder,
+    project: Project, selection: Selection, searched: Merge, run: RunFolder
 ) -> Front:
     """Return the front with the measurements of the selection, chosen as it was."""
     front = run.read_front().with_point(selection.index, searched)

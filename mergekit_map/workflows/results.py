@@ -74,8 +74,7 @@ class Selection(FrontResult):
         return f"Selection({front_line(self.front)})"
 
     def _repr_html_(self) -> str:
-        shown = front_html(self.front, "chosen")
-        return shown + folded("recipe.yml", self.recipe)
+        return front_html(self.front, "chosen") + folded("recipe.yml", self.recipe)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
