@@ -200,10 +200,8 @@ class TerminalReporter(Callback):
 
     def on_start(self, started: Started) -> None:
         """Announce how much will be measured at most."""
-        total = started.total
-        self.on_notice(
-            f"searching: at most {total} measurements, each of a merge on a task"
-        )
+        most = f"at most {started.total} measurements, each of a merge on a task"
+        self.on_notice(f"searching: {most}")
 
     def on_progress(self, progress: Searched) -> None:
         """Show which merge is being measured on which task."""

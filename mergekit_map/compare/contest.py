@@ -1,8 +1,7 @@
 """A finished search and its opponents, measured on the same metrics (section 4).
 
 Notation: ``d`` coefficients, ``m`` tasks, ``P`` preferences among them; metrics are
-larger is better, NaN where a measurement failed. No search fits these measurements:
-they lie in its log, under purposes of their own.
+larger is better, NaN where a measurement failed.
 """
 
 from __future__ import annotations

@@ -70,8 +70,7 @@ def hypervolume(front: FloatArray, reference: FloatArray) -> float:
     approximation of moocore (off by about 0.0005 of the value with 8 tasks).
     """
     ideal, width = reference.max(axis=0), np.ptp(reference, axis=0)
-    both = np.ptp(np.vstack([front, reference]), axis=0)
-    width = np.where(width > 0, width, np.where(both > 0, both, 1.0))
+    width = np.where(width > 0, width, ranges(np.vstack([front, reference])))
     part, whole = (
         front_filling.hypervolume((Y - ideal) / width, -REFERENCE_POINT, DIRECTIONS)
         for Y in (front, reference)

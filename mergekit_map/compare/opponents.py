@@ -72,10 +72,9 @@ class Budget:
     def __init__(
         self, evaluate: Evaluate, bounds: FloatArray, n_tasks: int, n_evaluations: int
     ) -> None:
-        """Take bounds (d, 2)."""
         self.d, self.m = len(bounds), n_tasks
         self.left = n_evaluations
-        self.bounds = bounds
+        self.bounds = bounds  # (d, 2)
         self._evaluate = evaluate
         self.U = np.empty((0, self.d))  # what was evaluated, in the unit box, and
         self.Y = np.empty((0, self.m))  # what that gave
@@ -315,7 +314,7 @@ def _grid(evaluations: Budget, rng: np.random.Generator) -> None:
         axes = [np.linspace(0.0, 1.0, levels)] * d
         grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
         evaluations.spend(rng.permutation(grid))
-    evaluations.spend(rng.random((evaluations.left, d)))
+    _random(evaluations, rng)
 
 
 def _moead(evaluations: Budget, rng: np.random.Generator) -> None:
@@ -350,12 +349,11 @@ def _run(
     *,
     scaled: bool = False,
 ) -> None:
-    n, d = evaluations.left, evaluations.d
     problem = _Problem(evaluations, scaled=scaled)
     with warnings.catch_warnings():  # NSGA-III switches all off for the whole process
-        minimize(problem, algorithm, ("n_eval", n), seed=draw_seed(rng))
+        minimize(problem, algorithm, ("n_eval", evaluations.left), seed=draw_seed(rng))
     # A population that has converged to one point ends before its budget does.
-    evaluations.spend(rng.random((evaluations.left, d)))
+    _random(evaluations, rng)
 
 
 class _Problem(Problem):  # type: ignore[misc]

@@ -2,7 +2,7 @@
 
 The points of each front are measured, and opponents search the same merges. All
 measurements use the run's own evaluator and go into its own log, so that none is made
-twice. A search that is continued later does not fit any of them.
+twice. A search that is continued later does not fit them: they have their own roles.
 """
 
 from __future__ import annotations

@@ -15,12 +15,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from mergekit_map.compare.contest import DIRECT, OURS
-from mergekit_map.compare.indicators import (
-    Comparison,
-    Spread,
-    mean_and_std,
-)
-from mergekit_map.utils.files import write_atomically
+from mergekit_map.compare.indicators import Comparison, Spread, mean_and_std
+from mergekit_map.utils.files import plain, write_atomically
 
 Cell: TypeAlias = str | int | float | Spread | None
 
@@ -70,36 +66,27 @@ def csv_text(table: Table) -> str:
     columns: list[list[object]] = []
     for column, *cells in zip(table.columns, *table.rows, strict=True):
         means = (c.mean if isinstance(c, Spread) else c for c in cells)
-        columns.append([column.name, *map(_or_none, means)])
+        columns.append([column.name, *map(plain, means)])
         if any(isinstance(cell, Spread) for cell in cells):
             stds = (c.std if isinstance(c, Spread) else None for c in cells)
-            columns.append([f"{column.name} std", *map(_or_none, stds)])
+            columns.append([f"{column.name} std", *map(plain, stds)])
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(zip(*columns, strict=True))
     return buffer.getvalue()
 
 
-def _or_none(cell: str | float | None) -> object:
-    return None if isinstance(cell, float) and math.isnan(cell) else cell
-
-
-def _number(cell: Cell) -> float:
-    if isinstance(cell, Spread):
-        return cell.mean
-    return float(cell) if isinstance(cell, int | float) else math.nan
-
-
 def _text(cell: Cell, column: Column) -> str:
     if isinstance(cell, str):
         return cell
-    if math.isnan(_number(cell)):
+    number = cell.mean if isinstance(cell, Spread) else cell
+    if number is None or math.isnan(number):
         return "-"
     if isinstance(cell, int):
         return str(cell)
     factor, unit = (100, " %") if column.percent else (1, "")
     digits = f".{column.digits}f"
     std = f" ± {factor * cell.std:{digits}}" if isinstance(cell, Spread) else ""
-    return f"{factor * _number(cell):{digits}}{std}{unit}"
+    return f"{factor * number:{digits}}{std}{unit}"
 
 
 def comparison_tables(comparison: Comparison) -> list[Table]:

@@ -31,7 +31,7 @@ from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import merge_key
 from mergekit_map.results.surrogates import FinishedSearch, read_finished
-from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.arrays import FloatArray, ranges
 from mergekit_map.utils.files import StrPath, write_atomically
 from mergekit_map.utils.text import listed
 
@@ -202,5 +202,4 @@ def joint_box(fronts: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
     # A task on which all of the front agree has the range of all merges.
     flat = np.ptp(front, axis=0) <= 0
     nadir = np.where(flat, Y.min(axis=0), front.min(axis=0))
-    width = np.where(flat, np.ptp(Y, axis=0), np.ptp(front, axis=0))
-    return nadir, np.where(width > 0, width, 1.0)
+    return nadir, np.where(flat, ranges(Y), ranges(front))

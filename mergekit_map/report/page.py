@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.resources
+import math
 import platform
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,13 +43,8 @@ from mergekit_map.results.surrogates import (
     predict,
     read_finished,
 )
-from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import NO_SINGLE_MODEL
-from mergekit_map.utils.files import (
-    StrPath,
-    json_line,
-    write_atomically,
-)
+from mergekit_map.utils.files import StrPath, json_line, write_atomically
 
 # Where plotly.js would take a chart that is shared: see guard.js.
 _SHARING = "https://cloud.plotly.com/newchart"
@@ -186,8 +182,7 @@ def _gains(front: Front, index: int) -> dict[str, object]:
     """Return rows and documents of the table of gains as if a point were chosen."""
     front = front.model_copy(update={"selected": index})
     gained = gains(front)
-    rows = [[*row] for row in gain_table(front, gained)]
-    return {"gains": rows, "sample": sample(front, gained)}
+    return {"gains": gain_table(front, gained), "sample": sample(front, gained)}
 
 
 def run_name(path: Path) -> str:
@@ -255,7 +250,6 @@ def _measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
     }
     points = {merge_key(p.coefficients): i for i, p in enumerate(front.points)}
     predictions = predict(run.surrogates, X) if run.surrogates else [unknown] * len(X)
-    is_located = np.asarray(np.isfinite(X).all(axis=1)).tolist()
     m = len(front.tasks)
     content: list[dict[str, object]] = [
         {
@@ -274,10 +268,9 @@ def _measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
         for anchor in front.anchors
         if not anchor.coefficients
     ]
-    rows = zip(
-        merges.items(), vectors, X.tolist(), is_located, predictions, strict=True
-    )
-    for (key, merge), coefficients, x, located, predicted in rows:
+    rows = zip(merges.items(), vectors, X.tolist(), predictions, strict=True)
+    for (key, merge), coefficients, x, predicted in rows:
+        located = all(map(math.isfinite, x))
         evaluations = [merge.get(task) for task in front.tasks]
         content.append(
             {
@@ -331,8 +324,9 @@ def predict_surfaces(run: FinishedSearch) -> dict[str, object]:
     points = run.locate(point.coefficients for point in run.front.points)
     if d < 3:
         grid = np.stack(np.meshgrid(*nodes), axis=-1)
-    else:
-        grid = _slices(points[run.front.selected], nodes)
+    else:  # the chosen point, moved along each axis over its nodes
+        grid = np.tile(points[run.front.selected], (*nodes.shape, 1))
+        grid[range(d), :, range(d)] = nodes
     X = grid.reshape(-1, d)
     surrogates = [run.surrogates[task] for task in run.front.tasks]
     shape = (len(surrogates), *grid.shape[:-1])
@@ -346,12 +340,3 @@ def predict_surfaces(run: FinishedSearch) -> dict[str, object]:
         "value": value.tolist(),
         "stderr": stderr.tolist(),
     }
-
-
-def _slices(point: FloatArray, nodes: FloatArray) -> FloatArray:
-    """Move a point (d,) along each axis, over its nodes; (d, g, d)."""
-    d, g = nodes.shape
-    X = np.broadcast_to(point, (d, g, d)).copy()
-    for axis in range(d):
-        X[axis, :, axis] = nodes[axis]
-    return X

@@ -12,11 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from mergekit_map.utils.files import (
-    cache_home,
-    partial_folder,
-    read_json_or_nothing,
-)
+from mergekit_map.utils.files import cache_home, partial_folder, read_json_or_nothing
 from mergekit_map.utils.text import listed
 
 CONTENTS = "contents.json"  # of a recorded merge, written last

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -78,12 +78,8 @@ def ignore_signals() -> None:
 def stopped_by(error: BaseException) -> tuple[str, int]:
     """Return ``stopped by SIGTERM``, for example, and the exit code of a shell."""
     number = getattr(error, "number", signal.SIGINT)
-    return _stopped_by(number), 128 + int(number)
-
-
-def _stopped_by(number: int) -> str:
     by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
-    return f"stopped{by}"
+    return f"stopped{by}", 128 + int(number)
 
 
 def _handle(number: int, _: object) -> None:
@@ -104,7 +100,8 @@ def _end(number: int) -> NoReturn:
         import shlex
 
         typed = shlex.join(["mergekit-map", *sys.argv[1:]])
-        _say(f"{_stopped_by(number)}; to go on, type it again: {typed}")
+        stopped, _ = stopped_by(Interrupted(number))
+        _say(f"{stopped}; to go on, type it again: {typed}")
         for path in list(temporary):
             remove(path)
     finally:
@@ -121,7 +118,5 @@ def remove(path: Path) -> None:
 
 def _say(text: str) -> None:
     shown = "\x1b[?25h" if os.isatty(2) else ""  # the cursor, which a display may hide
-    try:
+    with suppress(OSError):  # nobody reads it
         os.write(2, os.fsencode(f"{shown}\n{text}\n"))
-    except OSError:  # nobody reads it
-        return

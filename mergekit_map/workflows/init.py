@@ -72,12 +72,7 @@ class NewMerge:
     density: float | None = None  # None: the usual one of methods that drop weights
 
 
-def new_config(
-    merge: NewMerge,
-    tasks: Tasks,
-    title: str,
-    settings: Settings = MappingProxyType({}),
-) -> str:
+def new_config(merge: NewMerge, tasks: Tasks, title: str, settings: Settings) -> str:
     """Return a whole configuration; ``tasks`` are the result of ``new_tasks``."""
     base = merge.base or _base_of_adapters(merge.models)
     dtype = _dtype_of(Path(base or merge.models[0]))

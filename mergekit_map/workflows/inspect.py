@@ -70,9 +70,8 @@ def probe_config(
         worker.measures_of(soup)
         merged = time.perf_counter()
         for task in project.tasks:
-            request = MeasurementRequest(tuple(soup.items()), task)
             try:
-                found = worker.measure(request)
+                found = worker.measure(MeasurementRequest(tuple(soup.items()), task))
             except FAILURES as error:
                 text = str(error) or type(error).__name__
                 raise EvaluationError(

@@ -18,11 +18,7 @@ from mergekit_map.evaluation.evaluator import (
     merges_of_checkpoint,
 )
 from mergekit_map.evaluation.holdout import measure_held_out, with_confirmation
-from mergekit_map.evaluation.project import (
-    Project,
-    finished_project,
-    quiet_options,
-)
+from mergekit_map.evaluation.project import Project, finished_project, quiet_options
 from mergekit_map.hub.card import MergeRecord, write_card
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.devices import check_device
@@ -40,11 +36,7 @@ from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage, warn
 from mergekit_map.workflows.callbacks import Callback, CallbackList, reporting
 from mergekit_map.workflows.results import Merged, Selection
-from mergekit_map.workflows.select import (
-    save_choice,
-    select_point,
-    selection_lock,
-)
+from mergekit_map.workflows.select import save_choice, select_point, selection_lock
 
 _ROUNDING = 1e-6  # of a value, between two ways to add up the same numbers
 
@@ -133,10 +125,7 @@ def _refuse_other_front(run: RunFolder, selection: Selection) -> None:
 
 
 def _with_measured(
-    project: Project,
-    selection: Selection,
-    searched: Merge,
-    run: RunFolder,
+    project: Project, selection: Selection, searched: Merge, run: RunFolder
 ) -> Front:
     """Return the front with the measurements of the selection, chosen as it was."""
     front = run.read_front().with_point(selection.index, searched)
@@ -166,8 +155,7 @@ def _measure_checkpoint(
     Returns the point as the search measured it, and as the checkpoint.
     """
     study, merge = project.study(), point.coefficients
-    worker = Worker(merges_of_checkpoint(project, folder))
-    with closing(worker):
+    with closing(Worker(merges_of_checkpoint(project, folder))) as worker:
         shown: list[Candidate] = [("front", merge)]
         new = {task for *_, task in missing_of(study, shown, log)}
         known = [task for task in study.tasks if task not in new]

@@ -55,11 +55,9 @@ class Run(FrontResult):
     path: Path
 
     def __fspath__(self) -> str:
-        """Return the path of the folder."""
         return str(self.path)
 
     def __repr__(self) -> str:
-        """Describe the front and its choice in a line."""
         return f"Run({str(self.path)!r}: {front_line(self.front)})"
 
     def _repr_html_(self) -> str:
@@ -73,12 +71,10 @@ class Selection(FrontResult):
     recipe: str  # mergekit YAML
 
     def __repr__(self) -> str:
-        """Describe the choice in a line."""
         return f"Selection({front_line(self.front)})"
 
     def _repr_html_(self) -> str:
-        shown = front_html(self.front, "chosen")
-        return shown + folded("recipe.yml", self.recipe)
+        return front_html(self.front, "chosen") + folded("recipe.yml", self.recipe)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,7 +85,6 @@ class Merged(FrontResult):
     command: str  # that writes the same one with mergekit alone
 
     def __repr__(self) -> str:
-        """Return its content in a line."""
         return f"Merged({str(self.path)!r}: {front_line(self.front)})"
 
     def _repr_html_(self) -> str:

@@ -244,10 +244,7 @@ def _manifest(project: Project, study: Study) -> Manifest:
 
 
 def _measure_references(
-    project: Project,
-    study: Study,
-    log: EvaluationLog,
-    pool: WorkerPool | None,
+    project: Project, study: Study, log: EvaluationLog, pool: WorkerPool | None
 ) -> None:
     """Measure base, parents and soup that are no merges of the search.
 

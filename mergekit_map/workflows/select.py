@@ -107,7 +107,11 @@ def selection_lock(folder: RunFolder) -> Iterator[None]:
     )
     with locked(folder.choosing_lock, folder.path, busy, _PATIENCE):
         if not folder.unfinished:  # else all of it is written anew
-            _mend(folder)
+            if folder.choosing.exists() and folder.manifest.exists():
+                front = folder.read_front()
+                recipe = folder.read_recipe(front.selected)
+                save_choice(front, folder, {front.selected: recipe})
+            folder.choosing.unlink(missing_ok=True)  # else a search writes all of it
         yield
 
 
@@ -149,11 +153,3 @@ def save_choice(front: Front, folder: RunFolder, texts: Mapping[int, str]) -> st
     write_atomically(folder.chosen_recipe, chosen)
     folder.choosing.unlink()
     return chosen
-
-
-def _mend(folder: RunFolder) -> None:
-    if folder.choosing.exists() and folder.manifest.exists():
-        front = folder.read_front()
-        chosen = front.selected
-        save_choice(front, folder, {chosen: folder.read_recipe(chosen)})
-    folder.choosing.unlink(missing_ok=True)  # else a search writes all of it
