@@ -18,19 +18,8 @@ import numpy as np
 
 from mergekit_map.optimize.scalarization import stderr_of_difference
 from mergekit_map.results.front import Ending, Front, Reading
-from mergekit_map.results.gains import (
-    BEST_PARENT,
-    Gains,
-    Improvement,
-    Verdict,
-    gains,
-)
-from mergekit_map.results.limits import (
-    MISSED,
-    Request,
-    keep_limits,
-    limits_in_words,
-)
+from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, Verdict, gains
+from mergekit_map.results.limits import MISSED, Request, keep_limits, limits_in_words
 from mergekit_map.results.paired import PairedMerges
 from mergekit_map.results.selection import MERGE, advice, beats_somewhere
 from mergekit_map.types import BASE, NATS, SIGNIFICANT, SOUP

@@ -16,13 +16,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
-from mergekit_map.results.front import (
-    UNKNOWN,
-    Front,
-    Merge,
-    Reading,
-    Readings,
-)
+from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading, Readings
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.paired import ALPHA, Differences, PairedMerges
 from mergekit_map.surrogates.arrays import FloatArray, finite

@@ -33,12 +33,7 @@ from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.results.front import Order, axis_bounds, members, pairs
 from mergekit_map.results.gains import Anchors, measured_anchors
 from mergekit_map.results.limits import Request
-from mergekit_map.results.log import (
-    Evaluation,
-    EvaluationLog,
-    Role,
-    merge_key,
-)
+from mergekit_map.results.log import Evaluation, EvaluationLog, Role, merge_key
 from mergekit_map.results.surrogates import flat
 from mergekit_map.search.measure import matching, measure, reference_values
 from mergekit_map.search.planning import design

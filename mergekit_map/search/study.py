@@ -200,10 +200,7 @@ class Study:
         return compute_front(predict, self.box, n_tasks, seed=self.search.seed)
 
     def choose(
-        self,
-        surrogates: Mapping[str, Surrogate],
-        front: FloatArray,
-        anchors: Anchors,
+        self, surrogates: Mapping[str, Surrogate], front: FloatArray, anchors: Anchors
     ) -> tuple[FloatArray, int]:
         """Choose from a front (k, d) by predictions, as the study requires.
 
