@@ -157,14 +157,12 @@ class Study:
 
         (k, m), larger is better; NaN where unknown.
         """
+        signs = [metric.sign for metric in self.tasks.values()]
         rows = [
-            [
-                metric.utility(of[task].value) if task in of else math.nan
-                for task, metric in self.tasks.items()
-            ]
+            [of[task].value if task in of else math.nan for task in self.tasks]
             for of in measured
         ]
-        return np.array(rows, np.float64).reshape(-1, len(self.tasks))
+        return np.array(rows, np.float64).reshape(-1, len(signs)) * signs
 
     def candidates(self, points: FloatArray) -> list[Candidate]:
         """Convert a first design (k, d) to candidates, reference points marked."""
