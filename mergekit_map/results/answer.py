@@ -18,19 +18,8 @@ import numpy as np
 
 from mergekit_map.optimize.scalarization import stderr_of_difference
 from mergekit_map.results.front import Ending, Front, Reading
-from mergekit_map.results.gains import (
-    BEST_PARENT,
-    Gains,
-    Improvement,
-    Verdict,
-    gains,
-)
-from mergekit_map.results.limits import (
-    MISSED,
-    Request,
-    keep_limits,
-    limits_in_words,
-)
+from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, Verdict, gains
+from mergekit_map.results.limits import MISSED, Request, keep_limits, limits_in_words
 from mergekit_map.results.paired import PairedMerges
 from mergekit_map.results.selection import MERGE, advice, beats_somewhere
 from mergekit_map.types import BASE, NATS, SIGNIFICANT, SOUP
@@ -77,17 +66,14 @@ def answer(front: Front) -> Answer:
     gained, advised = gains(front), advice(front)
     findings = [*_find(front, gained)]
     decisive = [text for text, decides in findings if decides]
+    others = [text for text, decides in findings if not decides]
     return Answer(
         advice=advised,
         headline=headline(front, gained, advised),
         table=gain_table(front, gained),
         sample=sample(front, gained),
         findings=tuple(decisive[:_DECISIVE]),
-        details=(
-            front.reason,
-            *decisive[_DECISIVE:],
-            *(text for text, decides in findings if not decides),
-        ),
+        details=(front.reason, *decisive[_DECISIVE:], *others),
         wider_bounds=wider_bounds(front),
     )
 
@@ -97,18 +83,15 @@ def gain_table(front: Front, gained: Gains) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for task, description in front.tasks.items():
         rivals = [tasks[task] for tasks in gained.rivals.values() if task in tasks]
-        value = value_in_words(gained.readings[task])
-        if gained.sources[task] == "predicted":
-            value = f"predicted {value}"
+        predicted = "predicted " if gained.sources[task] == "predicted" else ""
+        value = predicted + value_in_words(gained.readings[task])
         name = f"{task} ({', '.join(description.facts)})"
         kept = share_in_words(gained.kept[task])
         rows.append((name, "chosen merge", value, kept, ""))
         for rival in rivals:
             value = value_in_words(rival.reading)
             kept = share_in_words(gained.share(task, rival.reading.value))
-            compared = comparison(rival)
-            if gained.sources[task] == "predicted":
-                compared = compared.replace("merge ", "merge predicted ", 1)
+            compared = comparison(rival).replace("merge ", f"merge {predicted}", 1)
             rows.append(("", rival.other, value, kept, compared))
     return rows
 
@@ -170,9 +153,7 @@ def _not_beaten(front: Front, advised: str, name: str) -> str:
 
 
 def _tasks(names: Sequence[str]) -> str:
-    if not names or len(names) > _NAMED:
-        return f"{len(names)} tasks"
-    return listed(names)
+    return listed(names) if len(names) <= _NAMED else f"{len(names)} tasks"
 
 
 def _kept(gained: Gains) -> str:
@@ -259,10 +240,10 @@ def advice_on_sample(front: Front) -> str:
 
 def _counted(front: Front, counts: Mapping[str, int]) -> str:
     """Write how many documents tasks have: ``fr: 20 blocks of text``."""
-    texts = [front.tasks[task].unit == NATS for task in counts]
+    items = {NATS: "blocks of text"}  # by the unit of a task
     return ", ".join(
-        f"{task}: {count} blocks of text" if is_text else f"{task}: {count} documents"
-        for is_text, (task, count) in zip(texts, counts.items(), strict=True)
+        f"{task}: {count} {items.get(front.tasks[task].unit, 'documents')}"
+        for task, count in counts.items()
     )
 
 
@@ -292,10 +273,6 @@ def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
             "predictions are a guess."
         )
         yield text if search else f"{text} Allow more evaluations.", True
-    yield from _prediction_findings(front)
-
-
-def _prediction_findings(front: Front) -> Iterator[tuple[str, bool]]:
     if _within_noise(front):
         text = "The points of the front differ by less than the noise on every task"
         yield f"{text}: measure more documents.", True

@@ -16,13 +16,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
-from mergekit_map.results.front import (
-    UNKNOWN,
-    Front,
-    Merge,
-    Reading,
-    Readings,
-)
+from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading, Readings
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.paired import ALPHA, Differences, PairedMerges
 from mergekit_map.surrogates.arrays import FloatArray, finite
@@ -266,9 +260,8 @@ class Anchors:
 
         It is 1 - (standard error / gain)², at least 0; 1 where nothing is known.
         """
-        noise, anchors = self.noise.get(task, 0.0), self.values
-        known = {label: anchors[label] for label in anchors if task in anchors[label]}
-        utilities = {label: metric.utility(known[label][task]) for label in known}
+        noise, known = self.noise.get(task, 0.0), self.values.items()
+        utilities = {k: metric.utility(of[task]) for k, of in known if task in of}
         if BASE not in utilities or len(utilities) == 1 or math.isnan(noise):
             return 1.0
         gain = max(utilities.values()) - utilities[BASE]

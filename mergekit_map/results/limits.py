@@ -42,9 +42,9 @@ class Request:
     anchors: Anchors
 
     @classmethod
-    def of(cls, front: Front, select: SelectSpec | None = None) -> Request:
-        """Return the request that a front was chosen by, or another one of it."""
-        return cls(select or front.select, front.metrics, anchor_values(front))
+    def of(cls, front: Front) -> Request:
+        """Return the request that a front was chosen by."""
+        return cls(front.select, front.metrics, anchor_values(front))
 
     def task_weights(self) -> Mapping[str, float]:
         """Return how much tasks count in a choice; those that do not are left out.

@@ -70,11 +70,6 @@ class Differences(Frozen):
         rounded = tuple(tuple(float(f"{v:.{_DIGITS}g}") for v in row) for row in rows)
         return cls(items=items, answers=answers, merges=tuple(merges), stderr=rounded)
 
-    def with_inserted(self, index: int) -> Differences:
-        """Return the same after a further merge was inserted at an index."""
-        merges = tuple(merge + (merge >= index) for merge in self.merges)
-        return self.model_copy(update={"merges": merges})
-
     def between(self, first: IntArray, second: IntArray) -> FloatArray:
         """Return those of pairs of merges, in any shape; NaN where not compared."""
         merges = np.array(self.merges)
@@ -96,10 +91,9 @@ class Differences(Frozen):
 def stderrs_of_differences(U: FloatArray, strata: IntArray) -> FloatArray:
     """Compute the standard error of the difference between any two merges; (k, k).
 
-    Args:
-        U: (k, n) finite influences, which add up to 0 in each part.
-        strata: (n,) which part of a group an item was drawn for; each has two or more.
-            Parts are drawn by themselves, so that their variances add up.
+    The influences ``U`` are finite and add up to 0 in each part of a group of tasks.
+    ``strata`` (n,) has the part of each item, with two items or more in each. Parts are
+    drawn by themselves, so that their variances add up.
     """
     variances = np.zeros((len(U), len(U)))
     for stratum in np.unique(strata):

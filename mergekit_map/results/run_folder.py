@@ -334,7 +334,8 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
             filled(one, identity.coefficients, identity.remainder, weights)
             for one in (config, searched)
         )
-        if map_references(config, _no_model) != map_references(known, _no_model):
+        here, there = (map_references(one, lambda _: "") for one in (config, known))
+        if here != there:
             raise ValueError("its settings are others")
     except DAMAGES as error:
         raise ArtifactError(
@@ -345,10 +346,6 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
     if command := re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE):
         lines.append(command[1].replace(recipe_name(0), recipe_name(index)))
     return yaml_text(config, lines)
-
-
-def _no_model(_: str) -> str:
-    return ""
 
 
 def recipe_comments(front: Front, index: int) -> list[str]:

@@ -80,16 +80,6 @@ class SampleFile(Frozen):
     samples: tuple[dict[str, Any], ...] = ()
     answers: _Answers | None = None
 
-    def measurement(self) -> Measurement | None:
-        """Return the measurement; None where there is none of the documents."""
-        measured, answers = self.measured, self.answers
-        if measured is None or measured.value is None:
-            return None
-        ids = None if answers is None else answers.ids
-        if self.documents is not None and ids != self.documents:
-            return None
-        return Measurement(**vars(measured), answers=answers)
-
 
 def read_samples(folder: Path, coefficients: Mapping[str, float]) -> SampleFile:
     """Read the file of a task on a merge; an empty one if missing or damaged."""
@@ -132,8 +122,14 @@ class SampleStore:
     def find(self, request: MeasurementRequest) -> Measurement | None:
         """Read a finite value on the same documents, by the same definition."""
         record = self._read(request.coefficients, request.task)
+        measured, answers = record.measured, record.answers
         same = record.documents == request.documents
-        return record.measurement() if same else None
+        if not same or measured is None or measured.value is None:
+            return None
+        ids = None if answers is None else answers.ids
+        if request.documents not in (None, ids):
+            return None
+        return Measurement(**vars(measured), answers=answers)
 
     def write(self, request: MeasurementRequest, measured: Measurement) -> None:
         """Write a measurement with its records, in place of an earlier one."""
@@ -213,8 +209,7 @@ def with_differences(
         return itemise(found.answers, [str(s.get("task", "")) for s in found.samples])
 
     known = {task: [read(m, task) for m in front.all_merges] for task in front.tasks}
-    found = differences_of(known)
-    return front.model_copy(update={"differences": found})
+    return front.model_copy(update={"differences": differences_of(known)})
 
 
 def differences_of(

@@ -195,10 +195,10 @@ def choose_point(
                 raise ConfigError(
                     f"{key}: there is no task {name!r}; {nearest(name, front.tasks)}"
                 )
-    request = Request.of(front, select)
+    requested = front.model_copy(update={"select": select})
+    request = Request.of(requested)
     Y = front.utilities(front.points, "predicted")
     points = _measured_points(front)
-    requested = front.model_copy(update={"select": select})
     failed = points[~keep_limits(requested, points)]
     index = choose(request, Y, failed)
     if surrogates and select.index is None:
@@ -243,9 +243,11 @@ def _best_of_box(
 
 
 def _with_point(front: Front, point: Merge) -> Front:
-    """Add a point to a front as its last one."""
-    index, old = len(front.points), front.differences
-    differences = {task: old[task].with_inserted(index) for task in old}
+    """Add a point to a front as its last one; later merges of it move up by one."""
+    index, differences = len(front.points), {}
+    for task, old in front.differences.items():
+        merges = tuple(merge + (merge >= index) for merge in old.merges)
+        differences[task] = old.model_copy(update={"merges": merges})
     points = (*front.points, point)
     return front.model_copy(update={"points": points, "differences": differences})
 

@@ -87,14 +87,10 @@ def fit_all(
     X: FloatArray,
     evaluations: Sequence[Evaluation],
 ) -> dict[str, Surrogate]:
-    """Fit a surrogate per task.
+    """Fit a surrogate per task to the n ``evaluations``, without failed ones.
 
-    Args:
-        tasks: The metric of each task.
-        bounds: (d, 2) of the axes.
-        kind: As ``fit_surrogate`` takes it.
-        X: (n, d) places on the axes, NaN for those that are not fitted.
-        evaluations: The n measurements, without failed ones.
+    ``X`` (n, d) has their places on the axes, which have these ``bounds`` (d, 2); rows
+    of NaN are not fitted.
 
     Raises:
         DesignError: a task has too few measurements, or of merges too alike.

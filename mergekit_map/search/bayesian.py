@@ -98,19 +98,12 @@ def propose_points(
     count: int,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Draw the points of a round where the surrogates err most.
+    """Draw the points of a round where the surrogates err most; (count, d).
 
-    With an equal generator a larger count starts with the points of a smaller one.
-
-    Args:
-        X: (n, d) evaluated merges, 1 <= d <= 3; rows outside the box belong to no bin.
-        errors: (n,) squared errors of the surrogates there; NaN where unknown.
-        bounds: (d, 2) lower and upper ends.
-        count: How many points to draw, at least 1.
-        rng: Of the bootstrap, then of the draws.
-
-    Returns:
-        (count, d) points of the box.
+    ``X`` (n, d) has the evaluated merges, 1 <= d <= 3, and rows outside the box belong
+    to no bin. ``errors`` (n,) are the squared errors of the surrogates there, NaN where
+    unknown. At least one point is drawn. The generator is that of the bootstrap, then
+    of the draws: with an equal one a larger count starts with the points of a smaller.
     """
     d = len(bounds)
     scores = bin_scores(bin_of(X, bounds), errors, n_bins(d), rng)
@@ -135,14 +128,13 @@ def bin_of(X: FloatArray, bounds: FloatArray) -> IntArray:
     -1 for rows outside the bounds and for their lower corner, which has no direction.
     An angle that the others leave undefined counts as 0.
     """
-    U = to_unit(X, bounds)
-    per_angle = BINS_PER_ANGLE[len(bounds)]
-    index = np.zeros(len(X), dtype=np.int_)
-    for angle in _angles(U).T:
-        step = np.minimum(
-            (angle / (math.pi / 2) * per_angle).astype(int), per_angle - 1
-        )
-        index = index * per_angle + step
+    U, d = to_unit(X, bounds), len(bounds)
+    angles = [
+        np.arctan2(np.linalg.norm(U[:, k + 1 :], axis=1), U[:, k]) for k in range(d - 1)
+    ]
+    turns = np.reshape(angles, (d - 1, len(U))).T / (math.pi / 2)  # (n, d - 1)
+    steps = (turns * BINS_PER_ANGLE[d]).astype(int)
+    index = np.minimum(steps, BINS_PER_ANGLE[d] - 1) @ _place_values(d)
     outside = ((U < 0) | (U > 1)).any(axis=1)
     return np.where(outside | ~U.any(axis=1), -1, index)
 
@@ -189,19 +181,15 @@ def _deviation_of_mean(errors: FloatArray, rng: np.random.Generator) -> float:
     return float(np.std(means))
 
 
-def _angles(U: FloatArray) -> FloatArray:
-    """Return the hyperspherical angles of points of the unit box; (n, d - 1)."""
-    n, d = U.shape
-    angles = [
-        np.arctan2(np.linalg.norm(U[:, k + 1 :], axis=1), U[:, k]) for k in range(d - 1)
-    ]
-    return np.array(angles).T.reshape(n, d - 1)
+def _place_values(d: int) -> IntArray:
+    """Return what a step of each angle adds to the index of a bin; (d - 1,)."""
+    return np.asarray(BINS_PER_ANGLE[d] ** np.arange(d - 2, -1, -1))
 
 
 def _draw_in(index: int, d: int, rng: np.random.Generator) -> FloatArray:
     """Draw a point of the unit box in a bin, uniform in its angles and its radius."""
     per_angle = BINS_PER_ANGLE[d]
-    steps = index // per_angle ** np.arange(d - 2, -1, -1) % per_angle
+    steps = index // _place_values(d) % per_angle
     angles = (steps + rng.random(d - 1)) / per_angle * (math.pi / 2)
     # x_k is the cosine of its own angle and the sines of those before it.
     sines = np.concatenate([[1.0], np.cumprod(np.sin(angles))])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias
@@ -108,7 +108,7 @@ class _End:
                 left = np.delete(left, most, axis=0)
         if len(left) < len(front):
             front = self.study.predicted_front(self.surrogates)
-        return _with_measured(self.study, self.surrogates, front, self.known)
+        return self._with_measured(front)
 
     def choose(self, front: FloatArray) -> tuple[FloatArray, int]:
         """Choose from a front (k, d), and measure the choice; return the final rows."""
@@ -119,11 +119,10 @@ class _End:
             rows, selected = study.choose(self.surrogates, front, self.anchors)
             self._measure(rows[[selected]])
             # A merge just within its limits may be outside them once it is fitted.
-            utilities = study.predict(self.surrogates, rows[[selected]])
-            if (utilities >= lower).all():
+            if (self._predict(rows[[selected]]) >= lower).all():
                 break
         if len(study.tasks) == 1:
-            X, Y = measured_merges(study, self.known)
+            X, Y = self._measured_merges()
             rows, selected = X[[np.nanargmax(Y[:, 0])]], 0
             self._measure(rows)
         return rows, selected
@@ -133,10 +132,7 @@ class _End:
         own = (e for e in self.known if e.whole and e.role != "imported")
         here = {e.key[0]: e.coefficients for e in own}
         X = self.study.vectors(here.values())
-        Y, there = (
-            self.study.predict(self.surrogates, rows)
-            for rows in (front, X[self.study.contains(X)])
-        )
+        Y, there = map(self._predict, (front, X[self.study.contains(X)]))
         worst, width = Y.min(axis=0), ranges(Y)
         return int(improvements((Y - worst) / width, (there - worst) / width).argmax())
 
@@ -153,52 +149,47 @@ class _End:
             self.known = list(after.values())
             self.surrogates = self.study.fit(self.known)
 
+    def _with_measured(self, front: FloatArray) -> FloatArray:
+        """Add merges that measurement confirms, in the order of a front; (k, d).
 
-def _with_measured(
-    study: Study,
-    surrogates: Mapping[str, Surrogate],
-    front: FloatArray,
-    known: Sequence[Evaluation],
-) -> FloatArray:
-    """Add merges that measurement confirms, in the order of a front; (k, d).
+        They replace points with the same predictions. With one task, one merge is best.
+        """
+        X, Y = self._measured_merges()
+        first = np.isin(np.arange(len(Y)), np.unique(Y, axis=0, return_index=True)[1])
+        survived = X[non_dominated(Y) & first]
+        there, added, seen = map(self._predict, (front, survived, X))
+        width = np.ptp(np.vstack([there, seen]), axis=0)
+        apart = np.abs(there[:, None] - added) > _SAME * width
+        both = np.vstack([front[apart.any(axis=2).all(axis=1)], survived])
+        keys = np.hstack([self._predict(both), both])[:, ::-1]
+        ordered = both[np.lexsort(keys.T)]
+        return np.asarray(ordered[-1:] if Y.shape[1] == 1 else ordered)
 
-    They replace points with the same predictions. With one task, one merge is best.
-    """
-    X, Y = measured_merges(study, known)
-    first = np.isin(np.arange(len(Y)), np.unique(Y, axis=0, return_index=True)[1])
-    survived = X[non_dominated(Y) & first]
-    there, added, seen = (
-        study.predict(surrogates, rows) for rows in (front, survived, X)
-    )
-    width = np.ptp(np.vstack([there, seen]), axis=0)
-    apart = np.abs(there[:, None] - added) > _SAME * width
-    both = np.vstack([front[apart.any(axis=2).all(axis=1)], survived])
-    keys = np.hstack([study.predict(surrogates, both), both])[:, ::-1]
-    ordered = both[np.lexsort(keys.T)]
-    return np.asarray(ordered[-1:] if len(study.tasks) == 1 else ordered)
+    def _measured_merges(self) -> tuple[FloatArray, FloatArray]:
+        """List the merges within the bounds, and their values on all documents.
 
+        (n, d) and (n, m), larger is better, NaN where unknown.
+        """
+        found = by_merge(e for e in self.known if e.whole and not e.failed)
+        X = self.study.vectors(map(dict, found))
+        inside = self.study.contains(X)
+        return X[inside], self.study.utilities(found.values())[inside]
 
-def measured_merges(
-    study: Study, known: Sequence[Evaluation]
-) -> tuple[FloatArray, FloatArray]:
-    """List the merges within the bounds, and their values on all documents.
-
-    (n, d) and (n, m), larger is better, NaN where unknown.
-    """
-    found = by_merge(e for e in known if e.whole and not e.failed)
-    X = study.vectors(map(dict, found))
-    inside = study.contains(X)
-    return X[inside], study.utilities(found.values())[inside]
+    def _predict(self, X: FloatArray) -> FloatArray:
+        return self.study.predict(self.surrogates, X)
 
 
 def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) -> Front:
     """Build a front with its reference points, and the chosen point."""
     log = list(log)
     seen = by_merge(matching(study, log))
-    points = _merges(study, result, [(None, merge) for merge in result.front], seen)
-    anchors = _merges(study, result, study.anchors.items(), seen)
+    unnamed, known = [None] * len(result.front), study.anchors
+    points = _merges(study, result, unnamed, result.front, seen)
+    anchors = _merges(study, result, known, known.values(), seen)
     corners = {merge_key(c): label for label, c in study.corners.items()}
     shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
+    values = study.utilities(map(_on_all_documents, seen.values()))
+    best = set(itertools.compress(seen, non_dominated(values)))
     front = Front(
         coefficients=dict(study.bounds),
         groups={label: dict(group) for label, group in result.groups.items()},
@@ -206,10 +197,12 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         tasks={task: _task(study, result, task) for task in study.tasks},
         surrogate=study.search.surrogate,
         selected=result.selected,
-        recommended=_recommended(study, points, seen),
+        recommended=tuple(
+            i for i, p in enumerate(points) if merge_key(p.coefficients) in best
+        ),
         ending=result.ending,
         points=tuple(points),
-        anchors=(*anchors, *anchors_on_disk(study, log)),
+        anchors=(*anchors, *_anchors_on_disk(study, log)),
         merges=tuple(
             _merge(study, next(iter(of.values())).coefficients, of, corners.get(key))
             for key, of in seen.items()
@@ -223,11 +216,10 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
     return chosen_as(front, result.selected, study.select)
 
 
-def anchors_on_disk(study: Study, log: Iterable[Evaluation]) -> tuple[Merge, ...]:
+def _anchors_on_disk(study: Study, log: Sequence[Evaluation]) -> tuple[Merge, ...]:
     """Return the reference points that are no merges of the search."""
     if (part := study.on_disk) is None:
         return ()
-    log = list(log)
     return tuple(
         Merge(
             label=label,
@@ -262,13 +254,17 @@ def _merge(
     coefficients: Mapping[str, float],
     measured: Mapping[str, Evaluation],
     label: str | None = None,
+    predicted: Readings | None = None,
 ) -> Merge:
+    """Collect what is known of a merge; if predicted, measured on all documents."""
     foretold = {t: e.foretold for t, e in measured.items() if e.foretold is not None}
     prior = {task: foretold.get(task, UNKNOWN) for task in study.tasks}
+    shown = measured if predicted is None else _on_all_documents(measured)
     return Merge(
         label=label,
         coefficients=dict(coefficients),
-        measured=_readings(study, measured),
+        predicted=predicted,
+        measured=_readings(study, shown),
         foretold=prior if foretold else None,
     )
 
@@ -298,34 +294,18 @@ def _fit(study: Study, result: StudyResult, task: str) -> Fit:
     return Fit.model_validate(plain({**asdict(surrogate.quality), **expected}))
 
 
-def _recommended(
-    study: Study,
-    points: Sequence[Merge],
-    seen: Mapping[MergeKey, Mapping[str, Evaluation]],
-) -> tuple[int, ...]:
-    """List the measured points that no measured merge dominates."""
-    whole = map(_on_all_documents, seen.values())
-    alone = non_dominated(study.utilities(whole))
-    best = set(itertools.compress(seen, alone))
-    return tuple(i for i, p in enumerate(points) if merge_key(p.coefficients) in best)
-
-
 def _merges(
     study: Study,
     result: StudyResult,
-    labelled: Iterable[tuple[str | None, Mapping[str, float]]],
+    labels: Iterable[str | None],
+    merges: Collection[Mapping[str, float]],
     seen: Mapping[MergeKey, Mapping[str, Evaluation]],
 ) -> list[Merge]:
-    labelled = list(labelled)
-    X = result.locate((merge for _, merge in labelled), study)
-    predictions, merges = predict(result.surrogates, X), []
-    for (label, coefficients), predicted in zip(labelled, predictions, strict=True):
-        found = seen.get(merge_key(coefficients), {})
-        values = _readings(study, _on_all_documents(found))
-        merge = _merge(study, coefficients, found, label)
-        update = {"predicted": predicted, "measured": values}
-        merges.append(merge.model_copy(update=update))
-    return merges
+    predictions = predict(result.surrogates, result.locate(merges, study))
+    return [
+        _merge(study, merge, seen.get(merge_key(merge), {}), label, predicted)
+        for label, merge, predicted in zip(labels, merges, predictions, strict=True)
+    ]
 
 
 def measured_so_far(folder: RunFolder) -> str:

@@ -33,12 +33,7 @@ from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.results.front import Order, axis_bounds, members, pairs
 from mergekit_map.results.gains import Anchors, measured_anchors
 from mergekit_map.results.limits import Request
-from mergekit_map.results.log import (
-    Evaluation,
-    EvaluationLog,
-    Role,
-    merge_key,
-)
+from mergekit_map.results.log import Evaluation, EvaluationLog, Role, merge_key
 from mergekit_map.results.surrogates import flat
 from mergekit_map.search.measure import matching, measure, reference_values
 from mergekit_map.search.planning import design
@@ -309,24 +304,18 @@ def best_models(Y: FloatArray) -> IntArray:
 
 
 def scaled_losses(values: FloatArray, Y: FloatArray, ideal: FloatArray) -> FloatArray:
-    """Scale the measured values of a merge to losses, smaller is better.
+    """Scale the measured values (m,) of a merge to losses, smaller is better; (m,).
 
-    Args:
-        values: (m,) metrics, larger is better.
-        Y: (N, m) those of the single models.
-        ideal: (m,) the largest possible values, infinite where there is none.
-
-    Returns:
-        (m,) losses; 1 where a value is NaN, 0 for a task whose single models are all
-        at the ideal, or all alike where there is none.
+    ``ideal`` (m,) has the largest possible values, infinite where there is none. A loss
+    is 1 where a value is NaN, and 0 for a task whose single models are all at the
+    ideal, or all alike where there is none.
     """
-    measured = ~np.isnan(Y)
-    worst = np.where(measured, Y, np.inf).min(axis=0)
-    best = np.where(measured, Y, -np.inf).max(axis=0)
+    worst = np.nanmin(Y, axis=0, initial=np.inf)
+    best = np.nanmax(Y, axis=0, initial=-np.inf)
     zero = np.where(np.isfinite(ideal), ideal, best)
     width = zero - worst
-    # A task on which no single model could be measured has no scale.
-    usable = measured.any(axis=0) & (width > 0)
+    # A task on which no single model could be measured has no scale: its width is -inf.
+    usable = width > 0
     losses = np.zeros(len(values))
     losses[usable] = (zero - values)[usable] / width[usable]
     return np.where(np.isnan(values), 1.0, losses)

@@ -115,7 +115,15 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
         wanted = min(wanted, max(first, n_anchors + len(imported)))
     start = np.vstack([anchors, imported[: max(wanted - n_anchors, 0)]])
     points = make_design(study.search.design, wanted, study.box, start, rng)
-    _refuse_too_few(study, points)
+    # Only merges within the bounds are fitted.
+    needed, fitted = _required(study), int(study.contains(points).sum())
+    if fitted < needed:
+        raise DesignError(
+            f"a surrogate ({study.search.surrogate}) in {len(study.bounds)} "
+            f"coefficients needs {needed} merges within the bounds, but only {fitted} "
+            f"of {len(points)} evaluations would be; allow at least {needed - fitted} "
+            "more, or set another surrogate"
+        )
     return study.candidates(points)
 
 
@@ -139,18 +147,6 @@ def _imported(study: Study, known: Sequence[Evaluation]) -> FloatArray:
 def _required(study: Study) -> int:
     quadratic = study.search.surrogate == "quadratic"
     return n_quadratic_terms(len(study.bounds)) if quadratic else 3
-
-
-def _refuse_too_few(study: Study, points: FloatArray) -> None:
-    """Raise for too few merges within the bounds; only these are fitted."""
-    needed, fitted = _required(study), int(study.contains(points).sum())
-    if fitted < needed:
-        raise DesignError(
-            f"a surrogate ({study.search.surrogate}) in {len(study.bounds)} "
-            f"coefficients needs {needed} merges within the bounds, but only {fitted} "
-            f"of {len(points)} evaluations would be; allow at least {needed - fitted} "
-            "more, or set another surrogate"
-        )
 
 
 def default_evaluations(d: int) -> int:

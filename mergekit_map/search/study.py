@@ -157,14 +157,12 @@ class Study:
 
         (k, m), larger is better; NaN where unknown.
         """
+        signs = [metric.sign for metric in self.tasks.values()]
         rows = [
-            [
-                metric.utility(of[task].value) if task in of else math.nan
-                for task, metric in self.tasks.items()
-            ]
+            [of[task].value if task in of else math.nan for task in self.tasks]
             for of in measured
         ]
-        return np.array(rows, np.float64).reshape(-1, len(self.tasks))
+        return np.array(rows, np.float64).reshape(-1, len(signs)) * signs
 
     def candidates(self, points: FloatArray) -> list[Candidate]:
         """Convert a first design (k, d) to candidates, reference points marked."""
@@ -200,10 +198,7 @@ class Study:
         return compute_front(predict, self.box, n_tasks, seed=self.search.seed)
 
     def choose(
-        self,
-        surrogates: Mapping[str, Surrogate],
-        front: FloatArray,
-        anchors: Anchors,
+        self, surrogates: Mapping[str, Surrogate], front: FloatArray, anchors: Anchors
     ) -> tuple[FloatArray, int]:
         """Choose from a front (k, d) by predictions, as the study requires.
 

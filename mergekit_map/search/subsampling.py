@@ -82,12 +82,8 @@ def draw_subset(
 ) -> Subset | None:
     """Draw documents of a task; None where a subset would be all of them.
 
-    With the same generator, a smaller count is a part of a larger one.
-
-    Args:
-        count: How many documents to draw.
-        references: The scores of reference models on all documents, one or more.
-        rng: Of the task.
+    ``references`` are the scores of one or more reference models on all documents. With
+    the same generator, that of the task, a smaller count is a part of a larger one.
     """
     first = references[0]
     size = len(first.ids)
