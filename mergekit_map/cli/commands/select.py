@@ -56,6 +56,9 @@ def select(run: Path, **choice: Any) -> None:
     """
     look_at_run(run)
     with starting(f"reading {run}"):
+        from rich.console import Console
+        from rich.text import Text
+
         from mergekit_map.cli.screen import show_front, show_steps
         from mergekit_map.workflows.select import select_point
 
@@ -64,8 +67,10 @@ def select(run: Path, **choice: Any) -> None:
     found = show_front(run, selection.front, recipe)
     answer(recipe=selection.recipe, recipe_file=str(recipe))
     if output_options().verbose:
-        click.echo(f"\n{selection.recipe}", nl=False)
-    click.echo(f"\n{selection.front.reason}\nThe recipe is in {recipe}.")
+        click.echo(f"\n{selection.recipe}")
+    else:  # which says it among the details
+        Console().print(Text(f"\n{selection.front.reason}"))
+    click.echo(f"The recipe is in {recipe}.")
     show_steps(run, found)
 
 
