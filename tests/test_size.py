@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 26_000, "tests": 19_858, "benchmarks": 9_894}
+MOST_LINES = {"mergekit_map": 25_834, "tests": 19_913, "benchmarks": 9_894}
 MOST_MODULES = 107
 
 

@@ -205,7 +205,7 @@ def sample(front: Front, gained: Gains) -> str:
         return (
             "The values of this merge are predicted; `mergekit-map merge` measures it."
         )
-    searched = "Measured on the documents that the merge was chosen on"
+    searched = "Measured on the documents that chose the merge"
     if holdout is None:
         if front.differences:
             counts = {task: d.items for task, d in front.differences.items()}
@@ -235,7 +235,7 @@ def advice_on_sample(front: Front) -> str:
     measured = front.chosen.is_measured(*front.tasks)
     if front.holdout or front.unfinished or without_documents or not measured:
         return ""
-    return "To check them on other documents, search with `--holdout 0.3`."
+    return "To check them on others, search with `--holdout 0.3`."
 
 
 def _counted(front: Front, counts: Mapping[str, int]) -> str:
@@ -354,9 +354,9 @@ def border_in_words(front: Front) -> str:
     bounds = wider_bounds(front)
     command = f": search again with `--bounds {bounds}`" if bounds else ""
     return (
-        f"Some merges of the front have the smallest or largest weight that was "
-        f"searched ({reached}). Wider bounds may improve the front by "
-        f"{percent(_gain_beyond(front))} (hypervolume){command}."
+        f"Some merges of the front have a weight at its bound ({reached}). Wider "
+        f"bounds may improve the front by {percent(_gain_beyond(front))} "
+        f"(hypervolume){command}."
     )
 
 
