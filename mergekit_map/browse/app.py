@@ -18,13 +18,7 @@ from textual.containers import Container, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Static
 
-from mergekit_map.browse.view import (
-    FrontList,
-    View,
-    answer_text,
-    gains_text,
-    help_text,
-)
+from mergekit_map.browse.view import FrontList, View, answer_text, gains_text, help_text
 from mergekit_map.errors import MapError
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.utils.text import printable

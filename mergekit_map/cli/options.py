@@ -113,8 +113,7 @@ def look_at_run(run: Path) -> None:
 
         config = run / "config.yml"
         again = command_line("search", config, run, *trusting(config))
-        so_far = f"{search.in_words} To go on, type its command again, or"
-        click.echo(f"{so_far}: {again}", err=True)
+        click.echo(f"{search.in_words} Type its command again, or: {again}", err=True)
 
 
 def key_options(

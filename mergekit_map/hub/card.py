@@ -30,11 +30,7 @@ from huggingface_hub.repocard import metadata_load
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.config.yaml_file import MergeConfig, yaml_text
 from mergekit_map.errors import ArtifactError
-from mergekit_map.hub.sanitize import (
-    PublicNames,
-    parts_of,
-    public_names,
-)
+from mergekit_map.hub.sanitize import PublicNames, parts_of, public_names
 from mergekit_map.models.references import referenced_models
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, border_in_words

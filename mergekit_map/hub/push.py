@@ -40,12 +40,7 @@ from mergekit_map.hub.sanitize import (
     refuse_leaks,
 )
 from mergekit_map.models.references import referenced_models
-from mergekit_map.results.run_folder import (
-    DAMAGES,
-    RunFolder,
-    open_run,
-    parse_recipe,
-)
+from mergekit_map.results.run_folder import DAMAGES, RunFolder, open_run, parse_recipe
 from mergekit_map.utils.files import read_whole
 
 # Files that loaders read: left by another checkpoint they would be taken for the new.

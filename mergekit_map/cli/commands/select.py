@@ -57,7 +57,6 @@ def select(run: Path, **choice: Any) -> None:
     look_at_run(run)
     with starting(f"reading {run}"):
         from rich.console import Console
-        from rich.text import Text
 
         from mergekit_map.cli.screen import show_front, show_steps
         from mergekit_map.workflows.select import select_point
@@ -69,7 +68,8 @@ def select(run: Path, **choice: Any) -> None:
     if output_options().verbose:
         click.echo(f"\n{selection.recipe}")
     else:  # which says it among the details
-        Console().print(Text(f"\n{selection.front.reason}"))
+        reason = f"\n{selection.front.reason}"
+        Console().print(reason, markup=False, highlight=False)
     click.echo(f"The recipe is in {recipe}.")
     show_steps(run, found)
 
@@ -117,9 +117,8 @@ def merge_and_show(
     click.echo(
         f"\nThe merge {merged.point.weights} (point {selection.index} of the front) "
         f"is in the folder {out}.\n"
-        "Stock mergekit writes the same tensors with:"
+        f"Stock mergekit writes the same tensors with:\n  {merged.command}"
     )
-    click.echo(f"  {merged.command}")
     show_steps(run, found, out, trusted=where.get("trust_run", False))
 
 
