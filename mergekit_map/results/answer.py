@@ -190,7 +190,7 @@ def _against(gained: Gains, label: str) -> str:
     if sure:
         text = f"is {'predicted to be ' if predicted else ''}{' and '.join(sure)}"
     elif predicted:
-        return f"is not known to be better than the {label} before it is measured"
+        return f"may or may not be better than the {label}, which measuring it shows"
     elif "unknown" not in on:
         return f"shows {VERDICTS['noise']} from the {label}"
     else:
@@ -205,7 +205,7 @@ def sample(front: Front, gained: Gains) -> str:
         return (
             "The values of this merge are predicted; `mergekit-map merge` measures it."
         )
-    searched = "Measured on the documents that chose the merge"
+    searched = "Measured on the documents used to choose the merge"
     if holdout is None:
         if front.differences:
             counts = {task: d.items for task, d in front.differences.items()}

@@ -295,7 +295,7 @@ def limits_in_words(front: Front) -> str:
     request, Y = Request.of(front), front.utilities([chosen], "measured")[0]
     shortfall = request.lower_bounds(request.required()) - Y
     missed = (shortfall > TIE * np.abs(Y)).any()
-    meets = "is within noise of" if missed else "meets"
+    verb, noise = ("is short of", " by no more than noise") if missed else ("meets", "")
     where = "" if front.holdout is None else " on the documents of the search"
     word = "limits" if len(required) > 1 else "limit"
-    return f"{meets} its {word} on {listed(required)}{where}"
+    return f"{verb} its {word} on {listed(required)}{noise}{where}"
