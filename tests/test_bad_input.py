@@ -89,7 +89,7 @@ CASES: dict[str, tuple[Change, str]] = {
     "no layer": (in_layers(1, 1), r"layer_range: the first layer.*, got \[1, 1\]"),
     "too many layers": (
         in_layers(0, 9),
-        r"a layer_range of it ends at 9, and it has 2",
+        r"its layer_range ends at 9, but it has 2 layers",
     ),
     "tokenizer of nobody": (
         put("tokenizer", {"source": "./nowhere"}),

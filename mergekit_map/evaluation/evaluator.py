@@ -18,13 +18,9 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from mergekit_map.evaluation.holdout import HoldoutSplit
+from mergekit_map.evaluation.merges import InPlace, merged_on_disk
 from mergekit_map.evaluation.project import Project
-from mergekit_map.evaluation.vllm import (
-    InPlace,
-    checkpoint_in_vllm,
-    merged_on_disk,
-    merges_in_vllm,
-)
+from mergekit_map.evaluation.vllm import checkpoint_in_vllm, merges_in_vllm
 from mergekit_map.merging.checkpoint import load_checkpoint
 from mergekit_map.merging.devices import check_room
 from mergekit_map.merging.in_memory import resident_merge

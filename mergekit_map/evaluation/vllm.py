@@ -14,15 +14,14 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import transformers
 
 from mergekit_map.errors import MergeError
+from mergekit_map.evaluation.merges import InPlace, merged_on_disk
 from mergekit_map.evaluation.project import Project
-from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.devices import engine_share
 from mergekit_map.merging.in_memory import MERGE_WRITER
 from mergekit_map.merging.recording import generic_coefficients, open_recorded, record
@@ -37,7 +36,6 @@ from mergekit_map.tasks.engines import (
 )
 from mergekit_map.tasks.loading import Generations, prepare_generating
 from mergekit_map.types import Measure
-from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage
 
 LOG = logging.getLogger(__name__)
@@ -45,22 +43,6 @@ LOG = logging.getLogger(__name__)
 # Where in the box the checkpoint lies that an engine is started from before another is
 # written into it: not at an end of the box, and not where merges are recorded.
 _START = 0.3819660112501051
-
-
-@dataclass(frozen=True, eq=False)
-class InPlace:
-    """Keeps one model and overwrites its weights for each merge."""
-
-    resident: Any  # a ``ResidentMerge``, or lm-eval's model of vLLM
-    write: Callable[[Mapping[str, float]], None]
-    measures: Mapping[str, Measure]
-    generations: Generations
-
-    def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Write the weights."""
-        self.generations.clear()
-        self.write(coefficients)
-        return self.measures
 
 
 class VllmFromDisk:
@@ -76,19 +58,6 @@ class VllmFromDisk:
         with merged_on_disk(self._project, coefficients) as folder:
             opened = checkpoint_in_vllm(self._project, folder)
             return self._engine.enter_context(opened)(coefficients)
-
-
-@contextmanager
-def merged_on_disk(
-    project: Project, coefficients: Mapping[str, float], name: str = "merging to disk"
-) -> Iterator[Path]:
-    """Yield a checkpoint by stock mergekit, written in a stage of this name."""
-    with scratch_folder() as scratch:
-        folder = scratch / "model"
-        with stage(name):
-            config = project.space.config(coefficients)
-            write_checkpoint(config, folder, project.options)
-        yield folder
 
 
 @contextmanager

@@ -204,9 +204,10 @@ def _checkpoint_files(
     files, left_out = [], list[str]()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
-        if "/." in f"/{name}" or path.is_symlink():
-            continue  # hidden, or a file of somewhere else
-        if _is_loaded(name) or _matches(name, _OTHER_FILES):
+        if "/." in f"/{name}":
+            continue  # hidden
+        is_here = not path.is_symlink()  # or a file of somewhere else
+        if is_here and (_is_loaded(name) or _matches(name, _OTHER_FILES)):
             files.append(_public_file(name, path, config, names))
         else:
             left_out.append(name)

@@ -6,6 +6,7 @@ This includes mergekit's cache of LoRA adapters that are merged into their base 
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import logging
 import shutil
@@ -75,6 +76,7 @@ def _identity(reference: str, options: MergeOptions) -> str:
     return f"{fingerprint(reference)} {options.lora_merge_dtype}\n"
 
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # mergekit leaves out, without a word, what a checkpoint calls otherwise.
 _OTHER_NAMES = (
     "mergekit and transformers name the tensors of these models differently; load each "
@@ -120,10 +122,11 @@ def _translate_errors(folder: Path) -> Iterator[None]:
     except MapError:
         raise
     except Exception as error:  # mergekit's, or of a library that it uses
-        full, what = _is_of_the_system(error), "try the same models with mergekit-yaml"
+        advice = "try the same models with mergekit-yaml"
+        if getattr(error, "errno", None) in _FULL or "(os error 28)" in str(error):
+            advice = "free some space there"
         raise MergeError(
-            f"mergekit cannot write this merge to {folder}: {in_words(error)}; "
-            + ("free some space there" if full else what)
+            f"mergekit cannot write this merge to {folder}: {in_words(error)}; {advice}"
         ) from error
     finally:
         logger.removeFilter(keep)

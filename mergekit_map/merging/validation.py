@@ -196,7 +196,7 @@ def _unknown_names(merge: MergeConfig) -> Iterator[Problem]:
 def _bad_layers(merge: MergeConfig) -> Iterator[Problem]:
     """Refuse ranges without a layer, which mergekit merges to less than a model."""
     for key, entry, _ in walk_entries(merge):
-        start, end = entry.get("layer_range") or (0, 1)
+        start, end = map(int, entry.get("layer_range") or (0, 1))
         if not 0 <= start < end:
             text = "the first layer, from 0, and the one behind the last were expected"
             yield Problem((*key, "layer_range"), f"{text}, got [{start}, {end}]")

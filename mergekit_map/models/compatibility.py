@@ -231,11 +231,11 @@ def _check_layers(
     model: ModelFacts, reference: str, merge: MergeConfig
 ) -> Iterator[Finding]:
     entries = [e for _, e, _ in walk_entries(merge) if e["model"] == reference]
-    end = max((e.get("layer_range", (0, 0))[1] for e in entries), default=0)
+    end = max((int(e.get("layer_range", (0, 0))[1]) for e in entries), default=0)
     layers = model.setting("num_hidden_layers")
     if isinstance(layers, int) and end > layers:
-        cause = f"a layer_range of it ends at {end}, and it has {layers} layers"
-        advice = "write the one behind the last that is wanted"
+        cause = f"its layer_range ends at {end}, but it has {layers} layers"
+        advice = "the end is one more than the last wanted layer"
         yield Finding("layers", "error", cause, advice)
 
 
@@ -296,7 +296,7 @@ def _compare_tensors(
         yield Finding("tensors-missing", "error", cause, "download or save it again")
     if (more := sorted(one - other)) and other and other < one:
         cause = f"{base.name} lacks {len(more)} of its tensors ({some(more)}), which"
-        cause += " the merge will lack, or mergekit refuse"
+        cause += " the merge will lack, too, unless mergekit refuses it"
         # For a head it would take the embeddings, and transformers random numbers.
         severity: Severity = "error" if _HEAD in more else "warning"
         yield Finding("tensors-left-out", severity, cause, "check the base model")

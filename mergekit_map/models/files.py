@@ -282,12 +282,12 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
         elif isinstance(error, HFValidationError):
             why = "it is not the id of a Hub repository"
             check = "check the path (relative paths start at the working directory)"
-        models = {str(f.parent) for f in Path(path).parent.glob("*/*config.json")}
-        if like := alike(path, models):
-            raise MergeError(f"there is no folder {path!r}; {like}") from None
+        place = Path(path)
+        beside = [file.parent.name for file in place.parent.glob("*/*config.json")]
         raise MergeError(
-            f"there is no folder {path!r}, and {why}; {check}; if the model lies "
-            f"elsewhere now, add --model-path {'/'.join(Path(path).parts[-2:])}=FOLDER"
+            f"there is no folder {path!r}, and {why}; "
+            f"{alike(place.name, beside) or f'{check};'} if the model lies elsewhere "
+            f"now, add --model-path {'/'.join(place.parts[-2:])}=FOLDER"
         ) from None
     return Path(folder)
 

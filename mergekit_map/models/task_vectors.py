@@ -91,8 +91,7 @@ def measure_vectors(
     for name in headers.keys() - compared.keys():
         for found, model in zip(sums.not_finite, weights, strict=True):
             own = model.headers.get(name)
-            has_rows = own is not None and own.shape and own.n_bytes
-            places = _rows(own, share, 0.0) if own and has_rows else ()
+            places = _rows(own, share, 0.0) if own and own.shape and own.n_bytes else ()
             if not all(model.read(name, *rows).isfinite().all() for rows in places):
                 found[name] = None
     numbers = {model: number for number, model in enumerate(models)}
@@ -203,7 +202,8 @@ def weight_findings(
     for model, figure in figures.models.items():
         found[model] += _not_finite(figure.not_finite)
         if figure.changed == 0:
-            found[model].append(_equal(base, model, figures, names))
+            nothing = "its coefficient would change nothing"
+            found[model].append(_equal(base, model, figures, names, nothing))
         else:
             found[model] += _far_away(figure.norm_ratio or 0.0, names[base])
     for (one, other), pair in figures.pairs.items():
@@ -214,15 +214,18 @@ def weight_findings(
             ratios = {figures.models[model].norm_ratio for model in (one, other)}
             same = len(ratios) == 1 and pair.cosine > 1 - 1e-6  # of rounding
             alike = _alike(names[one], names[base], pair.cosine)
-            found[other].append(_equal(one, other, figures, names) if same else alike)
+            both = _equal(one, other, figures, names, "one coefficient does for both")
+            found[other].append(both if same else alike)
     return found
 
 
-def _equal(one: str, other: str, figures: Figures, names: Mapping[str, str]) -> Finding:
+def _equal(
+    one: str, other: str, figures: Figures, names: Mapping[str, str], result: str
+) -> Finding:
     same = figures.exact or fingerprint(one) == fingerprint(other)
     cause = f"it does not differ from {names[one]} in any of the {figures.n_read} "
     cause += "parameters that were compared"
-    cause += ", so its coefficient would change nothing" if same else ""
+    cause += f", so {result}" if same else ""
     severity: Severity = "error" if same else "warning"
     return Finding("same-weights", severity, cause, "leave one of them out")
 

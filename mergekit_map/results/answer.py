@@ -205,7 +205,7 @@ def sample(front: Front, gained: Gains) -> str:
         return (
             "The values of this merge are predicted; `mergekit-map merge` measures it."
         )
-    searched = "Measured on the documents used to choose the merge"
+    searched = "Measured on the documents that the search used"
     if holdout is None:
         if front.differences:
             counts = {task: d.items for task, d in front.differences.items()}
@@ -235,7 +235,7 @@ def advice_on_sample(front: Front) -> str:
     measured = front.chosen.is_measured(*front.tasks)
     if front.holdout or front.unfinished or without_documents or not measured:
         return ""
-    return "To check them on others, search with `--holdout 0.3`."
+    return "To check them on other documents, search with `--holdout 0.3`."
 
 
 def _counted(front: Front, counts: Mapping[str, int]) -> str:
@@ -402,7 +402,7 @@ def _chosen_name(front: Front) -> str:
     """Return the name of the chosen merge, at the start of a sentence.
 
     That of a reference point with the same coefficients, its few weights, or else its
-    number. Weights with two decimals are rounded: ``1.00``.
+    number. One that is rounded has two decimals: ``1.00``.
     """
     weights = front.chosen.coefficients
     same = (a.label for a in front.anchors if a.coefficients == weights)
@@ -410,8 +410,10 @@ def _chosen_name(front: Front) -> str:
         return f"The {label}" if label in {BASE, SOUP} else label
     if len(weights) > _NAMED:
         return f"The merge of point {front.selected}"
-    exact = {name: v == round(v, 2) for name, v in weights.items()}
-    texts = (f"{n}={v:{'g' if exact[n] else '.2f'}}" for n, v in weights.items())
+    texts = []
+    for name, weight in weights.items():
+        rounded = round(weight, 2) + 0  # no sign where it is 0
+        texts.append(f"{name}={rounded:{'g' if rounded == weight else '.2f'}}")
     return f"The merge {', '.join(texts)}"
 
 

@@ -219,15 +219,19 @@ def read_log(path: Path) -> Iterator[Evaluation]:
     Raises:
         ArtifactError: a line is not of the form that this version writes.
     """
-    # A line that was copied is no second measurement.
-    for number, line in enumerate(dict.fromkeys(whole_lines(path)), start=1):
+    seen = set[bytes]()
+    for number, line in enumerate(whole_lines(path), start=1):
         try:
-            yield Evaluation.model_validate_json(line)
+            evaluation = Evaluation.model_validate_json(line)
         except ValidationError as error:
             raise ArtifactError(
                 f"{path}:{number}: not an evaluation: {in_one_sentence(error)}; "
                 "restore the file, or remove this line"
             ) from None
+        # A line that was copied is no second measurement; failures may be alike.
+        if line not in seen or evaluation.failed:
+            yield evaluation
+        seen.add(line)
 
 
 class EvaluationLog:

@@ -31,7 +31,7 @@ from mergekit_map._version import __version__
 from mergekit_map.config.schema import BackendSpec, SearchSpec, SelectSpec
 from mergekit_map.config.tasks import EngineSpec, LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.config.yaml_file import filled, yaml_text
-from mergekit_map.errors import ArtifactError, first_line
+from mergekit_map.errors import ArtifactError
 from mergekit_map.models.references import map_references
 from mergekit_map.results.front import Front, LinearMerge, recipe_name
 from mergekit_map.results.records import (
@@ -305,7 +305,7 @@ def parse_recipe(text: str) -> dict[str, Any]:
             raise ValueError("an alias in it stands for something else")
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"it is no YAML: {first_line(error)}") from None
+        raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     if not isinstance(found, dict):

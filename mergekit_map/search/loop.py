@@ -12,7 +12,7 @@ import numpy as np
 from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Ending, Readings
 from mergekit_map.results.limits import Request
-from mergekit_map.results.log import Evaluation, EvaluationLog, MergeKey, merge_key
+from mergekit_map.results.log import Evaluation, EvaluationLog, Key, MergeKey, merge_key
 from mergekit_map.results.surrogates import is_fitted, predict
 from mergekit_map.search.finish import end_search
 from mergekit_map.search.measure import (
@@ -135,7 +135,9 @@ def _visible_after(
         return [e for e in usable if e.role != "front"]
     # Of the requested merges some were measured again, as points of the front; or were
     # such points, of a shorter search, before they were requested.
-    first = {e.key: i for i, e in reversed([*enumerate(usable)])}
+    first: dict[Key, int] = {}
+    for i, e in enumerate(usable):
+        first.setdefault(e.key, i)
     planned = [
         e.key[0] in asked and (e.role != "front" or first[e.key] == i)
         for i, e in enumerate(usable)

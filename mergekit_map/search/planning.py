@@ -93,7 +93,7 @@ def _one_more(
     X = study.vectors(tried.values())
     rng = np.random.default_rng(study.search.seed)
     points = make_design(study.search.design, len(X) + 1, study.box, X, rng)
-    return [("design", study.named(points[-1]))] if len(points) > len(X) else []
+    return [("design", study.named(points[-1]))]
 
 
 def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:

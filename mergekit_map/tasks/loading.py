@@ -165,9 +165,10 @@ def _checked(task: LoadedTask, model: Any, measure: PreparedTask) -> PreparedTas
     The caller judges NaN and infinity.
     """
     if measure.size is not None and measure.size < _FEW:
+        unit = "blocks of text" if isinstance(task, PerplexityText) else "documents"
         warn(
-            f"standard errors of {task.name} are rough or unknown, as it has "
-            f"{measure.size} documents or blocks of text and not at least {_FEW}"
+            f"standard errors of {task.name} are rough or unknown: it has fewer than "
+            f"{_FEW} {unit} ({measure.size})"
         )
 
     def run(documents: Documents) -> Measurement:

@@ -182,7 +182,7 @@ def _begin(
     add_imported(study, log, imported)
     known = [e for one in study.parts for e in own_evaluations(one, log)]
     total = ahead.measurements
-    if before != _manifest(project, study):  # of other merges than this search measures
+    if before != _manifest(project, study):  # some is of another search
         total += len({(e.merge, e.key) for e in known}) - n_known(study, log)
     started = Started(
         run=folder.path,

@@ -182,7 +182,7 @@ def test_a_merge_of_an_unfinished_search_is_compared_on_its_documents() -> None:
 
     said = " ".join(invoke("merge", "other", "out", "--trust-run").output.split())
 
-    assert "Measured on the documents used to choose the merge" in said
+    assert "Measured on the documents that the search used" in said
     assert "base" in said
     assert not split(lines("other/evaluations.jsonl"))[1]
 

@@ -65,9 +65,9 @@ def select(run: Path, **choice: Any) -> None:
     recipe = run / "recipe.yml"
     found = show_front(run, selection.front, recipe)
     answer(recipe=selection.recipe, recipe_file=str(recipe))
-    if output_options().verbose:
+    if output_options().verbose:  # the details have the reason
         click.echo(f"\n{selection.recipe}")
-    else:  # which says it among the details
+    else:
         reason = f"\n{selection.front.reason}"
         Console().print(reason, markup=False, highlight=False)
     click.echo(f"The recipe is in {recipe}.")
