@@ -18,7 +18,7 @@ from typing import Any, TextIO, TypeAlias
 import click
 from pydantic import BaseModel
 
-from mergekit_map.cli.main import command_line, typed_command
+from mergekit_map.cli.main import typed_command
 from mergekit_map.config.problems import values_by_task
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.utils.text import redact
@@ -109,11 +109,11 @@ def look_at_run(run: Path) -> None:
 
         look_at(run)
     if (search := folder.read_front().unfinished) is not None:
-        from mergekit_map.cli.screen import trusting
+        from mergekit_map.cli.screen import searching_again, trusting
 
-        config = run / "config.yml"
-        again = command_line("search", config, run, *trusting(config))
-        click.echo(f"{search.in_words} Type its command again, or: {again}", err=True)
+        again = searching_again(run, *trusting(run / "config.yml"))
+        hint = f", or: {again}" if again else "."
+        click.echo(f"{search.in_words} Type its command again{hint}", err=True)
 
 
 def key_options(

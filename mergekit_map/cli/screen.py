@@ -120,8 +120,9 @@ def next_steps(
         ("see the front", command_line("report", run)),
         ("choose another", command_line("browse", run)),
     ]
-    if found.wider_bounds and (again := _wider_search(run, found.wider_bounds)):
-        look = [look[1], ("widen the bounds", command_line(*again, *trust))]
+    wider = ("--bounds", found.wider_bounds) if found.wider_bounds else ()
+    if wider and (again := searching_again(run, *wider, *trust)):
+        look = [look[1], ("widen the bounds", again)]
     if found.advice == SOUP:
         recipe = run / "recipes" / "soup.yml"
         if not recipe.exists():
@@ -137,17 +138,16 @@ def next_steps(
     return [*look, publish] if found.advice == MERGE else look
 
 
-def _wider_search(run: Path, bounds: str) -> list[str]:
-    """Return the command of a wider search, if its relative paths start here."""
+def searching_again(run: Path, *options: str) -> str:
+    """Return the command that searches once more, if its relative paths start here."""
     from mergekit_map.results.run_folder import RunFolder
 
     before = RunFolder(run).read_manifest()
     if Path(before.directory) != Path.cwd():
-        return []
-    command = ["search", str(run / "config.yml"), str(run), "--bounds", bounds]
+        return ""
     if before.random_seed not in {None, before.seed}:
-        command += ["--random-seed", str(before.random_seed)]
-    return command
+        options = ("--random-seed", str(before.random_seed), *options)
+    return command_line("search", run / "config.yml", run, *options)
 
 
 def trusting(config: Path) -> list[str]:

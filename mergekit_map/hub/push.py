@@ -206,8 +206,9 @@ def _checkpoint_files(
         name = path.relative_to(folder).as_posix()
         if "/." in f"/{name}":
             continue  # hidden
-        is_here = not path.is_symlink()  # or a file of somewhere else
-        if is_here and (_is_loaded(name) or _matches(name, _OTHER_FILES)):
+        if _is_loaded(name) or _matches(name, _OTHER_FILES):
+            if path.is_symlink():
+                raise ArtifactError(f"{path} is a link; put the file itself there")
             files.append(_public_file(name, path, config, names))
         else:
             left_out.append(name)

@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mergekit.architecture import WeightInfo, arch_info_for_config
+from mergekit.architecture.conversion import can_convert_checkpoint_keys
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.problems import Problem
@@ -50,6 +52,7 @@ _OTHER_WEIGHTS = {
     *("architecture", "size", "tied-embeddings", "tensor-shapes", "tensors-missing"),
     *("adapter-kind", "adapter-modules"),
 }
+_AGAIN = "download the model, or save it, again"
 _HEAD, _TIED = "lm_head.weight", "tie_word_embeddings"
 # Constants that older versions of transformers saved; no merge needs them.
 _CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
@@ -146,6 +149,7 @@ def inspect_models(
     for model in models:
         if model.facts is None:
             continue
+        model.findings += _check_tensors(model.facts)
         model.findings += _check_layers(model.facts, model.reference, merge)
         if model is base:
             model.findings += _check_tokenizer(model.facts)
@@ -227,6 +231,35 @@ def _check_tokenizer(base: ModelFacts) -> Iterator[Finding]:
         yield Finding("tokenizer-missing", "error", cause, advice)
 
 
+def _check_tensors(model: ModelFacts) -> Iterator[Finding]:
+    """List the tensors that mergekit asks for and a model lacks."""
+    missing = [
+        weight.name
+        for weight in _weights(model)
+        if model.headers
+        # For a head that is not there it takes the embeddings, as if they were tied.
+        if (not weight.optional or weight.tied_names) and not _is_there(weight, model)
+    ]
+    if missing and model.headers:
+        cause = f"it lacks {len(missing)} of the tensors that mergekit asks for"
+        cause += f" ({some(missing)})"
+        yield Finding("tensors-missing", "error", cause, _AGAIN)
+
+
+def _weights(model: ModelFacts) -> list[WeightInfo]:
+    """Return the tensors that mergekit knows of a model; none where it infers them."""
+    architecture = arch_info_for_config(model.config)
+    return architecture.all_weights(model.config) if architecture else []
+
+
+def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:
+    tied = weight.tied_names if model.setting(_TIED) else None
+    names = {weight.name, *(weight.aliases or ()), *(tied or ())}
+    kind, known = model.config.model_type, set(model.headers)
+    converted: bool = can_convert_checkpoint_keys(kind, known, weight.name)
+    return not names.isdisjoint(known) or converted
+
+
 def _check_layers(
     model: ModelFacts, reference: str, merge: MergeConfig
 ) -> Iterator[Finding]:
@@ -277,6 +310,8 @@ def _compare_tensors(
     Where each has names that the other lacks, they were saved by other versions of
     transformers, whose names mergekit converts.
     """
+    weights = _weights(base)
+    known = {name for w in weights for name in (w.name, *(w.aliases or ()))}
     texts: list[str] = []
     rows: list[str] = []
     heads = {_HEAD} if mine.setting(_TIED) or base.setting(_TIED) else set[str]()
@@ -290,16 +325,14 @@ def _compare_tensors(
             is_rows = name in mine.vocabulary_tensors and ours[1:] == theirs[1:]
             text = f"{name} has shape {[*ours]} here and {[*theirs]} in {base.name}"
             (rows if is_rows else texts).append(text)
-    if (lacking := sorted(other - one)) and one and one < other:
-        cause = f"it lacks {len(lacking)} of the tensors of {base.name}"
-        cause += f" ({some(lacking)})"
-        yield Finding("tensors-missing", "error", cause, "download or save it again")
-    if (more := sorted(one - other)) and other and other < one:
-        cause = f"{base.name} lacks {len(more)} of its tensors ({some(more)}), which"
-        cause += " the merge will lack, too, unless mergekit refuses it"
-        # For a head it would take the embeddings, and transformers random numbers.
-        severity: Severity = "error" if _HEAD in more else "warning"
-        yield Finding("tensors-left-out", severity, cause, "check the base model")
+    odd = sorted((one ^ other) - known)  # of others each model is asked for
+    if odd and one and other and (one < other or other < one):
+        cause = f"only it or only {base.name} has {some(odd)}"
+        if one < other and not known:  # mergekit asks for what the base model has
+            yield Finding("tensors-missing", "error", cause, _AGAIN)
+        else:
+            advice = "mergekit leaves them out; check that they are not needed"
+            yield Finding("tensors-left-out", "warning", cause, advice)
     if texts:
         cause = f"{len(texts)} of its tensors have another shape: {texts[0]}"
         yield Finding("tensor-shapes", "error", cause, _UNRELATED)

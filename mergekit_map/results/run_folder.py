@@ -297,6 +297,8 @@ def parse_recipe(text: str) -> dict[str, Any]:
     Raises:
         ValueError: the text is no recipe, or holds anchors, aliases or tags.
     """
+    if "\n---\n" in text:
+        raise ValueError("it is of several merges, by an earlier version")
     try:
         # Ends where it is nested too deep, of which a scan takes the square in time.
         yaml.compose(text, Loader=yaml.SafeLoader)

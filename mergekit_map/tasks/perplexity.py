@@ -21,7 +21,7 @@ import torch
 from transformers import PreTrainedModel
 
 from mergekit_map.config.tasks import PerplexityTask, TextSource
-from mergekit_map.errors import EvaluationError, InvalidTask, nearest
+from mergekit_map.errors import EvaluationError, InvalidTask, alike, nearest
 from mergekit_map.tasks.base import (
     Documents,
     PreparedTask,
@@ -102,8 +102,9 @@ def _read_text(path: Path) -> str:
         text = read_whole(path, _LARGEST).decode("utf-8")
         return text.replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
-        text = f"there is no file {path}; relative paths start at the working directory"
-        raise _refusal("file", text) from None
+        like = alike(path.name, [file.name for file in path.parent.glob("*.*")])
+        hint = like or "relative paths start at the working directory"
+        raise _refusal("file", f"there is no file {path}; {hint}") from None
     except (OSError, ValueError) as error:
         text = (
             f"{str(path)!r:.300} cannot be read as UTF-8 text: {error!s:.300}; give "

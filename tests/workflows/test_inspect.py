@@ -98,12 +98,12 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
     "head gone": (
         edit_tensors(lambda tensors: tensors.pop("lm_head.weight")),
         "tensors-missing",
-        "it lacks 1 of the tensors of base ('lm_head.weight')",
+        "it lacks 1 of the tensors that mergekit asks for ('lm_head.weight')",
     ),
     "tensor gone": (
         edit_tensors(lambda tensors: tensors.pop(UP)),
         "tensors-missing",
-        f"it lacks 1 of the tensors of base ('{UP}')",
+        f"it lacks 1 of the tensors that mergekit asks for ('{UP}')",
     ),
     "shape": (
         edit_tensors(lambda tensors: tensors.update({UP: tensors[UP][:, :16]})),
