@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 25_834, "tests": 19_913, "benchmarks": 9_894}
-MOST_MODULES = 107
+MOST_LINES = {"mergekit_map": 25_883, "tests": 19_917, "benchmarks": 9_894}
+MOST_MODULES = 108
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)
