@@ -87,6 +87,10 @@ CASES: dict[str, tuple[Change, str]] = {
     "no merge method": (put("merge_method", DELETE), r"'merge_method' is required"),
     "no base model": (put("base_model", DELETE), r"add 'base_model:'"),
     "no layer": (in_layers(1, 1), r"layer_range: the first layer.*, got \[1, 1\]"),
+    "other model in vLLM": (
+        put("map", "engine", {"name": "vllm", "args": {"model": "x"}}),
+        r"engine: .*'model' is not for 'args'",
+    ),
     "too many layers": (
         in_layers(0, 9),
         r"its layer_range ends at 9, but it has 2 layers",

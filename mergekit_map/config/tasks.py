@@ -47,6 +47,12 @@ EngineName = Literal["auto", "hf", "vllm"]
 CALLED: Mapping[str, str] = {"hf": "generate of transformers", "vllm": "vLLM"}
 
 
+# Arguments of vLLM that decide which model is measured, and how.
+_OURS = frozenset(
+    ("pretrained", "model", "batch_size", "data_parallel_size", "worker_extension_cls")
+)
+
+
 class Strict(BaseModel):
     """A mapping of the YAML that allows no unknown keys."""
 
@@ -71,6 +77,11 @@ class EngineSpec(Strict):
             raise ValueError(
                 f"'args' are what vLLM is opened with, not {self.name!r}; write 'name: "
                 "vllm', or remove them"
+            )
+        if own := _OURS.intersection(self.args):
+            raise ValueError(
+                f"{min(own)!r} is not for 'args', as each merge is put into an engine "
+                "of ours; remove it"
             )
         return self
 

@@ -235,12 +235,11 @@ def _check_tensors(model: ModelFacts) -> Iterator[Finding]:
     """List the tensors that mergekit asks for and a model lacks."""
     missing = [
         weight.name
-        for weight in _weights(model)
-        if model.headers
+        for weight in (_weights(model) if model.headers else ())
         # For a head that is not there it takes the embeddings, as if they were tied.
         if (not weight.optional or weight.tied_names) and not _is_there(weight, model)
     ]
-    if missing and model.headers:
+    if missing:
         cause = f"it lacks {len(missing)} of the tensors that mergekit asks for"
         cause += f" ({some(missing)})"
         yield Finding("tensors-missing", "error", cause, _AGAIN)
@@ -254,10 +253,12 @@ def _weights(model: ModelFacts) -> list[WeightInfo]:
 
 def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:
     tied = weight.tied_names if model.setting(_TIED) else None
-    names = {weight.name, *(weight.aliases or ()), *(tied or ())}
+    names = [weight.name, *(weight.aliases or ()), *(tied or ())]
+    if any(name in model.headers for name in names):
+        return True
     kind, known = model.config.model_type, set(model.headers)
     converted: bool = can_convert_checkpoint_keys(kind, known, weight.name)
-    return not names.isdisjoint(known) or converted
+    return converted
 
 
 def _check_layers(

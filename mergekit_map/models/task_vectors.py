@@ -213,9 +213,11 @@ def weight_findings(
         if pair.cosine is not None and pair.cosine > _ALIKE:
             ratios = {figures.models[model].norm_ratio for model in (one, other)}
             same = len(ratios) == 1 and pair.cosine > 1 - 1e-6  # of rounding
-            alike = _alike(names[one], names[base], pair.cosine)
-            both = _equal(one, other, figures, names, "one coefficient does for both")
-            found[other].append(both if same else alike)
+            if same:
+                both = "one coefficient does for both"
+                found[other].append(_equal(one, other, figures, names, both))
+            else:
+                found[other].append(_alike(names[one], names[base], pair.cosine))
     return found
 
 
