@@ -190,7 +190,7 @@ def _against(gained: Gains, label: str) -> str:
     if sure:
         text = f"is {'predicted to be ' if predicted else ''}{' and '.join(sure)}"
     elif predicted:
-        return f"may or may not be better than the {label}, which measuring it shows"
+        return f"must be measured to see whether it is better than the {label}"
     elif "unknown" not in on:
         return f"shows {VERDICTS['noise']} from the {label}"
     else:
