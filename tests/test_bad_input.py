@@ -167,7 +167,7 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "plus in a path": (
         copied("model", "a+b+c"),
-        r"mergekit refuses this: Can't parse .*a\+b\+c",
+        r"\d+: models\[0\].model: mergekit refuses this: Can't parse .*a\+b\+c",
     ),
     "copy of the base": (copied("base"), r"does not differ from base"),
     "no weights": (copied("model", without="*.safetensors"), r"holds no weights"),

@@ -9,7 +9,6 @@ shorter.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeAlias
@@ -81,30 +80,46 @@ class TaskVectorReplay:
         return merged.mul_(self.scale) if self.scale != 1 else merged
 
     def _merge_elected(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Sum the elements with the sign of the sum; overwrites the rows.
+        """Sum, for each element, the deltas with the sign of their sum (TIES).
 
-        Times the elected sign, these are positive and the others are not. Rounding is
-        symmetric, so this changes no bit. It needs no masks, which are slow on a CPU.
+        The result is that of mergekit, bit for bit, in half the time:
+
+            mask = rows.sign() == (rows.sum(dim=0) >= 0) * 2 - 1
+            merged = (rows * mask).sum(dim=0)
+            divisor = (weights * mask).sum(dim=0), or 1 where this is 0
+
+        Instead of the mask, which is slow on a CPU, the rows are multiplied by the
+        elected sign: those that agree are then positive, and the others are cut at 0.
+        Rounding is the same for both signs. The rows are overwritten.
         """
         total = _sum(rows)
         sign = total.new_ones(()).copysign(total)
-        merged = _sum(rows.mul_(sign).clamp_(min=0)).mul_(sign)
-        # Zero, as mergekit adds up from it and has no negative one; or NaN where there
-        # are infinities of both signs, one of which its mask multiplies by zero.
-        merged += total.clamp_(0, 1).mul_(0)
+        agreeing = rows.mul_(sign).clamp_(min=0)
+        merged = _sum(agreeing).mul_(sign)
+        # Two things that the mask does. A sum of nothing is +0, not -0. Infinities of
+        # both signs give NaN, as infinity times 0 does: the total is NaN there, too.
+        zero_or_nan = total.clamp_(0, 1).mul_(0)
+        merged += zero_or_nan
         if self.normalize:
-            divisor = _sum(rows.sign_().mul_(weights))
-            divisor += 1 - divisor.sign().abs_()
+            divisor = _sum(agreeing.sign_().mul_(weights))
+            divisor[divisor == 0] = 1
             merged /= divisor
         return merged
 
     def _blocks(self) -> Iterator[slice]:
-        size, step = self.base.numel(), _BLOCK // len(self.models)
+        """Yield the blocks of a flat tensor.
+
+        Each begins at a multiple of ``_UNIT``. The last is longer than the others if
+        what is left of the tensor would be shorter than ``_UNIT``.
+        """
+        size = self.base.numel()
+        length = _BLOCK // len(self.models)
         if self.base.device.type != "cpu":
-            step = size  # accelerators need much to be busy
-        step = max(_UNIT, step // _UNIT * _UNIT)
-        cuts = [*range(0, max(1, size - _UNIT), step), size]
-        return (slice(*ends) for ends in itertools.pairwise(cuts))
+            length = size  # an accelerator needs much to be busy
+        length = max(_UNIT, length // _UNIT * _UNIT)
+        starts = [*range(0, max(1, size - _UNIT), length)]
+        ends = [*starts[1:], size]
+        return map(slice, starts, ends)
 
 
 # An output tensor of a merge, ready to be merged again with one weight for each of its

@@ -116,8 +116,9 @@ def _invalid(merge: MergeConfig) -> list[Problem]:
     try:
         return validated(MergeConfiguration, merge, ())[1]
     except (RuntimeError, ValueError) as error:
+        models = [p for key, part in _mappings(merge) for p in _bad_models(part, key)]
         key = ("modules",) if "modules" in merge else ()
-        return [Problem(key, f"mergekit refuses this: {error}")]
+        return models or [Problem(key, f"mergekit refuses this: {error}")]
 
 
 def _mappings(part: Any, key: KeyPath = ()) -> Iterator[tuple[KeyPath, MergeConfig]]:
@@ -136,9 +137,15 @@ def _mappings(part: Any, key: KeyPath = ()) -> Iterator[tuple[KeyPath, MergeConf
 def _bad_models(part: MergeConfig, key: KeyPath) -> Iterator[Problem]:
     in_a_list = key != () and isinstance(key[-1], int)  # elsewhere it is for 'models'
     for name in ("base_model", *(["model"] if in_a_list else [])):
-        if not isinstance(part.get(name), str | None):
+        model = part.get(name)
+        if not isinstance(model, str | None):
             text = "a model is written as text (path, path@revision or path+lora)"
-            yield Problem((*key, name), f"{text}, got {shown(part[name])}")
+            yield Problem((*key, name), f"{text}, got {shown(model)}")
+        elif model is not None:
+            try:
+                ModelReference.parse(model)
+            except RuntimeError as error:
+                yield Problem((*key, name), f"mergekit refuses this: {error}")
 
 
 def _bad_parameters(

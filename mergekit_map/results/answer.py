@@ -199,13 +199,13 @@ def _against(gained: Gains, label: str) -> str:
 
 
 def sample(front: Front, gained: Gains) -> str:
-    """Return on which documents the gains were measured."""
+    """Return on which data the gains were measured."""
     sources, holdout = gained.sources, front.holdout
     if "predicted" in sources.values():
         return (
             "The values of this merge are predicted; `mergekit-map merge` measures it."
         )
-    searched = "Measured on the documents that the search used"
+    searched = "Measured on the data that the search used"
     if holdout is None:
         if front.differences:
             counts = {task: d.items for task, d in front.differences.items()}
@@ -215,19 +215,19 @@ def sample(front: Front, gained: Gains) -> str:
     if not tasks:
         return f"{searched}; merging it measures the held-out ones."
     counts = {task: holdout.documents.get(task, 0) for task in tasks}
-    text = f"Measured on held-out documents ({_counted(front, counts)})."
+    text = f"Measured on held-out data ({_counted(front, counts)})."
     if others := [task for task in sources if task not in tasks]:
-        text += f" Values of {listed(others)} are from the documents of the search."
+        text += f" Values of {listed(others)} are from the data of the search."
     if holdout.choices > 1:
         text += (
-            f" {holdout.choices} merges have been measured on the held-out documents: "
+            f" {holdout.choices} merges have been measured on the held-out data: "
             "if you take the best of them, its gains look a little too good."
         )
     return text
 
 
 def advice_on_sample(front: Front) -> str:
-    """Return how whoever searches checks gains on other documents; "" if they are.
+    """Return how whoever searches checks gains on other data; "" if they are.
 
     Only tasks with documents can be.
     """
@@ -235,7 +235,7 @@ def advice_on_sample(front: Front) -> str:
     measured = front.chosen.is_measured(*front.tasks)
     if front.holdout or front.unfinished or without_documents or not measured:
         return ""
-    return "To check them on other documents, search with `--holdout 0.3`."
+    return "To check them on other data, search with `--holdout 0.3`."
 
 
 def _counted(front: Front, counts: Mapping[str, int]) -> str:
@@ -263,7 +263,7 @@ def value_in_words(reading: Reading) -> str:
 def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
     """Yield the findings, most important first, and whether they may decide."""
     if unconfirmed := [*_unconfirmed(front, gained)]:
-        yield f"Not confirmed on held-out documents: {listed(unconfirmed)}.", True
+        yield f"Not confirmed on held-out data: {listed(unconfirmed)}.", True
     if (search := front.unfinished) is not None:
         yield search.in_words, True
     n_fitted = min(task.fit.n for task in front.tasks.values())
@@ -355,8 +355,7 @@ def border_in_words(front: Front) -> str:
     command = f": search again with `--bounds {bounds}`" if bounds else ""
     return (
         f"Some merges of the front have a weight at its bound ({reached}). Wider "
-        f"bounds may improve the front by {percent(_gain_beyond(front))} "
-        f"(hypervolume){command}."
+        f"bounds may improve the front by {percent(_gain_beyond(front))}{command}."
     )
 
 

@@ -294,8 +294,13 @@ def limits_in_words(front: Front) -> str:
         return ""
     request, Y = Request.of(front), front.utilities([chosen], "measured")[0]
     shortfall = request.lower_bounds(request.required()) - Y
-    missed = (shortfall > TIE * np.abs(Y)).any()
-    verb, noise = ("is short of", " by no more than noise") if missed else ("meets", "")
-    where = "" if front.holdout is None else " on the documents of the search"
+    where = "" if front.holdout is None else " on the data of the search"
+    missed = [
+        f"{amount:.2g} short of its limit on {task}"
+        for task, amount, near in zip(metrics, shortfall, TIE * np.abs(Y), strict=True)
+        if amount > near
+    ]
+    if missed:
+        return f"is {listed(missed)}{where}, less than the noise"
     word = "limits" if len(required) > 1 else "limit"
-    return f"{verb} its {word} on {listed(required)}{noise}{where}"
+    return f"meets its {word} on {listed(required)}{where}"

@@ -90,8 +90,9 @@ def read_imported(path: StrPath, study: Study) -> list[Evaluation]:
             needed = {f"{t} value": "" for t in study.tasks if f"{t} stderr" in filled}
             row = row_type.model_validate(needed | filled).model_dump(by_alias=True)
             read = {e.key: e for e in _evaluations(row, study)}
-            if read.keys() & found.keys():
-                problems.append(f"{line}: a line above has this merge, too; remove one")
+            if any(found.get(key, e) != e for key, e in read.items()):
+                text = "a line above has other values of this merge; remove one"
+                problems.append(f"{line}: {text}")
             found |= read
         except ValidationError as error:
             wrong = error.errors(include_url=False)

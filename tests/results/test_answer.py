@@ -39,7 +39,7 @@ def test_one_sentence_decides() -> None:
         (
             CHOSEN,
             {"require": {"math": 0.72}},
-            "is short of its limit on math by no more than noise.",
+            "is 0.02 short of its limit on math, less than the noise.",
         ),
         (CHOSEN, {"require": {"math": 0.9}}, "b=0.5 misses its limits: math at least"),
     ],
@@ -195,7 +195,7 @@ def test_what_changes_a_decision_is_a_finding_and_the_rest_a_detail() -> None:
         "Predictions",
         "Some",
     ]
-    assert "by 2 % (hypervolume)" in found.findings[2]
+    assert "improve the front by 2 %: " in found.findings[2]
     assert found.wider_bounds == "a=0:1.2"
     assert found.details == ("Chosen before.",)
 

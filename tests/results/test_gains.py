@@ -115,7 +115,7 @@ def test_a_gain_that_held_out_documents_do_not_show_is_named() -> None:
         return " ".join(answer(held_out_front(anchors, merges=merges)).findings)
 
     # Beside an error of 0.03, a gain of 0.05 is noise, and one of 0.15 is none.
-    assert said(2.15).startswith("Not confirmed on held-out documents: ")
+    assert said(2.15).startswith("Not confirmed on held-out data: ")
     assert "+0.050 ± 0.030 on code over the soup (in the" in said(2.15)
     assert said(2.25) == ""
 

@@ -161,9 +161,9 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
     merged = invoke("merge", "run", "out", "--trust-run")
 
     said = " ".join(merged.output.split())
-    assert "Measured on held-out documents" in said
+    assert "Measured on held-out data" in said
     card = Path("out/README.md").read_text()
-    assert "Measured on held-out documents" in card.partition("<details>")[0]
+    assert "Measured on held-out data" in card.partition("<details>")[0]
     assert set(gains(front_of(run)).sources.values()) == {"held-out"}
     count = len(lines(f"{run}/evaluations.jsonl"))
     shutil.rmtree("out")
@@ -172,7 +172,7 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
     assert {e["role"] for e in added} == {"checkpoint"}
 
     back = invoke("select", "run", f"--index={front['selected']}")
-    assert "Measured on held-out documents" in " ".join(back.output.split())
+    assert "Measured on held-out data" in " ".join(back.output.split())
 
 
 @pytest.mark.usefixtures("run")
@@ -182,7 +182,7 @@ def test_a_merge_of_an_unfinished_search_is_compared_on_its_documents() -> None:
 
     said = " ".join(invoke("merge", "other", "out", "--trust-run").output.split())
 
-    assert "Measured on the documents that the search used" in said
+    assert "Measured on the data that the search used" in said
     assert "base" in said
     assert not split(lines("other/evaluations.jsonl"))[1]
 
