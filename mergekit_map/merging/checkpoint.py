@@ -9,6 +9,7 @@ import ctypes
 import errno
 import gc
 import logging
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -108,7 +109,7 @@ def _translate_errors(folder: Path) -> Iterator[None]:
 
     def keep(record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if error is None or not _is_of_the_system(error):
+        if error is None or _system_error(error) is None:
             return True
         logged.append(error)
         return False
@@ -123,7 +124,7 @@ def _translate_errors(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:  # mergekit's, or of a library that it uses
         advice = "try the same models with mergekit-yaml"
-        if getattr(error, "errno", None) in _FULL or "(os error 28)" in str(error):
+        if _system_error(error) in _FULL:
             advice = "free some space there"
         raise MergeError(
             f"mergekit cannot write this merge to {folder}: {in_words(error)}; {advice}"
@@ -135,9 +136,13 @@ def _translate_errors(folder: Path) -> Iterator[None]:
         release_memory()  # its tasks refer to one another, and to the last tensors
 
 
-def _is_of_the_system(error: BaseException) -> bool:
-    """Whether a file cannot grow, for example; Rust has errors of its own."""
-    return getattr(error, "errno", None) is not None or "(os error" in str(error)
+def _system_error(error: BaseException) -> int | None:
+    """Return the number of an error of the system; None for another error.
+
+    In errors of safetensors, which is written in Rust, it stands in the text.
+    """
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return int(number[1]) if number else getattr(error, "errno", None)
 
 
 def load_checkpoint(

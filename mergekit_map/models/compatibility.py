@@ -52,7 +52,10 @@ _OTHER_WEIGHTS = {
     *("architecture", "size", "tied-embeddings", "tensor-shapes", "tensors-missing"),
     *("adapter-kind", "adapter-modules"),
 }
-_AGAIN = "download the model, or save it, again"
+_AGAIN = (
+    "download the model again; if it is complete, mergekit cannot merge models of this "
+    "architecture as they are saved now"
+)
 _HEAD, _TIED = "lm_head.weight", "tie_word_embeddings"
 # Constants that older versions of transformers saved; no merge needs them.
 _CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
@@ -149,7 +152,8 @@ def inspect_models(
     for model in models:
         if model.facts is None:
             continue
-        model.findings += _check_tensors(model.facts)
+        if not _selects_layers(merge):
+            model.findings += _check_tensors(model.facts)
         model.findings += _check_layers(model.facts, model.reference, merge)
         if model is base:
             model.findings += _check_tokenizer(model.facts)
@@ -256,9 +260,11 @@ def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:
     names = [weight.name, *(weight.aliases or ()), *(tied or ())]
     if any(name in model.headers for name in names):
         return True
-    kind, known = model.config.model_type, set(model.headers)
-    converted: bool = can_convert_checkpoint_keys(kind, known, weight.name)
-    return converted
+    # Names of other layers do not matter, and to convert those of all takes minutes.
+    layer = re.search(r"\.\d+\.", weight.name)
+    beside = {name for name in model.headers if layer is None or layer[0] in name}
+    kind = model.config.model_type
+    return bool(can_convert_checkpoint_keys(kind, beside, weight.name))
 
 
 def _check_layers(
@@ -280,7 +286,7 @@ def _compare_models(
     if mine.setting(_TIED) and not base.setting(_TIED):
         cause = f"its head is its embeddings; {base.name} has a head of its own"
         return [Finding("tied-embeddings", "error", cause, _UNRELATED)]
-    layered = "slices" in merge or "modules" in merge  # combined as the user says
+    layered = _selects_layers(merge)
     one, other = mine.settings, base.settings
     found = [*compare_settings(one, other, base.name, layered=layered)]
     architecture = [f for f in found if f.code == "architecture"]
@@ -296,6 +302,11 @@ def _compare_models(
         any_rows = options.unsafe_truncate_embeddings or _is_aligned(merge)
         found += _compare_tensors(mine, base, any_rows=any_rows)
     return found
+
+
+def _selects_layers(merge: MergeConfig) -> bool:
+    """Whether the user says which layers of which model are merged."""
+    return "slices" in merge or "modules" in merge
 
 
 def _is_aligned(merge: MergeConfig) -> bool:
@@ -328,12 +339,14 @@ def _compare_tensors(
             (rows if is_rows else texts).append(text)
     odd = sorted((one ^ other) - known)  # of others each model is asked for
     if odd and one and other and (one < other or other < one):
-        cause = f"only it or only {base.name} has {some(odd)}"
-        if one < other and not known:  # mergekit asks for what the base model has
-            yield Finding("tensors-missing", "error", cause, _AGAIN)
-        else:
+        cause = f"{base.name} lacks {len(odd)} of its tensors ({some(odd)})"
+        if one < other:
+            cause = f"it lacks {len(odd)} of the tensors of {base.name} ({some(odd)})"
+        if known:
             advice = "mergekit leaves them out; check that they are not needed"
             yield Finding("tensors-left-out", "warning", cause, advice)
+        else:
+            yield Finding("tensors-missing", "error", cause, _AGAIN)
     if texts:
         cause = f"{len(texts)} of its tensors have another shape: {texts[0]}"
         yield Finding("tensor-shapes", "error", cause, _UNRELATED)

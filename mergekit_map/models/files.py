@@ -284,10 +284,11 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
             check = "check the path (relative paths start at the working directory)"
         place = Path(path)
         beside = [file.parent.name for file in place.parent.glob("*/*config.json")]
+        like = alike(place.name, beside)
         raise MergeError(
-            f"there is no folder {path!r}, and {why}; "
-            f"{alike(place.name, beside) or f'{check};'} if the model lies elsewhere "
-            f"now, add --model-path {'/'.join(place.parts[-2:])}=FOLDER"
+            f"there is no folder {path!r}, and {why}; {check}; if the model lies "
+            f"elsewhere now, add --model-path {'/'.join(place.parts[-2:])}=FOLDER"
+            f"{like and f'; {like}'}"
         ) from None
     return Path(folder)
 

@@ -92,8 +92,8 @@ def modules_beside(module: ModuleType) -> dict[str, Path]:
 
 def _imported_words(file: Path) -> set[str]:
     """List the words of the statements of a file that import something."""
-    text = file.read_text(encoding="utf-8", errors="replace").replace("\\\n", "")
-    start = r"(?:^|[;:])[ \t]*(?:from|import)\s"
+    text = file.read_text(encoding="utf-8-sig", errors="replace").replace("\\\n", "")
+    start = r"(?:^|[;:])[ \t\f]*(?:from|import)\s"
     imports = re.findall(rf"{start}[^(\n]*(?:\([^)]*\))?", text, re.MULTILINE)
     return set(re.findall(r"\w+", " ".join(imports)))
 

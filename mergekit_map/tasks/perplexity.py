@@ -103,8 +103,9 @@ def _read_text(path: Path) -> str:
         return text.replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
         like = alike(path.name, [file.name for file in path.parent.glob("*.*")])
-        hint = like or "relative paths start at the working directory"
-        raise _refusal("file", f"there is no file {path}; {hint}") from None
+        text = f"there is no file {path}; {like or 'check the path'}"
+        where = "(relative paths start at the working directory)"
+        raise _refusal("file", f"{text} {where}") from None
     except (OSError, ValueError) as error:
         text = (
             f"{str(path)!r:.300} cannot be read as UTF-8 text: {error!s:.300}; give "

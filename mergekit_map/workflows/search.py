@@ -180,19 +180,17 @@ def _begin(
     write_atomically(folder.config, project.file.text)
     reuse_measurements(study, log, folder, changed)
     add_imported(study, log, imported)
-    held_out = [e for e in log if e.role == "holdout"]
     known = [e for one in study.parts for e in own_evaluations(one, log)]
     total = ahead.measurements
     if before != _manifest(project, study):  # some is of another search
-        counted = n_known(study, log) + min(len(held_out), ahead.confirming)
-        total += len({(e.merge, e.key) for e in known}) + len(held_out) - counted
+        total += len({(e.merge, e.key) for e in known}) - n_known(study, log)
     started = Started(
         run=folder.path,
         config=project.file.content,
         coefficients=study.bounds,
         tasks=study.tasks,
         total=total,
-        known=[*known, *held_out],
+        known=known,
     )
     events.start(started)
     log.listener = events.on_measured

@@ -196,7 +196,7 @@ def test_the_only_field_that_is_text_need_not_be_named(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "content", "message"),
     [
-        ({"file": "a.txt"}, None, "there is no file .*a.txt; relative paths start"),
+        ({"file": "a.txt"}, None, "there is no file .*a.txt; check the path"),
         ({"file": "a.txt"}, b"\xff\xfe", "cannot be read as UTF-8"),
         ({"file": "a.txt"}, b" \n", "a.txt is empty"),
         ({"file": "a.jsonl"}, b"", "a.jsonl is empty"),
