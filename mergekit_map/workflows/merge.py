@@ -28,9 +28,12 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import EvaluationLog, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import with_differences
-from mergekit_map.search.finish import measured_at, measured_so_far
-from mergekit_map.search.measure import measure, missing_of
-from mergekit_map.search.nested import of_tasks
+from mergekit_map.search.measure import (
+    measure,
+    measured_at,
+    measured_so_far,
+    missing_of,
+)
 from mergekit_map.search.study import Candidate
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage, warn
@@ -108,11 +111,11 @@ def _merge(
             front = _with_measured(project, selection, searched, run)
             save_choice(front, run, recipes.texts(front, run))
         shown = front.with_point(selection.index, written)
-        command = recipes.command(Path(path.name), "OUT")
+        command = recipes.command(Path(path.name))
         name, tasks = out.resolve().name, project.spec.tasks
         record = MergeRecord(name, recipe, command, shown, tasks, difference)
         write_card(folder, record)
-    return Merged(shown, out, recipes.command(path, "OUT"))
+    return Merged(shown, out, recipes.command(path))
 
 
 def _refuse_other_front(run: RunFolder, selection: Selection) -> None:
@@ -161,7 +164,7 @@ def _measure_checkpoint(
         known = [task for task in study.tasks if task not in new]
         # A single item of a search is of the merge that the search made.
         recording = MergeEvaluator(worker, run.samples(study.merge), study.definitions)
-        again, both = MergeEvaluator(worker, None), of_tasks(study, known)
+        again, both = MergeEvaluator(worker, None), study.of_tasks(known)
         measure(study, shown, recording, log)
         measure(both, [("checkpoint", merge)], again, log)
         if held_out:
