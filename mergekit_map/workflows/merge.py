@@ -136,11 +136,12 @@ def _with_measured(
     front = with_differences(front, run, evaluations)
     kept = ("selected", "select", "reason")
     update = {key: getattr(selection.front, key) for key in kept}
-    if front.unfinished is None:
-        front = with_confirmation(project, front, run, evaluations)
-    else:  # it stays the partial front, and so the choice
+    if front.unfinished is not None:  # it stays the partial front, and so the choice
         of = {"of": measured_so_far(run)}
         update["unfinished"] = front.unfinished.model_copy(update=of)
+    elif project.held_out is not None:
+        study = project.held_out_study()
+        front = with_confirmation(study, front, run, evaluations)
     return front.model_copy(update=update)
 
 
@@ -168,7 +169,8 @@ def _measure_checkpoint(
         measure(study, shown, recording, log)
         measure(both, [("checkpoint", merge)], again, log)
         if held_out:
-            measure_held_out(project.held_out_study(), [merge], again, log)
+            apart = project.held_out_study()
+            measure_held_out(apart, [merge], again.on_held_out, log)
         searched = measured_at(study, merge, log)
         last = {e.task: e.reading for e in log if e.role == "checkpoint"}
     readings = {t: last[t] if t in known else searched[t] for t in study.tasks}
