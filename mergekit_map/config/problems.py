@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
@@ -210,6 +210,46 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
         raw = {"metric": NO_METRIC, **raw}
     task, wrong = validated(TASK_KINDS[kinds[0]], raw, key)
     return (task.in_full() if isinstance(task, PresetTask) else task), wrong
+
+
+def loaded_problems(
+    spec: MapBlock, partial: Mapping[str, bool], backends: Collection[str]
+) -> list[Problem]:
+    """List what is wrong with a valid block, given what was loaded for it.
+
+    ``partial`` says of loaded tasks whether some documents can estimate their value.
+    ``backends`` are the model classes of lm-eval.
+    """
+    problems = []
+    if spec.backend is not None and spec.backend.name not in backends:
+        hint = nearest(spec.backend.name, backends)
+        text = f"lm-eval has no model class {spec.backend.name!r}; {hint}"
+        problems.append(Problem(("map", "backend", "name"), text))
+    for name, task in spec.tasks.items():
+        some = task.documents != "all"
+        key = ("map", "tasks", name, *(["documents"] if some else []))
+        if not partial.get(name, True) and (some or spec.search.holdout is not None):
+            text = (
+                "some documents do not tell the value on all of them; take a metric "
+                "that is a mean over documents, such as acc, or a function with a "
+                "third parameter 'documents' that returns a number for each of them, "
+                "or leave 'documents' and 'holdout' out"
+            )
+            problems.append(Problem(key, text))
+        elif some and spec.search.strategy == "nested":
+            text = (
+                "nested measures every merge on all documents; use 'strategy: map', or "
+                "leave 'documents' out"
+            )
+            problems.append(Problem(key, text))
+    if spec.search.hours is not None and not spec.search.refines:
+        text = (
+            "'hours' end a search that chooses one merge after the other, but this one "
+            "settles beforehand how many it measures; remove them and set "
+            "'evaluations', or use 'strategy: map' without 'refine: false'"
+        )
+        problems.append(Problem(("map", "search", "hours"), text))
+    return problems
 
 
 def _unknown_in_select(block: Mapping[str, object]) -> list[Problem]:

@@ -6,9 +6,10 @@ held-out documents it does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -24,14 +25,14 @@ from mergekit_map.results.samples import (
     itemise,
 )
 from mergekit_map.search.measure import matching, measure
-from mergekit_map.search.study import Candidate, Study
+from mergekit_map.search.study import Candidate, Evaluator, Study
 from mergekit_map.tasks.base import Documents, PreparedTask
 from mergekit_map.types import Measurement
 from mergekit_map.utils.files import digest
 
-if TYPE_CHECKING:
-    from mergekit_map.evaluation.evaluator import MergeEvaluator
-    from mergekit_map.evaluation.project import Project
+# Returns an evaluator of held-out documents, from its folder of samples and the
+# definitions of the tasks.
+OnHeldOut: TypeAlias = Callable[[Path, Mapping[str, str]], Evaluator]
 
 _LEAST = 2  # documents on either side: of one, no standard error is known
 
@@ -114,35 +115,22 @@ class HeldOut:
 def measure_held_out(
     study: Study,
     merges: Iterable[Mapping[str, float]],
-    evaluate: MergeEvaluator,
+    on_held_out: OnHeldOut,
     log: EvaluationLog,
 ) -> None:
-    """Measure merges on the held-out documents, unless the log has it already."""
+    """Measure merges on the held-out documents, unless the log has it already.
+
+    The tasks of the ``study`` are the held-out documents.
+    """
     samples = RunFolder(log.path.parent).held_out_samples(study.merge)
-    held_out = evaluate.on_held_out(samples, study.definitions)
     candidates: list[Candidate] = [("holdout", merge) for merge in merges]
-    measure(study, candidates, held_out, log)
-
-
-def confirm(
-    project: Project, front: Front, evaluate: MergeEvaluator, log: EvaluationLog
-) -> Front:
-    """Measure the choice and the references of a front on held-out documents."""
-    if project.held_out is None:
-        return front
-    study = project.held_out_study()
-    merges = [front.chosen.coefficients, *study.anchors.values()]
-    measure_held_out(study, merges, evaluate, log)
-    return with_confirmation(project, front, RunFolder(log.path.parent), log)
+    measure(study, candidates, on_held_out(samples, study.definitions), log)
 
 
 def with_confirmation(
-    project: Project, front: Front, run: RunFolder, log: Iterable[Evaluation]
+    study: Study, front: Front, run: RunFolder, log: Iterable[Evaluation]
 ) -> Front:
     """Add the measurements on held-out documents to a front."""
-    if project.held_out is None:
-        return front
-    study = project.held_out_study()
     labels = {merge_key(a.logged): a.label for a in front.anchors}
     log = [e for e in log if e.role == "holdout" and not e.failed]
     found = {part.merge: matching(part, log) for part in study.parts}

@@ -14,6 +14,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.config.problems import (
     Problem,
+    loaded_problems,
     parse_map_block,
     raise_problems,
     repeated_keys,
@@ -52,7 +53,7 @@ from mergekit_map.models.references import (
 )
 from mergekit_map.results.records import Identity
 from mergekit_map.results.run_folder import Manifest, named_code, open_run, refuse_code
-from mergekit_map.search.checks import part_problems, search_problems, select_problems
+from mergekit_map.search.checks import search_problems, select_problems
 from mergekit_map.search.study import Study
 from mergekit_map.tasks.base import PreparedTask
 from mergekit_map.tasks.engines import (
@@ -60,9 +61,9 @@ from mergekit_map.tasks.engines import (
     NAMES,
     VLLM,
     EngineChoice,
-    backend_problems,
     choose_engines,
 )
+from mergekit_map.tasks.lm_eval_model import BACKENDS
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.types import Measure
 from mergekit_map.utils.files import StrPath, digest
@@ -89,11 +90,11 @@ def quiet_options(options: MergeOptions | None) -> MergeOptions:
 
 def read_draft(
     config: StrPath,
-    options: MergeOptions | None = None,
-    directory: StrPath | None = None,
+    options: MergeOptions | None,
+    directory: StrPath | None,
     *,
-    trust_run: bool = False,
-    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+    trust_run: bool,
+    model_paths: Mapping[str, StrPath],
     settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     download: bool = False,
 ) -> Draft:
@@ -162,10 +163,10 @@ def _read_map_block(
     if not trust_run:
         refuse_code(config, named_code(specs, backend, engine))
     tasks, wrong = load_tasks(specs, directory)
-    problems = [*problems, *wrong, *backend_problems(backend)]
+    problems += wrong
     if spec is not None:
         partial = {name: task.partial for name, task in tasks.items()}
-        problems += part_problems(spec, partial)
+        problems += loaded_problems(spec, partial, BACKENDS)
     return spec, tasks, problems
 
 

@@ -24,7 +24,7 @@ from mergekit_map.evaluation.merges import InPlace, merged_on_disk
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.devices import engine_share
 from mergekit_map.merging.in_memory import MERGE_WRITER
-from mergekit_map.merging.recording import generic_coefficients, open_recorded, record
+from mergekit_map.merging.recording import GENERIC, open_recorded, record
 from mergekit_map.tasks.engines import (
     Replies,
     ask_probes,
@@ -113,8 +113,7 @@ def _in_place(project: Project, stack: ExitStack) -> InPlace | None:
         try:
             engine = _open_engine(project, starting, folder, args)
             with stage("asking vLLM what a merge says that was written into it"):
-                merge = generic_coefficients(project.space)
-                why = _why_not(engine, merge, expected)
+                why = _why_not(engine, project.space.between(GENERIC), expected)
         except MergeError as error:
             why = str(error)
         if why is None:

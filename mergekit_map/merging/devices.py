@@ -15,18 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, TypeAlias
 
 import psutil
 import torch
 from mergekit.common import dtype_from_name
 from mergekit.options import MergeOptions
-from torch import Tensor
 
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.errors import ConfigError, MergeError
-from mergekit_map.merging.replay import Replay, with_tensors
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.compatibility import InspectedModel
 from mergekit_map.models.files import TensorHeader, find_model
@@ -152,23 +149,6 @@ def choose_place(
         return "device"
     in_memory = _PINNED * n_bytes <= (free_memory(_HOST) or 0)
     return "memory" if in_memory else "mapped"
-
-
-def placed(
-    replays: Mapping[str, Replay], place: Place, targets: Mapping[str, Tensor]
-) -> dict[str, Replay]:
-    """Move the tensors of replays; those on the device go to that of their targets."""
-
-    def move(device: torch.device, tensor: Tensor) -> Tensor:
-        if place == "device":
-            return tensor.to(device)
-        tensor = tensor.cpu()
-        return tensor.pin_memory() if device.type == "cuda" else tensor.clone()
-
-    return {
-        name: with_tensors(replay, partial(move, targets[name].device))
-        for name, replay in replays.items()
-    }
 
 
 @dataclass(frozen=True)

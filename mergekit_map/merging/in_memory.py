@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint
-from mergekit_map.merging.devices import Place, choose_place, placed
+from mergekit_map.merging.devices import Place, choose_place
 from mergekit_map.merging.recording import Recorded, open_recorded, record
 from mergekit_map.merging.replay import MethodReplay, Replay, tensor_bytes, with_tensors
 from mergekit_map.merging.space import MergeSpace, WeightTable
@@ -152,10 +152,27 @@ def resident_merge(
     if place != "mapped":
         where = "onto the device" if place == "device" else "into memory"
         with stage(f"reading base and task vectors {where}"):
-            replays = placed(replays, place, model.state_dict())
+            replays = _placed(replays, place, model.state_dict())
     weights = recorded.weights
     del recorded  # its tensors may lie elsewhere now
     yield ResidentMerge(model, tokenizer, replays, weights)
+
+
+def _placed(
+    replays: Mapping[str, Replay], place: Place, targets: Mapping[str, Tensor]
+) -> dict[str, Replay]:
+    """Move the tensors of replays; those on the device go to that of their targets."""
+
+    def move(device: torch.device, tensor: Tensor) -> Tensor:
+        if place == "device":
+            return tensor.to(device)
+        tensor = tensor.cpu()
+        return tensor.pin_memory() if device.type == "cuda" else tensor.clone()
+
+    return {
+        name: with_tensors(replay, partial(move, targets[name].device))
+        for name, replay in replays.items()
+    }
 
 
 class MergeWriter:

@@ -48,19 +48,11 @@ class Recipes:
     options: MergeOptions
 
     def text(
-        self,
-        coefficients: Mapping[str, float],
-        comments: Sequence[str] = (),
-        path: Path | None = None,
+        self, coefficients: Mapping[str, float], comments: Sequence[str], path: Path
     ) -> str:
-        """Return a recipe as text.
-
-        The last comment is the command that merges it from ``path``.
-        """
-        if path is not None:
-            command = printable(self.command(path, "OUT"))
-            comments = [*comments, f"Merge it with: {command}"]
-        return yaml_text(self.space.config(coefficients), comments)
+        """Return a recipe as text, with the command that merges it from ``path``."""
+        command = f"Merge it with: {printable(self.command(path))}"
+        return yaml_text(self.space.config(coefficients), [*comments, command])
 
     def of_point(self, front: Front, index: int, path: Path) -> str:
         """Return the recipe of a point of a front, to be written to ``path``."""
@@ -72,31 +64,26 @@ class Recipes:
         indices = range(len(front.points))
         return {i: self.of_point(front, i, folder.recipe(i)) for i in indices}
 
-    def command(self, recipe: Path, out: str) -> str:
-        """Return the stock command that writes a recipe's checkpoint, bit for bit.
+    def command(self, recipe: Path) -> str:
+        """Return the stock command that merges a recipe into OUT, bit for bit.
 
         For a random method with adapters this holds from its second run with the same
         ``--lora-merge-cache``: merging an adapter draws random numbers, too.
         """
-        options = _merge_options(self.space, self.options)
-        return shlex.join(["mergekit-yaml", str(recipe), out, *options])
-
-
-def _merge_options(space: MergeSpace, options: MergeOptions) -> list[str]:
-    words = []
-    if draws_random_numbers(space):
-        words += ["--random-seed", str(options.random_seed)]
-    if models_with_adapter(space.template):
-        words += ["--lora-merge-cache", "CACHE"]  # filled, if the method is random
-        if options.lora_merge_dtype:
-            words += ["--lora-merge-dtype", options.lora_merge_dtype]
-    if str(options.device) != "cpu":
-        words += ["--device", str(options.device)]
-    flags = {
-        "--allow-crimes": options.allow_crimes,
-        "--trust-remote-code": options.trust_remote_code,
-    }
-    return [*words, *(flag for flag, given in flags.items() if given)]
+        options, words = self.options, ["mergekit-yaml", str(recipe), "OUT"]
+        if draws_random_numbers(self.space):
+            words += ["--random-seed", str(options.random_seed)]
+        if models_with_adapter(self.space.template):
+            words += ["--lora-merge-cache", "CACHE"]  # filled, if the method is random
+            if options.lora_merge_dtype:
+                words += ["--lora-merge-dtype", options.lora_merge_dtype]
+        if str(options.device) != "cpu":
+            words += ["--device", str(options.device)]
+        if options.allow_crimes:
+            words.append("--allow-crimes")
+        if options.trust_remote_code:
+            words.append("--trust-remote-code")
+        return shlex.join(words)
 
 
 def draws_random_numbers(space: MergeSpace) -> bool:

@@ -69,7 +69,7 @@ from mergekit_map.utils.text import bytes_in_words
 
 # Where in the box the recorded merge lies. At a corner, tensors that are tied could
 # happen to be equal and be loaded as one.
-_GENERIC = 0.6180339887498949
+GENERIC = 0.6180339887498949
 _SHARD_BYTES = 1 << 26
 _END_BYTES = 1 << 20  # of a large file: more than headers and directories take
 _MODEL = "model"  # the checkpoint
@@ -106,7 +106,7 @@ _PACKAGES = ("mergekit", "torch", "transformers", "safetensors", "peft")
 class Recorded:
     """A recorded merge, with the replay of each of its tensors."""
 
-    checkpoint: Path  # as mergekit wrote it, at ``generic_coefficients``
+    checkpoint: Path  # as mergekit wrote it, at ``GENERIC``
     replays: Mapping[str, Replay]  # by tensor of the checkpoint
     weights: WeightTable
 
@@ -191,11 +191,6 @@ def open_recorded(folder: Path) -> Recorded:
     return Recorded(folder / _MODEL, replays, weights)
 
 
-def generic_coefficients(space: MergeSpace) -> dict[str, float]:
-    """Return the coefficients at which a merge is recorded."""
-    return space.between(_GENERIC)
-
-
 def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None:
     waiting: dict[str, Replay] = {}  # at most a shard and the last replay
     numbers = itertools.count(1)
@@ -235,7 +230,7 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
 
 def _write_twin(space: MergeSpace, checkpoint: Path, options: MergeOptions) -> None:
     """Write the checkpoint of a merge with the ``map_*`` twin of its method."""
-    config = space.config(generic_coefficients(space))
+    config = space.config(space.between(GENERIC))
     twin = {"merge_method": recordable_method(config["merge_method"])}
     # Threads of mergekit's multi-GPU executor would not see the recording.
     # Small shards leave memory early.

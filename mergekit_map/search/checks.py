@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pydantic import TypeAdapter, ValidationError
 
 from mergekit_map.config.problems import Problem, shown
-from mergekit_map.config.schema import MapBlock, share_of
+from mergekit_map.config.schema import share_of
 from mergekit_map.errors import DesignError, nearest
 from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.log import EvaluationLog
@@ -68,39 +68,6 @@ def select_problems(study: Study) -> list[Problem]:
                 "give the limit as a number, or not_worse_than"
             )
             problems.append(Problem(("map", "select", "require", task), text))
-    return problems
-
-
-def part_problems(spec: MapBlock, partial: Mapping[str, bool]) -> list[Problem]:
-    """List the reasons against documents that are left out, and against a budget.
-
-    ``partial`` says of loaded tasks whether some documents can estimate their value.
-    """
-    problems = []
-    for name, task in spec.tasks.items():
-        some = task.documents != "all"
-        key = ("map", "tasks", name, *(["documents"] if some else []))
-        if not partial.get(name, True) and (some or spec.search.holdout is not None):
-            text = (
-                "some documents do not tell the value on all of them; take a metric "
-                "that is a mean over documents, such as acc, or a function with a "
-                "third parameter 'documents' that returns a number for each of them, "
-                "or leave 'documents' and 'holdout' out"
-            )
-            problems.append(Problem(key, text))
-        elif some and spec.search.strategy == "nested":
-            text = (
-                "nested measures every merge on all documents; use 'strategy: map', or "
-                "leave 'documents' out"
-            )
-            problems.append(Problem(key, text))
-    if spec.search.hours is not None and not spec.search.refines:
-        text = (
-            "'hours' end a search that chooses one merge after the other, but this one "
-            "settles beforehand how many it measures; remove them and set "
-            "'evaluations', or use 'strategy: map' without 'refine: false'"
-        )
-        problems.append(Problem(("map", "search", "hours"), text))
     return problems
 
 

@@ -40,18 +40,24 @@ from mergekit_map.results.log import (
     by_merge,
     merge_key,
     read_log,
-    whole_lines,
 )
 from mergekit_map.results.run_folder import RunFolder, SearchPlan
 from mergekit_map.results.samples import with_differences
 from mergekit_map.results.selection import chosen_as
 from mergekit_map.results.surrogates import is_fitted, predict
-from mergekit_map.search.measure import matching, own_evaluations, reference_values
+from mergekit_map.search.measure import (
+    matching,
+    measured_at,
+    measured_so_far,
+    on_all_documents,
+    own_evaluations,
+    reference_values,
+)
 from mergekit_map.search.planning import find_border
 from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, ranges
 from mergekit_map.surrogates.fit import Surrogate
-from mergekit_map.utils.files import digest, plain
+from mergekit_map.utils.files import plain
 
 # Predictions that differ by less than this share of a task's range are the same.
 _SAME = 1e-6
@@ -188,7 +194,7 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
     anchors = _merges(study, result, known, known.values(), seen)
     corners = {merge_key(c): label for label, c in study.corners.items()}
     shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
-    values = study.utilities(map(_on_all_documents, seen.values()))
+    values = study.utilities(map(on_all_documents, seen.values()))
     best = set(itertools.compress(seen, non_dominated(values)))
     front = Front(
         coefficients=dict(study.bounds),
@@ -232,23 +238,6 @@ def _anchors_on_disk(study: Study, log: Sequence[Evaluation]) -> tuple[Merge, ..
     )
 
 
-def measured_at(
-    study: Study, coefficients: Mapping[str, float], log: Iterable[Evaluation]
-) -> Readings:
-    """Read the measurements of a merge from the log."""
-    found = by_merge(matching(study, log)).get(merge_key(coefficients), {})
-    return _readings(study, _on_all_documents(found))
-
-
-def _on_all_documents(found: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
-    """Drop tasks of which only some documents were measured."""
-    return {task: e for task, e in found.items() if e.whole}
-
-
-def _readings(study: Study, measured: Mapping[str, Evaluation]) -> Readings:
-    return {t: measured[t].reading if t in measured else UNKNOWN for t in study.tasks}
-
-
 def _merge(
     study: Study,
     coefficients: Mapping[str, float],
@@ -259,12 +248,12 @@ def _merge(
     """Collect what is known of a merge; if predicted, measured on all documents."""
     foretold = {t: e.foretold for t, e in measured.items() if e.foretold is not None}
     prior = {task: foretold.get(task, UNKNOWN) for task in study.tasks}
-    shown = measured if predicted is None else _on_all_documents(measured)
+    shown = measured if predicted is None else on_all_documents(measured)
     return Merge(
         label=label,
         coefficients=dict(coefficients),
         predicted=predicted,
-        measured=_readings(study, shown),
+        measured=study.readings(shown),
         foretold=prior if foretold else None,
     )
 
@@ -306,12 +295,6 @@ def _merges(
         _merge(study, merge, seen.get(merge_key(merge), {}), label, predicted)
         for label, merge, predicted in zip(labels, merges, predictions, strict=True)
     ]
-
-
-def measured_so_far(folder: RunFolder) -> str:
-    """Return the digest of what an unfinished search has planned and measured."""
-    found = [folder.plan.read_bytes(), *whole_lines(folder.log)]
-    return digest([line.decode(errors="replace") for line in found])
 
 
 def read_partial_front(folder: RunFolder) -> Front | None:

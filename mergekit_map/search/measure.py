@@ -25,9 +25,12 @@ from mergekit_map.results.log import (
     EvaluationLog,
     MergeKey,
     Role,
+    by_merge,
     measured_of,
     merge_key,
+    whole_lines,
 )
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.study import Candidate, Evaluator, Study, WorksAhead
 from mergekit_map.search.subsampling import Subset, draw_subset
 from mergekit_map.surrogates.fit import all_threads
@@ -211,6 +214,25 @@ def _evaluate(
 def matching(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
     """Keep the measurements of the same models, settings and task definitions."""
     return measured_of(log, study.merge, study.definitions, study.bounds)
+
+
+def measured_at(
+    study: Study, coefficients: Mapping[str, float], log: Iterable[Evaluation]
+) -> Readings:
+    """Read the measurements of a merge on all documents from the log."""
+    found = by_merge(matching(study, log)).get(merge_key(coefficients), {})
+    return study.readings(on_all_documents(found))
+
+
+def on_all_documents(found: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
+    """Drop tasks of which only some documents were measured."""
+    return {task: e for task, e in found.items() if e.whole}
+
+
+def measured_so_far(folder: RunFolder) -> str:
+    """Return the digest of what an unfinished search has planned and measured."""
+    found = [folder.plan.read_bytes(), *whole_lines(folder.log)]
+    return digest([line.decode(errors="replace") for line in found])
 
 
 def own_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:

@@ -58,7 +58,7 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
     def measure_on(
         tasks: Iterable[str], candidates: Iterable[Candidate]
     ) -> list[Evaluation]:
-        part = of_tasks(study, tasks)
+        part = study.of_tasks(tasks)
         wanted = {merge_key(c): (role, c) for role, c in candidates}
         measure(part, list(wanted.values()), evaluate, log)
         return [e for e in matching(part, log) if e.key[0] in wanted]
@@ -83,16 +83,6 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
         vectors[merged.label] = dict(merge)
 
 
-def of_tasks(study: Study, tasks: Iterable[str]) -> Study:
-    """Remove all other tasks from a study."""
-    names = list(tasks)
-    return replace(
-        study,
-        tasks={task: study.tasks[task] for task in names},
-        definitions={task: study.definitions[task] for task in names},
-    )
-
-
 def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> Study:
     """Return the study of a pair; its coefficients multiply the merge of each group."""
     one, other = (group.label for group in pair)
@@ -108,7 +98,7 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
         "remeasure": study.search.remeasure if last else 0,
     }
     return replace(
-        of_tasks(study, tasks),
+        study.of_tasks(tasks),
         bounds=axis_bounds((one, other), study.bounds),
         anchors={k: {one: c[0], other: c[1]} for k, c in corners.items()},
         corners={},

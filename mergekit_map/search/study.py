@@ -13,7 +13,7 @@ import numpy as np
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarization import scalarized_optimum
-from mergekit_map.results.front import Ending, LinearMerge, Order
+from mergekit_map.results.front import UNKNOWN, Ending, LinearMerge, Order, Readings
 from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import Evaluation, Role
@@ -126,6 +126,15 @@ class Study:
             documents={},
         )
 
+    def of_tasks(self, tasks: Iterable[str]) -> Study:
+        """Return the study of these tasks alone."""
+        names = list(tasks)
+        return replace(
+            self,
+            tasks={task: self.tasks[task] for task in names},
+            definitions={task: self.definitions[task] for task in names},
+        )
+
     def is_whole(self, task: str) -> bool:
         """Whether every merge is measured on all documents of a task."""
         return self.documents.get(task, "all") == "all"
@@ -163,6 +172,12 @@ class Study:
             for of in measured
         ]
         return np.array(rows, np.float64).reshape(-1, len(signs)) * signs
+
+    def readings(self, measured: Mapping[str, Evaluation]) -> Readings:
+        """Return the measurements of a merge, by task; unknown where there is none."""
+        return {
+            t: measured[t].reading if t in measured else UNKNOWN for t in self.tasks
+        }
 
     def candidates(self, points: FloatArray) -> list[Candidate]:
         """Convert a first design (k, d) to candidates, reference points marked."""

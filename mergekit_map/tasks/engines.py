@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from lm_eval.api.registry import MODEL_REGISTRY, get_model
+from lm_eval.api.registry import get_model
 from lm_eval.models.utils import normalize_gen_kwargs
 
-from mergekit_map.config.problems import Problem
-from mergekit_map.config.schema import BackendSpec, MapBlock
+from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.tasks import CALLED
-from mergekit_map.errors import ConfigError, MergeError, nearest
+from mergekit_map.errors import ConfigError, MergeError
 from mergekit_map.tasks.base import fingerprint, quiet
 from mergekit_map.tasks.lm_eval_tasks import GENERATED, HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
@@ -70,15 +69,6 @@ class EngineChoice:
             return own
         args = {k: v for k, v in self.args.items() if k not in _NO_MATTER}
         return fingerprint("engine", self.name, task.fingerprint, args)[:16]
-
-
-def backend_problems(backend: BackendSpec | None) -> list[Problem]:
-    """List backends that lm-eval does not have, before a merge is written for them."""
-    if backend is None or backend.name in MODEL_REGISTRY:
-        return []
-    hint = nearest(backend.name, list(MODEL_REGISTRY))
-    text = f"lm-eval has no model class {backend.name!r}; {hint}"
-    return [Problem(("map", "backend", "name"), text)]
 
 
 def choose_engines(

@@ -14,7 +14,7 @@ import copy
 import functools
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -25,7 +25,7 @@ import lm_eval
 import numpy as np
 from lm_eval.api import metrics
 from lm_eval.api.model import LM, CacheHook
-from lm_eval.api.registry import get_model
+from lm_eval.api.registry import MODEL_REGISTRY, get_model
 from lm_eval.models.huggingface import HFLM
 from transformers import PreTrainedModel
 
@@ -67,6 +67,7 @@ logger = logging.getLogger(__name__)
 _ROLLING = "loglikelihood_rolling"
 _ROLLING_LENGTH = 2048
 _GENERATING = 8  # rows, where the user leaves it to us
+BACKENDS: Collection[str] = MODEL_REGISTRY  # the model classes of lm-eval, by name
 Samples: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # of lm-eval, by task
 Asked: TypeAlias = Mapping[str, Sequence[int]]  # positions among its documents, by task
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import secrets
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.utils.shutdown import remove, temporary
+from mergekit_map.utils.shutdown import temporary
 
 StrPath: TypeAlias = str | os.PathLike[str]  # what people name a file by
 _BLOCK = 1 << 22  # bytes read at a time
@@ -151,7 +152,8 @@ def _removed_after(path: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        remove(path)
+        shutil.rmtree(path, ignore_errors=True)
+        path.unlink(missing_ok=True)  # a file
         temporary.discard(path)
 
 

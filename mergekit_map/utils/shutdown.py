@@ -98,22 +98,16 @@ def _handle(number: int, _: object) -> None:
 def _end(number: int) -> NoReturn:
     try:
         import shlex
+        import shutil
 
         typed = shlex.join(["mergekit-map", *sys.argv[1:]])
         stopped, _ = stopped_by(Interrupted(number))
         _say(f"{stopped}; to go on, type it again: {typed}")
         for path in list(temporary):
-            remove(path)
+            shutil.rmtree(path, ignore_errors=True)
+            path.unlink(missing_ok=True)
     finally:
         os._exit(128 + number)
-
-
-def remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
-    import shutil
-
-    shutil.rmtree(path, ignore_errors=True)
-    path.unlink(missing_ok=True)
 
 
 def _say(text: str) -> None:

@@ -28,9 +28,12 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import EvaluationLog, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import with_differences
-from mergekit_map.search.finish import measured_at, measured_so_far
-from mergekit_map.search.measure import measure, missing_of
-from mergekit_map.search.nested import of_tasks
+from mergekit_map.search.measure import (
+    measure,
+    measured_at,
+    measured_so_far,
+    missing_of,
+)
 from mergekit_map.search.study import Candidate
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage, warn
@@ -108,11 +111,11 @@ def _merge(
             front = _with_measured(project, selection, searched, run)
             save_choice(front, run, recipes.texts(front, run))
         shown = front.with_point(selection.index, written)
-        command = recipes.command(Path(path.name), "OUT")
+        command = recipes.command(Path(path.name))
         name, tasks = out.resolve().name, project.spec.tasks
         record = MergeRecord(name, recipe, command, shown, tasks, difference)
         write_card(folder, record)
-    return Merged(shown, out, recipes.command(path, "OUT"))
+    return Merged(shown, out, recipes.command(path))
 
 
 def _refuse_other_front(run: RunFolder, selection: Selection) -> None:
@@ -133,11 +136,12 @@ def _with_measured(
     front = with_differences(front, run, evaluations)
     kept = ("selected", "select", "reason")
     update = {key: getattr(selection.front, key) for key in kept}
-    if front.unfinished is None:
-        front = with_confirmation(project, front, run, evaluations)
-    else:  # it stays the partial front, and so the choice
+    if front.unfinished is not None:  # it stays the partial front, and so the choice
         of = {"of": measured_so_far(run)}
         update["unfinished"] = front.unfinished.model_copy(update=of)
+    elif project.held_out is not None:
+        study = project.held_out_study()
+        front = with_confirmation(study, front, run, evaluations)
     return front.model_copy(update=update)
 
 
@@ -161,11 +165,12 @@ def _measure_checkpoint(
         known = [task for task in study.tasks if task not in new]
         # A single item of a search is of the merge that the search made.
         recording = MergeEvaluator(worker, run.samples(study.merge), study.definitions)
-        again, both = MergeEvaluator(worker, None), of_tasks(study, known)
+        again, both = MergeEvaluator(worker, None), study.of_tasks(known)
         measure(study, shown, recording, log)
         measure(both, [("checkpoint", merge)], again, log)
         if held_out:
-            measure_held_out(project.held_out_study(), [merge], again, log)
+            apart = project.held_out_study()
+            measure_held_out(apart, [merge], again.on_held_out, log)
         searched = measured_at(study, merge, log)
         last = {e.task: e.reading for e in log if e.role == "checkpoint"}
     readings = {t: last[t] if t in known else searched[t] for t in study.tasks}

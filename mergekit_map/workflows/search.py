@@ -16,7 +16,7 @@ from mergekit_map.evaluation.evaluator import (
     Workers,
     open_merges,
 )
-from mergekit_map.evaluation.holdout import confirm, measure_held_out
+from mergekit_map.evaluation.holdout import measure_held_out, with_confirmation
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.devices import choice_in_words
 from mergekit_map.merging.recipe import Recipes, changes_in_words
@@ -145,14 +145,22 @@ def _workers_for(project: Project, pool: WorkerPool | None) -> Workers:
 def _measured_front(
     project: Project, study: Study, log: EvaluationLog, pool: WorkerPool | None
 ) -> Front:
-    """Measure all merges of a search, and return its front."""
+    """Measure all merges of a search, and return its front.
+
+    Its choice and its references are measured on held-out documents, too.
+    """
     folder = RunFolder(log.path.parent)
     workers, samples = _workers_for(project, pool), folder.samples(study.merge)
     with MergeEvaluator(workers, samples, study.definitions) as evaluate, one_thread():
         result = run_study(study, evaluate, log)
         front = found_front(study, result, log)
         front = choose_measured(with_differences(front, folder, log))
-        return confirm(project, front, evaluate, log)
+        if project.held_out is None:
+            return front
+        held_out = project.held_out_study()
+        merges = [front.chosen.coefficients, *held_out.anchors.values()]
+        measure_held_out(held_out, merges, evaluate.on_held_out, log)
+        return with_confirmation(held_out, front, folder, log)
 
 
 def _measured_before(run: RunFolder) -> Manifest | None:
@@ -265,7 +273,8 @@ def _measure_references(
         if project.held_out is not None:
             held_out = project.held_out_study().on_disk
             assert held_out is not None
-            measure_held_out(held_out, held_out.anchors.values(), evaluate, log)
+            merges = held_out.anchors.values()
+            measure_held_out(held_out, merges, evaluate.on_held_out, log)
 
 
 def _write_soup(project: Project, folder: RunFolder) -> None:
