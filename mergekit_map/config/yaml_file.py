@@ -6,7 +6,7 @@ import copy
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.utils.files import read_whole
-from mergekit_map.utils.shutdown import temporary
+from mergekit_map.utils.files import read_whole, temporary
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 _MOST_BYTES = 1 << 18  # of a file; a large configuration has some thousand
@@ -31,6 +30,8 @@ _KINDS = ("str", "int", "float", "bool", "null", "map", "seq")
 _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 _MOST_SHOWN = 20  # problems of one file
 MergeConfig: TypeAlias = Mapping[str, Any]  # of mergekit's schema, without ``map``
+# Keys of a merge configuration that hold a model.
+MODEL_KEYS = {"model", "base_model", "tokenizer_source", "source"}
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,24 @@ def filled(
     for place in remainder:
         put(found, place, rest)
     return found
+
+
+def map_references(merge: MergeConfig, change: Callable[[str], str]) -> MergeConfig:
+    """Replace every reference to a model in a configuration."""
+
+    def copied(content: Any, key: str = "") -> Any:
+        if key == "parameters":
+            return content
+        if isinstance(content, str):
+            return change(content) if key in MODEL_KEYS else content
+        if isinstance(content, list):
+            return [copied(item) for item in content]
+        if isinstance(content, Mapping):
+            return {name: copied(value, name) for name, value in content.items()}
+        return content
+
+    result: MergeConfig = copied(merge)
+    return result
 
 
 def read_yaml(path: Path) -> YamlFile:

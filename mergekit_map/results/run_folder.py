@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,11 +27,9 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from mergekit_map._version import __version__
-from mergekit_map.config.schema import BackendSpec, SearchSpec, SelectSpec
-from mergekit_map.config.tasks import EngineSpec, LmEvalTask, PerplexityTask, TaskSpec
-from mergekit_map.config.yaml_file import filled, yaml_text
+from mergekit_map.config.schema import SearchSpec, SelectSpec
+from mergekit_map.config.yaml_file import filled, map_references, yaml_text
 from mergekit_map.errors import ArtifactError
-from mergekit_map.models.references import map_references
 from mergekit_map.results.front import Front, LinearMerge, recipe_name
 from mergekit_map.results.records import (
     AS_GIVEN,
@@ -216,38 +213,6 @@ def open_run(path: Path) -> RunFolder:
 def _refuse_unreadable(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise ArtifactError(f"{error.filename} cannot be read: {error}") from None
-
-
-def refuse_code(config: Path, code: Sequence[str]) -> None:
-    """Raise ArtifactError for a configuration in a run folder that names code."""
-    folder = RunFolder(config.parent)
-    if folder.exists and code:
-        raise ArtifactError(
-            f"the configuration of the run folder {folder.path} names code that would "
-            f"run here: {', '.join(code)}; look at {config}, and if you trust it, add "
-            "--trust-run (trust_run=True)"
-        )
-
-
-def named_code(
-    tasks: Mapping[str, TaskSpec],
-    backend: BackendSpec | None,
-    engine: EngineSpec | None = None,
-) -> list[str]:
-    """List what a configuration runs, which a stranger may have written."""
-    code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
-    if backend is not None:
-        code.append("the backend")
-    if engine is not None and engine.args:
-        code.append(f"what vLLM is opened with ({', '.join(engine.args)})")
-    return code
-
-
-def _names_code(task: TaskSpec) -> bool:
-    if isinstance(task, LmEvalTask):  # a file of them may hold functions, templates
-        is_file = Path(task.lm_eval).suffix in {".yaml", ".yml"}
-        return is_file or task.confirm_run_unsafe_code
-    return not isinstance(task, PerplexityTask)
 
 
 class SearchPlan(Record):

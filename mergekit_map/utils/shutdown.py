@@ -14,18 +14,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from pathlib import Path  # until signals are handled, every import counts
+from typing import NoReturn
 
 # A launcher such as ``uv run`` passes on the Ctrl-C that the terminal sent as well.
 _SAME_SIGNAL = 0.5  # seconds
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-temporary: set[Path] = set()  # files and folders to remove before the process ends
+at_end: list[Callable[[], object]] = []  # called before a signal ends the process
 
 
 class _State:
@@ -102,18 +99,10 @@ def _end(number: int) -> NoReturn:
         typed = shlex.join(["mergekit-map", *sys.argv[1:]])
         stopped, _ = stopped_by(Interrupted(number))
         _say(f"{stopped}; to go on, type it again: {typed}")
-        for path in list(temporary):
-            remove(path)
+        for action in at_end:
+            action()
     finally:
         os._exit(128 + number)
-
-
-def remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
-    import shutil
-
-    shutil.rmtree(path, ignore_errors=True)
-    path.unlink(missing_ok=True)
 
 
 def _say(text: str) -> None:
