@@ -1,15 +1,12 @@
-"""The trade-offs that a search found: ``front.json``, and its table ``front.csv``.
+"""The trade-offs that a search found: ``front.json``.
 
 Notation: ``k`` merges, ``m`` tasks. In arrays, larger is better.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
@@ -31,10 +28,7 @@ from mergekit_map.results.records import (
     left_out,
 )
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
-from mergekit_map.types import NATS, Metric, SurrogateKind
-
-if TYPE_CHECKING:
-    import pandas
+from mergekit_map.types import NATS, NO_SINGLE_MODEL, Metric, SurrogateKind
 
 
 class Fit(Frozen):
@@ -56,21 +50,6 @@ class Fit(Frozen):
 
 # With nested MAP: the name of a coefficient, or the two that are merged.
 Order = TypeAliasType("Order", "Line | tuple[Order, Order]")
-
-
-def members(order: Order | list[Any]) -> tuple[str, ...]:
-    """List the names in an order, from left to right."""
-    if isinstance(order, str):
-        return (order,)
-    return tuple(name for part in order for name in members(part))
-
-
-def pairs(order: Order | list[Any]) -> list[tuple[Order, Order]]:
-    """List the two sides of every merge of an order, the inner ones first."""
-    if isinstance(order, str):
-        return []
-    left, right = order
-    return [*pairs(left), *pairs(right), (left, right)]
 
 
 def axis_bounds(
@@ -383,6 +362,14 @@ class Front(Record):
         labels = [anchor.label for anchor in self.anchors]
         return len(self.points) + labels.index(label) if label in labels else None
 
+    def best_parent(self, task: str) -> str | None:
+        """Return the label of the single model that measured best in the search."""
+        singles = (a for a in self.anchors if a.label not in NO_SINGLE_MODEL)
+        measured = [single for single in singles if single.is_measured(task)]
+        sign = self.tasks[task].metric.sign
+        values = [sign * (single.measured[task].value or 0) for single in measured]
+        return measured[int(np.argmax(values))].label if measured else None
+
     @property
     def metrics(self) -> dict[str, Metric]:
         """Return the metrics of the tasks."""
@@ -417,40 +404,3 @@ def _check_names(key: str, names: Iterable[str], expected: Iterable[str]) -> Non
 def recipe_name(index: int) -> str:
     """Return the file name of a point's recipe, in the run folder."""
     return f"recipes/{index:03d}.yml"
-
-
-def front_table(front: Front) -> str:
-    """Write the points of a front as CSV, one row a point."""
-    buffer, rows = io.StringIO(), [*_rows(front)]
-    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
-
-
-def _rows(front: Front) -> Iterator[dict[str, Any]]:
-    """Yield the cells of each point, by their headings."""
-    for index, point in enumerate(front.points):
-        row: dict[str, Any] = {"point": index, "selected": int(index == front.selected)}
-        row |= {name: point.coefficients[name] for name in front.coefficients}
-        row |= _cells(front, point, *KINDS)
-        row["recommended"] = int(index in front.recommended)
-        yield row | _cells(front, point, "foretold")
-
-
-def _cells(front: Front, point: Merge, *kinds: str) -> dict[str, Any]:
-    cells = {}
-    for task, kind in itertools.product(front.tasks, kinds):
-        reading = (getattr(point, kind) or {}).get(task, UNKNOWN)
-        cells[f"{task} {kind} value"] = reading.value
-        cells[f"{task} {kind} stderr"] = reading.stderr
-    return cells
-
-
-def front_frame(front: Front) -> pandas.DataFrame:
-    """Return the same table as a pandas frame with exact numbers."""
-    import pandas  # slow; it comes with datasets
-
-    frame = pandas.DataFrame([*_rows(front)])
-    kinds = {"point": int, "selected": bool, "recommended": bool}
-    return frame.astype(dict.fromkeys(frame, float) | kinds).set_index("point")

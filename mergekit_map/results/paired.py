@@ -201,6 +201,19 @@ class PairedMerges:
         return np.asarray(np.all(self.z_scores > -BEHIND, axis=1))
 
 
+def stderrs_beside(front: Front, index: int, task: str) -> FloatArray:
+    """Return the standard errors of other measured merges minus one; (k,), k >= 1.
+
+    Errors are independent where no items were compared; NaN where none is known.
+    """
+    if (differences := front.differences.get(task)) is not None:
+        stderrs = differences.between(np.array(index), np.array(differences.merges))
+        if (stderrs > 0).any():
+            return np.asarray(stderrs[stderrs > 0])
+    stderr = front.all_merges[index].measured[task].stderr
+    return np.array([math.sqrt(2) * (math.nan if stderr is None else stderr)])
+
+
 def _z_of_amounts(
     difference: FloatArray, stderr: FloatArray, items: FloatArray
 ) -> FloatArray:

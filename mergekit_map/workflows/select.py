@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mergekit_map.config.problems import parse_select
-from mergekit_map.report.plots import save_front
+from mergekit_map.report.plots import front_table, plot_front
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import locked
+from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder, open_run, recipe_of
 from mergekit_map.results.selection import choose_point
 from mergekit_map.utils.files import StrPath, write_atomically
@@ -149,7 +150,9 @@ def save_choice(front: Front, folder: RunFolder, texts: Mapping[int, str]) -> st
         write_atomically(folder.recipe(index), text)
     folder.remove_recipes(len(front.points))
     chosen = f"# {front.reason}\n{texts[front.selected]}"
-    save_front(front, folder)
+    write_record(folder.front, front)
+    write_atomically(folder.table, front_table(front))
+    plot_front(front, folder.picture)
     write_atomically(folder.chosen_recipe, chosen)
     folder.choosing.unlink()
     return chosen
