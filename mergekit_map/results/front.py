@@ -5,7 +5,7 @@ Notation: ``k`` merges, ``m`` tasks. In arrays, larger is better.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -103,10 +103,8 @@ class Unfinished(Frozen):
     @property
     def in_words(self) -> str:
         """Describe the progress."""
-        return (
-            f"The search is not finished: {self.measured} of at most {self.most} "
-            "merges are measured."
-        )
+        merges = f"{self.measured} of at most {self.most} merges"
+        return f"The search is not finished: {merges} are measured."
 
 
 class Task(Frozen):
@@ -290,15 +288,21 @@ class Front(Record):
         """Check that names and indices are of what the front holds."""
         if self.selected >= len(self.points):
             raise ValueError(f"selected: there are only {len(self.points)} points")
-        for index, point in enumerate(self.points):
-            self._check(f"points.{index}", point, KINDS)
-            values = [reading.value for reading in (point.predicted or {}).values()]
-            if None in values and self.unfinished is None:
+        for key, merges, kinds in (
+            ("points", self.points, KINDS),
+            ("anchors", self.anchors, KINDS),
+            ("merges", self.merges, KINDS[1:]),
+        ):
+            for index, merge in enumerate(merges):
+                if merge.coefficients or key != "anchors":
+                    place = f"{key}.{index}.coefficients"
+                    _check_names(place, merge.coefficients, self.coefficients)
+                for kind in kinds:
+                    names = merge.readings(kind)
+                    _check_names(f"{key}.{index}.{kind}", names, self.tasks)
+        for index, values in enumerate(self.utilities(self.points, "predicted")):
+            if np.isnan(values).any() and self.unfinished is None:
                 raise ValueError(f"points.{index}.predicted: a value is null")
-        for index, anchor in enumerate(self.anchors):
-            self._check(f"anchors.{index}", anchor, KINDS)
-        for index, merge in enumerate(self.merges):
-            self._check(f"merges.{index}", merge, ("measured",))
         compared = [(self.differences, self.all_merges)]
         if self.holdout is not None:
             compared.append((self.holdout.differences, self.holdout.merges))
@@ -313,13 +317,6 @@ class Front(Record):
             if border.coefficient not in axes:
                 raise ValueError(f"border.{index}.coefficient: the names are {axes}")
         return self
-
-    def _check(self, key: str, merge: Merge, kinds: Sequence[Kind]) -> None:
-        if merge.coefficients or not key.startswith("anchors"):
-            names = merge.coefficients
-            _check_names(f"{key}.coefficients", names, self.coefficients)
-        for kind in kinds:
-            _check_names(f"{key}.{kind}", merge.readings(kind), self.tasks)
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         yield "points", len(self.points)
@@ -351,6 +348,12 @@ class Front(Record):
         """List the merges measured on every task, as indices of ``all_merges``."""
         Y = self.utilities(self.all_merges, "measured")
         return np.flatnonzero(np.isfinite(Y).all(axis=1))
+
+    @property
+    def measured_points(self) -> IntArray:
+        """List the points measured on every task."""
+        complete = self.complete
+        return complete[complete < len(self.points)]
 
     @property
     def anchor_indices(self) -> IntArray:
@@ -399,8 +402,3 @@ class Front(Record):
 def _check_names(key: str, names: Iterable[str], expected: Iterable[str]) -> None:
     if set(names) != set(expected):
         raise ValueError(f"{key}: the names are {sorted(expected)}")
-
-
-def recipe_name(index: int) -> str:
-    """Return the file name of a point's recipe, in the run folder."""
-    return f"recipes/{index:03d}.yml"

@@ -17,12 +17,7 @@ import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
 from mergekit_map.results.front import UNKNOWN, Front, Reading
-from mergekit_map.results.paired import (
-    ALPHA,
-    Differences,
-    PairedMerges,
-    stderrs_beside,
-)
+from mergekit_map.results.paired import ALPHA, Differences, PairedMerges, stderrs_beside
 from mergekit_map.surrogates.arrays import finite
 from mergekit_map.types import BASE, SIGNIFICANT, SOUP
 

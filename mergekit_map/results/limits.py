@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, Metric
 from mergekit_map.utils.text import listed
 
 MISSED = "misses its limits"
+_Values: TypeAlias = Mapping[str, Mapping[str, float]]  # by label, and by name
 
 # A limit that all reference points keep by so many times their range is a mistake,
 # such as 95 for 95%.
@@ -32,8 +34,8 @@ class Anchors:
     ``errors`` are of a merge near by minus the value, NaN where unknown.
     """
 
-    values: Mapping[str, Mapping[str, float]]
-    errors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    values: _Values
+    errors: _Values = field(default_factory=dict)
     noise: Mapping[str, float] = field(default_factory=dict)  # of the best minus base
 
     @classmethod
@@ -58,11 +60,7 @@ class Anchors:
         return cls(values, errors, dict(zip(front.tasks, noise, strict=True)))
 
     @classmethod
-    def measured(
-        cls,
-        anchors: Mapping[str, Mapping[str, float]],
-        evaluations: Iterable[Evaluation],
-    ) -> Anchors:
+    def measured(cls, anchors: _Values, evaluations: Iterable[Evaluation]) -> Anchors:
         """Read the measurements of the reference points (label to coefficients).
 
         How the merges differ document by document is not known here: errors are left
@@ -307,9 +305,8 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
     request = Request.of(front)
     limits = request.limits()
     shortfall = request.lower_bounds(limits) - front.utilities([chosen], kind)[0]
-    violation = shortfall
-    if measured:
-        violation = excess(front, np.array([front.selected]))[0]
+    selected = np.array([front.selected])
+    violation = excess(front, selected)[0] if measured else shortfall
     lines = [
         f"{limit_in_words(task, metrics[task], limits[task])} ({kind} "
         f"{chosen.readings(kind)[task]}, {max(amount, 0):.2g} short)"
