@@ -36,8 +36,7 @@ from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.results.front import Front
-from mergekit_map.results.gains import Anchors, anchor_values, measured_anchors
-from mergekit_map.results.limits import Request
+from mergekit_map.results.limits import Anchors, Request
 from mergekit_map.results.log import Evaluation, by_merge
 from mergekit_map.results.paired import PairedMerges
 from mergekit_map.results.selection import MERGE, advice, choose, choose_measured
@@ -152,7 +151,7 @@ class Simulation:
             Y = study.predict(surrogates, many)
             best = np.flatnonzero(non_dominated(Y))
             rows = many[best[farthest_point_subset(Y[best], 40)]]
-            anchors = measured_anchors(study.anchors, self.log)
+            anchors = Anchors.measured(study.anchors, self.log)
             rows, selected = study.choose(surrogates, rows, anchors)
             new = rows[:shown] if shown else rows[[selected]]
             self.measure([("front", study.named(row)) for row in new])
@@ -196,7 +195,7 @@ def simulate(seed: int) -> Iterator[dict[str, Any]]:
     front = simulation.front()
     spec = SelectSpec(not_worse_than=BASE)
     Y = front.utilities(front.points, "predicted")
-    exact = Anchors(anchor_values(front).values)  # nothing allowed for noise
+    exact = Anchors(Anchors.of(front).values)  # nothing allowed for noise
     index = choose(Request(spec, front.metrics, exact), Y)
     former = front.model_copy(update={"selected": index})
     front = choose_measured(front)

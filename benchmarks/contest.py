@@ -39,7 +39,7 @@ from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarization import farthest_point_subset
-from mergekit_map.results.gains import Anchors
+from mergekit_map.results.limits import Anchors
 from mergekit_map.results.log import Evaluation, by_merge, open_log
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Evaluator, Study, StudyResult

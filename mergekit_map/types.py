@@ -36,6 +36,17 @@ class Answers:
         """Whether they begin with the first document and leave none out."""
         return self.ids[-1:] == (len(self.ids) - 1,)
 
+    @property
+    def mean(self) -> float:
+        """Return the mean, or its exponential; infinite where that is too large."""
+        products = (w * v for w, v in zip(self.weights, self.values, strict=True))
+        total = math.fsum(self.weights)
+        mean = math.fsum(products) / total if total else math.nan
+        try:
+            return math.exp(mean) if self.exponential else mean
+        except OverflowError:
+            return math.inf
+
 
 @dataclass(frozen=True)
 class Measurement:

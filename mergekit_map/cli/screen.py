@@ -153,8 +153,8 @@ def searching_again(run: Path, *options: str) -> str:
 def trusting(config: Path) -> list[str]:
     """Return the option that a configuration with code needs in a run folder."""
     from mergekit_map.config.problems import parse_map_block
+    from mergekit_map.config.schema import named_code
     from mergekit_map.config.yaml_file import read_yaml
-    from mergekit_map.results.run_folder import named_code
 
     spec, tasks, _ = parse_map_block(read_yaml(config))
     code = spec and named_code(tasks, spec.backend, spec.engine)

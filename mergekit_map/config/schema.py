@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -26,7 +27,9 @@ from mergekit_map.config.tasks import (
     EngineSpec,
     Float,
     Int,
+    LmEvalTask,
     Named,
+    PerplexityTask,
     Strict,
     TaskSpec,
     WrittenTask,
@@ -223,6 +226,27 @@ class BackendSpec(Strict):
     """Name of the model class in lm-eval."""
     args: dict[str, Any] = Field({})
     """Arguments of the model class."""
+
+
+def named_code(
+    tasks: Mapping[str, TaskSpec],
+    backend: BackendSpec | None,
+    engine: EngineSpec | None = None,
+) -> list[str]:
+    """List what a configuration runs, which a stranger may have written."""
+    code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
+    if backend is not None:
+        code.append("the backend")
+    if engine is not None and engine.args:
+        code.append(f"what vLLM is opened with ({', '.join(engine.args)})")
+    return code
+
+
+def _names_code(task: TaskSpec) -> bool:
+    if isinstance(task, LmEvalTask):  # a file of them may hold functions, templates
+        is_file = Path(task.lm_eval).suffix in {".yaml", ".yml"}
+        return is_file or task.confirm_run_unsafe_code
+    return not isinstance(task, PerplexityTask)
 
 
 if TYPE_CHECKING:

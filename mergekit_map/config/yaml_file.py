@@ -6,7 +6,7 @@ import copy
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.utils.files import read_whole
-from mergekit_map.utils.shutdown import temporary
+from mergekit_map.utils.files import read_whole, temporary
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 _MOST_BYTES = 1 << 18  # of a file; a large configuration has some thousand
@@ -29,8 +28,12 @@ _TEXT = f"{_TAG}str"
 _KINDS = ("str", "int", "float", "bool", "null", "map", "seq")
 # To PyYAML, which reads YAML 1.1, such a number without a point is text.
 _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
+# What looking into a recipe that somebody has changed may end in.
+DAMAGES = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 _MOST_SHOWN = 20  # problems of one file
 MergeConfig: TypeAlias = Mapping[str, Any]  # of mergekit's schema, without ``map``
+# Keys of a merge configuration that hold a model.
+MODEL_KEYS = {"model", "base_model", "tokenizer_source", "source"}
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,24 @@ def filled(
     return found
 
 
+def map_references(merge: MergeConfig, change: Callable[[str], str]) -> MergeConfig:
+    """Replace every reference to a model in a configuration."""
+
+    def copied(content: Any, key: str = "") -> Any:
+        if key == "parameters":
+            return content
+        if isinstance(content, str):
+            return change(content) if key in MODEL_KEYS else content
+        if isinstance(content, list):
+            return [copied(item) for item in content]
+        if isinstance(content, Mapping):
+            return {name: copied(value, name) for name, value in content.items()}
+        return content
+
+    result: MergeConfig = copied(merge)
+    return result
+
+
 def read_yaml(path: Path) -> YamlFile:
     """Read a YAML file that holds one mapping.
 
@@ -149,6 +170,30 @@ def read_yaml(path: Path) -> YamlFile:
     except (yaml.YAMLError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
     return YamlFile(path, text, content, places.lines, tuple(places.repeated))
+
+
+def parse_recipe(text: str) -> dict[str, Any]:
+    """Parse a recipe.
+
+    Raises:
+        ValueError: the text is no recipe, or holds anchors, aliases or tags.
+    """
+    if "\n---\n" in text:
+        raise ValueError("it is of several merges, by an earlier version")
+    try:
+        # Ends where it is nested too deep, of which a scan takes the square in time.
+        yaml.compose(text, Loader=yaml.SafeLoader)
+        # What stands for something else could grow without end when it is copied.
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            raise ValueError("an alias in it stands for something else")
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if not isinstance(found, dict):
+        raise ValueError("it is no merge configuration")
+    return found
 
 
 def _too_much(place: str) -> ConfigError:

@@ -19,14 +19,15 @@ from mergekit_map.config.problems import (
     raise_problems,
     repeated_keys,
 )
-from mergekit_map.config.schema import MapBlock, SearchSpec
+from mergekit_map.config.schema import MapBlock, SearchSpec, named_code
 from mergekit_map.config.yaml_file import (
     MergeConfig,
     YamlFile,
+    map_references,
     read_yaml,
     with_settings,
 )
-from mergekit_map.errors import MergeError
+from mergekit_map.errors import ArtifactError, MergeError
 from mergekit_map.evaluation.holdout import HeldOut, HoldoutSplit
 from mergekit_map.merging.checkpoint import with_adapter_cache
 from mergekit_map.merging.devices import check_device, decided, left_open
@@ -47,12 +48,11 @@ from mergekit_map.models.compatibility import (
 )
 from mergekit_map.models.references import (
     absolute_references,
-    map_references,
     references_in,
     with_places,
 )
 from mergekit_map.results.records import Identity
-from mergekit_map.results.run_folder import Manifest, named_code, open_run, refuse_code
+from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.search.checks import search_problems, select_problems
 from mergekit_map.search.study import Study
 from mergekit_map.tasks.base import PreparedTask
@@ -161,13 +161,24 @@ def _read_map_block(
     spec, specs, problems = parse_map_block(file)
     backend, engine = (spec.backend, spec.engine) if spec else (None, None)
     if not trust_run:
-        refuse_code(config, named_code(specs, backend, engine))
+        _refuse_code(config, named_code(specs, backend, engine))
     tasks, wrong = load_tasks(specs, directory)
     problems += wrong
     if spec is not None:
         partial = {name: task.partial for name, task in tasks.items()}
         problems += loaded_problems(spec, partial, BACKENDS)
     return spec, tasks, problems
+
+
+def _refuse_code(config: Path, code: Sequence[str]) -> None:
+    """Raise ArtifactError for a configuration in a run folder that names code."""
+    folder = RunFolder(config.parent)
+    if folder.exists and code:
+        raise ArtifactError(
+            f"the configuration of the run folder {folder.path} names code that would "
+            f"run here: {', '.join(code)}; look at {config}, and if you trust it, add "
+            "--trust-run (trust_run=True)"
+        )
 
 
 def _options_of(

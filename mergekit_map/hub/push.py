@@ -26,7 +26,13 @@ from huggingface_hub import (
     utils,
 )
 
-from mergekit_map.config.yaml_file import MergeConfig, read_yaml, yaml_text
+from mergekit_map.config.yaml_file import (
+    DAMAGES,
+    MergeConfig,
+    parse_recipe,
+    read_yaml,
+    yaml_text,
+)
 from mergekit_map.errors import ArtifactError, ConfigError, HubError
 from mergekit_map.hub import card as cards
 from mergekit_map.hub.card import Licence, Licences
@@ -40,7 +46,7 @@ from mergekit_map.hub.sanitize import (
     refuse_leaks,
 )
 from mergekit_map.models.references import referenced_models
-from mergekit_map.results.run_folder import DAMAGES, RunFolder, open_run, parse_recipe
+from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.utils.files import read_whole
 
 # Files that loaders read: left by another checkpoint they would be taken for the new.

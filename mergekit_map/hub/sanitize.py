@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from mergekit_map.config.yaml_file import MergeConfig
+from mergekit_map.config.yaml_file import MODEL_KEYS, MergeConfig
 from mergekit_map.errors import ArtifactError, ConfigError
 from mergekit_map.models.references import (
-    MODEL_KEYS,
     ModelPart,
     Reference,
     referenced_models,

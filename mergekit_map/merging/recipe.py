@@ -15,15 +15,16 @@ from typing import Any
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.yaml_file import MergeConfig, filled, yaml_text
+from mergekit_map.config.yaml_file import (
+    MergeConfig,
+    filled,
+    map_references,
+    yaml_text,
+)
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.validation import settings_of
 from mergekit_map.models.files import fingerprint
-from mergekit_map.models.references import (
-    map_references,
-    models_with_adapter,
-    referenced_models,
-)
+from mergekit_map.models.references import models_with_adapter, referenced_models
 from mergekit_map.results.front import Front
 from mergekit_map.results.records import Identity
 from mergekit_map.results.run_folder import RunFolder, recipe_comments

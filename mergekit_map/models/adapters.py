@@ -19,14 +19,13 @@ from peft import PeftConfig
 from peft.utils.other import get_pattern_key
 from torch import Tensor
 
-from mergekit_map.config.yaml_file import MergeConfig
+from mergekit_map.config.yaml_file import MergeConfig, map_references
 from mergekit_map.errors import MergeError, in_words
 from mergekit_map.models.facts import Finding, some
 from mergekit_map.models.files import ModelFiles, TensorHeader, find_model
 from mergekit_map.models.references import (
     ModelPart,
     Reference,
-    map_references,
     referenced_models,
 )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mergekit_map.config.yaml_file import KeyPath, MergeConfig
+from mergekit_map.config.yaml_file import KeyPath, MergeConfig, map_references
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.types import NO_SINGLE_MODEL
 from mergekit_map.utils.files import StrPath
@@ -19,9 +19,6 @@ from mergekit_map.utils.files import StrPath
 Setting = tuple[KeyPath, Any]
 
 NO_MODELS = {"base", "union"}  # sources of a tokenizer that are no models
-
-# Keys of a merge configuration that hold a model.
-MODEL_KEYS = {"model", "base_model", "tokenizer_source", "source"}
 
 
 @dataclass(frozen=True)
@@ -98,24 +95,6 @@ def map_parts(
         return str(Reference(tuple(map(change, Reference.parse(reference).parts))))
 
     return map_references(merge, changed)
-
-
-def map_references(merge: MergeConfig, change: Callable[[str], str]) -> MergeConfig:
-    """Replace every reference to a model in a configuration."""
-
-    def copied(content: Any, key: str = "") -> Any:
-        if key == "parameters":
-            return content
-        if isinstance(content, str):
-            return change(content) if key in MODEL_KEYS else content
-        if isinstance(content, list):
-            return [copied(item) for item in content]
-        if isinstance(content, Mapping):
-            return {name: copied(value, name) for name, value in content.items()}
-        return content
-
-    result: MergeConfig = copied(merge)
-    return result
 
 
 def references_in(merge: MergeConfig) -> list[str]:

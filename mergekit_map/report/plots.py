@@ -1,25 +1,24 @@
-"""The picture of a front: predicted and measured points, reference points, the choice.
-
-``front.json``, ``front.csv`` and the picture are written together, so that they agree.
-"""
+"""A front as a picture, with the reference points and the choice, and as a table."""
 
 from __future__ import annotations
 
+import csv
 import io
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from mergekit_map.results.front import KINDS, Front, Kind, Merge, front_table
-from mergekit_map.results.records import write_record
-from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.front import KINDS, UNKNOWN, Front, Kind, Merge
 from mergekit_map.utils.files import write_atomically
+
+if TYPE_CHECKING:
+    import pandas
 
 PREDICTED = "#1f6fb4"
 MEASURED = "#d1495b"
@@ -32,11 +31,41 @@ _LONGEST = 30  # letters of a name beside a mark
 _Pair: TypeAlias = tuple[list[float], list[float]]  # values of two tasks, by merge
 
 
-def save_front(front: Front, folder: RunFolder) -> None:
-    """Write a front into its folder: as JSON, as CSV and as a picture."""
-    write_record(folder.front, front)
-    write_atomically(folder.table, front_table(front))
-    plot_front(front, folder.picture)
+def front_table(front: Front) -> str:
+    """Write the points of a front as CSV, one row a point."""
+    buffer, rows = io.StringIO(), [*_rows(front)]
+    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def _rows(front: Front) -> Iterator[dict[str, Any]]:
+    """Yield the cells of each point, by their headings."""
+    for index, point in enumerate(front.points):
+        row: dict[str, Any] = {"point": index, "selected": int(index == front.selected)}
+        row |= {name: point.coefficients[name] for name in front.coefficients}
+        row |= _cells(front, point, *KINDS)
+        row["recommended"] = int(index in front.recommended)
+        yield row | _cells(front, point, "foretold")
+
+
+def _cells(front: Front, point: Merge, *kinds: str) -> dict[str, Any]:
+    cells = {}
+    for task, kind in itertools.product(front.tasks, kinds):
+        reading = (getattr(point, kind) or {}).get(task, UNKNOWN)
+        cells[f"{task} {kind} value"] = reading.value
+        cells[f"{task} {kind} stderr"] = reading.stderr
+    return cells
+
+
+def front_frame(front: Front) -> pandas.DataFrame:
+    """Return the same table as a pandas frame with exact numbers."""
+    import pandas  # slow; it comes with datasets
+
+    frame = pandas.DataFrame([*_rows(front)])
+    kinds = {"point": int, "selected": bool, "recommended": bool}
+    return frame.astype(dict.fromkeys(frame, float) | kinds).set_index("point")
 
 
 def plot_front(front: Front, path: Path) -> None:

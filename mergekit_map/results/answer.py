@@ -2,9 +2,6 @@
 
 One sentence that decides, one table of gains, and the findings behind it, most
 important first. Everything that says a number takes it from here.
-
-Some findings change a decision: held-out documents do not show a gain of the search,
-predictions are not reliable, the bounds are too narrow.
 """
 
 from __future__ import annotations
@@ -113,14 +110,12 @@ def headline(front: Front, gained: Gains, advised: str) -> str:
         verb = "keep" if advised == BASE else "use"
         return f"{_not_beaten(front, advised, name)}: {verb} {name}."
     limits = limits_in_words(front)
-    missed = limits.startswith(MISSED)
     clauses = [
-        limits if missed else "",
         _kept(gained) or _against(gained, BASE),
         _against(gained, SOUP),
         "" if BASE in gained.rivals else _against(gained, BEST_PARENT),
-        "" if missed else limits,
     ]
+    clauses.insert(0 if limits.startswith(MISSED) else len(clauses), limits)
     first, *others = [*filter(None, clauses)] or [
         "was chosen; no reference point was measured"
     ]
@@ -140,12 +135,11 @@ def _not_beaten(front: Front, advised: str, name: str) -> str:
     if advised == BASE and excluded and not within:
         rivals = listed(map(called, select.rivals or [BASE]))
         within = f" that is nowhere worse than {rivals}"
-    text = f"no merge{within} beats {name}"
+    verb = "beats"
     if beats_somewhere(front, advised, counted):
         total = "weighted sum" if select.prefer else "sum"
-        text = (
-            f"no merge{within} has a significantly larger {total} of gains than {name}"
-        )
+        verb = f"has a significantly larger {total} of gains than"
+    text = f"no merge{within} {verb} {name}"
     if len(counted) == len(front.tasks):
         return f"N{text[1:]} here"
     alone = "alone counts" if len(counted) == 1 else "alone count"
@@ -294,8 +288,7 @@ def _within_noise(front: Front) -> bool:
     stderr = front.stderrs(front.points, "predicted")
     best = Y.argmax(axis=0), np.arange(len(front.tasks))
     noise = SIGNIFICANT * np.nan_to_num(stderr_of_difference(stderr[best], stderr))
-    points = front.complete[front.complete < len(front.points)]
-    first, second = np.meshgrid(points, points)
+    first, second = np.meshgrid(front.measured_points, front.measured_points)
     paired = PairedMerges.of(front, first.ravel(), second.ravel())
     differ = (paired.better & ~np.isnan(paired.stderr)).any()
     return len(Y) > 1 and bool((Y[best] - Y <= noise).all() and not differ)
@@ -316,11 +309,8 @@ def _unconfirmed(front: Front, gained: Gains) -> Iterator[str]:
 def poor_tasks(front: Front, min_r2: float = _GOOD_R2) -> list[str]:
     """List the tasks that are predicted worse than this R², by both estimates of it."""
     fits = {name: task.fit for name, task in front.tasks.items()}
-    return [
-        task
-        for task, fit in fits.items()
-        if max(fit.expected_r2 or -math.inf, fit.loo_r2 or -math.inf) < min_r2
-    ]
+    best = {t: max(f.expected_r2 or -1, f.loo_r2 or -1) for t, f in fits.items()}
+    return [task for task, r2 in best.items() if r2 < min_r2]
 
 
 def prediction_quality(front: Front) -> tuple[str, bool] | None:

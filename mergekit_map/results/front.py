@@ -1,15 +1,12 @@
-"""The trade-offs that a search found: ``front.json``, and its table ``front.csv``.
+"""The trade-offs that a search found: ``front.json``.
 
 Notation: ``k`` merges, ``m`` tasks. In arrays, larger is better.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
@@ -31,10 +28,7 @@ from mergekit_map.results.records import (
     left_out,
 )
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
-from mergekit_map.types import NATS, Metric, SurrogateKind
-
-if TYPE_CHECKING:
-    import pandas
+from mergekit_map.types import NATS, NO_SINGLE_MODEL, Metric, SurrogateKind
 
 
 class Fit(Frozen):
@@ -56,21 +50,6 @@ class Fit(Frozen):
 
 # With nested MAP: the name of a coefficient, or the two that are merged.
 Order = TypeAliasType("Order", "Line | tuple[Order, Order]")
-
-
-def members(order: Order | list[Any]) -> tuple[str, ...]:
-    """List the names in an order, from left to right."""
-    if isinstance(order, str):
-        return (order,)
-    return tuple(name for part in order for name in members(part))
-
-
-def pairs(order: Order | list[Any]) -> list[tuple[Order, Order]]:
-    """List the two sides of every merge of an order, the inner ones first."""
-    if isinstance(order, str):
-        return []
-    left, right = order
-    return [*pairs(left), *pairs(right), (left, right)]
 
 
 def axis_bounds(
@@ -124,10 +103,8 @@ class Unfinished(Frozen):
     @property
     def in_words(self) -> str:
         """Describe the progress."""
-        return (
-            f"The search is not finished: {self.measured} of at most {self.most} "
-            "merges are measured."
-        )
+        merges = f"{self.measured} of at most {self.most} merges"
+        return f"The search is not finished: {merges} are measured."
 
 
 class Task(Frozen):
@@ -311,15 +288,21 @@ class Front(Record):
         """Check that names and indices are of what the front holds."""
         if self.selected >= len(self.points):
             raise ValueError(f"selected: there are only {len(self.points)} points")
-        for index, point in enumerate(self.points):
-            self._check(f"points.{index}", point, KINDS)
-            values = [reading.value for reading in (point.predicted or {}).values()]
-            if None in values and self.unfinished is None:
+        for key, merges, kinds in (
+            ("points", self.points, KINDS),
+            ("anchors", self.anchors, KINDS),
+            ("merges", self.merges, KINDS[1:]),
+        ):
+            for index, merge in enumerate(merges):
+                if merge.coefficients or key != "anchors":
+                    place = f"{key}.{index}.coefficients"
+                    _check_names(place, merge.coefficients, self.coefficients)
+                for kind in kinds:
+                    names = merge.readings(kind)
+                    _check_names(f"{key}.{index}.{kind}", names, self.tasks)
+        for index, values in enumerate(self.utilities(self.points, "predicted")):
+            if np.isnan(values).any() and self.unfinished is None:
                 raise ValueError(f"points.{index}.predicted: a value is null")
-        for index, anchor in enumerate(self.anchors):
-            self._check(f"anchors.{index}", anchor, KINDS)
-        for index, merge in enumerate(self.merges):
-            self._check(f"merges.{index}", merge, ("measured",))
         compared = [(self.differences, self.all_merges)]
         if self.holdout is not None:
             compared.append((self.holdout.differences, self.holdout.merges))
@@ -334,13 +317,6 @@ class Front(Record):
             if border.coefficient not in axes:
                 raise ValueError(f"border.{index}.coefficient: the names are {axes}")
         return self
-
-    def _check(self, key: str, merge: Merge, kinds: Sequence[Kind]) -> None:
-        if merge.coefficients or not key.startswith("anchors"):
-            names = merge.coefficients
-            _check_names(f"{key}.coefficients", names, self.coefficients)
-        for kind in kinds:
-            _check_names(f"{key}.{kind}", merge.readings(kind), self.tasks)
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         yield "points", len(self.points)
@@ -374,6 +350,12 @@ class Front(Record):
         return np.flatnonzero(np.isfinite(Y).all(axis=1))
 
     @property
+    def measured_points(self) -> IntArray:
+        """List the points measured on every task."""
+        complete = self.complete
+        return complete[complete < len(self.points)]
+
+    @property
     def anchor_indices(self) -> IntArray:
         """List the reference points, as indices of ``all_merges``."""
         return len(self.points) + np.arange(len(self.anchors))
@@ -382,6 +364,14 @@ class Front(Record):
         """Return the index of a reference point in ``all_merges``, if there is one."""
         labels = [anchor.label for anchor in self.anchors]
         return len(self.points) + labels.index(label) if label in labels else None
+
+    def best_parent(self, task: str) -> str | None:
+        """Return the label of the single model that measured best in the search."""
+        singles = (a for a in self.anchors if a.label not in NO_SINGLE_MODEL)
+        measured = [single for single in singles if single.is_measured(task)]
+        sign = self.tasks[task].metric.sign
+        values = [sign * (single.measured[task].value or 0) for single in measured]
+        return measured[int(np.argmax(values))].label if measured else None
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -412,45 +402,3 @@ class Front(Record):
 def _check_names(key: str, names: Iterable[str], expected: Iterable[str]) -> None:
     if set(names) != set(expected):
         raise ValueError(f"{key}: the names are {sorted(expected)}")
-
-
-def recipe_name(index: int) -> str:
-    """Return the file name of a point's recipe, in the run folder."""
-    return f"recipes/{index:03d}.yml"
-
-
-def front_table(front: Front) -> str:
-    """Write the points of a front as CSV, one row a point."""
-    buffer, rows = io.StringIO(), [*_rows(front)]
-    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
-
-
-def _rows(front: Front) -> Iterator[dict[str, Any]]:
-    """Yield the cells of each point, by their headings."""
-    for index, point in enumerate(front.points):
-        row: dict[str, Any] = {"point": index, "selected": int(index == front.selected)}
-        row |= {name: point.coefficients[name] for name in front.coefficients}
-        row |= _cells(front, point, *KINDS)
-        row["recommended"] = int(index in front.recommended)
-        yield row | _cells(front, point, "foretold")
-
-
-def _cells(front: Front, point: Merge, *kinds: str) -> dict[str, Any]:
-    cells = {}
-    for task, kind in itertools.product(front.tasks, kinds):
-        reading = (getattr(point, kind) or {}).get(task, UNKNOWN)
-        cells[f"{task} {kind} value"] = reading.value
-        cells[f"{task} {kind} stderr"] = reading.stderr
-    return cells
-
-
-def front_frame(front: Front) -> pandas.DataFrame:
-    """Return the same table as a pandas frame with exact numbers."""
-    import pandas  # slow; it comes with datasets
-
-    frame = pandas.DataFrame([*_rows(front)])
-    kinds = {"point": int, "selected": bool, "recommended": bool}
-    return frame.astype(dict.fromkeys(frame, float) | kinds).set_index("point")

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
-from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading, Readings
-from mergekit_map.results.log import Evaluation, by_merge, merge_key
-from mergekit_map.results.paired import ALPHA, Differences, PairedMerges
-from mergekit_map.surrogates.arrays import FloatArray, finite
-from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, SOUP, Metric
+from mergekit_map.results.front import UNKNOWN, Front, Reading
+from mergekit_map.results.paired import ALPHA, Differences, PairedMerges, stderrs_beside
+from mergekit_map.surrogates.arrays import finite
+from mergekit_map.types import BASE, SIGNIFICANT, SOUP
 
 Source: TypeAlias = Literal["held-out", "measured", "predicted"]
 Verdict: TypeAlias = Literal["better", "worse", "noise", "unknown"]
@@ -74,7 +73,8 @@ class Gains:
         if value is None or self.kept[task] is None:
             return None
         base, best = (self.over(label)[task] for label in (BASE, BEST_PARENT))
-        return _share(value, base.reading, best.reading)
+        base_value = base.reading.value or 0.0
+        return (value - base_value) / ((best.reading.value or 0.0) - base_value)
 
 
 _FORM = TypeAdapter(Gains)
@@ -105,49 +105,40 @@ def gains(front: Front, *, in_search: bool = False) -> Gains:
             stderr=finite(float(paired.stderr[cell])),
             verdict=verdict,
         )
-    return Gains(readings, sources, rivals, _kept(measured, readings, rivals))
+    return Gains(readings, sources, rivals, _kept(measured, paired, cells))
 
 
 def _rival_cells(front: Front, paired: PairedMerges) -> dict[tuple[str, str], _Cell]:
     """Find base, soup and best parent of every task, where both have a value."""
-    labels = [anchor.label for anchor in front.anchors]
     cells: dict[tuple[str, str], _Cell] = {}
     for rival, (column, task) in itertools.product(_RIVALS, enumerate(front.tasks)):
-        best = best_single(front, task) if rival == BEST_PARENT else None
-        label = rival if best is None else best.label
-        if label in labels:
-            cell = labels.index(label), column
+        label = front.best_parent(task) if rival == BEST_PARENT else rival
+        if (index := front.anchor_index(label)) is not None:
+            cell = index - len(front.points), column
             if np.isfinite(paired.difference[cell]):
                 cells[rival, task] = cell
     return cells
 
 
 def _kept(
-    front: Front, readings: Readings, rivals: Mapping[str, Mapping[str, Improvement]]
+    front: Front, chosen: PairedMerges, cells: Mapping[tuple[str, str], _Cell]
 ) -> dict[str, float | None]:
-    """Return the shares of the best parents' gains over the base that readings keep.
+    """Return the shares of the best parents' gains over the base that are kept.
 
     None where the gain is not significant, by the paired difference.
     """
     kept: dict[str, float | None] = dict.fromkeys(front.tasks)
-    base, best = rivals.get(BASE, {}), rivals.get(BEST_PARENT, {})
-    index = front.anchor_index(BASE)
-    if index is None or not (tasks := [task for task in base if task in best]):
+    tasks = [t for t in kept if {(BASE, t), (BEST_PARENT, t)} <= cells.keys()]
+    if (base := front.anchor_index(BASE)) is None or not tasks:
         return kept
-    labels, columns = [a.label for a in front.anchors], [*front.tasks]
-    paired = PairedMerges.of(front, front.anchor_indices, index)
-    cells = [(labels.index(best[t].other), columns.index(t)) for t in tasks]
-    for task, verdict in zip(tasks, _verdicts(paired, cells), strict=True):
+    best = PairedMerges.of(front, front.anchor_indices, base)
+    best_cells = [cells[BEST_PARENT, task] for task in tasks]
+    verdicts = _verdicts(best, best_cells)
+    for task, cell, verdict in zip(tasks, best_cells, verdicts, strict=True):
         if verdict == "better":
-            value = readings[task].value or 0.0
-            kept[task] = _share(value, base[task].reading, best[task].reading)
+            gained = chosen.Y[cell] - best.other[cell]
+            kept[task] = float(gained / best.difference[cell])
     return kept
-
-
-def _share(value: float, base: Reading, best: Reading) -> float:
-    """Return the share of a gain over the base; both have values."""
-    base_value = base.value or 0.0
-    return (value - base_value) / ((best.value or 0.0) - base_value)
 
 
 def _pair_with_anchors(front: Front) -> PairedMerges:
@@ -161,8 +152,8 @@ def _pair_with_anchors(front: Front) -> PairedMerges:
             paired.Y[:, column], paired.items[:, column] = values[column], math.inf
             # What its items would say is unknown: no less than those of others.
             paired.stderr[:, column] = [
-                math.hypot(stderr, errors_of_differences(front, rival, task).max())
-                for rival in front.anchors
+                math.hypot(stderr, stderrs_beside(front, anchor, task).max())
+                for anchor in front.anchor_indices.tolist()
             ]
     paired.stderr[[a.coefficients == chosen.coefficients for a in front.anchors]] = 0
     return paired
@@ -218,94 +209,3 @@ def on_held_out(front: Front) -> tuple[set[str], Front]:
     return tasks, front.with_point(front.selected, chosen).model_copy(
         update={"anchors": tuple(anchors), "differences": differences}
     )
-
-
-def best_single(front: Front, task: str) -> Merge | None:
-    """Return the single model that measured best in the search."""
-    singles = (a for a in front.anchors if a.label not in NO_SINGLE_MODEL)
-    measured = [single for single in singles if single.is_measured(task)]
-    sign = front.tasks[task].metric.sign
-    values = [sign * (single.measured[task].value or 0) for single in measured]
-    return measured[int(np.argmax(values))] if measured else None
-
-
-def errors_of_differences(front: Front, rival: Merge, task: str) -> FloatArray:
-    """Return the standard errors of other measured merges minus one; (k,), k >= 1.
-
-    Errors are independent where no items were compared; NaN where none is known.
-    """
-    if (differences := front.differences.get(task)) is not None:
-        index = next(i for i, m in enumerate(front.all_merges) if m is rival)
-        compared = np.array(differences.merges)
-        stderrs = differences.between(np.full_like(compared, index), compared)
-        if (stderrs > 0).any():
-            return np.asarray(stderrs[stderrs > 0])
-    stderr = rival.measured[task].stderr
-    return np.array([math.sqrt(2) * (math.nan if stderr is None else stderr)])
-
-
-@dataclass(frozen=True)
-class Anchors:
-    """Measured values of the reference points by label and task, in the tasks' units.
-
-    ``errors`` are of a merge near by minus the value, NaN where unknown.
-    """
-
-    values: Mapping[str, Mapping[str, float]]
-    errors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    noise: Mapping[str, float] = field(default_factory=dict)  # of the best minus base
-
-    def reliability(self, task: str, metric: Metric) -> float:
-        """Return the share of the best reference's gain over the base that is no noise.
-
-        It is 1 - (standard error / gain)², at least 0; 1 where nothing is known.
-        """
-        noise, known = self.noise.get(task, 0.0), self.values.items()
-        utilities = {k: metric.utility(of[task]) for k, of in known if task in of}
-        if BASE not in utilities or len(utilities) == 1 or math.isnan(noise):
-            return 1.0
-        gain = max(utilities.values()) - utilities[BASE]
-        return 1 - (noise / gain) ** 2 if gain > noise else 0.0
-
-
-def measured_anchors(
-    anchors: Mapping[str, Mapping[str, float]], evaluations: Iterable[Evaluation]
-) -> Anchors:
-    """Read the measurements of the reference points (label to coefficients).
-
-    How the merges differ document by document is not known here: errors are left out.
-    The noise is as if documents explained half of the variance.
-    """
-    merges = by_merge(e for e in evaluations if not e.failed)
-    measured = {label: merges.get(merge_key(c), {}) for label, c in anchors.items()}
-    values = {
-        label: {task: evaluation.value for task, evaluation in tasks.items()}
-        for label, tasks in measured.items()
-    }
-    noise = {task: e.stderr or math.nan for task, e in measured.get(BASE, {}).items()}
-    return Anchors(values, noise=noise)
-
-
-def anchor_values(front: Front) -> Anchors:
-    """Read the reference values of a front, with the errors of points near them."""
-    values: dict[str, dict[str, float]] = {}
-    errors: dict[str, dict[str, float]] = {}
-    for anchor in front.anchors:
-        values[label := anchor.label or ""], errors[label] = {}, {}
-        for task, reading in anchor.measured.items():
-            if reading.value is not None:
-                values[label][task] = reading.value
-                # A merge that differs more is not excused by what it differs.
-                stderrs = errors_of_differences(front, anchor, task)
-                errors[label][task] = float(stderrs.min())
-    return Anchors(values, errors, {task: _noise(front, task) for task in front.tasks})
-
-
-def _noise(front: Front, task: str) -> float:
-    """Return the standard error of the best reference minus the base, or NaN."""
-    column, base = [*front.tasks].index(task), front.anchor_index(BASE)
-    utilities = front.utilities(front.anchors, "measured")[:, column]
-    if base is None or np.isnan(utilities).all():
-        return math.nan
-    best = front.anchor_indices[[np.nanargmax(utilities)]]
-    return float(PairedMerges.of(front, best, base).stderr[0, column])

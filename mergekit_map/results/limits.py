@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,17 +13,80 @@ from mergekit_map.config.schema import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.optimize.scalarization import TIE, Scalarization
 from mergekit_map.results.front import Front, Kind
-from mergekit_map.results.gains import Anchors, anchor_values, best_single
-from mergekit_map.results.paired import PairedMerges
+from mergekit_map.results.log import Evaluation, by_merge, merge_key
+from mergekit_map.results.paired import PairedMerges, stderrs_beside
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, Metric
 from mergekit_map.utils.text import listed
 
 MISSED = "misses its limits"
+_Values: TypeAlias = Mapping[str, Mapping[str, float]]  # by label, and by name
 
 # A limit that all reference points keep by so many times their range is a mistake,
 # such as 95 for 95%.
 _SUSPICIOUS_MARGIN, _MIN_PERCENTAGE = 2, 5
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Measured values of the reference points by label and task, in the tasks' units.
+
+    ``errors`` are of a merge near by minus the value, NaN where unknown.
+    """
+
+    values: _Values
+    errors: _Values = field(default_factory=dict)
+    noise: Mapping[str, float] = field(default_factory=dict)  # of the best minus base
+
+    @classmethod
+    def of(cls, front: Front) -> Anchors:
+        """Read the reference values of a front, with the errors of points near them."""
+        values: dict[str, dict[str, float]] = {}
+        errors: dict[str, dict[str, float]] = {}
+        for index, anchor in enumerate(front.anchors, start=len(front.points)):
+            values[label := anchor.label or ""], errors[label] = {}, {}
+            for task, reading in anchor.measured.items():
+                if reading.value is not None:
+                    values[label][task] = reading.value
+                    # A merge that differs more is not excused by what it differs.
+                    stderrs = stderrs_beside(front, index, task)
+                    errors[label][task] = float(stderrs.min())
+        if (base := front.anchor_index(BASE)) is None:
+            return cls(values, errors)
+        stderr = PairedMerges.of(front, front.anchor_indices, base).stderr
+        Y = front.utilities(front.anchors, "measured")
+        best = np.where(np.isnan(Y), -np.inf, Y).argmax(axis=0)
+        noise = stderr[best, np.arange(len(best))].tolist()
+        return cls(values, errors, dict(zip(front.tasks, noise, strict=True)))
+
+    @classmethod
+    def measured(cls, anchors: _Values, evaluations: Iterable[Evaluation]) -> Anchors:
+        """Read the measurements of the reference points (label to coefficients).
+
+        How the merges differ document by document is not known here: errors are left
+        out. The noise is as if documents explained half of the variance.
+        """
+        merges = by_merge(e for e in evaluations if not e.failed)
+        measured = {label: merges.get(merge_key(c), {}) for label, c in anchors.items()}
+        values = {
+            label: {task: evaluation.value for task, evaluation in tasks.items()}
+            for label, tasks in measured.items()
+        }
+        base = measured.get(BASE, {})
+        noise = {task: e.stderr or math.nan for task, e in base.items()}
+        return cls(values, noise=noise)
+
+    def reliability(self, task: str, metric: Metric) -> float:
+        """Return the share of the best reference's gain over the base that is no noise.
+
+        It is 1 - (standard error / gain)², at least 0; 1 where nothing is known.
+        """
+        noise, known = self.noise.get(task, 0.0), self.values.items()
+        utilities = {k: metric.utility(of[task]) for k, of in known if task in of}
+        if BASE not in utilities or len(utilities) == 1 or math.isnan(noise):
+            return 1.0
+        gain = max(utilities.values()) - utilities[BASE]
+        return 1 - (noise / gain) ** 2 if gain > noise else 0.0
 
 
 @dataclass(frozen=True)
@@ -44,7 +108,7 @@ class Request:
     @classmethod
     def of(cls, front: Front) -> Request:
         """Return the request that a front was chosen by."""
-        return cls(front.select, front.metrics, anchor_values(front))
+        return cls(front.select, front.metrics, Anchors.of(front))
 
     def task_weights(self) -> Mapping[str, float]:
         """Return how much tasks count in a choice; those that do not are left out.
@@ -211,8 +275,7 @@ def _noise(front: Front, rows: IntArray) -> FloatArray:
     noise = PairedMerges.of(front, rows, base).stderr
     for column, task in enumerate(front.tasks):
         share = share_of((front.select.require or {}).get(task, 0.0))
-        best = best_single(front, task)
-        parent = None if best is None else front.anchor_index(best.label)
+        parent = front.anchor_index(front.best_parent(task))
         if share is None or parent is None:
             continue
         from_parent = PairedMerges.of(front, rows, parent).stderr[:, column]
@@ -242,9 +305,8 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
     request = Request.of(front)
     limits = request.limits()
     shortfall = request.lower_bounds(limits) - front.utilities([chosen], kind)[0]
-    violation = shortfall
-    if measured:
-        violation = excess(front, np.array([front.selected]))[0]
+    selected = np.array([front.selected])
+    violation = excess(front, selected)[0] if measured else shortfall
     lines = [
         f"{limit_in_words(task, metrics[task], limits[task])} ({kind} "
         f"{chosen.readings(kind)[task]}, {max(amount, 0):.2g} short)"

@@ -170,15 +170,28 @@ class PairedMerges:
         """
         # Amounts may be as large as numbers go: then differences are infinite.
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            difference = self.difference
-            tied = np.abs(difference) <= TIE * np.abs(self.other)
-            z = np.where(
-                self.answers,
-                _z_of_answers(difference, self.stderr, self.items),
-                _z_of_amounts(difference, self.stderr, self.items),
-            )
-        z[tied] = 0
-        return np.where(np.isnan(difference), np.nan, z)
+            tied = np.abs(self.difference) <= TIE * np.abs(self.other)
+            z = np.where(self.answers, self._z_of_answers(), self._z_of_amounts())
+            return np.where(np.isnan(self.difference), np.nan, np.where(tied, 0, z))
+
+    def _z_of_amounts(self) -> FloatArray:
+        """Convert Student's t to a normal score with the same tail (Wallace, 1959)."""
+        t = self.difference / np.nan_to_num(self.stderr)
+        df = np.where(np.isinf(self.items), 1.0, self.items - 1)
+        z = (8 * df + 1) / (8 * df + 3) * np.sqrt(df * np.log1p(t**2 / df))
+        return np.where(np.isinf(self.items), t, np.sign(t) * z)
+
+    def _z_of_answers(self) -> FloatArray:
+        """Divide by the standard error under equal merges.
+
+        It takes the second moment of the items, not their variance: a few answers that
+        all went one way have little variance and are weak evidence, which Student's t
+        ignores. If each answer might as well have gone the other way, the tails of this
+        score are about as light as a normal one's (Efron, JASA 64, 1969).
+        """
+        variance = self.stderr**2 * (1 - 1 / self.items)
+        variance += self.difference**2 / self.items
+        return self.difference / np.sqrt(np.nan_to_num(variance))
 
     @property
     def p_values(self) -> FloatArray:
@@ -201,28 +214,17 @@ class PairedMerges:
         return np.asarray(np.all(self.z_scores > -BEHIND, axis=1))
 
 
-def _z_of_amounts(
-    difference: FloatArray, stderr: FloatArray, items: FloatArray
-) -> FloatArray:
-    """Convert Student's t to the normal score with the same tail (Wallace, 1959)."""
-    t = difference / np.nan_to_num(stderr)
-    df = np.where(np.isinf(items), 1.0, items - 1)
-    z = (8 * df + 1) / (8 * df + 3) * np.sqrt(df * np.log1p(t**2 / df))
-    return np.where(np.isinf(items), t, np.sign(t) * z)
+def stderrs_beside(front: Front, index: int, task: str) -> FloatArray:
+    """Return the standard errors of other measured merges minus one; (k,), k >= 1.
 
-
-def _z_of_answers(
-    difference: FloatArray, stderr: FloatArray, items: FloatArray
-) -> FloatArray:
-    """Divide by the standard error under equal merges.
-
-    It takes the second moment of the items, not their variance: a few answers that all
-    went one way have little variance and are weak evidence, which Student's t ignores.
-    If each answer might as well have gone the other way, the tails of this score are
-    about as light as a normal one's (Efron, JASA 64, 1969).
+    Errors are independent where no items were compared; NaN where none is known.
     """
-    variance = stderr**2 * (1 - 1 / items) + difference**2 / items
-    return difference / np.sqrt(np.nan_to_num(variance))
+    if (differences := front.differences.get(task)) is not None:
+        stderrs = differences.between(np.array(index), np.array(differences.merges))
+        if (stderrs > 0).any():
+            return np.asarray(stderrs[stderrs > 0])
+    stderr = front.all_merges[index].measured[task].stderr
+    return np.array([math.sqrt(2) * (math.nan if stderr is None else stderr)])
 
 
 def _holm(p_values: FloatArray) -> FloatArray:

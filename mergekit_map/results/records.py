@@ -62,8 +62,6 @@ Coefficients: TypeAlias = dict[Line, Finite]
 AS_GIVEN = PlainSerializer(
     lambda spec: spec.model_dump(mode="json", exclude_unset=True)
 )
-# A Literal would take true, too.
-FormatVersion: TypeAlias = Annotated[int, Field(ge=1, le=1)]
 
 
 class Frozen(BaseModel):
@@ -82,7 +80,7 @@ def left_out(default: Any = None) -> Any:
 class Record(Frozen):
     """A whole file."""
 
-    version: FormatVersion = 1
+    version: Annotated[int, Field(ge=1, le=1)] = 1  # a Literal would take true, too
     """Of the form of this file."""
 
 
@@ -131,9 +129,8 @@ def in_one_sentence(error: ValidationError) -> str:
     if first["loc"] == ("version",):
         return f"it is of version {first['input']!r:.9}, which is not read here"
     place = ".".join(map(str, first["loc"]))
-    message = in_words(first)
     more = f" (and {len(others)} more)" if others else ""
-    sentence = f"{place}: {message}{more}" if place else f"{message}{more}"
+    sentence = f"{place}: {in_words(first)}{more}".removeprefix(": ")
     return printable(sentence).replace("\n", r"\n")
 
 

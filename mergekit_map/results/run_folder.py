@@ -8,32 +8,22 @@ killed or is running.
 A run folder is data, never code and never a path, because folders are published and
 mailed. File names are derived here, links in a folder are refused, and files are
 written atomically.
-
-All recipes of a front are one configuration with different numbers in the places of the
-coefficients, which the manifest lists. The recipe of each point is made from that of
-the first, without the models.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from mergekit_map._version import __version__
-from mergekit_map.config.schema import BackendSpec, SearchSpec, SelectSpec
-from mergekit_map.config.tasks import EngineSpec, LmEvalTask, PerplexityTask, TaskSpec
-from mergekit_map.config.yaml_file import filled, yaml_text
+from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.errors import ArtifactError
-from mergekit_map.models.references import map_references
-from mergekit_map.results.front import Front, LinearMerge, recipe_name
+from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.records import (
     AS_GIVEN,
     STATE,
@@ -52,8 +42,6 @@ from mergekit_map.utils.files import read_whole, unwritable
 
 _LOCK = ".mergekit-map.lock"  # tells folders of earlier versions from others
 _MOST_BYTES = 1 << 20  # of a recipe: models by the dozen, layer by layer
-# What looking into a recipe that somebody has changed may end in.
-DAMAGES = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class Manifest(Record):
@@ -119,7 +107,7 @@ class RunFolder:
 
     def recipe(self, index: int) -> Path:
         """Return the path of a point's recipe."""
-        return self.path / recipe_name(index)
+        return self.path / "recipes" / f"{index:03d}.yml"
 
     def samples(self, merge: str) -> Path:
         """Return the folder of records per item, of a fingerprint."""
@@ -218,38 +206,6 @@ def _refuse_unreadable(error: OSError) -> None:
         raise ArtifactError(f"{error.filename} cannot be read: {error}") from None
 
 
-def refuse_code(config: Path, code: Sequence[str]) -> None:
-    """Raise ArtifactError for a configuration in a run folder that names code."""
-    folder = RunFolder(config.parent)
-    if folder.exists and code:
-        raise ArtifactError(
-            f"the configuration of the run folder {folder.path} names code that would "
-            f"run here: {', '.join(code)}; look at {config}, and if you trust it, add "
-            "--trust-run (trust_run=True)"
-        )
-
-
-def named_code(
-    tasks: Mapping[str, TaskSpec],
-    backend: BackendSpec | None,
-    engine: EngineSpec | None = None,
-) -> list[str]:
-    """List what a configuration runs, which a stranger may have written."""
-    code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
-    if backend is not None:
-        code.append("the backend")
-    if engine is not None and engine.args:
-        code.append(f"what vLLM is opened with ({', '.join(engine.args)})")
-    return code
-
-
-def _names_code(task: TaskSpec) -> bool:
-    if isinstance(task, LmEvalTask):  # a file of them may hold functions, templates
-        is_file = Path(task.lm_eval).suffix in {".yaml", ".yml"}
-        return is_file or task.confirm_run_unsafe_code
-    return not isinstance(task, PerplexityTask)
-
-
 class SearchPlan(Record):
     """The plan of an unfinished search; the file is removed at the end."""
 
@@ -289,65 +245,6 @@ class SearchPlan(Record):
         if self.tasks.keys() != self.manifest.definitions.keys():
             raise ValueError("manifest.definitions: they are of other tasks")
         return self
-
-
-def parse_recipe(text: str) -> dict[str, Any]:
-    """Parse a recipe.
-
-    Raises:
-        ValueError: the text is no recipe, or holds anchors, aliases or tags.
-    """
-    if "\n---\n" in text:
-        raise ValueError("it is of several merges, by an earlier version")
-    try:
-        # Ends where it is nested too deep, of which a scan takes the square in time.
-        yaml.compose(text, Loader=yaml.SafeLoader)
-        # What stands for something else could grow without end when it is copied.
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise ValueError("an alias in it stands for something else")
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
-    if not isinstance(found, dict):
-        raise ValueError("it is no merge configuration")
-    return found
-
-
-def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
-    """Write the recipe of a point from that of the first; its models may have moved.
-
-    Raises:
-        ArtifactError: that of the first is damaged, or none of a merge of the manifest.
-    """
-    identity = folder.read_manifest().identity
-    if folder.unfinished:
-        source, text = folder.plan, folder.read_plan().recipe
-    else:
-        source, text = folder.recipe(0), folder.read_recipe(0)
-    weights = front.points[index].coefficients
-    try:
-        config = parse_recipe(text)
-        dtypes = {"dtype": identity.dtype, "out_dtype": identity.out_dtype}
-        searched = {**identity.configuration, "merge_method": identity.method}
-        searched |= {key: name for key, name in dtypes.items() if name}
-        config, known = (
-            filled(one, identity.coefficients, identity.remainder, weights)
-            for one in (config, searched)
-        )
-        here, there = (map_references(one, lambda _: "") for one in (config, known))
-        if here != there:
-            raise ValueError("its settings are others")
-    except DAMAGES as error:
-        raise ArtifactError(
-            f"{source} holds no recipe of this search ({error}), so point "
-            f"{index} cannot be written like it; restore the file, or search again"
-        ) from None
-    lines = recipe_comments(front, index)
-    if command := re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE):
-        lines.append(command[1].replace(recipe_name(0), recipe_name(index)))
-    return yaml_text(config, lines)
 
 
 def recipe_comments(front: Front, index: int) -> list[str]:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeGuard
+from typing import Annotated, Any, TypeGuard
 
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationError
@@ -57,9 +57,6 @@ def _possible(answers: Answers) -> Answers:
     return answers
 
 
-_Answers: TypeAlias = Annotated[Answers, AfterValidator(_possible)]
-
-
 class _Measured(Frozen):
     """A measurement without its scores."""
 
@@ -78,7 +75,7 @@ class SampleFile(Frozen):
     documents: tuple[int, ...] | None = None  # the requested ones; None for all
     measured: _Measured | None = None  # not kept by earlier versions
     samples: tuple[dict[str, Any], ...] = ()
-    answers: _Answers | None = None
+    answers: Annotated[Answers, AfterValidator(_possible)] | None = None
 
 
 def read_samples(folder: Path, coefficients: Mapping[str, float]) -> SampleFile:
@@ -157,17 +154,6 @@ class SampleStore:
         return record if same else SampleFile()
 
 
-def mean_of(answers: Answers) -> float:
-    """Return the mean of scores, or its exponential, as the metric defines it."""
-    total = math.fsum(answers.weights)
-    products = zip(answers.weights, answers.values, strict=True)
-    mean = math.fsum(w * v for w, v in products) / total if total else math.nan
-    try:
-        return math.exp(mean) if answers.exponential else mean
-    except OverflowError:
-        return math.inf
-
-
 def are_of(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
     """Whether scores are those of a measurement.
 
@@ -178,7 +164,7 @@ def are_of(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
         return False
     rounding = _ROUNDING * (reading.stderr or 0.0)
     return math.isclose(
-        mean_of(answers), reading.value, rel_tol=_ROUNDING, abs_tol=rounding
+        answers.mean, reading.value, rel_tol=_ROUNDING, abs_tol=rounding
     )
 
 
@@ -228,7 +214,7 @@ def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | 
     """
     names = np.array([""] * len(answers.ids) if parts is None else parts)
     counts = np.unique(names, return_counts=True)[1]
-    value = mean_of(answers)
+    value = answers.mean
     if len(names) != len(answers.ids) or not len(counts) or min(counts) < 2:
         return None
     if not math.isfinite(value):

@@ -52,8 +52,7 @@ def choose_measured(front: Front) -> Front:
 
     A point chosen by its index stays. If no point is allowed, the nearest is chosen.
     """
-    select, measured = front.select, front.complete
-    points = _measured_points(front)
+    select, measured, points = front.select, front.complete, front.measured_points
     if select.index is not None or not len(points):
         return front
     violation = excess(front, measured).max(axis=1)
@@ -62,7 +61,11 @@ def choose_measured(front: Front) -> Front:
     if not len(candidates):
         nearest_point = int(measured[violation[: len(points)].argmin()])
         return chosen_as(front, nearest_point, select)
-    dominated = [_is_dominated(front, point, allowed) for point in candidates]
+    dominated = []
+    for point in candidates:
+        paired = PairedMerges.of(front, allowed, point)
+        better = (paired.z_scores >= SIGNIFICANT).any(axis=1)
+        dominated.append((better & paired.not_behind).any())
     candidates = _preferably(candidates, ~np.array(dominated))
     anchors = np.intersect1d(measured, front.anchor_indices)
     is_base = anchors == front.anchor_index(BASE)
@@ -92,7 +95,7 @@ def advice(front: Front) -> str:
     beaten = _beats(front, front.selected, anchors)
     beaten |= _beats(front, front.selected, anchors, held_out)
     if not front.select.require:  # a limit that it misses is named, not advised by
-        beaten &= keep_limits(front, _measured_points(front)).any()
+        beaten &= keep_limits(front, front.measured_points).any()
     unbeaten = anchors[keep_limits(front, anchors) & ~beaten]
     if not len(unbeaten):
         return MERGE
@@ -109,16 +112,11 @@ def beats_somewhere(front: Front, label: str, tasks: Iterable[str]) -> bool:
 
     On one of these tasks, whatever it loses on others; it keeps the limits.
     """
-    points = _measured_points(front)
-    points = points[keep_limits(front, points)]
+    points = front.measured_points[keep_limits(front, front.measured_points)]
     columns = [[*front.tasks].index(task) for task in tasks]
     rival = front.anchor_indices[[anchor.label == label for anchor in front.anchors]]
     better = PairedMerges.of(front, points, rival).better
     return bool(better[:, columns].any())
-
-
-def _measured_points(front: Front) -> IntArray:
-    return front.complete[front.complete < len(front.points)]
 
 
 def _beats(
@@ -145,12 +143,6 @@ def _preferably(candidates: IntArray, preferred: BoolArray) -> IntArray:
     return candidates[preferred] if preferred.any() else candidates
 
 
-def _is_dominated(front: Front, point: int, allowed: IntArray) -> bool:
-    paired = PairedMerges.of(front, allowed, point)
-    better = (paired.z_scores >= SIGNIFICANT).any(axis=1)
-    return bool((better & paired.not_behind).any())
-
-
 def _with_sum(
     front: Front, first: Indices, second: Indices, values: Front | None = None
 ) -> PairedMerges:
@@ -164,15 +156,11 @@ def _with_sum(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         df = stderr**4 / (variances**2 / (paired.items[:, counts] - 1)).sum(axis=1)
     items = np.where(np.isnan(df), np.inf, df + 1)
-
-    def joined(columns: FloatArray, last: FloatArray) -> FloatArray:
-        return np.column_stack([columns[:, counts], last])
-
     return PairedMerges(
-        joined(paired.Y, paired.Y @ scales),
-        joined(paired.other, paired.other @ scales),
-        joined(paired.stderr, stderr),
-        joined(paired.items, items),
+        np.column_stack([paired.Y[:, counts], paired.Y @ scales]),
+        np.column_stack([paired.other[:, counts], paired.other @ scales]),
+        np.column_stack([paired.stderr[:, counts], stderr]),
+        np.column_stack([paired.items[:, counts], items]),
         np.append(paired.answers[counts], [False]),
     )
 
@@ -198,8 +186,7 @@ def choose_point(
     requested = front.model_copy(update={"select": select})
     request = Request.of(requested)
     Y = front.utilities(front.points, "predicted")
-    points = _measured_points(front)
-    failed = points[~keep_limits(requested, points)]
+    failed = front.measured_points[~keep_limits(requested, front.measured_points)]
     index = choose(request, Y, failed)
     if surrogates and select.index is None:
         better = _best_of_box(front, request.scalarization(), surrogates)

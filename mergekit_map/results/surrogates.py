@@ -60,15 +60,10 @@ def read_finished(run: Path) -> FinishedSearch:
         ArtifactError: the search is not finished, or a file of it is damaged.
     """
     folder = open_run(run)
-    front = folder.read_front()
+    front, manifest = folder.read_front(), folder.read_manifest()
     evaluations = read_evaluations(folder, front)
-    return FinishedSearch(
-        folder=folder,
-        manifest=folder.read_manifest(),
-        front=front,
-        surrogates=fit_again(front, evaluations),
-        evaluations=evaluations,
-    )
+    surrogates = fit_again(front, evaluations)
+    return FinishedSearch(folder, manifest, front, surrogates, evaluations)
 
 
 def read_evaluations(run: RunFolder, front: Front) -> tuple[Evaluation, ...]:

@@ -13,11 +13,18 @@ from pydantic import TypeAdapter, ValidationError
 from mergekit_map.config.problems import Problem, shown
 from mergekit_map.config.schema import share_of
 from mergekit_map.errors import DesignError, nearest
-from mergekit_map.results.front import Order, members, pairs
+from mergekit_map.results.front import Order
 from mergekit_map.results.log import EvaluationLog
 from mergekit_map.search.bayesian import MAX_COEFFICIENTS, N_ROUND
 from mergekit_map.search.measure import missing_of, own_evaluations
-from mergekit_map.search.nested import EVALUATIONS, Group, first_candidates, pair_study
+from mergekit_map.search.nested import (
+    EVALUATIONS,
+    Group,
+    first_candidates,
+    members,
+    pair_study,
+    pairs,
+)
 from mergekit_map.search.planning import n_spent, next_round, wanted_evaluations
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.types import BASE

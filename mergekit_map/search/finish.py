@@ -32,8 +32,7 @@ from mergekit_map.results.front import (
     Task,
     Unfinished,
 )
-from mergekit_map.results.gains import Anchors
-from mergekit_map.results.limits import Request
+from mergekit_map.results.limits import Anchors, Request
 from mergekit_map.results.log import (
     Evaluation,
     MergeKey,

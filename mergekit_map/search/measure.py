@@ -18,7 +18,7 @@ import numpy as np
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.results.front import Readings
-from mergekit_map.results.gains import Anchors, measured_anchors
+from mergekit_map.results.limits import Anchors
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
@@ -252,9 +252,9 @@ def reference_values(
 
     Those that are merges of the search are looked for in ``known``, others in the log.
     """
-    own = measured_anchors(study.anchors, known)
+    own = Anchors.measured(study.anchors, known)
     if study.on_disk is None:
         return own
-    beside = measured_anchors(study.on_disk.anchors, matching(study.on_disk, log))
+    beside = Anchors.measured(study.on_disk.anchors, matching(study.on_disk, log))
     values, noise = {**own.values, **beside.values}, {**own.noise, **beside.noise}
     return Anchors(values, noise=noise)

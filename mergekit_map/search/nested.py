@@ -24,15 +24,14 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.optimize.scalarization import farthest_point_subset
-from mergekit_map.results.front import Order, axis_bounds, members, pairs
-from mergekit_map.results.gains import Anchors, measured_anchors
-from mergekit_map.results.limits import Request
+from mergekit_map.results.front import Order, axis_bounds
+from mergekit_map.results.limits import Anchors, Request
 from mergekit_map.results.log import Evaluation, EvaluationLog, Role, merge_key
 from mergekit_map.results.surrogates import flat
 from mergekit_map.search.measure import matching, measure, reference_values
@@ -66,7 +65,7 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
     known = measure_on(study.tasks, first_candidates(study))
     readings = reference_values(study, known, log)
     vectors = _single_models(study)
-    grouping = Grouping(study, readings, measured_anchors(vectors, known))
+    grouping = Grouping(study, readings, Anchors.measured(vectors, known))
     while True:
         pair, is_last = grouping.next_pair(), grouping.is_last
         plane = pair_study(study, pair, grouping.choice(pair), last=is_last)
@@ -262,6 +261,21 @@ class Grouping:
         weights = np.array(list(_task_shares(self._study).values()))[counted]
         weights = weights if weights.any() else np.ones_like(weights)
         return float(np.average(losses[counted], weights=weights))
+
+
+def members(order: Order | list[Any]) -> tuple[str, ...]:
+    """List the names in an order, from left to right."""
+    if isinstance(order, str):
+        return (order,)
+    return tuple(name for part in order for name in members(part))
+
+
+def pairs(order: Order | list[Any]) -> list[tuple[Order, Order]]:
+    """List the two sides of every merge of an order, the inner ones first."""
+    if isinstance(order, str):
+        return []
+    left, right = order
+    return [*pairs(left), *pairs(right), (left, right)]
 
 
 def _pair_tasks(study: Study, pair: Pair) -> list[str]:

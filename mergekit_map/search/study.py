@@ -14,8 +14,7 @@ from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarization import scalarized_optimum
 from mergekit_map.results.front import UNKNOWN, Ending, LinearMerge, Order, Readings
-from mergekit_map.results.gains import Anchors
-from mergekit_map.results.limits import Request
+from mergekit_map.results.limits import Anchors, Request
 from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.results.selection import choose
 from mergekit_map.results.surrogates import fit_all, locate

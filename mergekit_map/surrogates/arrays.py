@@ -42,6 +42,14 @@ def to_unit(X: FloatArray, bounds: FloatArray) -> FloatArray:
     return np.asarray((X - lower) / (upper - lower))
 
 
+def scaled(X: FloatArray, bounds: FloatArray) -> FloatArray:
+    """Scale X (n, d) to [-1/2, 1/2] by the bounds (d, 2).
+
+    Around 0, so that shrinking the terms favours no corner of the box.
+    """
+    return to_unit(X, bounds) - 0.5
+
+
 def weight(value: float) -> float:
     """Return a merge weight, which is 0 where rounding left almost nothing of it."""
     return 0.0 if abs(value) <= _ROUNDING else float(value)

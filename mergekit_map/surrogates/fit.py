@@ -25,7 +25,8 @@ import numpy as np
 import scipy.linalg  # noqa: F401 - loads SciPy's own BLAS, for ``one_thread``
 from threadpoolctl import ThreadpoolController
 
-from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.errors import DesignError
+from mergekit_map.surrogates.arrays import FloatArray, scaled
 from mergekit_map.surrogates.gaussian_process import (
     GaussianProcess,
     TrainingData,
@@ -35,15 +36,13 @@ from mergekit_map.surrogates.gaussian_process import (
 )
 from mergekit_map.surrogates.quadratic import (
     INVERT_MARGIN,
+    RANK_TOLERANCE,
     Link,
     Observations,
-    check_distinct,
-    check_identified,
     fit_terms,
     leave_one_out,
     observation_weights,
     quadratic_features,
-    scaled,
 )
 from mergekit_map.types import SurrogateKind
 
@@ -132,9 +131,9 @@ def fit_surrogate(
     stderr = fill_in_stderr(stderr)
     data = _MetricData(scaled(X, bounds), y, stderr, sampling, link, bounds)
     if kind == "quadratic":
-        check_identified(X, data.features)
+        _check_identified(X, data.features)
         return data.fit_quadratic()
-    check_distinct(X)
+    _check_distinct(X)
     if kind == "regularized":
         return data.fit_regularized()
     if kind == "residual_gp":
@@ -142,6 +141,37 @@ def fit_surrogate(
     process, quadratic = data.fit_residual_gp(), data.fit_regularized()
     limit = _CLEARLY_SMALLER * process.quality.loo_error
     return quadratic if quadratic.quality.loo_error < limit else process
+
+
+def _check_distinct(X: FloatArray) -> None:
+    """Raise DesignError for fewer distinct merges than show any curvature."""
+    d, n_distinct = X.shape[1], len(np.unique(X, axis=0))
+    if n_distinct < 3:
+        raise DesignError(
+            f"a surrogate in {d} coefficients needs at least 3 distinct merges, but "
+            f"only {n_distinct} were evaluated; evaluate at least {3 - n_distinct} more"
+        )
+
+
+def _check_identified(X: FloatArray, features: FloatArray) -> None:
+    """Raise DesignError, with the reason, unless a design identifies every term."""
+    d, n_terms = X.shape[1], features.shape[1]
+    n_distinct = len(np.unique(X, axis=0))
+    if n_distinct < n_terms:
+        raise DesignError(
+            f"a full quadratic in {d} coefficients has {n_terms} parameters, but only "
+            f"{n_distinct} distinct merges were evaluated; evaluate at least "
+            f"{n_terms - n_distinct} more"
+        )
+    singular_values = np.linalg.svd(features, compute_uv=False)
+    rank = int((singular_values > RANK_TOLERANCE * singular_values[0]).sum())
+    if rank < n_terms:
+        raise DesignError(
+            f"{n_distinct} distinct merges identify only {rank} of {n_terms} "
+            "parameters: the design is degenerate (weights that sum to 1, a fixed "
+            "coefficient, two levels per coefficient) and more merges of the same "
+            "kind will not help; free the coefficient or leave it out of the search"
+        )
 
 
 @dataclass(frozen=True, eq=False)

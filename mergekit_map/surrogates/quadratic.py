@@ -26,14 +26,13 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import expit, logit
 
-from mergekit_map.errors import DesignError
-from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, to_unit
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 
 log = logging.getLogger(__name__)
 
 # Singular values below this fraction of the largest count as zero: a design this close
 # to degenerate would answer with the rounding of the coefficients.
-_RANK_TOLERANCE = 1e-10
+RANK_TOLERANCE = 1e-10
 # How far ``invert`` keeps off a bound: a fraction of the range, or of one unit of the
 # metric where the range has one bound only (softplus bends within a unit of it).
 INVERT_MARGIN = 1e-6
@@ -114,14 +113,6 @@ def _softplus_inverse(distance: FloatArray) -> FloatArray:
     return x + np.log(-np.expm1(-x))
 
 
-def scaled(X: FloatArray, bounds: FloatArray) -> FloatArray:
-    """Scale X (n, d) to [-1/2, 1/2] by the bounds (d, 2).
-
-    Around 0, so that shrinking the terms favours no corner of the box.
-    """
-    return to_unit(X, bounds) - 0.5
-
-
 def n_quadratic_terms(d: int) -> int:
     """Count the parameters of a quadratic in d coefficients: (d + 1)(d + 2) / 2."""
     return (d + 1) * (d + 2) // 2
@@ -166,37 +157,6 @@ class Observations:
         return Observations(self.features[kept], self.y[kept], self.weights[kept])
 
 
-def check_distinct(X: FloatArray) -> None:
-    """Raise DesignError for fewer distinct merges than show any curvature."""
-    d, n_distinct = X.shape[1], len(np.unique(X, axis=0))
-    if n_distinct < 3:
-        raise DesignError(
-            f"a surrogate in {d} coefficients needs at least 3 distinct merges, but "
-            f"only {n_distinct} were evaluated; evaluate at least {3 - n_distinct} more"
-        )
-
-
-def check_identified(X: FloatArray, features: FloatArray) -> None:
-    """Raise DesignError, with the reason, unless a design identifies every term."""
-    d, n_terms = X.shape[1], features.shape[1]
-    n_distinct = len(np.unique(X, axis=0))
-    if n_distinct < n_terms:
-        raise DesignError(
-            f"a full quadratic in {d} coefficients has {n_terms} parameters, but only "
-            f"{n_distinct} distinct merges were evaluated; evaluate at least "
-            f"{n_terms - n_distinct} more"
-        )
-    singular_values = np.linalg.svd(features, compute_uv=False)
-    rank = int((singular_values > _RANK_TOLERANCE * singular_values[0]).sum())
-    if rank < n_terms:
-        raise DesignError(
-            f"{n_distinct} distinct merges identify only {rank} of {n_terms} "
-            "parameters: the design is degenerate (weights that sum to 1, a fixed "
-            "coefficient, two levels per coefficient) and more merges of the same "
-            "kind will not help; free the coefficient or leave it out of the search"
-        )
-
-
 def fit_terms(observed: Observations, link: Link) -> FloatArray:
     """Minimise the weighted squares of residuals; returns (t,).
 
@@ -235,7 +195,7 @@ def leave_one_out(observed: Observations, link: Link, terms: FloatArray) -> Floa
     Q = np.linalg.qr(jacobian(observed, Link(), terms)).Q
     leverage: FloatArray = np.array([row @ row for row in Q])
     # A point with a leverage of 1 is the only one to show some term.
-    if (1 - leverage).min() < _RANK_TOLERANCE:
+    if (1 - leverage).min() < RANK_TOLERANCE:
         return np.full_like(observed.y, np.nan)
     if link.is_identity:
         loo_residuals = residuals(observed, link, terms) / (1 - leverage)

@@ -31,7 +31,6 @@ from transformers import PreTrainedModel
 
 from mergekit_map.config.schema import BackendSpec
 from mergekit_map.errors import EvaluationError
-from mergekit_map.results.samples import mean_of
 from mergekit_map.tasks.base import (
     Documents,
     PreparedTask,
@@ -257,7 +256,7 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
     if documents is None and task.reading in readings:
         value = float(readings[task.reading])
     elif answers is not None:  # of some documents, or lengths of answers
-        value = mean_of(answers)
+        value = answers.mean
     else:
         raise EvaluationError(
             f"lm-eval has no {task.spec.metric!r} of some of these documents, or gives "
@@ -398,7 +397,7 @@ def _error_of_some(answers: Answers) -> float | None:
     error = ratio_standard_error(np.array(answers.values) * weights, weights)
     if error is None or not answers.exponential:
         return error
-    return error * mean_of(answers)
+    return error * answers.mean
 
 
 def _record(task: HarnessTask, leaf: str, sample: Mapping[str, Any]) -> dict[str, Any]:

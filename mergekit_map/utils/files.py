@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.utils.shutdown import temporary
+from mergekit_map.utils.shutdown import at_end
 
 StrPath: TypeAlias = str | os.PathLike[str]  # what people name a file by
 _BLOCK = 1 << 22  # bytes read at a time
 _LONGEST = 48  # letters of a name that the name of its partial file begins with
+temporary: set[Path] = set()  # files and folders to remove before the process ends
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -152,9 +153,22 @@ def _removed_after(path: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
-        path.unlink(missing_ok=True)  # a file
+        _remove(path)
         temporary.discard(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.unlink(missing_ok=True)
+
+
+def _remove_temporary() -> None:
+    for path in list(temporary):
+        _remove(path)
+
+
+at_end.append(_remove_temporary)
 
 
 @contextmanager

@@ -14,18 +14,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from pathlib import Path  # until signals are handled, every import counts
+from typing import NoReturn
 
 # A launcher such as ``uv run`` passes on the Ctrl-C that the terminal sent as well.
 _SAME_SIGNAL = 0.5  # seconds
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-temporary: set[Path] = set()  # files and folders to remove before the process ends
+at_end: list[Callable[[], object]] = []  # called before a signal ends the process
 
 
 class _State:
@@ -98,14 +95,12 @@ def _handle(number: int, _: object) -> None:
 def _end(number: int) -> NoReturn:
     try:
         import shlex
-        import shutil
 
         typed = shlex.join(["mergekit-map", *sys.argv[1:]])
         stopped, _ = stopped_by(Interrupted(number))
         _say(f"{stopped}; to go on, type it again: {typed}")
-        for path in list(temporary):
-            shutil.rmtree(path, ignore_errors=True)
-            path.unlink(missing_ok=True)
+        for action in at_end:
+            action()
     finally:
         os._exit(128 + number)
 

@@ -35,9 +35,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError, first_line
 from mergekit_map.types import Measurement, MeasurementRequest
-from mergekit_map.utils.files import scratch_folder
+from mergekit_map.utils.files import scratch_folder, temporary
 from mergekit_map.utils.progress import stage
-from mergekit_map.utils.shutdown import check_interrupt, temporary
+from mergekit_map.utils.shutdown import check_interrupt
 
 if TYPE_CHECKING:
     from mergekit_map.evaluation.evaluator import Arrived

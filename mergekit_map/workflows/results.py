@@ -12,9 +12,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mergekit_map.report.plots import front_figure
+from mergekit_map.report.plots import front_figure, front_frame
 from mergekit_map.results.answer import answer
-from mergekit_map.results.front import Front, Merge, front_frame
+from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.run_folder import open_run
 from mergekit_map.utils.files import StrPath
 

@@ -3,20 +3,34 @@
 ``front.json`` holds the choice; table, picture and ``recipe.yml`` follow from it. While
 they are written a mark is in the folder, and the next process that finds the mark
 writes them again. One process at a time writes them.
+
+All recipes of a front are one configuration with different numbers in the places of the
+coefficients, which the manifest lists. The recipe of each point is made from that of
+the first, without the models.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mergekit_map.config.problems import parse_select
-from mergekit_map.report.plots import save_front
+from mergekit_map.config.yaml_file import (
+    DAMAGES,
+    filled,
+    map_references,
+    parse_recipe,
+    yaml_text,
+)
+from mergekit_map.errors import ArtifactError
+from mergekit_map.report.plots import front_table, plot_front
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import locked
-from mergekit_map.results.run_folder import RunFolder, open_run, recipe_of
+from mergekit_map.results.records import write_record
+from mergekit_map.results.run_folder import RunFolder, open_run, recipe_comments
 from mergekit_map.results.selection import choose_point
 from mergekit_map.utils.files import StrPath, write_atomically
 from mergekit_map.workflows.results import Selection
@@ -149,7 +163,46 @@ def save_choice(front: Front, folder: RunFolder, texts: Mapping[int, str]) -> st
         write_atomically(folder.recipe(index), text)
     folder.remove_recipes(len(front.points))
     chosen = f"# {front.reason}\n{texts[front.selected]}"
-    save_front(front, folder)
+    write_record(folder.front, front)
+    write_atomically(folder.table, front_table(front))
+    plot_front(front, folder.picture)
     write_atomically(folder.chosen_recipe, chosen)
     folder.choosing.unlink()
     return chosen
+
+
+def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
+    """Write the recipe of a point from that of the first; its models may have moved.
+
+    Raises:
+        ArtifactError: that of the first is damaged, or none of a merge of the manifest.
+    """
+    identity = folder.read_manifest().identity
+    if folder.unfinished:
+        source, text = folder.plan, folder.read_plan().recipe
+    else:
+        source, text = folder.recipe(0), folder.read_recipe(0)
+    weights = front.points[index].coefficients
+    try:
+        config = parse_recipe(text)
+        dtypes = {"dtype": identity.dtype, "out_dtype": identity.out_dtype}
+        searched = {**identity.configuration, "merge_method": identity.method}
+        searched |= {key: name for key, name in dtypes.items() if name}
+        config, known = (
+            filled(one, identity.coefficients, identity.remainder, weights)
+            for one in (config, searched)
+        )
+        here, there = (map_references(one, lambda _: "") for one in (config, known))
+        if here != there:
+            raise ValueError("its settings are others")
+    except DAMAGES as error:
+        raise ArtifactError(
+            f"{source} holds no recipe of this search ({error}), so point "
+            f"{index} cannot be written like it; restore the file, or search again"
+        ) from None
+    lines = recipe_comments(front, index)
+    if command := re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE):
+        paths = (folder.recipe(i).relative_to(folder.path) for i in (0, index))
+        first, own = map(str, paths)
+        lines.append(command[1].replace(first, own))
+    return yaml_text(config, lines)

@@ -18,8 +18,7 @@ from mergekit_map.errors import ConfigError
 from mergekit_map.report.overlay import write_fronts_report
 from mergekit_map.report.page import report_content, report_page
 from mergekit_map.results.answer import answer
-from mergekit_map.results.gains import Anchors
-from mergekit_map.results.limits import Request
+from mergekit_map.results.limits import Anchors, Request
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import choose, choose_point
 from mergekit_map.results.surrogates import read_finished

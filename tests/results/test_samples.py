@@ -21,7 +21,6 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import (
     SampleStore,
     are_of,
-    mean_of,
     with_differences,
 )
 from mergekit_map.types import Answers, Measurement, MeasurementRequest
@@ -33,8 +32,8 @@ def test_scores_are_of_the_value_that_is_their_mean(
 ) -> None:
     answers = Answers((2, 5), (1.0, 4.0), (3.0, 1.0), exponential)
 
-    assert are_of(answers, Reading.of(mean_of(answers), None))
-    assert mean_of(answers) == pytest.approx(value)
+    assert are_of(answers, Reading.of(answers.mean, None))
+    assert answers.mean == pytest.approx(value)
     assert not are_of(answers, Reading.of(value + 0.01, 0.1))
     assert not are_of(answers, UNKNOWN)
     assert not are_of(None, Reading.of(value, 0.1))
@@ -172,7 +171,7 @@ def keep(run: RunFolder, place: dict[str, float], answers: Answers) -> None:
 def searched(tmp_path: Path) -> tuple[RunFolder, Front, list[Answers]]:
     """A search of two merges and the base, and what these answered."""
     answers = [losses(shift) for shift in SHIFTS]
-    *rows, base = ([(mean_of(each), 0.1)] for each in answers)
+    *rows, base = ([(each.mean, 0.1)] for each in answers)
     front = make_front([(r, r) for r in rows], {"base": base}, tasks={"code": CODE})
     write_folder(tmp_path, front)
     run = RunFolder(tmp_path)

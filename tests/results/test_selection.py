@@ -19,8 +19,7 @@ from mergekit_map.results.answer import (
     prediction_quality,
 )
 from mergekit_map.results.front import Front
-from mergekit_map.results.gains import Anchors, anchor_values
-from mergekit_map.results.limits import Request, excess
+from mergekit_map.results.limits import Anchors, Request, excess
 from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.selection import (
     MERGE,
@@ -128,7 +127,7 @@ def test_a_merge_far_from_a_rival_is_not_excused_by_the_noise_between_them() -> 
     stderr = [[0.03], [0.02, 0.002]]  # the last two are of the base
     known = {"merges": [0, 1, 2], "items": 100, "stderr": stderr}
     front = make_front(points, {"base": BASE}, differences={"code": known})
-    assert anchor_values(front).errors["base"]["code"] == 0.002
+    assert Anchors.of(front).errors["base"]["code"] == 0.002
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0, 1.2])

@@ -15,7 +15,7 @@ from task_files import Bench, write_choices, write_generation, write_rolling, wr
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluation.holdout import HeldOut, HoldoutSplit
-from mergekit_map.results.samples import itemise, mean_of
+from mergekit_map.results.samples import itemise
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.types import Answers, Measurement
 
@@ -85,7 +85,7 @@ def test_answers_make_the_value_and_parts_of_them_the_same_answers(
     assert measure.size in (full.n, None)
     assert full.answers.ids == tuple(range(full.n))
     assert together(full.answers) == pytest.approx(full.value, rel=1e-12)
-    assert mean_of(full.answers) == pytest.approx(full.value, rel=1e-12)
+    assert full.answers.mean == pytest.approx(full.value, rel=1e-12)
     # lm-eval's pooled error of groups by size is that of items to about 1 / n.
     assert_items_make_the_error(full, 0.05 if kind == "by_size" else 1e-6)
 
@@ -122,7 +122,7 @@ def assert_items_make_the_error(found: Measurement, rounding: float) -> None:
     assert math.sqrt(sum(squares)) == pytest.approx(found.stderr, rel=rounding)
     if len(squares) == 1 and not answers.exponential:
         without = Answers(answers.ids[1:], answers.values[1:], answers.weights[1:])
-        moved = found.value - mean_of(without)
+        moved = found.value - without.mean
         kept = 1 - answers.weights[0] / sum(answers.weights)
         assert kept * moved == pytest.approx(itemised.influences[0])
 

@@ -19,7 +19,7 @@ from runs import files_of, invoke
 from mergekit_map import select_point
 from mergekit_map.errors import ArtifactError, ConfigError, DesignError
 from mergekit_map.results.records import write_record
-from mergekit_map.results.run_folder import RunFolder, recipe_of
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import (
     fit_all,
     is_fitted,
@@ -27,6 +27,7 @@ from mergekit_map.results.surrogates import (
     predict,
     read_evaluations,
 )
+from mergekit_map.workflows.select import recipe_of
 
 POINTS = [
     [(0.70, 0.010), (2.80, 0.02)],

@@ -10,7 +10,8 @@ import yaml
 from fronts import NOT_MEASURED, make_front, write_folder
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.run_folder import RunFolder, recipe_of
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.workflows.select import recipe_of
 
 FRONT = make_front([([(0.5, 0.1), (2.0, 0.1)], NOT_MEASURED)] * 3)
 
