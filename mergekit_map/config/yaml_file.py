@@ -178,8 +178,6 @@ def parse_recipe(text: str) -> dict[str, Any]:
     Raises:
         ValueError: the text is no recipe, or holds anchors, aliases or tags.
     """
-    if "\n---\n" in text:
-        raise ValueError("it is of several merges, by an earlier version")
     try:
         # Ends where it is nested too deep, of which a scan takes the square in time.
         yaml.compose(text, Loader=yaml.SafeLoader)
@@ -188,6 +186,8 @@ def parse_recipe(text: str) -> dict[str, Any]:
             raise ValueError("an alias in it stands for something else")
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
+        if "single document" in str(error):
+            raise ValueError("it is of several merges, by an earlier version") from None
         raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise ValueError("it is nested too deep") from None

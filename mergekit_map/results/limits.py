@@ -251,15 +251,19 @@ def excess(front: Front, rows: IntArray) -> FloatArray:
         if merge.label in rivals and merge.is_measured(*tasks):
             z_scores = PairedMerges.of(front, rows, index).z_scores
             np.fmax(behind_rivals, -SIGNIFICANT - z_scores, out=behind_rivals)
-    request = Request.of(front)
-    lower = request.lower_bounds(request.required())
-    Y = front.utilities([front.all_merges[row] for row in rows], "measured")
-    shortfall = lower - Y
-    shortfall[shortfall <= TIE * np.abs(Y)] = 0
+    shortfall = _shortfall(front, rows)
     with np.errstate(divide="ignore", invalid="ignore"):
         in_stderrs = shortfall / _noise(front, rows)
     below_limits = np.where(shortfall > 0, in_stderrs - 1, -np.inf)
     return np.asarray(np.fmax(behind_rivals, below_limits))
+
+
+def _shortfall(front: Front, rows: IntArray) -> FloatArray:
+    """Return how far measured merges are below the required values; (r, m)."""
+    request = Request.of(front)
+    Y = front.utilities([front.all_merges[row] for row in rows], "measured")
+    shortfall = request.lower_bounds(request.required()) - Y
+    return np.where(shortfall > TIE * np.abs(Y), shortfall, 0.0)
 
 
 def _noise(front: Front, rows: IntArray) -> FloatArray:
@@ -354,15 +358,13 @@ def limits_in_words(front: Front) -> str:
         return f"{MISSED}: {unmet}"
     if not required or not chosen.is_measured(*metrics):
         return ""
-    request, Y = Request.of(front), front.utilities([chosen], "measured")[0]
-    shortfall = request.lower_bounds(request.required()) - Y
     where = "" if front.holdout is None else " on the data of the search"
-    missed = [
+    shortfall = _shortfall(front, np.array([front.selected]))[0]
+    if missed := [
         f"{amount:.2g} short of its limit on {task}"
-        for task, amount, near in zip(metrics, shortfall, TIE * np.abs(Y), strict=True)
-        if amount > near
-    ]
-    if missed:
+        for task, amount in zip(metrics, shortfall, strict=True)
+        if amount > 0
+    ]:
         return f"is {listed(missed)}{where}, less than the noise"
     word = "limits" if len(required) > 1 else "limit"
     return f"meets its {word} on {listed(required)}{where}"
