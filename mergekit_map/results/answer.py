@@ -221,10 +221,7 @@ def sample(front: Front, gained: Gains) -> str:
 
 
 def advice_on_sample(front: Front) -> str:
-    """Return how whoever searches checks gains on other data; "" if they are.
-
-    Only tasks with documents can be.
-    """
+    """Return how to check gains on other data; "" if they are, or cannot be."""
     without_documents = {*front.tasks} - {*front.differences}
     measured = front.chosen.is_measured(*front.tasks)
     if front.holdout or front.unfinished or without_documents or not measured:
@@ -247,10 +244,7 @@ def share_in_words(share: float | None) -> str:
 
 
 def value_in_words(reading: Reading) -> str:
-    """Write a value with four digits, without its standard error.
-
-    Differences have others, as merges answer the same documents.
-    """
+    """Write a value with four digits, without its standard error."""
     return "-" if reading.value is None else f"{reading.value:#.4g}".rstrip(".")
 
 
