@@ -9,6 +9,8 @@ to each other than ``SAME_POINT`` of the box's width count as one.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from scipy.stats import qmc
 
@@ -19,7 +21,11 @@ SAME_POINT = 1e-12
 
 
 def make_design(
-    kind: str, n: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
+    kind: Literal["sobol", "uniform"],
+    n: int,
+    bounds: FloatArray,
+    anchors: FloatArray,
+    rng: np.random.Generator,
 ) -> FloatArray:
     """Choose the points to evaluate: the distinct anchors, then new points of the box.
 
@@ -27,7 +33,7 @@ def make_design(
     rows of a smaller n, so a search can be extended.
 
     Args:
-        kind: "sobol" or "uniform".
+        kind: How the new points are drawn.
         n: How many points in all, anchors included.
         bounds: (d, 2) lower and upper bounds, finite, the lower one smaller.
         anchors: (a, d) points kept in their order, in the box or not; duplicates are
@@ -40,27 +46,37 @@ def make_design(
     Raises:
         DesignError: n is below the number of anchors.
     """
-    anchors = _distinct_from(anchors[:0], anchors, bounds)
-    if n < len(anchors):
+    design = _distinct(anchors, bounds)
+    if n < len(design):
         raise DesignError(
-            f"{len(anchors)} reference points are always evaluated, but only {n} "
-            f"evaluations were asked for; allow at least {len(anchors) - n} more"
+            f"{len(design)} reference points are always evaluated, but only {n} "
+            f"evaluations were asked for; allow at least {len(design) - n} more"
         )
     d = len(bounds)
     sobol = qmc.Sobol(d, seed=rng) if kind == "sobol" else None
-
-    def draw(k: int) -> FloatArray:
-        if sobol is None:
-            return rng.random((k, d))
-        # Whole powers of two keep SciPy from warning; the surplus is cut off later,
-        # which leaves the beginning of the one sequence whatever the count.
-        return np.asarray(sobol.random(1 << (k - 1).bit_length()), dtype=np.float64)
-
-    design = anchors
     while len(design) < n:
-        points = from_unit(draw(n - len(design)), bounds)
-        design = np.vstack([design, _distinct_from(design, points, bounds)])
+        n_missing = n - len(design)
+        U = (
+            rng.random((n_missing, d))
+            if sobol is None
+            else _draw_sobol(sobol, n_missing)
+        )
+        design = _distinct(np.vstack([design, from_unit(U, bounds)]), bounds)
     return design[:n]
+
+
+def _draw_sobol(sobol: qmc.Sobol, n: int) -> FloatArray:
+    """Return at least n further points of a Sobol sequence; (., d).
+
+    SciPy warns of a number that is not a power of two. More points do no harm: they are
+    the next ones of the same sequence.
+    """
+    return np.asarray(sobol.random(_next_power_of_two(n)), dtype=np.float64)
+
+
+def _next_power_of_two(n: int) -> int:
+    """Return the smallest power of two that is not below n, for n of 1 or more."""
+    return 1 << (n - 1).bit_length()
 
 
 def sobol_points(n: int, bounds: FloatArray) -> FloatArray:
@@ -68,11 +84,9 @@ def sobol_points(n: int, bounds: FloatArray) -> FloatArray:
     return from_unit(qmc.Sobol(len(bounds), scramble=False).random(n), bounds)
 
 
-def _distinct_from(
-    known: FloatArray, points: FloatArray, bounds: FloatArray
-) -> FloatArray:
-    """Return the rows of ``points`` that are not in ``known`` nor repeat one before."""
+def _distinct(points: FloatArray, bounds: FloatArray) -> FloatArray:
+    """Return the points (k, d) that repeat none before them, in their order."""
     digits = -round(np.log10(SAME_POINT))
-    rounded = np.round(to_unit(np.vstack([known, points]), bounds), digits)
-    _, first = np.unique(rounded, axis=0, return_index=True)
-    return points[np.sort(first[first >= len(known)]) - len(known)]
+    rounded = np.round(to_unit(points, bounds), digits)
+    _, first_indices = np.unique(rounded, axis=0, return_index=True)
+    return points[np.sort(first_indices)]

@@ -227,7 +227,8 @@ class Covariance:
         minus_s = -_SQRT5 * self._distances
         variance = self._theta.signal_variance
         slopes = 5 / 3 * variance * weights * (1 - minus_s) * np.exp(minus_s)
-        return 2 * (slopes @ self._V - slopes.sum(axis=1)[:, None] * self._V)
+        by_V: FloatArray = slopes @ self._V - slopes.sum(axis=1)[:, None] * self._V
+        return 2 * by_V
 
 
 @dataclass(frozen=True, eq=False)
