@@ -9,8 +9,6 @@ to each other than ``SAME_POINT`` of the box's width count as one.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from scipy.stats import qmc
 
@@ -21,11 +19,7 @@ SAME_POINT = 1e-12
 
 
 def make_design(
-    kind: Literal["sobol", "uniform"],
-    n: int,
-    bounds: FloatArray,
-    anchors: FloatArray,
-    rng: np.random.Generator,
+    kind: str, n: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
     """Choose the points to evaluate: the distinct anchors, then new points of the box.
 
@@ -33,7 +27,7 @@ def make_design(
     rows of a smaller n, so a search can be extended.
 
     Args:
-        kind: How the new points are drawn.
+        kind: "sobol" or "uniform".
         n: How many points in all, anchors included.
         bounds: (d, 2) lower and upper bounds, finite, the lower one smaller.
         anchors: (a, d) points kept in their order, in the box or not; duplicates are
@@ -55,12 +49,8 @@ def make_design(
     d = len(bounds)
     sobol = qmc.Sobol(d, seed=rng) if kind == "sobol" else None
     while len(design) < n:
-        n_missing = n - len(design)
-        U = (
-            rng.random((n_missing, d))
-            if sobol is None
-            else _draw_sobol(sobol, n_missing)
-        )
+        k = n - len(design)
+        U = rng.random((k, d)) if sobol is None else _draw_sobol(sobol, k)
         design = _distinct(np.vstack([design, from_unit(U, bounds)]), bounds)
     return design[:n]
 
@@ -71,12 +61,8 @@ def _draw_sobol(sobol: qmc.Sobol, n: int) -> FloatArray:
     SciPy warns of a number that is not a power of two. More points do no harm: they are
     the next ones of the same sequence.
     """
-    return np.asarray(sobol.random(_next_power_of_two(n)), dtype=np.float64)
-
-
-def _next_power_of_two(n: int) -> int:
-    """Return the smallest power of two that is not below n, for n of 1 or more."""
-    return 1 << (n - 1).bit_length()
+    next_power_of_two = 1 << (n - 1).bit_length()
+    return np.asarray(sobol.random(next_power_of_two), dtype=np.float64)
 
 
 def sobol_points(n: int, bounds: FloatArray) -> FloatArray:

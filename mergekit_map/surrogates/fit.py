@@ -220,7 +220,10 @@ class _MetricData:
         """
         link = self.link
         fit = functools.partial(fit_gaussian_process, quadratic_only=quadratic_only)
-        measured = link.invert(self._values_off_bounds())
+        stderr = self.total_stderr
+        margin = INVERT_MARGIN if stderr is None else _BOUND_MARGIN * stderr
+        inside = np.clip(self.y, link.lower + margin, link.upper - margin)
+        measured = link.invert(inside)
         first = fit(self._training_data(link.derivative(measured)), measured)
         if link.is_identity:
             return first
@@ -231,13 +234,6 @@ class _MetricData:
         corrections = np.clip((self.y - link.apply(predicted)) / slopes, -limit, limit)
         data = self._training_data(slopes)
         return fit(data, predicted + corrections, start=first.mode)
-
-    def _values_off_bounds(self) -> FloatArray:
-        """Return the values, moved to the inside of the metric's range; (n,)."""
-        stderr = self.total_stderr
-        margin = INVERT_MARGIN if stderr is None else _BOUND_MARGIN * stderr
-        above_lower = np.maximum(self.y, self.link.lower + margin)
-        return np.minimum(above_lower, self.link.upper - margin)
 
     def _training_data(self, slopes: FloatArray) -> TrainingData:
         """Return the merges with latent noise, where the link has these slopes (n,)."""

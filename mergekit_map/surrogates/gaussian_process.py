@@ -127,10 +127,7 @@ def _effect_by_log_saturation(U: FloatArray, log_saturation: float) -> FloatArra
 
 @cache
 def _kinds_of_terms(d: int) -> IntArray:
-    """Return the kinds of all terms but the intercept; (t - 1,).
-
-    0 is a linear term, 1 a square, 2 a product, as in ``log_term_stddevs``.
-    """
+    """Return the kinds of terms after the intercept: linear 0, square 1, product 2."""
     rows, columns = np.triu_indices(d)
     second_order = np.where(rows == columns, 1, 2)
     return np.concatenate([np.zeros(d, dtype=np.int_), second_order])
@@ -155,15 +152,12 @@ def _matern(distance: FloatArray) -> FloatArray:
 class Covariance:
     """The covariance of the training data, and its derivatives by theta.
 
-    ``matrix`` (n, n) is the sum of four parts:
+    ``matrix`` (n, n) is the sum of
 
-    - The quadratic: F F', where F (n, t) holds the features of W times the prior
-      standard deviations of their terms.
-    - The process: amplitude**2 matern(r), where r is the distance of two rows of
-      V = W / length scales.
-    - The noise, on the diagonal: noise**2 noise_variance.
-    - The choice of documents: sqrt(sampling_variance_i sampling_variance_j) times
-      ``_SAMPLING_CORRELATION`` or, on the diagonal, times 1.
+    - quadratic: F F', where F (n, t) is the features of W times ``term_stddevs``,
+    - process: amplitude**2 matern(r), with the distances r in V = W / length scales,
+    - noise: noise**2 noise_variance, on the diagonal,
+    - sampling: ``sampling_variance``, with the correlation ``_SAMPLING_CORRELATION``.
     """
 
     def __init__(self, data: TrainingData, theta: Hyperparameters):
@@ -184,10 +178,7 @@ class Covariance:
         self.matrix = quadratic + self._process + np.diag(own_errors) + common_errors
 
     def cross(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the covariance of the metric at U (k, d) with the data, and features.
-
-        The covariance is (k, n); the features (k, t) are those of the quadratic.
-        """
+        """Return covariance with the data (k, n) and features (k, t) at U (k, d)."""
         theta = self._theta
         W = _saturating_effect(U, theta.log_saturation)
         features = quadratic_features(W)
@@ -196,10 +187,7 @@ class Covariance:
         return quadratic + theta.signal_variance * correlation, features
 
     def gradient(self, weights: FloatArray) -> FloatArray:
-        """Differentiate ``(weights * matrix).sum()`` by the vector of theta; (6 + d,).
-
-        The weights (n, n) are symmetric.
-        """
+        """Differentiate the sum of symmetric weights * matrix by theta's vector."""
         theta = self._theta
         by_F = 2 * (weights @ self._F)
         by_V = self._gradient_by_V(weights)
@@ -227,8 +215,8 @@ class Covariance:
         minus_s = -_SQRT5 * self._distances
         variance = self._theta.signal_variance
         slopes = 5 / 3 * variance * weights * (1 - minus_s) * np.exp(minus_s)
-        by_V: FloatArray = slopes @ self._V - slopes.sum(axis=1)[:, None] * self._V
-        return 2 * by_V
+        half = slopes @ self._V - slopes.sum(axis=1)[:, None] * self._V
+        return np.asarray(2 * half)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,10 +238,7 @@ class GaussianProcess:
     discrepancy: FloatArray  # (s,) the part of the noise that is signal
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return latent mean and standard deviation at U (k, d): (s, k) each.
-
-        They are without the noise of a new measurement.
-        """
+        """Return latent mean and standard deviation (s, k) at U (k, d), noise-free."""
         predictions = [one.predict(U) for one in self._draw_posteriors]
         mean, stddev = (np.array(rows) for rows in zip(*predictions, strict=True))
         stddev = self.scale * np.hypot(stddev, self.discrepancy[:, None])
@@ -365,8 +350,8 @@ def fit_gaussian_process(
         noise_variance=data.noise_variance / scale**2,
         sampling_variance=data.sampling_variance / scale**2,
     )
-    hyperposterior = _Hyperposterior(scaled_data, z)
-    mode = hyperposterior.maximize(start, quadratic_only=quadratic_only)
+    theta_posterior = _Hyperposterior(scaled_data, z)
+    mode = theta_posterior.maximize(start, quadratic_only=quadratic_only)
     return GaussianProcess(
         data=scaled_data,
         z=z,
@@ -494,20 +479,20 @@ class _Hyperposterior:
         vectors = np.clip(unbounded, lower.vector, upper.vector)
         draws = [Hyperparameters.from_vector(vector) for vector in vectors]
         posteriors = [Posterior(self.data, self.z, draw) for draw in draws]
-
         log_likelihoods = np.array([-one.negative_log_likelihood for one in posteriors])
         deviations = (vectors - self.prior_mean.vector) / self.prior_stddev.vector
         log_priors = -(deviations**2).sum(axis=1) / 2
         log_proposals = -(normals**2).sum(axis=1) / 2  # of the density drawn from
         log_weights = log_likelihoods + log_priors - log_proposals
-        return draws, _importance_weights(log_weights), posteriors
+        weights = np.exp(np.maximum(log_weights - log_weights.max(), -30.0))
+        limited = np.minimum(weights / weights.sum(), _MAX_WEIGHT / _N_DRAWS)
+        return draws, limited / limited.sum(), posteriors
 
     def _laplace_axes(self, mode: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return eigenvalues and eigenvectors (columns) of the Hessian at the mode."""
         precisions, axes = np.linalg.eigh(self._hessian(mode))
         smallest = 0.25 / self.prior_stddev.vector.max() ** 2
-        # Both signs of an eigenvector are right. This choice does not depend on the
-        # order of the coefficients.
+        # Both signs are right. This one does not depend on the order of coefficients.
         signs = np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
         return np.maximum(precisions, smallest), axes * signs
 
@@ -517,13 +502,6 @@ class _Hyperposterior:
         rows = [self._loss(vector + s)[1] - self._loss(vector - s)[1] for s in steps]
         hessian = np.array(rows) / (2 * step)
         return np.asarray(hessian + hessian.T) / 2
-
-
-def _importance_weights(log_weights: FloatArray) -> FloatArray:
-    """Return weights with the sum 1; no draw may count much more than the others."""
-    weights = np.exp(np.maximum(log_weights - log_weights.max(), -30.0))
-    limited = np.minimum(weights / weights.sum(), _MAX_WEIGHT / _N_DRAWS)
-    return np.asarray(limited / limited.sum())
 
 
 @cache
@@ -592,6 +570,5 @@ def prediction_stderr(
         metric = link.apply(mean + quantiles[:, None, None] * stddev)
         squared_errors = (metric - link.apply(latent[batch])) ** 2
         # (quantiles, draws, merges): the mean over quantiles, then over draws
-        mean_square = process.draw_weights @ squared_errors.mean(axis=0)
-        stderrs.append(np.sqrt(mean_square))
+        stderrs.append(np.sqrt(process.draw_weights @ squared_errors.mean(axis=0)))
     return np.concatenate(stderrs)
