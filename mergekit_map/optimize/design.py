@@ -40,27 +40,29 @@ def make_design(
     Raises:
         DesignError: n is below the number of anchors.
     """
-    anchors = _distinct_from(anchors[:0], anchors, bounds)
-    if n < len(anchors):
+    design = _distinct(anchors, bounds)
+    if n < len(design):
         raise DesignError(
-            f"{len(anchors)} reference points are always evaluated, but only {n} "
-            f"evaluations were asked for; allow at least {len(anchors) - n} more"
+            f"{len(design)} reference points are always evaluated, but only {n} "
+            f"evaluations were asked for; allow at least {len(design) - n} more"
         )
     d = len(bounds)
     sobol = qmc.Sobol(d, seed=rng) if kind == "sobol" else None
-
-    def draw(k: int) -> FloatArray:
-        if sobol is None:
-            return rng.random((k, d))
-        # Whole powers of two keep SciPy from warning; the surplus is cut off later,
-        # which leaves the beginning of the one sequence whatever the count.
-        return np.asarray(sobol.random(1 << (k - 1).bit_length()), dtype=np.float64)
-
-    design = anchors
     while len(design) < n:
-        points = from_unit(draw(n - len(design)), bounds)
-        design = np.vstack([design, _distinct_from(design, points, bounds)])
+        k = n - len(design)
+        U = rng.random((k, d)) if sobol is None else _draw_sobol(sobol, k)
+        design = _distinct(np.vstack([design, from_unit(U, bounds)]), bounds)
     return design[:n]
+
+
+def _draw_sobol(sobol: qmc.Sobol, n: int) -> FloatArray:
+    """Return at least n further points of a Sobol sequence; (., d).
+
+    SciPy warns of a number that is not a power of two. More points do no harm: they are
+    the next ones of the same sequence.
+    """
+    next_power_of_two = 1 << (n - 1).bit_length()
+    return np.asarray(sobol.random(next_power_of_two), dtype=np.float64)
 
 
 def sobol_points(n: int, bounds: FloatArray) -> FloatArray:
@@ -68,11 +70,9 @@ def sobol_points(n: int, bounds: FloatArray) -> FloatArray:
     return from_unit(qmc.Sobol(len(bounds), scramble=False).random(n), bounds)
 
 
-def _distinct_from(
-    known: FloatArray, points: FloatArray, bounds: FloatArray
-) -> FloatArray:
-    """Return the rows of ``points`` that are not in ``known`` nor repeat one before."""
+def _distinct(points: FloatArray, bounds: FloatArray) -> FloatArray:
+    """Return the points (k, d) that repeat none before them, in their order."""
     digits = -round(np.log10(SAME_POINT))
-    rounded = np.round(to_unit(np.vstack([known, points]), bounds), digits)
-    _, first = np.unique(rounded, axis=0, return_index=True)
-    return points[np.sort(first[first >= len(known)]) - len(known)]
+    rounded = np.round(to_unit(points, bounds), digits)
+    _, first_indices = np.unique(rounded, axis=0, return_index=True)
+    return points[np.sort(first_indices)]

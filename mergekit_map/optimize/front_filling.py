@@ -21,21 +21,22 @@ from mergekit_map.optimize.scalarization import Predict, farthest_point_subset
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 
 STEP = 1e-3  # of the numerical derivatives, which are exact for quadratics
-_STEP_LENGTHS = np.array([1.0, 0.5, 0.2, 0.05, 0.01])  # tried at once
+_STEP_LENGTHS = np.array([1.0, 0.5, 0.2, 0.05, 0.01]).reshape(-1, 1, 1)  # all tried
 _MAX_STEP = 0.5  # on any axis of the box
 _MIN_GAIN = 1e-12  # a point that gains less has arrived
-# A task may lose this share of what all gain, or points where one task is flat would
-# be at rest whatever the others can gain there.
+# A task may lose this share of what all gain. Otherwise no point would move where one
+# task is flat, whatever the others can gain there.
 _SLACK = 1e-3
-# Curvatures below this share of the largest would make steps without end.
+# Curvatures are at least this share of the largest. Smaller ones make steps too long.
 _MIN_CURVATURE = 1e-6
 _N_PASSES = 6  # weights, curvature and bounds reached depend on one another
 _N_EXCHANGES = 60  # of weight between two tasks, which is plenty for a dozen
 # Hypervolumes reach a little below the nadir, so that the ends of a front count.
 _REFERENCE = -0.1
-# Exact volumes take time exponential in the tasks (1000 points took 0.01 s with 5,
-# 1.5 s with 6); with more, along so many directions they are near enough.
-_MAX_EXACT_TASKS, _N_DIRECTIONS = 5, 2**14
+# Exact volumes take time exponential in the tasks: 1000 points took 0.01 s with 5, and
+# 1.5 s with 6. With more tasks they are approximated, along so many directions.
+_MAX_EXACT_TASKS = 5
+_N_DIRECTIONS = 2**14
 _MAX_SUBSET_TASKS = 4  # whose hypervolume takes a fraction of a millisecond
 # Metrics that differ by less than this fraction of a task's range are equal.
 SAME_METRIC = 1e-9
@@ -61,27 +62,25 @@ def pareto_newton(
     slack = _SLACK if preferences is None else 0.0
     points = points.copy()
     values = scores(points)
-    active = np.arange(len(points))  # the points that still improve
+    active = np.arange(len(points))  # indices of the points that still improve
     for _ in range(n_steps):
         if not len(active):
             break
-        gradients, hessians = (
-            derivative + slack * derivative.sum(axis=1, keepdims=True)
-            for derivative in _derivatives(scores, points[active])
-        )
+        gradients, hessians = _derivatives(scores, points[active])
+        gradients += slack * gradients.sum(axis=1, keepdims=True)
+        hessians += slack * hessians.sum(axis=1, keepdims=True)
         fixed = None if preferences is None else preferences[active]
         steps, weights = _newton_steps(gradients, hessians, points[active], fixed)
-        # (lengths, active points, d), then (lengths, active points, m)
-        candidates = points[active] + _STEP_LENGTHS[:, None, None] * steps
-        candidates = np.clip(candidates, 0, 1)
+        # Shapes: (lengths, active points, d), then (lengths, active points, m).
+        candidates = np.clip(points[active] + _STEP_LENGTHS * steps, 0, 1)
         new_values = scores(candidates.reshape(-1, points.shape[1]))
         gains = new_values.reshape(*candidates.shape[:2], -1) - values[active]
-        total_gain = (gains * (weights + slack)).sum(axis=2)
-        improved = np.flatnonzero(total_gain.max(axis=0) > _MIN_GAIN)
-        length = total_gain.argmax(axis=0)[improved]
+        total_gains = (gains * (weights + slack)).sum(axis=2)
+        improved = np.flatnonzero(total_gains.max(axis=0) > _MIN_GAIN)
+        best_length = total_gains.argmax(axis=0)[improved]
         active = active[improved]
-        points[active] = candidates[length, improved]
-        values[active] += gains[length, improved]
+        points[active] = candidates[best_length, improved]
+        values[active] += gains[best_length, improved]
     return points
 
 
@@ -97,17 +96,17 @@ def _derivatives(scores: Predict, points: FloatArray) -> tuple[FloatArray, Float
     centers = np.clip(points, STEP, 1 - STEP)
     neighbors = (centers[:, None] + stencil).reshape(-1, d)
     values = scores(neighbors).reshape(n, len(stencil), -1)  # (n, stencil, m)
-    center, up, down = values[:, :1], values[:, 1 : d + 1], values[:, d + 1 : 2 * d + 1]
-    diagonal = (up - 2 * center + down) / STEP**2
-    mixed = values[:, 2 * d + 1 :] - up[:, rows] - up[:, columns] + center
+    center, up, down, up_twice = np.split(values, [1, 1 + d, 1 + 2 * d], axis=1)
+    squares = (up - 2 * center + down) / STEP**2
+    products = (up_twice - up[:, rows] - up[:, columns] + center) / STEP**2
     hessians = np.empty((n, values.shape[2], d, d))
     axes = np.arange(d)
-    hessians[..., axes, axes] = diagonal.swapaxes(1, 2)
-    hessians[..., rows, columns] = (mixed / STEP**2).swapaxes(1, 2)
+    hessians[..., axes, axes] = squares.swapaxes(1, 2)
+    hessians[..., rows, columns] = products.swapaxes(1, 2)
     hessians[..., columns, rows] = hessians[..., rows, columns]
-    gradients = ((up - down) / (2 * STEP)).swapaxes(1, 2)
-    gradients = gradients + np.einsum("nmij,nj->nmi", hessians, points - centers)
-    return gradients, hessians
+    center_gradients = ((up - down) / (2 * STEP)).swapaxes(1, 2)
+    moved = np.einsum("nmij,nj->nmi", hessians, points - centers)
+    return center_gradients + moved, hessians
 
 
 def _newton_steps(
@@ -118,39 +117,50 @@ def _newton_steps(
 ) -> tuple[FloatArray, FloatArray]:
     """Find the Newton step (n, d) of a weighted sum of the tasks, inside the box.
 
-    By an active set: coefficients whose step would leave the box end at its bound.
-    Weights (n, m) are those of ``_balanced_weights``, unless fixed. Returns them,
-    too.
+    With the gradient g and the size H of the Hessian of the weighted sum, it maximizes
+    ``g @ step - step @ H @ step / 2``. By an active set: coefficients whose step would
+    leave the box end at its bound. Weights (n, m) are those of ``_balanced_weights``,
+    unless fixed. Returns them, too.
     """
     n, d = points.shape
     weights = np.zeros(gradients.shape[:2]) if fixed_weights is None else fixed_weights
-    hessian = np.broadcast_to(np.eye(d), (n, d, d))  # of the weighted sum, in size
+    H = np.broadcast_to(np.eye(d), (n, d, d))
     at_bound = np.full((n, d), fill_value=False)
     bound_steps = np.zeros((n, d))  # to the bound; 0 where a coefficient is free
     for _ in range(_N_PASSES):
-        free = np.where(at_bound, 0.0, 1.0)
-        both_free = free[:, :, None] * free[:, None, :]
-        matrix = hessian * both_free + np.eye(d) * at_bound[:, :, None]
-        constant = bound_steps - free * np.einsum("nij,nj->ni", hessian, bound_steps)
-        free_gradients = gradients * free[:, None]
-        right_sides = np.concatenate([free_gradients, constant[:, None]], axis=1)
-        solutions = np.linalg.solve(matrix, right_sides.swapaxes(1, 2))  # (n, d, m + 1)
-        task_steps, constant_step = solutions[:, :, :-1], solutions[:, :, -1]
+        task_steps, constant_step = _solve_free(H, gradients, at_bound, bound_steps)
         if fixed_weights is None:
             constant_gains = np.einsum("nmd,nd->nm", gradients, constant_step)
-            weights = _balanced_weights(free_gradients @ task_steps, constant_gains)
+            weights = _balanced_weights(gradients @ task_steps, constant_gains)
         steps = constant_step + np.einsum("ndm,nm->nd", task_steps, weights)
         # A coefficient at a bound is free again where the slope turns into the box.
         slopes = np.einsum("nm,nmi->ni", weights, gradients)
-        slopes -= np.einsum("nij,nj->ni", hessian, steps)
+        slopes -= np.einsum("nij,nj->ni", H, steps)
         unclipped = steps + np.where(at_bound, slopes, 0)
-        bound_steps = np.clip(unclipped, -points, 1 - points)
-        at_bound = bound_steps != unclipped
-        bound_steps = np.where(at_bound, bound_steps, 0)
-        hessian = _positive_definite(np.einsum("nm,nmij->nij", weights, hessians))
+        clipped = np.clip(unclipped, -points, 1 - points)
+        at_bound = clipped != unclipped
+        bound_steps = np.where(at_bound, clipped, 0)
+        H = _positive_definite(np.einsum("nm,nmij->nij", weights, hessians))
     steps = np.clip(points + steps, 0, 1) - points
     longest = np.abs(steps).max(axis=1, keepdims=True)
-    return steps * np.minimum(1, _MAX_STEP / np.maximum(longest, _MAX_STEP)), weights
+    return steps * (_MAX_STEP / np.maximum(longest, _MAX_STEP)), weights
+
+
+def _solve_free(
+    H: FloatArray, gradients: FloatArray, at_bound: BoolArray, bound_steps: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Solve for the step, which is ``task_steps @ weights + constant_step``.
+
+    Returns task_steps (n, d, m) and constant_step (n, d).
+    """
+    # Rows of free coefficients are H @ step = gradient, those of others step = bound.
+    free = np.where(at_bound, 0.0, 1.0)
+    both_free = free[:, :, None] * free[:, None, :]
+    matrix = H * both_free + np.eye(free.shape[1]) * at_bound[:, :, None]
+    constant = bound_steps - free * np.einsum("nij,nj->ni", H, bound_steps)
+    right_sides = np.concatenate([gradients * free[:, None], constant[:, None]], axis=1)
+    solutions = np.linalg.solve(matrix, right_sides.swapaxes(1, 2))  # (n, d, m + 1)
+    return solutions[:, :, :-1], solutions[:, :, -1]
 
 
 def _positive_definite(hessians: FloatArray) -> FloatArray:
@@ -162,12 +172,13 @@ def _positive_definite(hessians: FloatArray) -> FloatArray:
 
 
 def _balanced_weights(products: FloatArray, offsets: FloatArray) -> FloatArray:
-    """Find the weights (n, m) with which no task alone would choose a better step.
+    """Find the weights (n, m), of sum 1, whose step has the largest smallest gain.
 
-    Two tasks exchange what helps most, again and again (as in SMO). Weights sum to 1.
+    As in SMO, two tasks exchange weight again and again: the one that gains least takes
+    it from the one that gains most, until both gain the same.
 
     Args:
-        products: (n, m, m) what each task gains from the step that each other wants.
+        products: (n, m, m) symmetric, what each task gains from the step of each other.
         offsets: (n, m) what each gains without any weight.
     """
     n, m, _ = products.shape
@@ -177,7 +188,8 @@ def _balanced_weights(products: FloatArray, offsets: FloatArray) -> FloatArray:
     for _ in range(_N_EXCHANGES if m > 1 else 0):
         low = gains.argmin(axis=1)
         high = np.where(weights > 0, gains, -np.inf).argmax(axis=1)
-        of_low, of_high = products[rows, low], products[rows, high]
+        of_low = products[rows, low]
+        of_high = products[rows, high]
         curvature = of_low[rows, low] + of_high[rows, high] - 2 * of_low[rows, high]
         difference = gains[rows, high] - gains[rows, low]
         step = difference / np.maximum(curvature, 1e-300)
@@ -238,8 +250,8 @@ def _hypervolume_subset(Y: FloatArray, k: int) -> IntArray:
     """Choose k rows of Y (n, m) that show the front, and dominate nearly all of it.
 
     A third of them is spread evenly, the ends first. Of the others that one is next
-    which adds the largest hypervolume. A gain only shrinks as rows join, so that one
-    which is still the largest when it is computed again needs no comparison.
+    which adds the largest hypervolume. The greedy choice is lazy: gains only shrink as
+    rows join, so a gain that is still the largest when computed again is the largest.
     """
     n, m = Y.shape
     if n <= k or m > _MAX_SUBSET_TASKS:
@@ -278,12 +290,7 @@ def _children(
 
 
 def improvements(Y: FloatArray, measured: FloatArray) -> FloatArray:
-    """Return the hypervolume that each candidate alone would add; (k,).
-
-    Args:
-        Y: (k, m) the candidates.
-        measured: (n, m) the merges that they would join.
-    """
+    """Return the hypervolume that each row of Y (k, m) alone adds to measured ones."""
     before = hypervolume(measured, _REFERENCE)
     joined = (np.vstack([measured, candidate]) for candidate in Y)
     return np.array([hypervolume(rows, _REFERENCE) - before for rows in joined])
@@ -292,10 +299,7 @@ def improvements(Y: FloatArray, measured: FloatArray) -> FloatArray:
 def relative_gain(
     Y: FloatArray, measured: FloatArray, reference: float = _REFERENCE
 ) -> float:
-    """Return the share by which the hypervolume of Y (k, m) exceeds the measured.
-
-    0 where these have no volume above the ``reference``.
-    """
+    """Return the relative gain in hypervolume, at least 0; 0 if measured has none."""
     before = hypervolume(measured, reference)
     return max(hypervolume(Y, reference) / before - 1, 0.0) if before else 0.0
 

@@ -11,7 +11,6 @@ place. ``approximate_front`` is cheap, for planning after every merge.
 
 from __future__ import annotations
 
-import itertools
 import math
 import warnings
 
@@ -43,15 +42,17 @@ N_DIRECTIONS = 120  # at most; what lies between them is filled in afterwards
 N_POINTS_LINE, N_POINTS_SURFACE = 100, 450
 N_SAMPLES = 4096  # Sobol points that set the scale of every task and the starts
 N_BEST_SAMPLES = 200  # of those that no other sample dominates
-N_STARTS, N_STEPS = 4, 40  # local searches per task, and their steps
+N_STARTS = 4  # local searches per task
+N_STEPS = 40  # of a local search
 # Points that differ by less than this fraction of the box are the same.
 SAME_POINT = 1e-6
-# The best point of a task counts the other tasks this much, which decides where the
-# task is flat and costs the task itself about the square of it.
-SECOND_THOUGHT = 1e-4
-# Of an approximate front; steps are shares of the box.
-_N_APPROXIMATE_SAMPLES, _N_OFFSPRING, _MAX_PARENTS = 1024, 512, 256
-_MUTATION_STEPS = (0.1, 0.03, 0.01)
+# The weight of the other tasks in the search for the best point of one. It decides
+# where that task is flat, and costs the task about the square of it.
+OTHER_TASKS_WEIGHT = 1e-4
+_N_APPROXIMATE_SAMPLES = 1024
+_N_OFFSPRING = 512
+_MAX_PARENTS = 256
+_MUTATION_STEPS = (0.1, 0.03, 0.01)  # shares of the box
 
 
 def compute_front(
@@ -88,20 +89,20 @@ def compute_front(
 
     samples = qmc.Sobol(len(bounds), scramble=False).random(N_SAMPLES)
     scores = _normalized(predict_unit, samples)
-    points = extremes = _best_per_task(scores, samples, n_tasks)
+    points = _best_per_task(scores, samples, n_tasks)
     if n_tasks > 1:
-        points = _search_front(scores, samples, extremes, n_points, seed)
+        points = _search_front(scores, samples, points, n_points, seed)
     # Points that all but touch a side of the unit box move onto it.
     points = np.where(points < SAME_POINT, 0.0, points)
     points = np.where(points > 1 - SAME_POINT, 1.0, points)
     distinct = _without_repeats(points, scores(points))
-    # The samples are compared with, so that no local optimum worse than one stays; at
-    # the best point of a task none of them is better, so there is always a front.
+    # A local optimum that a sample dominates does not stay. Some point always does: no
+    # sample is better at a task than the best point of that task.
     Y = quantized(scores(np.vstack([distinct, samples])))
     front = distinct[non_dominated(Y)[: len(distinct)]]
-    # The last key of lexsort decides first; coefficients only break ties.
-    keys = np.hstack([predict_unit(front), front])[:, ::-1]
-    return from_unit(front[np.lexsort(keys.T)], bounds)
+    # Sort by the tasks, then by the coefficients. The last key of lexsort counts most.
+    keys = np.hstack([predict_unit(front), front])
+    return from_unit(front[np.lexsort(keys[:, ::-1].T)], bounds)
 
 
 def _search_front(
@@ -111,9 +112,10 @@ def _search_front(
     best = samples[non_dominated(scores(samples))]
     best = best[farthest_point_subset(scores(best), N_BEST_SAMPLES)]
     directions = _reference_directions(len(extremes), min(n_points, N_DIRECTIONS))
-    population = _nsga3(scores, np.vstack([extremes, best]), directions, seed)
-    starts, rng = np.vstack([extremes, population, best]), np.random.default_rng(seed)
-    return np.vstack([extremes, fill_front(scores, starts, n_points, rng)])
+    population = _run_nsga3(scores, np.vstack([extremes, best]), directions, seed)
+    starts = np.vstack([extremes, population, best])
+    filled = fill_front(scores, starts, n_points, np.random.default_rng(seed))
+    return np.vstack([extremes, filled])
 
 
 def _normalized(predict: Predict, samples: FloatArray) -> Predict:
@@ -122,23 +124,24 @@ def _normalized(predict: Predict, samples: FloatArray) -> Predict:
     A constant metric is fitted with errors of rounding, which must decide nothing.
     """
     Y = predict(samples)
-    worst, width = Y.min(axis=0), varying_range(Y)
+    worst = Y.min(axis=0)
+    width = varying_range(Y)
     return lambda U: np.asarray((predict(U) - worst) / width)
 
 
 def _best_per_task(scores: Predict, samples: FloatArray, n_tasks: int) -> FloatArray:
     """Maximize one task after the other from its best samples; returns (m, d)."""
-    preferences = np.full((n_tasks, n_tasks), SECOND_THOUGHT / max(n_tasks - 1, 1))
+    preferences = np.full((n_tasks, n_tasks), OTHER_TASKS_WEIGHT / max(n_tasks - 1, 1))
     np.fill_diagonal(preferences, 1.0)
-    sums = scores(samples) @ preferences  # symmetric: column = task
+    sums = scores(samples) @ preferences  # (samples, m), as preferences are symmetric
     best_samples = np.argsort(-sums, axis=0, kind="stable")[:N_STARTS]  # (starts, m)
-    start_preferences = np.tile(preferences, (len(best_samples), 1))
     starts = samples[best_samples.ravel()]
+    start_preferences = np.tile(preferences, (len(best_samples), 1))
     optima = pareto_newton(scores, starts, N_STEPS, start_preferences)
     optimal_sums = (scores(optima) * start_preferences).sum(axis=1)
-    best_start = optimal_sums.reshape(best_samples.shape).argmax(axis=0)
-    optima = optima.reshape(*best_samples.shape, -1)  # (starts, m, d)
-    return np.asarray(optima[best_start, np.arange(n_tasks)])
+    best_starts = optimal_sums.reshape(best_samples.shape).argmax(axis=0)  # (m,)
+    optima_by_start = optima.reshape(*best_samples.shape, -1)  # (starts, m, d)
+    return np.asarray(optima_by_start[best_starts, np.arange(n_tasks)])
 
 
 def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
@@ -157,14 +160,16 @@ def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
 
 def _partitions(n_tasks: int, n_points: int) -> int:
     """Return the largest number of partitions with at most n_points directions."""
-    count = itertools.count()
-    return next(k for k in count if math.comb(k + n_tasks, n_tasks - 1) > n_points)
+    k = 0
+    while math.comb((k + 1) + n_tasks - 1, n_tasks - 1) <= n_points:
+        k += 1
+    return k
 
 
-def _nsga3(
+def _run_nsga3(
     scores: Predict, starts: FloatArray, directions: FloatArray, seed: int
 ) -> FloatArray:
-    d, m = starts.shape[1], directions.shape[1]
+    """Evolve the starts towards a front in these directions; returns (k, d)."""
     algorithm = NSGA3(
         directions,
         sampling=starts,
@@ -174,7 +179,8 @@ def _nsga3(
     )
     # NSGA-III switches all warnings off for the whole process.
     with warnings.catch_warnings():
-        problem = Problem(n_var=d, n_obj=m, xl=np.zeros(d), xu=np.ones(d))
+        d = starts.shape[1]
+        problem = Problem(n_var=d, n_obj=directions.shape[1], xl=0.0, xu=1.0)
         algorithm.setup(problem)
         while algorithm.has_next():
             population = algorithm.ask()
@@ -188,28 +194,25 @@ def _without_repeats(points: FloatArray, scores: FloatArray) -> FloatArray:
     """Return the points of the unit box without repeated coefficients or scores."""
     kept: list[int] = []
     for index in range(len(points)):
-        moved = np.abs(points[kept] - points[index]).max(axis=1) > SAME_POINT
-        changed = np.abs(scores[kept] - scores[index]).max(axis=1) > SAME_METRIC
-        if (moved & changed).all():
+        other_point = np.abs(points[kept] - points[index]).max(axis=1) > SAME_POINT
+        other_score = np.abs(scores[kept] - scores[index]).max(axis=1) > SAME_METRIC
+        if (other_point & other_score).all():
             kept.append(index)
     return points[kept]
 
 
 def approximate_front(predict: Predict, bounds: FloatArray) -> FloatArray:
-    """Approximate the front, with the best point of each task.
+    """Return non-dominated points (k, d) near the front, with the best of each task.
 
-    It samples the box, then moves the non-dominated points by smaller and smaller
-    steps. The same predictions lead to the same points.
-
-    Returns:
-        (k, d) of the box, none of which another dominates.
+    Sample the box, then move the non-dominated points by smaller and smaller steps. The
+    same predictions lead to the same points.
     """
     rng = np.random.default_rng(0)
     U = qmc.Sobol(len(bounds), scramble=False).random(_N_APPROXIMATE_SAMPLES)
     Y = predict(from_unit(U, bounds))
     for step in _MUTATION_STEPS:
         U, Y = _survivors(U, Y)
-        parents = U[np.arange(_N_OFFSPRING) % len(U)]
+        parents = np.resize(U, (_N_OFFSPRING, len(bounds)))  # in turn
         offspring = np.clip(parents + step * rng.normal(size=parents.shape), 0, 1)
         U = np.vstack([U, offspring])
         Y = np.vstack([Y, predict(from_unit(offspring, bounds))])
@@ -221,6 +224,6 @@ def _survivors(U: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
     front = np.flatnonzero(non_dominated(Y))
     if len(front) > _MAX_PARENTS:
         extremes = front[Y[front].argmax(axis=0)]
-        stride = -(-len(front) // _MAX_PARENTS)  # rounded up
+        stride = math.ceil(len(front) / _MAX_PARENTS)
         front = np.unique(np.concatenate([extremes, front[::stride]]))
     return U[front], Y[front]

@@ -74,23 +74,20 @@ def select_point(
     """
     scaled = _scale(Y)
     # Divided by the largest first, as the sum of huge weights may overflow.
-    weights = weights / weights.max()
-    weights = weights / weights.sum()
+    relative = weights / weights.max()
+    shares = relative / relative.sum()
     if not achievement:
-        return _best(scaled @ weights, scaled, allowed)
-    gaps = weights * (1 - scaled)  # (n, m) to the ideal
+        return _best(scaled @ shares, scaled, allowed)
+    gaps = shares * (1 - scaled)  # (n, m) to the ideal
     distance = gaps.max(axis=1) + _AUGMENTATION * gaps.sum(axis=1)
     return _best(-distance, scaled, allowed)
 
 
 def nearest_to_limits(Y: FloatArray, lower: FloatArray) -> int:
-    """Return the row that falls short of its limits by the smallest sum of shares.
+    """Return the row of Y (n, m) that falls short of its limits by the smallest sum.
 
-    The shortfall of a task counts as a share of its range over Y.
-
-    Args:
-        Y: (n, m) finite metrics of at least one point.
-        lower: (m,) the limits, -inf where a task has none.
+    The shortfall of a task counts as a share of its range over Y. ``lower`` (m,) is
+    -inf where a task has no limit.
     """
     # A constant task misses alike at every point.
     shortfall = np.maximum(lower - Y, 0) / varying_range(Y)
@@ -98,15 +95,11 @@ def nearest_to_limits(Y: FloatArray, lower: FloatArray) -> int:
 
 
 def farthest_point_subset(Y: FloatArray, k: int) -> IntArray:
-    """Choose up to k rows that show the whole front, in the order chosen.
+    """Choose up to k rows of Y (n, m) that show the whole front, in the order chosen.
 
     First the best point of each task (of equal ones that with the largest sum of
     scaled metrics), then again and again the point farthest from all chosen so far.
     Fewer than k if Y has fewer rows that differ; fewer extremes if k is below m.
-
-    Args:
-        Y: (n, m) finite metrics of at least one point.
-        k: How many rows at most, at least 0.
     """
     scaled = _scale(Y)
     sums = scaled.sum(axis=1)
@@ -132,8 +125,8 @@ def _best(score: FloatArray, scaled: FloatArray, allowed: BoolArray | None) -> i
     if allowed is not None:
         score = np.where(allowed, score, -np.inf)
     tied = np.flatnonzero(score >= score.max() - TIE)
-    distance = np.linalg.norm(1 - scaled[tied], axis=1)
-    return int(tied[np.argmax(distance <= distance.min() + TIE)])
+    distances = np.linalg.norm(1 - scaled[tied], axis=1)
+    return int(tied[distances <= distances.min() + TIE][0])
 
 
 def varying_range(Y: FloatArray) -> FloatArray:
@@ -188,14 +181,15 @@ def scalarized_optimum(
     the best point of the front is as good, up to ``MIN_GAIN``.
     """
     Y = predict(X)
-    worst, width = Y.min(axis=0), varying_range(Y)
-    constant = np.isinf(width)
-    width = np.where(constant, 1.0, width)
+    worst = Y.min(axis=0)
+    varying = varying_range(Y)
+    is_constant = np.isinf(varying)
+    width = np.where(is_constant, 1.0, varying)
     limits = (scalarization.lower - worst) / width
 
     def scaled(U: FloatArray) -> FloatArray:
         S = (predict(from_unit(U, bounds)) - worst) / width
-        return np.where(constant & ~np.isfinite(limits), 1.0, S)
+        return np.where(is_constant & ~np.isfinite(limits), 1.0, S)
 
     def score(U: FloatArray) -> FloatArray:
         S = scaled(U)
@@ -225,18 +219,19 @@ def _maximize(
     """
     from scipy.optimize import minimize
 
-    d, problem = len(start), _smooth_problem(scaled, scalarization, limits)
+    d = len(start)
+    problem = _smooth_problem(scaled, scalarization, limits)
 
     @lru_cache(maxsize=1)  # SLSQP evaluates objective and constraints in turn
-    def cached_linearization(variables: bytes) -> FloatArray:
+    def cached_linearization(variables: bytes) -> FloatArray:  # arrays have no hash
         return _linearize(problem, np.frombuffer(variables), d)
 
     def linearization(variables: FloatArray) -> FloatArray:
         return cached_linearization(variables.tobytes()).copy()  # SLSQP changes it
 
     def objective(variables: FloatArray) -> tuple[float, FloatArray]:
-        value, *gradient = linearization(variables)[0]
-        return float(value), np.array(gradient)
+        value_and_gradient = linearization(variables)[0]
+        return float(value_and_gradient[0]), value_and_gradient[1:]
 
     # Typed by hand: SciPy's stubs do not know the "jac" of a constraint.
     constraints: Any = {
@@ -263,8 +258,10 @@ def _maximize(
             constraints=constraints if len(auxiliary) else (),
             options={"ftol": 1e-12, "maxiter": 100},
         )
-    u, bound = result.x[:d], result.x[:d].round()  # what all but touches it is at it
-    return np.asarray(np.where(np.abs(u - bound) <= _AT_BOUND, bound, u).clip(0, 1))
+    u = result.x[:d]
+    nearest_bound = u.round()
+    at_bound = np.abs(u - nearest_bound) <= _AT_BOUND
+    return np.asarray(np.where(at_bound, nearest_bound, u).clip(0, 1))
 
 
 def _smooth_problem(
@@ -275,18 +272,19 @@ def _smooth_problem(
     It takes rows of coefficients, slacks of the limits, and for the achievement the
     largest weighted gap.
     """
-    weights, limited = scalarization.weights, np.flatnonzero(np.isfinite(limits))
+    limited = np.flatnonzero(np.isfinite(limits))
 
     def problem(variables: FloatArray) -> FloatArray:
         d = variables.shape[1] - len(limited) - scalarization.achievement
-        S, slacks = scaled(variables[:, :d]), variables[:, d : d + len(limited)]
+        S = scaled(variables[:, :d])
+        slacks = variables[:, d : d + len(limited)]
         within_limits = S[:, limited] - limits[limited] + slacks
         cost = _SLACK_COST * slacks.sum(axis=1) - _TIE_BREAKER * S.sum(axis=1)
         if not scalarization.achievement:
-            return np.column_stack([cost - S @ weights, within_limits])
-        largest_gap, gaps = variables[:, -1], weights * (1 - S)
-        within_gap = largest_gap[:, None] - gaps
-        return np.column_stack([cost + largest_gap, within_limits, within_gap])
+            return np.column_stack([cost - S @ scalarization.weights, within_limits])
+        largest_gap = variables[:, [-1]]
+        within_gap = largest_gap - scalarization.weights * (1 - S)
+        return np.column_stack([cost + largest_gap[:, 0], within_limits, within_gap])
 
     return problem
 
@@ -298,9 +296,9 @@ def _linearize(problem: Predict, variables: FloatArray, d: int) -> FloatArray:
     """
     n = len(variables)
     steps = _STEP * np.eye(n)
-    # The variables themselves, then each one moved up, then each one moved down.
-    stencil = variables + np.vstack([0 * steps[:1], steps, -steps])
+    stencil = np.vstack([variables, variables + steps, variables - steps])
     stencil[:, :d] = np.clip(stencil[:, :d], 0, 1)
-    up, down = slice(1, 1 + n), slice(1 + n, None)
-    values, widths = problem(stencil), np.diag(stencil[up] - stencil[down])
-    return np.column_stack([values[0], (values[up] - values[down]).T / widths])
+    _, up, down = np.split(stencil, [1, 1 + n])
+    value, up_values, down_values = np.split(problem(stencil), [1, 1 + n])
+    gradients = (up_values - down_values).T / np.diag(up - down)
+    return np.column_stack([value[0], gradients])

@@ -46,8 +46,8 @@ from mergekit_map.surrogates.quadratic import (
 )
 from mergekit_map.types import SurrogateKind
 
-# The share of the process's leave-one-out error that the quadratic's must be below:
-# with few merges these are noisy, and the process predicts better on average.
+# "auto" chooses the quadratic if its leave-one-out error is below this share of the
+# process's. Both are noisy with few merges; on average the process predicts better.
 _CLEARLY_SMALLER = 0.7
 _BOUND_MARGIN = 0.5  # standard errors that a noisy value is kept off its bounds
 _MIN_SLOPE = 0.02  # of a link, as a share of its steepest slope at the measured values
@@ -138,7 +138,8 @@ def fit_surrogate(
         return data.fit_regularized()
     if kind == "residual_gp":
         return data.fit_residual_gp()
-    process, quadratic = data.fit_residual_gp(), data.fit_regularized()
+    process = data.fit_residual_gp()
+    quadratic = data.fit_regularized()
     limit = _CLEARLY_SMALLER * process.quality.loo_error
     return quadratic if quadratic.quality.loo_error < limit else process
 
@@ -193,8 +194,10 @@ class _MetricData:
     @functools.cached_property
     def total_stderr(self) -> FloatArray | None:
         """Return all standard errors, those of document subsets included; (n,)."""
-        if self.stderr is None or self.sampling is None:
-            return self.sampling if self.stderr is None else self.stderr
+        if self.stderr is None:
+            return self.sampling
+        if self.sampling is None:
+            return self.stderr
         return np.hypot(self.stderr, self.sampling)
 
     @functools.cached_property
@@ -224,7 +227,9 @@ class _MetricData:
     def _surrogate(
         self, kind: str, loo: FloatArray, terms: FloatArray | None = None
     ) -> Surrogate:
-        y, process = self.y, self.marginalized_process
+        """Return a surrogate, whose leave-one-out predictions are ``loo`` (n,)."""
+        y = self.y
+        process = self.marginalized_process
         latent = process.mean(self.U) if terms is None else self.features @ terms
         value_range = float(np.ptp(y))
         rmse = math.sqrt(float(((y - loo) ** 2).mean()))
@@ -240,32 +245,32 @@ class _MetricData:
     def fit_process(self, *, quadratic_only: bool = False) -> GaussianProcess:
         """Fit a process to the measurements, transformed by the inverse link.
 
-        The link is linearised at each measured value, then at the value that the first
-        process predicts, as a noisy accuracy of 0 is not minus infinity.
+        The link is linearised at each measured value. As a noisy accuracy of 0 is not
+        minus infinity, it is linearised again at what the first process predicts.
         """
-        y, link = self.y, self.link
+        link = self.link
         fit = functools.partial(fit_gaussian_process, quadratic_only=quadratic_only)
         stderr = self.total_stderr
         margin = INVERT_MARGIN if stderr is None else _BOUND_MARGIN * stderr
-        inside = np.minimum(np.maximum(y, link.lower + margin), link.upper - margin)
-        latent = link.invert(inside)
-        process = fit(self._training_data(link.derivative(latent)), latent)
+        inside = np.clip(self.y, link.lower + margin, link.upper - margin)
+        measured = link.invert(inside)
+        first = fit(self._training_data(link.derivative(measured)), measured)
         if link.is_identity:
-            return process
-        predicted = process.mean(self.U)
-        slope = link.derivative(predicted)
-        slope = np.maximum(slope, _MIN_SLOPE * slope.max())
-        limit = _MAX_CORRECTION * process.scale
-        correction = np.clip((y - link.apply(predicted)) / slope, -limit, limit)
-        data = self._training_data(slope)
-        return fit(data, predicted + correction, start=process.mode)
+            return first
+        predicted = first.mean(self.U)
+        steepness = link.derivative(predicted)
+        slopes = np.maximum(steepness, _MIN_SLOPE * steepness.max())
+        limit = _MAX_CORRECTION * first.scale
+        corrections = np.clip((self.y - link.apply(predicted)) / slopes, -limit, limit)
+        data = self._training_data(slopes)
+        return fit(data, predicted + corrections, start=first.mode)
 
-    def _training_data(self, slope: FloatArray) -> TrainingData:
+    def _training_data(self, slopes: FloatArray) -> TrainingData:
         """Return the merges with latent noise, where the link has these slopes (n,)."""
         known_noise = self.stderr is not None
         noise = (float(self.y.std()) or 1.0) if self.stderr is None else self.stderr
-        sampling = np.zeros(1) if self.sampling is None else self.sampling / slope
-        return TrainingData(self.U, (noise / slope) ** 2, sampling**2, known_noise)
+        sampling = np.zeros(1) if self.sampling is None else self.sampling / slopes
+        return TrainingData(self.U, (noise / slopes) ** 2, sampling**2, known_noise)
 
 
 def fill_in_stderr(stderr: FloatArray | None) -> FloatArray | None:

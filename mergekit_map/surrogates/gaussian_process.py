@@ -1,16 +1,16 @@
 """A metric as a quadratic plus a Gaussian process, for predictions and their errors.
 
-Beyond the paper. The *latent* metric is what the link maps to the metric: a quadratic,
-whose terms have normal priors, plus a Gaussian process with a Matérn-5/2 kernel, both
-of coefficients whose effect saturates, plus noise. The hyperparameters of their
-covariance, theta, have vague priors. The mean is that of their *mode*, the maximum a
-posteriori; standard errors are averaged over draws around it, by Laplace's
-approximation with importance weights (Rasmussen and Williams 2006, chapters 2, 3.4 and
-5).
+Beyond the paper. The *latent* metric, which the link maps to the metric, is a quadratic
+with normal priors of its terms, plus a Gaussian process with a Matérn-5/2 kernel, plus
+noise. Quadratic and process depend on effects of the coefficients, which may saturate.
+``Covariance`` has the formulas. Its hyperparameters, theta, have vague priors. The mean
+is that of their *mode*, the maximum a posteriori. Standard errors are averaged over
+draws around it, by Laplace's approximation with importance weights (Rasmussen and
+Williams 2006, chapters 2, 3.4 and 5).
 
 Notation: ``n`` merges, ``d`` coefficients, ``U`` (., d) coefficients scaled to [-1/2,
-1/2] by the bounds of the search, ``W`` (., d) their saturating effect; ``t`` terms of
-the quadratic; ``z`` (n,) standardized latent values, ``s`` draws of theta.
+1/2] by the bounds of the search, ``W`` (., d) their effects; ``t`` terms of the
+quadratic; ``z`` (n,) standardized latent values, ``s`` draws of theta.
 """
 
 from __future__ import annotations
@@ -33,33 +33,28 @@ from mergekit_map.surrogates.quadratic import (
 )
 
 _INTERCEPT_STDDEV = 10.0  # as good as free
-_JITTER = 1e-10
+_JITTER = 1e-10  # on the diagonal, so that rounding leaves it positive definite
 _SQRT5 = math.sqrt(5)
-# Correlation between the errors that a choice of documents, the same for all, makes of
-# any two merges: in between of errors of their own and one that all have in common.
+# All merges are measured on the same choice of documents. The errors that this choice
+# makes of two merges are neither independent (0) nor equal (1).
 _SAMPLING_CORRELATION = 0.5
 _N_DRAWS = 32
+_N_QUANTILES = 16
 _MIN_LOG, _MAX_LOG = -12.0, 6.0  # of standard deviations
 _MIN_LOG_LENGTH, _MAX_LOG_LENGTH = -2.5, 2.5
 _MAX_LOG_SATURATION = 1.5  # half of an effect within the first sixth of the box
-# The second start has noise and saturation larger by so many prior deviations, and
-# less process.
-_NOISY_START, _SATURATED_START, _QUIET_START = 0.75, 2.0, -1.5
 _MAX_WEIGHT = 4.0  # of a draw, in means of all weights
-# How much standard errors are widened for few merges; how many merges it takes until
-# leave-one-out errors count as much as theory, and the range of their ratio.
-_SMALL_SAMPLE, _PRIOR_MERGES, _RATIO_RANGE = 3.0, 30.0, (0.2, 2.0)
-# Equally likely quantiles of a normal distribution, scaled to the variance 1.
-_QUANTILES = ndtri((np.arange(16) + 0.5) / 16)
-_QUANTILES = _QUANTILES / np.sqrt((_QUANTILES**2).mean())
-_BATCH_SIZE = 1 << 13  # merges, each of which takes thousands of numbers
+_SMALL_SAMPLE = 3.0  # n merges widen the squares of errors by 1 + 3 / n
+_PRIOR_MERGES = 30.0  # with so many, leave-one-out errors count as much as theory
+_RATIO_RANGE = (0.2, 2.0)  # of squared leave-one-out errors to those of theory
+_BATCH_SIZE = 8192  # merges, each of which takes thousands of numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Hyperparameters:
     """The hyperparameters of the covariance, as logarithms.
 
-    An optimizer varies them as one vector (6 + d,) in this order.
+    An optimizer varies them as one vector (6 + d,), in the order of the fields.
     """
 
     log_term_stddevs: FloatArray  # (3,) priors of linear terms, squares, products
@@ -89,7 +84,7 @@ class Hyperparameters:
         """Return the prior standard deviation of every term of the quadratic; (t,)."""
         kinds = _kinds_of_terms(len(self.log_length_scales))
         stddevs = np.exp(self.log_term_stddevs[kinds])
-        return np.where(kinds < 0, _INTERCEPT_STDDEV, stddevs)
+        return np.concatenate([[_INTERCEPT_STDDEV], stddevs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,112 +98,125 @@ class TrainingData:
     known_noise: bool = True  # measured; otherwise ``noise_variance`` is a mere unit
 
 
-def _saturating(U: FloatArray, log_saturation: float) -> FloatArray:
+def _saturating_effect(U: FloatArray, log_saturation: float) -> FloatArray:
     """Return an effect of coefficients U that saturates; (k, d).
 
     Most of what a weight does to SmolLM2 it does while it is small
-    (docs/results/smollm2.md). The effect is (1 - exp(-a u)) / (1 - exp(-a)) - 1/2,
-    where ``a`` is the saturation and u = U + 1/2, from 0 to 1 in the box. Below the box
-    it goes on as a straight line.
+    (docs/results/smollm2.md). With the saturation ``a`` and u = U + 1/2, from 0 to 1 in
+    the box, the effect is f(u) - 1/2, where f(u) = (1 - exp(-a u)) / (1 - exp(-a)).
+    Below the box it goes on as a straight line.
     """
     a = math.exp(log_saturation)
-    u = np.maximum(U + 0.5, 0)
-    below = a * np.minimum(U + 0.5, 0)
-    return np.asarray((below - np.expm1(-a * u)) / -math.expm1(-a) - 0.5)
+    u = U + 0.5
+    straight = a * np.minimum(u, 0)
+    curved = -np.expm1(-a * np.maximum(u, 0))
+    return np.asarray((straight + curved) / -math.expm1(-a) - 0.5)
 
 
-def _saturating_slope(U: FloatArray, log_saturation: float) -> FloatArray:
-    """Return the derivative of the effect by the logarithm, in the box; (k, d)."""
-    a, u = math.exp(log_saturation), U + 0.5
-    whole = math.expm1(-a)
-    rest = math.exp(-a) * np.expm1(-a * u) / whole
-    return np.asarray(a * (rest - u * np.exp(-a * u)) / whole)
+def _effect_by_log_saturation(U: FloatArray, log_saturation: float) -> FloatArray:
+    """Return the derivative of the effect by log(a), in the box; (k, d).
+
+    It is a (u exp(-a u) - exp(-a) f(u)) / (1 - exp(-a)).
+    """
+    a = math.exp(log_saturation)
+    u = U + 0.5
+    denominator = -math.expm1(-a)
+    exp_times_f = math.exp(-a) * -np.expm1(-a * u) / denominator
+    return np.asarray(a * (u * np.exp(-a * u) - exp_times_f) / denominator)
 
 
 @cache
 def _kinds_of_terms(d: int) -> IntArray:
-    """Return the kinds of terms: constant -1, linear 0, square 1, product 2; (t,)."""
+    """Return the kinds of terms after the intercept: linear 0, square 1, product 2."""
     rows, columns = np.triu_indices(d)
     second_order = np.where(rows == columns, 1, 2)
-    return np.concatenate([[-1], np.zeros(d, dtype=np.int_), second_order])
+    return np.concatenate([np.zeros(d, dtype=np.int_), second_order])
 
 
 def _distances(V: FloatArray, W: FloatArray) -> FloatArray:
     """Return the Euclidean distances of the rows of V (k, d) to those of W; (k, n)."""
-    squares: FloatArray = (V**2).sum(axis=1)[:, None] + (W**2).sum(axis=1)
-    squares -= 2 * V @ W.T
-    np.maximum(squares, 0, out=squares)
-    return np.sqrt(squares, out=squares)
+    squares = (V**2).sum(axis=1)[:, None] + (W**2).sum(axis=1) - 2 * V @ W.T
+    np.maximum(squares, 0, out=squares)  # rounding leaves less between equal rows
+    return np.asarray(np.sqrt(squares, out=squares))
 
 
 def _matern(distance: FloatArray) -> FloatArray:
-    """Return the Matérn-5/2 kernel of variance 1 at distances in length scales."""
-    # (1 + r + r**2 / 3) * exp(-r), in as little memory: it is called most of all.
-    r: FloatArray = _SQRT5 * distance
-    square, correlation = r**2, 1 + r
-    square /= 3
-    correlation += square
-    np.negative(r, out=r)
-    correlation *= np.exp(r, out=r)
-    return correlation
+    """Return the Matérn-5/2 kernel of variance 1 at distances in length scales.
+
+    It is (1 + s + s**2 / 3) exp(-s), where s is sqrt(5) times the distance.
+    """
+    minus_s = -_SQRT5 * distance
+    return np.asarray((1 - minus_s + minus_s**2 / 3) * np.exp(minus_s))
 
 
 class Covariance:
-    """The covariance of the training data with noise, and its derivatives by theta."""
+    """The covariance of the training data, and its derivatives by theta.
+
+    ``matrix`` (n, n) is the sum of
+
+    - quadratic: F F', where F (n, t) is the features of W times ``term_stddevs``,
+    - process: amplitude**2 matern(r), with the distances r in V = W / length scales,
+    - noise: noise**2 noise_variance, on the diagonal,
+    - sampling: ``sampling_variance``, with the correlation ``_SAMPLING_CORRELATION``.
+    """
 
     def __init__(self, data: TrainingData, theta: Hyperparameters):
-        self._data, self._theta = data, theta
-        self.W = _saturating(data.U, theta.log_saturation)  # (n, d)
+        self._data = data
+        self._theta = theta
+        self._length_scales = np.exp(theta.log_length_scales)
+        self.W = _saturating_effect(data.U, theta.log_saturation)  # (n, d)
         self.features = quadratic_features(self.W)
-        self._scaled_features = self.features * theta.term_stddevs
-        self._scaled_W = self.W / np.exp(theta.log_length_scales)
-        self._distances = _distances(self._scaled_W, self._scaled_W)
+        self._F = self.features * theta.term_stddevs
+        self._V = self.W / self._length_scales
+        self._distances = _distances(self._V, self._V)
         self._process = theta.signal_variance * _matern(self._distances)
         self._noise = np.exp(2 * theta.log_noise) * data.noise_variance
-
-        self.matrix: FloatArray = self._scaled_features @ self._scaled_features.T
-        self.matrix += self._process
-        sampling, common = data.sampling_variance, _SAMPLING_CORRELATION
-        diagonal = self.matrix.reshape(-1)[:: len(self.matrix) + 1]  # a view
-        diagonal += self._noise + (1 - common) * sampling + _JITTER
-        self.matrix += common * np.sqrt(np.outer(sampling, sampling))
+        sampling = data.sampling_variance
+        own_errors = self._noise + (1 - _SAMPLING_CORRELATION) * sampling + _JITTER
+        common_errors = _SAMPLING_CORRELATION * np.sqrt(np.outer(sampling, sampling))
+        quadratic: FloatArray = self._F @ self._F.T
+        self.matrix = quadratic + self._process + np.diag(own_errors) + common_errors
 
     def cross(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the covariance of the metric at U (k, d) with the data, and features.
-
-        The covariance is (k, n); the features (k, t) are those of the quadratic.
-        """
+        """Return covariance with the data (k, n) and features (k, t) at U (k, d)."""
         theta = self._theta
-        W = _saturating(U, theta.log_saturation)
+        W = _saturating_effect(U, theta.log_saturation)
         features = quadratic_features(W)
-        covariance: FloatArray = (features * theta.term_stddevs**2) @ self.features.T
-        scaled_W = W / np.exp(theta.log_length_scales)
-        correlation = _matern(_distances(scaled_W, self._scaled_W))
-        return covariance + theta.signal_variance * correlation, features
+        quadratic: FloatArray = (features * theta.term_stddevs**2) @ self.features.T
+        correlation = _matern(_distances(W / self._length_scales, self._V))
+        return quadratic + theta.signal_variance * correlation, features
 
     def gradient(self, weights: FloatArray) -> FloatArray:
-        """Differentiate ``(weights * matrix).sum()`` by theta; (6 + d,).
-
-        The weights (n, n) are symmetric.
-        """
+        """Differentiate the sum of symmetric weights * matrix by theta's vector."""
         theta = self._theta
-        weighted = weights @ self._scaled_features
-        by_term = (weighted * self._scaled_features).sum(axis=0)
-        by_kind = np.bincount(_kinds_of_terms(self.W.shape[1]) + 1, by_term, 4)[1:]
-        by_noise = (weights.diagonal() * self._noise).sum()
-        by_amplitude = (weights * self._process).sum()
-        # Half of minus the derivative by the scaled W.
-        r = _SQRT5 * self._distances
-        slope = 5 / 3 * theta.signal_variance * weights * (1 + r) * np.exp(-r)
-        pull = slope.sum(axis=1)[:, None] * self._scaled_W - slope @ self._scaled_W
-        by_length_scales = 2 * (pull * self._scaled_W).sum(axis=0)
+        by_F = 2 * (weights @ self._F)
+        by_V = self._gradient_by_V(weights)
+        by_term = (by_F * self._F).sum(axis=0)
+        kinds = _kinds_of_terms(self.W.shape[1])
+        by_term_stddevs = np.bincount(kinds, weights=by_term[1:], minlength=3)
+        by_noise = 2 * (weights.diagonal() * self._noise).sum()
+        by_amplitude = 2 * (weights * self._process).sum()
+        by_length_scales = -(by_V * self._V).sum(axis=0)
+        # The saturation changes W, and through W both F and V.
+        change_of_W = _effect_by_log_saturation(self._data.U, theta.log_saturation)
+        change_of_features = directional_derivative(self.W, change_of_W)
+        by_saturation = (by_F * (change_of_features * theta.term_stddevs)).sum()
+        by_saturation += (by_V * change_of_W / self._length_scales).sum()
+        scalars = [by_noise, by_amplitude, by_saturation]
+        return np.concatenate([by_term_stddevs, scalars, by_length_scales])
 
-        moved = _saturating_slope(self._data.U, theta.log_saturation)
-        of_features = directional_derivative(self.W, moved) * theta.term_stddevs
-        by_saturation = (weighted * of_features).sum()
-        by_saturation -= (pull * moved / np.exp(theta.log_length_scales)).sum()
-        doubled = 2 * np.array([*by_kind, by_noise, by_amplitude, by_saturation])
-        return np.concatenate([doubled, by_length_scales])
+    def _gradient_by_V(self, weights: FloatArray) -> FloatArray:
+        """Differentiate ``(weights * process).sum()`` by V; (n, d).
+
+        The derivative of the kernel by its distance r is -5/3 r (1 + s) exp(-s), with s
+        as in ``_matern``, and that of r_ij by V_i is (V_i - V_j) / r_ij: r cancels. A
+        pair of rows counts twice, as (i, j) and as (j, i).
+        """
+        minus_s = -_SQRT5 * self._distances
+        variance = self._theta.signal_variance
+        slopes = 5 / 3 * variance * weights * (1 - minus_s) * np.exp(minus_s)
+        half = slopes @ self._V - slopes.sum(axis=1)[:, None] * self._V
+        return np.asarray(2 * half)
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,10 +238,7 @@ class GaussianProcess:
     discrepancy: FloatArray  # (s,) the part of the noise that is signal
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return latent mean and standard deviation at U (k, d): (s, k) each.
-
-        They are without the noise of a new measurement.
-        """
+        """Return latent mean and standard deviation (s, k) at U (k, d), noise-free."""
         predictions = [one.predict(U) for one in self._draw_posteriors]
         mean, stddev = (np.array(rows) for rows in zip(*predictions, strict=True))
         stddev = self.scale * np.hypot(stddev, self.discrepancy[:, None])
@@ -277,7 +282,8 @@ class Posterior:
     """
 
     def __init__(self, data: TrainingData, z: FloatArray, theta: Hyperparameters):
-        self._z, self._theta = z, theta
+        self._z = z
+        self._theta = theta
         self.covariance = Covariance(data, theta)
         self._L = _cholesky_with_jitter(self.covariance.matrix)
         self.alpha: FloatArray = cho_solve((self._L, True), z)
@@ -291,11 +297,12 @@ class Posterior:
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean k alpha and standard deviation at U (m, d); (m,) each."""
         k, features = self.covariance.cross(U)
-        half = solve_triangular(self._L, k.T, lower=True, check_finite=False)
-        explained = (half**2).sum(axis=0)  # k' K^-1 k
-        of_terms = ((features * self._theta.term_stddevs) ** 2).sum(axis=1)
-        variance = of_terms + self._theta.signal_variance - explained
-        return k @ self.alpha, np.sqrt(np.maximum(variance, 0))
+        terms_variance = ((features * self._theta.term_stddevs) ** 2).sum(axis=1)
+        prior_variance = terms_variance + self._theta.signal_variance
+        L_inverse_k = solve_triangular(self._L, k.T, lower=True, check_finite=False)
+        explained = (L_inverse_k**2).sum(axis=0)  # k K^-1 k'
+        variance = np.maximum(prior_variance - explained, 0)
+        return k @ self.alpha, np.sqrt(variance)
 
     def leave_one_out(self) -> tuple[FloatArray, FloatArray]:
         """Predict each merge from the others: mean and variance with noise; (n,).
@@ -309,7 +316,8 @@ class Posterior:
 
 def _cholesky_with_jitter(K: FloatArray) -> FloatArray:
     """Return the Cholesky factor of a covariance, with as little jitter as it needs."""
-    jitter, largest = 0.0, float(np.abs(K).max())
+    jitter = 0.0
+    largest = float(np.abs(K).max())
     while jitter <= largest and 0 < largest < np.inf:
         with suppress(LinAlgError):
             return np.asarray(cholesky(K + jitter * np.eye(len(K)), lower=True))
@@ -332,15 +340,20 @@ def fit_gaussian_process(
         start: The mode of a similar process.
         quadratic_only: Whether to fit a quadratic with normal priors, and no kernel.
     """
-    offset, scale = float(latent.mean()), float(latent.std())
-    scale = scale if scale > 1e-12 * np.abs(latent).max() else 1.0
+    offset = float(latent.mean())
+    stddev = float(latent.std())
+    # Values that differ by rounding alone are constant.
+    scale = stddev if stddev > 1e-12 * np.abs(latent).max() else 1.0
     z = (latent - offset) / scale
-    square = scale**2
-    noise, sampling = data.noise_variance / square, data.sampling_variance / square
-    data = replace(data, noise_variance=noise, sampling_variance=sampling)
-    mode = _Hyperposterior(data, z).maximize(start, quadratic_only=quadratic_only)
+    scaled_data = replace(
+        data,
+        noise_variance=data.noise_variance / scale**2,
+        sampling_variance=data.sampling_variance / scale**2,
+    )
+    theta_posterior = _Hyperposterior(scaled_data, z)
+    mode = theta_posterior.maximize(start, quadratic_only=quadratic_only)
     return GaussianProcess(
-        data=data,
+        data=scaled_data,
         z=z,
         offset=offset,
         scale=scale,
@@ -354,23 +367,28 @@ def fit_gaussian_process(
 
 def marginalize(process: GaussianProcess) -> GaussianProcess:
     """Average a process over draws of hyperparameters around the mode."""
-    data, z = process.data, process.z
-    draws, weights, posteriors = _Hyperposterior(data, z).draw(process.mode)
+    hyperposterior = _Hyperposterior(process.data, process.z)
+    draws, weights, posteriors = hyperposterior.draw(process.mode)
     return replace(
         process,
         draws=draws,
         draw_weights=weights,
-        inflation=_inflation(posteriors, weights, z),
-        discrepancy=_discrepancy(data, draws),
+        inflation=_inflation(posteriors, weights, process.z),
+        discrepancy=_discrepancy(process.data, draws),
     )
 
 
 def _bounds(d: int) -> tuple[Hyperparameters, Hyperparameters]:
     """Return the smallest and largest values that are tried."""
-    low, high = np.full(d, _MIN_LOG_LENGTH), np.full(d, _MAX_LOG_LENGTH)
-    least, most = np.full(3, _MIN_LOG), np.full(3, _MAX_LOG)
-    lower = Hyperparameters(least, _MIN_LOG, _MIN_LOG, _MIN_LOG, low)
-    upper = Hyperparameters(most, _MAX_LOG, _MAX_LOG, _MAX_LOG_SATURATION, high)
+    lower = replace(
+        Hyperparameters.from_vector(np.full(6 + d, _MIN_LOG)),
+        log_length_scales=np.full(d, _MIN_LOG_LENGTH),
+    )
+    upper = replace(
+        Hyperparameters.from_vector(np.full(6 + d, _MAX_LOG)),
+        log_saturation=_MAX_LOG_SATURATION,
+        log_length_scales=np.full(d, _MAX_LOG_LENGTH),
+    )
     return lower, upper
 
 
@@ -408,72 +426,78 @@ class _Hyperposterior:
         try:
             L = cholesky(covariance.matrix, lower=True, check_finite=False)
         except LinAlgError:
-            return 1e12, np.zeros_like(vector)
+            return 1e12, np.zeros_like(vector)  # so that no step ends here
         alpha = cho_solve((L, True), self.z)
+        half_log_det = np.log(L.diagonal()).sum()
         prior_stddev = self.prior_stddev.vector
         deviation = (vector - self.prior_mean.vector) / prior_stddev
-        half_log_det = np.log(L.diagonal()).sum()
         loss = self.z @ alpha / 2 + half_log_det + deviation @ deviation / 2
-        weights = cho_solve((L, True), np.eye(len(alpha))) - np.outer(alpha, alpha)
-        gradient = covariance.gradient(weights) / 2 + deviation / prior_stddev
-        return float(loss), gradient
+        # The derivative of twice the likelihood part by K is K^-1 - alpha alpha'.
+        K_inverse = cho_solve((L, True), np.eye(len(alpha)))
+        by_theta = covariance.gradient(K_inverse - np.outer(alpha, alpha)) / 2
+        return float(loss), by_theta + deviation / prior_stddev
 
     def maximize(
         self, start: Hyperparameters | None, *, quadratic_only: bool
     ) -> Hyperparameters:
-        """Find the mode from a start.
+        """Find the mode from a start; without one, from the better of two."""
+        from scipy.optimize import minimize  # here, as predictions do not need it
 
-        Without one from two: the prior mean, and one with more noise, less process.
-        """
-        from scipy.optimize import minimize  # not to predict
-
+        starts = [self.prior_mean, self._noisy_start] if start is None else [start]
         lower, upper = _bounds(self.data.U.shape[1])
         if quadratic_only:
-            # Nothing but a quadratic of the coefficients themselves.
+            # No process and no saturation: they stay at their lower bounds.
             upper = replace(upper, log_amplitude=_MIN_LOG, log_saturation=_MIN_LOG)
-        prior = self.prior_mean
-        stddev = self.prior_stddev
-        noisy = replace(
-            prior,
-            log_noise=prior.log_noise + _NOISY_START * stddev.log_noise,
-            log_amplitude=prior.log_amplitude + _QUIET_START,
-            log_saturation=prior.log_saturation
-            + _SATURATED_START * stddev.log_saturation,
-        )
         bounds = list(zip(lower.vector, upper.vector, strict=True))
         results = [
             minimize(self._loss, x0.vector, jac=True, method="L-BFGS-B", bounds=bounds)
-            for x0 in ([prior, noisy] if start is None else [start])
+            for x0 in starts
         ]
         best = min(results, key=lambda result: result.fun)
         return Hyperparameters.from_vector(np.asarray(best.x))
+
+    @property
+    def _noisy_start(self) -> Hyperparameters:
+        """Return a start with more noise and saturation and less process."""
+        mean = self.prior_mean
+        stddev = self.prior_stddev
+        return replace(
+            mean,
+            log_noise=mean.log_noise + 0.75 * stddev.log_noise,
+            log_amplitude=mean.log_amplitude - 1.5 * stddev.log_amplitude,
+            log_saturation=mean.log_saturation + 2.0 * stddev.log_saturation,
+        )
 
     def draw(
         self, mode: Hyperparameters
     ) -> tuple[list[Hyperparameters], FloatArray, list[Posterior]]:
         """Draw thetas around the mode, with importance weights and posteriors."""
-        prior_stddev = self.prior_stddev.vector
-        precisions, axes = np.linalg.eigh(self._hessian(mode.vector))
-        # An axis has two directions: the same one in whatever order coefficients are.
-        axes = axes * np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
-        precisions = np.maximum(precisions, 0.25 / prior_stddev.max() ** 2)
-        normals = _quasi_random_normals(len(prior_stddev))
-        vectors = mode.vector + (normals / np.sqrt(precisions)) @ axes.T
+        precisions, axes = self._laplace_axes(mode.vector)
+        normals = _quasi_random_normals(len(precisions))
+        unbounded = mode.vector + (normals / np.sqrt(precisions)) @ axes.T
         lower, upper = _bounds(self.data.U.shape[1])
-        vectors = np.clip(vectors, lower.vector, upper.vector)
+        vectors = np.clip(unbounded, lower.vector, upper.vector)
         draws = [Hyperparameters.from_vector(vector) for vector in vectors]
         posteriors = [Posterior(self.data, self.z, draw) for draw in draws]
-
-        log_likelihoods = [-one.negative_log_likelihood for one in posteriors]
-        deviations = (vectors - self.prior_mean.vector) / prior_stddev
-        log_weights = np.array(log_likelihoods) - (deviations**2).sum(axis=1) / 2
-        log_weights += (normals**2).sum(axis=1) / 2  # of the density drawn from
+        log_likelihoods = np.array([-one.negative_log_likelihood for one in posteriors])
+        deviations = (vectors - self.prior_mean.vector) / self.prior_stddev.vector
+        log_priors = -(deviations**2).sum(axis=1) / 2
+        log_proposals = -(normals**2).sum(axis=1) / 2  # of the density drawn from
+        log_weights = log_likelihoods + log_priors - log_proposals
         weights = np.exp(np.maximum(log_weights - log_weights.max(), -30.0))
-        weights = np.minimum(weights / weights.sum(), _MAX_WEIGHT / _N_DRAWS)
-        weights /= weights.sum()
-        return draws, weights, posteriors
+        limited = np.minimum(weights / weights.sum(), _MAX_WEIGHT / _N_DRAWS)
+        return draws, limited / limited.sum(), posteriors
+
+    def _laplace_axes(self, mode: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return eigenvalues and eigenvectors (columns) of the Hessian at the mode."""
+        precisions, axes = np.linalg.eigh(self._hessian(mode))
+        smallest = 0.25 / self.prior_stddev.vector.max() ** 2
+        # Both signs are right. This one does not depend on the order of coefficients.
+        signs = np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
+        return np.maximum(precisions, smallest), axes * signs
 
     def _hessian(self, vector: FloatArray, step: float = 1e-3) -> FloatArray:
+        """Return the Hessian of the loss, by central differences of its gradient."""
         steps = step * np.eye(len(vector))
         rows = [self._loss(vector + s)[1] - self._loss(vector - s)[1] for s in steps]
         hessian = np.array(rows) / (2 * step)
@@ -536,12 +560,15 @@ def prediction_stderr(
     It is the root mean square error, over the draws of the process, of the predictions
     ``latent`` (k,), which may be those of a quadratic.
     """
+    # Equally likely quantiles of a normal distribution, scaled to the variance 1.
+    quantiles = ndtri((np.arange(_N_QUANTILES) + 0.5) / _N_QUANTILES)
+    quantiles /= np.sqrt((quantiles**2).mean())
     stderrs = []
-    for start in range(0, max(len(U), 1), _BATCH_SIZE):
+    for start in range(0, max(len(U), 1), _BATCH_SIZE):  # one batch if U is empty
         batch = slice(start, start + _BATCH_SIZE)
         mean, stddev = process.predict(U[batch])
-        # (quantiles, draws, merges), with the mean over quantiles first
-        metric = link.apply(mean + _QUANTILES[:, None, None] * stddev)
-        squared_error = ((metric - link.apply(latent[batch])) ** 2).mean(axis=0)
-        stderrs.append(np.sqrt(process.draw_weights @ squared_error))
+        metric = link.apply(mean + quantiles[:, None, None] * stddev)
+        squared_errors = (metric - link.apply(latent[batch])) ** 2
+        # (quantiles, draws, merges): the mean over quantiles, then over draws
+        stderrs.append(np.sqrt(process.draw_weights @ squared_errors.mean(axis=0)))
     return np.concatenate(stderrs)

@@ -120,7 +120,7 @@ def n_quadratic_terms(d: int) -> int:
 
 def quadratic_features(X: FloatArray) -> FloatArray:
     """Return the (n, t) matrix whose columns the terms of the quadratic weigh."""
-    # Halving the squares makes every second-order term an entry of the hessian.
+    # c'Ac / 2 is the sum of A_ii c_i**2 / 2, and of A_ij c_i c_j over pairs i < j.
     rows, columns, is_square = _second_order_pairs(X.shape[1])
     second_order = X[:, rows] * X[:, columns]
     second_order[:, is_square] /= 2
@@ -150,6 +150,11 @@ class Observations:
     features: FloatArray  # (n, t)
     y: FloatArray  # (n,)
     weights: FloatArray  # (n,) positive, mean 1
+
+    @property
+    def scaled_features(self) -> FloatArray:
+        """Return the features times the root of the weights; (n, t)."""
+        return np.asarray(np.sqrt(self.weights)[:, None] * self.features)
 
     def without(self, point: int) -> Observations:
         """Return the observations without a point."""
@@ -192,7 +197,7 @@ def jacobian(observed: Observations, link: Link, terms: FloatArray) -> FloatArra
 
 def leave_one_out(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
     """Predict every point by the fit to the others: (n,), NaN where none exists."""
-    Q = np.linalg.qr(jacobian(observed, Link(), terms)).Q
+    Q = np.linalg.qr(observed.scaled_features).Q
     leverage: FloatArray = np.array([row @ row for row in Q])
     # A point with a leverage of 1 is the only one to show some term.
     if (1 - leverage).min() < RANK_TOLERANCE:
@@ -207,10 +212,9 @@ def leave_one_out(observed: Observations, link: Link, terms: FloatArray) -> Floa
 
 def _solve(observed: Observations) -> FloatArray:
     """Fit the terms in closed form, for the identity link; (t,)."""
-    scales = np.sqrt(observed.weights)
-    scaled_features = scales[:, None] * observed.features
-    solution = np.linalg.lstsq(scaled_features, scales * observed.y, rcond=None)
-    return solution[0].astype(np.float64)
+    scaled_y = np.sqrt(observed.weights) * observed.y
+    solution, *_ = np.linalg.lstsq(observed.scaled_features, scaled_y, rcond=None)
+    return solution.astype(np.float64)
 
 
 def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray:
