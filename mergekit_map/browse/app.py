@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -29,7 +29,7 @@ class ExitAction:
     """An action requested outside of the screen, on the current point of a view."""
 
     view: View
-    merges: bool  # or chats
+    kind: Literal["merge", "chat"]
 
 
 WORKING = " working ..."
@@ -152,11 +152,11 @@ class Browser(App[ExitAction]):
 
     def action_talk(self) -> None:
         """Chat with the merge, outside of the screen."""
-        self.exit(ExitAction(self.view, merges=False))
+        self.exit(ExitAction(self.view, "chat"))
 
     def action_merge(self) -> None:
         """Merge the current point, outside of the screen."""
-        self.exit(ExitAction(self.view, merges=True))
+        self.exit(ExitAction(self.view, "merge"))
 
 
 class ReadingPage(ModalScreen[None]):

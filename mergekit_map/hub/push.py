@@ -82,6 +82,15 @@ class Target:
     commit: str | None = None  # the last one
     looked_up: bool = True  # whether the Hub was reached
 
+    @property
+    def state(self) -> str:
+        """Return the start of a sentence, before ``private`` or ``public``."""
+        if not self.looked_up:
+            return "If the repository is new, it will be"
+        if self.private is None:
+            return "The repository is new and will be"
+        return "The repository is there already and stays"
+
 
 @dataclass(frozen=True)
 class Plan:
