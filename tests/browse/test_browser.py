@@ -171,7 +171,7 @@ def test_keys_that_are_pressed_while_a_choice_is_saved_do_nothing(
         done.wait(60)
         return View.of(front)
 
-    monkeypatch.setattr(Browser, "_saved", save)
+    monkeypatch.setattr(Browser, "_save_choice", save)
 
     async def look() -> int:
         app = Browser(RunFolder(Path("run")), View.of(front), "run")
