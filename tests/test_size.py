@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 25_897, "tests": 19_921, "benchmarks": 9_894}
+MOST_LINES = {"mergekit_map": 25_997, "tests": 19_921, "benchmarks": 9_894}
 MOST_MODULES = 108
 
 
