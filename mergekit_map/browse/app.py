@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -29,7 +29,7 @@ class ExitAction:
     """An action requested outside of the screen, on the current point of a view."""
 
     view: View
-    merges: bool  # or chats
+    kind: Literal["merge", "chat"]
 
 
 WORKING = " working ..."
@@ -64,7 +64,9 @@ class Browser(App[ExitAction]):
     def __init__(self, folder: RunFolder, view: View, name: str) -> None:
         """Create the program for a view of a run folder, and the search's name."""
         super().__init__()
-        self.run_folder, self.view, self._called = folder, view, printable(name)
+        self.run_folder = folder
+        self.view = view
+        self._run_name = printable(name)
 
     def compose(self) -> ComposeResult:
         """Lay out list, point, and lines above and below them."""
@@ -84,9 +86,9 @@ class Browser(App[ExitAction]):
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """Show the highlighted point."""
         if event.row_key is not None and event.row_key.value is not None:
-            at = int(event.row_key.value)
-            if at != self.view.at:
-                self.view = self.view.moved(at)
+            index = int(event.row_key.value)
+            if index != self.view.at:
+                self.view = self.view.moved(index)
                 self._show_point()
 
     def _show_all(self) -> None:
@@ -94,12 +96,14 @@ class Browser(App[ExitAction]):
         self._show_point()
 
     def _show_point(self) -> None:
-        view, screen = self.view, self.screen_stack[0]
+        view = self.view
+        screen = self.screen_stack[0]
         screen.query_one("#weights", Static).update(Text(view.point.weights, "bold"))
         screen.query_one("#point", Static).update(gains_text(view))
         title = f" point {view.at} of {len(view.front.points)}"
-        title += ", chosen" * (view.at == view.front.selected)
-        screen.query_one("#title", Static).update(Text(f"{title} · {self._called}"))
+        if view.at == view.front.selected:
+            title += ", chosen"
+        screen.query_one("#title", Static).update(Text(f"{title} · {self._run_name}"))
         # The text of the point may leave less room for the list.
         rows = screen.query_one(FrontList)
         self.call_after_refresh(lambda: rows.move_cursor(row=rows.cursor_row))
@@ -117,11 +121,10 @@ class Browser(App[ExitAction]):
 
     def action_help(self) -> None:
         """Show the keys."""
-        bound = [b for b in self.BINDINGS if isinstance(b, Binding) and b.tooltip]
-        keys = [
-            ("1-9", "sort by a task, the best point first; 0: along the front"),
-            *((b.key_display or b.key, b.tooltip) for b in bound),
-        ]
+        keys = [("1-9", "sort by a task, the best point first; 0: along the front")]
+        for binding in self.BINDINGS:
+            if isinstance(binding, Binding) and binding.tooltip:
+                keys.append((binding.key_display or binding.key, binding.tooltip))
         self.push_screen(ReadingPage(help_text(keys)))
 
     @work
@@ -129,34 +132,36 @@ class Browser(App[ExitAction]):
         """Choose the current point, as the command select."""
         self.screen_stack[0].query_one("#title", Static).update(WORKING)
         await self.push_screen(ModalScreen())  # which takes the keys meanwhile
-        failed = None
+        failure = None
         try:
-            view = await asyncio.to_thread(self._saved, self.view.at)
+            view = await asyncio.to_thread(self._save_choice, self.view.at)
             self.view = view.sorted(self.view.sorted_by)
         except (MapError, OSError) as error:
-            failed = Text(printable(str(error)))
+            failure = Text(printable(str(error)))
         self.pop_screen()
         self._show_all()
-        if failed is not None:
-            self.push_screen(ReadingPage(failed))
+        if failure is not None:
+            self.push_screen(ReadingPage(failure))
             return
-        at, recipe = self.view.at, self.run_folder.chosen_recipe
-        said = f"Saved: point {at} is the chosen merge, and {recipe} its recipe."
-        self.notify(printable(said), markup=False)
+        recipe = self.run_folder.chosen_recipe
+        text = (
+            f"Saved: point {self.view.at} is the chosen merge, and {recipe} its recipe."
+        )
+        self.notify(printable(text), markup=False)
 
-    def _saved(self, index: int) -> View:
-        # Here, as the screen is there sooner without it.
+    def _save_choice(self, index: int) -> View:
+        # Imported here, so that the screen appears sooner.
         from mergekit_map.workflows.select import select_point
 
         return View.of(select_point(self.run_folder.path, index=index).front)
 
     def action_talk(self) -> None:
         """Chat with the merge, outside of the screen."""
-        self.exit(ExitAction(self.view, merges=False))
+        self.exit(ExitAction(self.view, "chat"))
 
     def action_merge(self) -> None:
         """Merge the current point, outside of the screen."""
-        self.exit(ExitAction(self.view, merges=True))
+        self.exit(ExitAction(self.view, "merge"))
 
 
 class ReadingPage(ModalScreen[None]):

@@ -15,7 +15,8 @@ from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import gains
 
-_NARROWEST = 8  # of a column; a list of more tasks than fit is scrolled
+_NARROWEST = 8  # width of a column; a list of more tasks than fit is scrolled
+_PADDING = 2  # of a column, left and right
 _MARKS = {
     ">": "the chosen merge; its recipe is recipe.yml",
     "*": "measured, and no measured merge is better on every task",
@@ -43,10 +44,11 @@ class View:
         return self.front.points[self.at]
 
     @property
-    def here(self) -> Front:
+    def front_if_chosen(self) -> Front:
         """Return the front as if the current point were chosen, by its index."""
-        index = {} if self.at == self.front.selected else {"index": self.at}
-        select = self.front.select.model_copy(update=index)
+        if self.at == self.front.selected:
+            return self.front
+        select = self.front.select.model_copy(update={"index": self.at})
         return self.front.model_copy(update={"selected": self.at, "select": select})
 
     def moved(self, index: int) -> View:
@@ -58,14 +60,14 @@ class View:
         along = _along(self.front)
         if task is None:
             return replace(self, order=along, sorted_by=None)
-        metric, points = self.front.tasks[task].metric, self.front.points
+        metric = self.front.tasks[task].metric
 
         def utility(index: int) -> float:
-            value = points[index].best_known(task)[0].value
-            return -np.inf if value is None else metric.utility(value)
+            reading, _ = self.front.points[index].best_known(task)
+            return -np.inf if reading.value is None else metric.utility(reading.value)
 
-        best = sorted(along, key=utility, reverse=True)
-        return replace(self, order=tuple(best), sorted_by=task)
+        best_first = sorted(along, key=utility, reverse=True)
+        return replace(self, order=tuple(best_first), sorted_by=task)
 
 
 def _along(front: Front) -> tuple[int, ...]:
@@ -82,15 +84,14 @@ class FrontList(DataTable[Text]):
         self.clear(columns=True)
         tasks = list(view.front.tasks)
         labels = {index: _label(view, index) for index in view.order}
-        first = max(map(len, labels.values()))
-        width = self.size.width - first - 2 - 1  # padding, and the scroll bar
-        each = max(_NARROWEST, width // len(tasks) - 2)
+        label_width = max(map(len, labels.values()))
+        tasks_width = self.size.width - label_width - _PADDING - 1  # of the scroll bar
+        task_width = max(_NARROWEST, tasks_width // len(tasks) - _PADDING)
         self.header_height = 2
-        self.add_column(Text(""), width=first)
+        self.add_column(Text(""), width=label_width)
         for number, task in enumerate(tasks, start=1):
-            self.add_column(
-                Text(f"{number}\N{NO-BREAK SPACE}{task}", overflow="fold"), width=each
-            )
+            heading = Text(f"{number}\N{NO-BREAK SPACE}{task}", overflow="fold")
+            self.add_column(heading, width=task_width)
         for index in view.order:
             point = view.front.points[index]
             cells = [_cell(*point.best_known(task)) for task in tasks]
@@ -99,8 +100,8 @@ class FrontList(DataTable[Text]):
 
 
 def _label(view: View, index: int) -> str:
-    marks = ">" * (index == view.front.selected)
-    marks += "*" * (index in view.front.recommended)
+    marks = ">" if index == view.front.selected else ""
+    marks += "*" if index in view.front.recommended else ""
     return f"{index} {marks}".rstrip()
 
 
@@ -113,27 +114,31 @@ def _cell(reading: Reading, source: str) -> Text:
 
 def gains_text(view: View) -> RenderableType:
     """Return the table of gains of the current point."""
+    front = view.front_if_chosen
+    gained = gains(front)
     parts: list[RenderableType] = []
-    found, number = gains(view.here), 0
-    for task, name, *texts in gain_table(view.here, found):
-        if task:
+    number = 0
+    for task, model, *texts in gain_table(front, gained):
+        is_first_row = task != ""  # of its task
+        if is_first_row:
             number += 1
             grid = Table.grid(padding=(0, 1))
             parts += [Text(f"{number} {task}", "bold"), grid]
-        cells = [Text(text, overflow="fold") for text in texts]
-        label = f"point {view.at}" if task else name
-        grid.add_row(Text(label, overflow="fold"), *cells)
-    return Group(*parts, Text(f"\n{sample(view.here, found)}", "dim"))
+        label = f"point {view.at}" if is_first_row else model
+        grid.add_row(*(Text(text, overflow="fold") for text in (label, *texts)))
+    return Group(*parts, Text(f"\n{sample(front, gained)}", "dim"))
 
 
 def answer_text(view: View) -> RenderableType:
     """Return what the numbers mean, as if the current point were the chosen one."""
-    found, name = answer(view.here), f"point {view.at}"
+    found = answer(view.front_if_chosen)
     text = Text(f"Point {view.at}: {view.point.weights}\n\n")
-    text.append(f"{found.headline}\n\n", "bold").append(f"{found.sample}\n")
+    text.append(f"{found.headline}\n\n", "bold")
+    text.append(f"{found.sample}\n")
     for sentence in (*found.findings, *found.details):
-        if sentence != view.front.reason:  # of another point
-            text.append(f"\n{sentence.replace('the chosen merge', name)}\n")
+        if sentence != view.front.reason:  # which is of the chosen point
+            about_point = sentence.replace("the chosen merge", f"point {view.at}")
+            text.append(f"\n{about_point}\n")
     return text
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -29,9 +28,10 @@ from mergekit_map.utils.files import (
     write_atomically,
 )
 
+Settings: TypeAlias = Mapping[str, Mapping[str, Any]]  # of blocks of ``map:``, by key
 _METHOD = "task_arithmetic"
 _TITLE = "Written by mergekit-map from options; edit it, and name it in their place."
-_SIGNATURE = "# as written: "  # and a digest of what stands above, which shows edits
+_SIGNATURE = "# as written: "  # a digest of the text above follows, to detect edits
 
 
 def option_names(given: Mapping[str, Any]) -> list[str]:
@@ -46,46 +46,48 @@ def config_or_options(target: str | None = None) -> Decorator:
     ``settings``, the keys of CONFIG's map block that options override. A configuration
     from options is written beside the target, or to a temporary file without one.
     """
-    arguments = [click.argument("configs", nargs=-1, type=CONFIG, metavar="[CONFIG]")]
-    overriding: Mapping[str, Mapping[str, Decorator]] = {}
+    decorators = [click.argument("configs", nargs=-1, type=CONFIG, metavar="[CONFIG]")]
     if target is not None:
-        arguments.append(click.argument(target, type=FOLDER))
-        overriding = _SETTINGS
+        decorators.append(click.argument(target, type=FOLDER))
+    decorators += NEW_MERGE_OPTIONS.values()
+    overriding = {} if target is None else _SETTINGS
+    for options in overriding.values():
+        decorators += options.values()
 
     def add(command: Any) -> Any:
         @functools.wraps(command)
-        def begin(configs: tuple[Path, ...], **rest: Any) -> Any:
-            given = {name: rest.pop(name) for name in NEW_MERGE_OPTIONS}
-            settings = {
-                block: {k: v for k in keys if (v := rest.pop(k)) is not None}
-                for block, keys in overriding.items()
-            }
-            stated = option_names(given)
-            if len(configs) + bool(stated) != 1:
-                words = ", ".join([*map(str, configs), *stated]) or "neither"
-                raise click.UsageError(
-                    "One CONFIG was expected, or options in its place (--model, "
-                    f"--base, --text, --task); got {words}"
-                )
-            if "out" in rest:
-                refuse_existing(rest["out"])  # before a file is written beside it
-            written = _written(given, settings, rest[target] if target else None)
+        def run_command(configs: tuple[Path, ...], **arguments: Any) -> Any:
+            given = {name: arguments.pop(name) for name in NEW_MERGE_OPTIONS}
+            _require_one_source(configs, option_names(given))
+            if "out" in arguments:
+                refuse_existing(arguments["out"])  # before a file is written beside it
+            settings = {}
+            for block, keys in overriding.items():
+                values = {key: arguments.pop(key) for key in keys}
+                settings[block] = {k: v for k, v in values.items() if v is not None}
+            path = arguments[target] if target else None
             if target:
-                rest["settings"] = settings
-            with nullcontext(configs[0]) if configs else written as path:
-                return command(config=path, **rest)
+                arguments["settings"] = settings
+            if configs:
+                return command(config=configs[0], **arguments)
+            with _written_config(given, settings, path) as config:
+                return command(config=config, **arguments)
 
-        options = [*NEW_MERGE_OPTIONS.values()]
-        options += [option for keys in overriding.values() for option in keys.values()]
-        return with_options([*arguments, *options])(begin)
+        return with_options(decorators)(run_command)
 
     return add
 
 
-def new_config_text(
-    given: Mapping[str, Any],
-    settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-) -> str:
+def _require_one_source(configs: Sequence[Path], options: Sequence[str]) -> None:
+    if len(configs) + bool(options) != 1:
+        words = ", ".join([*map(str, configs), *options]) or "neither"
+        raise click.UsageError(
+            "One CONFIG was expected, or options in its place (--model, "
+            f"--base, --text, --task); got {words}"
+        )
+
+
+def new_config_text(given: Mapping[str, Any], settings: Settings) -> str:
     """Write the configuration that options stand for.
 
     Raises:
@@ -98,50 +100,49 @@ def new_config_text(
     from mergekit_map.workflows.init import NewMerge, new_config, new_tasks
 
     method = _METHOD if given["method"] is None else given["method"]
-    if given["density"] is not None and method == _METHOD:  # mergekit ignores it
+    density = given["density"]
+    if density is not None and method == _METHOD:  # mergekit ignores it
         raise click.UsageError(
             f"--density: {method} drops no weights; leave it out, or choose a method "
             "that does, such as --method ties"
         )
-    merge = NewMerge(
-        given["model"], given["base"], method, given["dtype"], given["density"]
-    )
+    merge = NewMerge(given["model"], given["base"], method, given["dtype"], density)
     tasks = new_tasks(given["text"], given["task"])
     return new_config(merge, tasks, _TITLE, settings)
 
 
-def _signed(text: str) -> str:
+def _sign(text: str) -> str:
     return f"{text}{_SIGNATURE}{sha256(text)[:8]}\n"
 
 
 @contextmanager
-def _written(
-    given: Mapping[str, Any],
-    settings: Mapping[str, Mapping[str, Any]],
-    target: Path | None,
+def _written_config(
+    given: Mapping[str, Any], settings: Settings, target: Path | None
 ) -> Iterator[Path]:
-    """Write the configuration of options beside the target, or for a while."""
+    """Write the configuration of options beside the target, or to a temporary file."""
     if given["model"] and not given["text"] and not given["task"]:
         raise click.UsageError(
             "Missing option '--text' or '--task': what the merge should do well on."
         )
+    content = new_config_text(given, settings)
     if target is None:
         with scratch_folder() as folder:
             config = folder / "options.yml"
-            config.write_text(new_config_text(given), encoding="utf-8")
+            config.write_text(content, encoding="utf-8")
             yield config
         return
-    content = _signed(new_config_text(given, settings))
     name = "options" if target.name in {"", ".."} else target.name
     config = target.parent / f"{name}.yml"
-    written = config.read_text(errors="replace") if config.exists() else content
-    if written != _signed(written.rpartition(_SIGNATURE)[0]):
-        raise ArtifactError(
-            f"{config}, where these options would be written, is another file, was "
-            "edited, or is of another version, and is left as it is; name it in their "
-            "place, or remove it"
-        )
-    write_atomically(config, content)
+    if config.exists():
+        text = config.read_text(errors="replace")
+        signed_part, _, _ = text.rpartition(_SIGNATURE)
+        if text != _sign(signed_part):
+            raise ArtifactError(
+                f"{config}, where these options would be written, is another file, was "
+                "edited, or is of another version, and is left as it is; name it in "
+                "their place, or remove it"
+            )
+    write_atomically(config, _sign(content))
     click.echo(f"wrote {config}", err=True)
     yield config
 
@@ -185,13 +186,13 @@ NEW_MERGE_OPTIONS = {
 }
 
 
-def _bounds(text: str) -> dict[str, list[float]]:
+def _parse_bounds(text: str) -> dict[str, list[float]]:
     """Parse ``fr=0:1.2,de=-0.2:1``."""
     bounds: dict[str, list[float]] = {}
     try:
         for part in text.split(","):
-            name, _, ends = part.rpartition("=")
-            low, high = ends.split(":")
+            name, _, interval = part.rpartition("=")
+            low, high = interval.split(":")
             if not name or name in bounds:
                 raise ValueError(name)
             bounds[name] = [float(low), float(high)]
@@ -207,7 +208,7 @@ _SETTINGS = {
         hours={"type": click.FloatRange(0, min_open=True)},
         bounds={
             "metavar": "NAME=LOW:HIGH,...",
-            "type": _bounds,
+            "type": _parse_bounds,
             "help": "Bounds of coefficients; 0 and 1 for those that are left out.",
         },
         holdout={"type": click.FloatRange(0.001, 0.99)},

@@ -53,12 +53,13 @@ class _LazyGroup(click.Group):
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(k, about) for k, (_, about) in _COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        readable = [text.encode(errors="replace").decode() for text in args]
-        if wrong := [text for text in args if text not in readable]:
-            raise click.UsageError(f"{wrong[0]!a} is no Unicode; rename the file")
+        for text in args:
+            # Python reads bytes that are no UTF-8 as lone surrogates.
+            if any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise click.UsageError(f"{text!a} is no Unicode; rename the file")
         ctx.meta[_TYPED] = [*args]
         return super().parse_args(ctx, args)
 
@@ -74,9 +75,9 @@ class _LazyGroup(click.Group):
             code = MapError.exit_code
         except (KeyboardInterrupt, click.Abort) as error:
             # At a question, click raises Abort in the place of a KeyboardInterrupt.
-            stop = (isinstance(error, click.Abort) and error.__cause__) or error
-            by, code = stopped_by(stop)
-            text = f"{by}; to go on, type it again: {typed_command()}"
+            cause = error.__cause__ if isinstance(error, click.Abort) else None
+            reason, code = stopped_by(cause or error)
+            text = f"{reason}; to go on, type it again: {typed_command()}"
             click.echo(f"\n{printable(text)}", err=True)
         finally:
             ignore_signals()
@@ -93,7 +94,7 @@ def typed_command() -> str:
     return command_line(*click.get_current_context().meta.get(_TYPED, ()))
 
 
-# Among these names click finds the nearest to one that is none.
+# click suggests the nearest of these names for an unknown one.
 @click.group(
     cls=_LazyGroup,
     commands={name: click.Command(name) for name in _COMMANDS},

@@ -23,28 +23,29 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from mergekit_map.cli.options import output_options, starting
+from mergekit_map.cli.options import output_options, slow_imports
 from mergekit_map.types import DTYPES
 
 MakeOptions: TypeAlias = "Callable[[str], MergeOptions]"
 
-# What mergekit would end with a traceback.
+# Other values would end mergekit with a traceback.
 _TYPES = {
     "random_seed": click.IntRange(0, 2**32 - 1),
     "num_threads": click.IntRange(1, 1024),
     "write_threads": click.IntRange(1, 1024),
     "lora_merge_dtype": click.Choice(DTYPES),
 }
+_MORE_FLAGS = {"verbosity": ["--verbose"], "quiet": ["-q"]}  # as on other commands
 _SHOWN = {"quiet", "verbosity"}  # in the help of each command
-_SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
-_HEAVY = ("torch", "transformers", "mergekit.common")
+_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+_IMPORTED_LATE = ("torch", "transformers", "mergekit.common")
 
 
 class MergeCommand(click.Command):
     """A command with mergekit's options, which have a page of help of their own.
 
-    Its function gets ``make_options``, to be called when it merges: that prints a line
-    on the activity before it imports mergekit.
+    Its function gets ``make_options``, to be called when it merges. With the name of an
+    activity it prints that, imports mergekit and returns mergekit's options.
     """
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
@@ -56,14 +57,15 @@ class MergeCommand(click.Command):
         given = {name: ctx.params.pop(name) for name in MergeOptions.model_fields}
         output = output_options()
         output.quiet, output.verbose = given["quiet"], given["verbosity"] > 0
-        ctx.params["make_options"] = functools.partial(_options_of, given)
+        ctx.params["make_options"] = functools.partial(_make_options, given)
         return super().invoke(ctx)
 
 
 def _mergekit_params() -> list[click.Parameter]:
-    params = _OPTIONS["add_merge_options"](lambda: None).__click_params__[::-1]
+    decorated = _MERGEKIT["add_merge_options"](lambda: None)
+    params = decorated.__click_params__[::-1]  # click lists decorators from the last
     for param in params:
-        param.opts += {"verbosity": ["--verbose"], "quiet": ["-q"]}.get(param.name, [])
+        param.opts += _MORE_FLAGS.get(param.name, [])
         param.type = _TYPES.get(param.name, param.type)
         param.hidden = param.name not in _SHOWN
     help_option = click.Option(
@@ -83,18 +85,18 @@ def _show_mergekit_options(ctx: click.Context, _: click.Parameter, given: Any) -
         for param in ctx.command.params:
             if isinstance(param, click.Option):
                 param.hidden = not param.hidden  # the program ends with this page
-        _OPTIONS["PrettyPrintHelp"].format_options(None, ctx, formatter)
+        _MERGEKIT["PrettyPrintHelp"].format_options(None, ctx, formatter)
         click.echo(formatter.getvalue().strip("\n"))
         ctx.exit()
 
 
-def _options_of(given: Mapping[str, Any], doing: str) -> MergeOptions:
-    with starting(None if given["quiet"] else f"{doing} and loading mergekit"):
+def _make_options(given: Mapping[str, Any], activity: str) -> MergeOptions:
+    with slow_imports(None if given["quiet"] else f"{activity} and loading mergekit"):
         from mergekit import options
 
     merge_options = options.MergeOptions(**given)
     if not (given["device"] or merge_options.cuda):
-        # To be decided by what is there, and by where a search was measured before.
+        # Chosen later: a device of this machine, where a search was measured before.
         merge_options = merge_options.model_copy(update={"device": None})
     merge_options.apply_global_options()
     if merge_options.verbosity <= 0:
@@ -113,41 +115,42 @@ def _silence_libraries() -> None:
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.getLogger().setLevel(logging.ERROR)
     logging.getLogger("mergekit_map").setLevel(logging.WARNING)
-    # One library tells another so: peft, of transformers, for every adapter.
+    # Deprecations among libraries: peft uses old names of transformers, for example.
     warnings.simplefilter("ignore", FutureWarning)
 
 
 def _import(name: str, *arguments: Any) -> ModuleType:
-    if name not in _HEAVY:
+    """Import a module, or return a stand-in that imports a slow one when it is used."""
+    if name not in _IMPORTED_LATE:
         return builtins.__import__(name, *arguments)
     module = ModuleType(name)
-    # It is imported when something else of it is used.
     vars(module)["__getattr__"] = lambda key: getattr(import_module(name), key)
-    vars(module)["parse_kmb"] = _size
+    vars(module)["parse_kmb"] = _parse_number  # mergekit.common's, used at once
     return module
 
 
-def _size(value: str | int) -> int:
+def _parse_number(value: str | int) -> int:
     """Parse a number of parameters such as 5B, as mergekit does."""
-    found = re.fullmatch(r"([0-9]{1,15})([kmb]?)", str(value).lower())
-    if found is None or not int(found[1]):
+    match = re.fullmatch(r"([0-9]{1,15})([kmb]?)", str(value).lower())
+    if match is None or not int(match[1]):
         raise click.BadParameter(
             f"a number of parameters was expected, such as 500M or 5B; got {value!r}"
         )
-    return int(found[1]) * _SIZES[found[2]]
+    return int(match[1]) * _FACTORS[match[2]]
 
 
-def _run_options() -> dict[str, Any]:
+def _run_mergekit_options() -> dict[str, Any]:
+    """Run the file of mergekit that declares its options; return what it defines."""
     package = importlib.util.find_spec("mergekit")
     path = Path(str(package and package.origin)).with_name("options.py")
-    scope = {"__builtins__": {**vars(builtins), "__import__": _import}}
-    exec(compile(path.read_bytes(), path, "exec", dont_inherit=True), scope)
-    return scope
+    namespace = {"__builtins__": {**vars(builtins), "__import__": _import}}
+    exec(compile(path.read_bytes(), path, "exec", dont_inherit=True), namespace)
+    return namespace
 
 
-_OPTIONS = _run_options()
+_MERGEKIT = _run_mergekit_options()
 if TYPE_CHECKING:
     from mergekit.options import MergeOptions as MergeOptions
 else:
-    # It says which options there are; commands get mergekit's own.
-    MergeOptions = _OPTIONS["MergeOptions"]
+    # Here for its fields alone: commands get mergekit's own class.
+    MergeOptions = _MERGEKIT["MergeOptions"]

@@ -52,9 +52,9 @@ trust_option = click.option(
 def pairs_option(*names: str, metavar: str, help: str) -> Decorator:
     """Return an option of pairs such as ``fr=/models/fr``, given once for each."""
 
-    def parse(_: object, __: object, given: Sequence[str]) -> dict[str, str]:
-        pairs = {key: v for key, _, v in (text.partition("=") for text in given)}
-        if len(pairs) < len(given) or not all((*pairs, *pairs.values())):
+    def parse(_: object, __: object, texts: Sequence[str]) -> dict[str, str]:
+        pairs = {name: value for name, _, value in (t.partition("=") for t in texts)}
+        if len(pairs) < len(texts) or not all((*pairs.keys(), *pairs.values())):
             raise click.BadParameter(f"write it as {metavar}, once for each")
         return pairs
 
@@ -79,52 +79,52 @@ model_options = with_options(
 
 
 @contextmanager
-def starting(doing: str | None = None) -> Iterator[None]:
-    """Print the activity on standard error, and import modules inside the context.
+def slow_imports(activity: str | None = None) -> Iterator[None]:
+    """Print the activity on standard error; imports inside the context are faster.
 
     The garbage collector is paused: imports make no garbage, yet its passes take a
     third of their time, and again as long when the program ends.
     """
-    if doing:
-        click.echo(f"{doing} ...", err=True)
-    modules = len(sys.modules)
+    if activity:
+        click.echo(f"{activity} ...", err=True)
+    n_modules = len(sys.modules)
     gc.disable()
     try:
         yield
     finally:
-        if len(sys.modules) > modules:
+        if len(sys.modules) > n_modules:
             gc.freeze()
         gc.enable()
 
 
-def look_at_run(run: Path) -> None:
-    """Make a run folder readable, and print how far an unfinished search is."""
+def update_front(run: Path) -> None:
+    """Write the front so far of an unfinished search, and print how far that is."""
     from mergekit_map.results.run_folder import RunFolder
 
     folder = RunFolder(run)
     if not folder.unfinished and not folder.choosing.exists():
         return
-    with starting(f"reading what there is of {run}"):
+    with slow_imports(f"reading what there is of {run}"):
         from mergekit_map.workflows.select import look_at
 
         look_at(run)
-    if (search := folder.read_front().unfinished) is not None:
-        from mergekit_map.cli.screen import searching_again, trusting
+    if (progress := folder.read_front().unfinished) is not None:
+        from mergekit_map.cli.screen import search_command, trust_options
 
-        again = searching_again(run, *trusting(run / "config.yml"))
-        hint = f", or: {again}" if again else "."
-        click.echo(f"{search.in_words} Type its command again{hint}", err=True)
+        command = search_command(run, *trust_options(run / "config.yml"))
+        hint = f", or: {command}" if command else "."
+        click.echo(f"{progress.in_words} Type its command again{hint}", err=True)
 
 
 def key_options(
-    spec: type[BaseModel], **about: Mapping[str, Any]
+    spec: type[BaseModel], **attributes_by_key: Mapping[str, Any]
 ) -> dict[str, Decorator]:
     """Return options for keys of a configuration, described as the keys are."""
     options = {}
-    for name, more in about.items():
-        description = " ".join(str(spec.model_fields[name].description).split())
-        known = {"help": description.replace("`", ""), **more}
-        options[name] = click.option(f"--{name.replace('_', '-')}", **known)
+    for key, attributes in attributes_by_key.items():
+        description = " ".join(str(spec.model_fields[key].description).split())
+        with_help = {"help": description.replace("`", ""), **attributes}
+        options[key] = click.option(f"--{key.replace('_', '-')}", **with_help)
     return options
 
 
@@ -157,7 +157,7 @@ SELECTION_OPTIONS["limits"] = click.option(
 selection_options = with_options(SELECTION_OPTIONS.values())
 
 
-def _workers(text: str) -> int | str:
+def _parse_workers(text: str) -> int | str:
     if not re.fullmatch(r"(ray:)?[1-9][0-9]{0,3}|ray", text):
         raise click.BadParameter("write a number from 1 to 9999, ray or ray:N")
     return text if text.startswith("ray") else int(text)
@@ -166,7 +166,7 @@ def _workers(text: str) -> int | str:
 workers_option = click.option(
     "--workers",
     metavar="N|ray",
-    type=_workers,
+    type=_parse_workers,
     help="Measure with N processes, which share the GPUs or the threads of the CPU; or "
     "with a Ray cluster, a worker for each GPU (ray:4 for four). Results do not "
     "depend on N.",
@@ -175,17 +175,17 @@ workers_option = click.option(
 
 @dataclass
 class OutputOptions:
-    """The output options of a command, and its answer for programs."""
+    """The output options of a command, and what it prints for programs."""
 
     quiet: bool = False
     verbose: bool = False
     as_json: bool = False
     log: TextIO | None = None
-    answer: dict[str, Any] = field(default_factory=dict)
-    result: Path | None = None  # what it made
+    json_content: dict[str, Any] = field(default_factory=dict)
+    quiet_path: Path | None = None  # that --quiet prints
 
-    def write(self, text: str) -> None:
-        """Add a line to the log file, if there is one, with the time."""
+    def write_log(self, text: str) -> None:
+        """Add lines with the time to the log file, if there is one."""
         if self.log is not None:
             now = datetime.now().astimezone().isoformat(timespec="milliseconds")
             for line in redact(text).splitlines():
@@ -198,20 +198,20 @@ def output_options() -> OutputOptions:
     return OutputOptions() if context is None else context.ensure_object(OutputOptions)
 
 
-def answer(result: Path | None = None, **content: Any) -> None:
-    """Set the content that --json prints, and the path that --quiet prints."""
-    known = output_options()
-    known.answer.update(content)
-    known.result = result or known.result
+def set_output(content: Mapping[str, Any], quiet: Path | None = None) -> None:
+    """Set what --json and --quiet print when the command ends; content is added up."""
+    output = output_options()
+    output.json_content.update(content)
+    output.quiet_path = quiet or output.quiet_path
 
 
-def _keep(_: click.Context, param: click.Parameter, given: Any) -> None:
-    setattr(output_options(), str(param.name), given)
+def _store(_: click.Context, param: click.Parameter, value: Any) -> None:
+    setattr(output_options(), str(param.name), value)
 
 
-_option = functools.partial(click.option, expose_value=False, callback=_keep)
+_output_option = functools.partial(click.option, expose_value=False, callback=_store)
 _LOG_FILE_AND_JSON = [
-    _option(
+    _output_option(
         "--log-file",
         "log",
         type=click.File("a", encoding="utf-8"),
@@ -219,7 +219,7 @@ _LOG_FILE_AND_JSON = [
         help="Append a log with times to FILE.",
         hidden=True,  # a page of help has at most twenty options of ours
     ),
-    _option(
+    _output_option(
         "--json",
         "as_json",
         is_flag=True,
@@ -227,7 +227,7 @@ _LOG_FILE_AND_JSON = [
     ),
 ]
 # Commands with mergekit's options have its --quiet and --verbose.
-verbose_option = _option(
+verbose_option = _output_option(
     "-v",
     "--verbose",
     "--verdicts",
@@ -235,7 +235,7 @@ verbose_option = _option(
     is_flag=True,
     help="Show the details of the answer, and the recipe.",
 )
-quiet_option = _option(
+quiet_option = _output_option(
     "--quiet",
     "-q",
     is_flag=True,
@@ -244,30 +244,30 @@ quiet_option = _option(
 
 
 def with_output_options(command: Any) -> Any:
-    """Add --log-file and --json, and print the answer; stands above other options."""
+    """Add --log-file and --json, and print for programs; stands above other options."""
 
     @functools.wraps(command)
-    def begin(**arguments: Any) -> Any:
-        known = output_options()
-        known.write(f"started: {typed_command()}")
+    def run_command(**arguments: Any) -> Any:
+        output = output_options()
+        output.write_log(f"started: {typed_command()}")
         try:
             with ExitStack() as stack:
-                if known.quiet:
+                if output.quiet:
                     nowhere = stack.enter_context(open(os.devnull, "w"))
                     stack.enter_context(redirect_stdout(nowhere))
                     stack.enter_context(redirect_stderr(nowhere))
-                elif known.as_json:
+                elif output.as_json:
                     stack.enter_context(redirect_stdout(sys.stderr))
                 code = command(**arguments)
         except BaseException as error:
-            known.write(f"stopped: {type(error).__name__}: {error}")
+            output.write_log(f"stopped: {type(error).__name__}: {error}")
             raise
-        known.write("done")
-        if known.as_json:
-            content = {"version": 2, **known.answer}
+        output.write_log("done")
+        if output.as_json:
+            content = {"version": 2, **output.json_content}
             click.echo(json.dumps(content, indent=1, allow_nan=False))
-        elif known.quiet and known.result is not None:
-            click.echo(known.result)
+        elif output.quiet and output.quiet_path is not None:
+            click.echo(output.quiet_path)
         return code
 
-    return with_options(_LOG_FILE_AND_JSON)(begin)
+    return with_options(_LOG_FILE_AND_JSON)(run_command)

@@ -18,10 +18,10 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from mergekit_map.cli.main import command_line
-from mergekit_map.cli.options import answer, output_options
+from mergekit_map.cli.options import output_options, set_output
 from mergekit_map.results.log import Evaluation
 from mergekit_map.types import SOUP
-from mergekit_map.utils.progress import Progress as Searched
+from mergekit_map.utils.progress import Progress
 from mergekit_map.utils.text import printable
 from mergekit_map.workflows.callbacks import Callback, Started
 
@@ -29,46 +29,45 @@ if TYPE_CHECKING:
     from mergekit_map.results.answer import Answer
     from mergekit_map.results.front import Front
 
-_CACHE = "--lora-merge-cache"  # that mergekit needs for adapters
+_ADAPTER_OPTION = "--lora-merge-cache"  # mergekit needs it to merge adapters
 _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
 
 
-def show_front(run: Path, front: Front, result: Path) -> Answer:
-    """Print the answer of a front, and keep it for programs with the path made."""
+def show_front(run: Path, front: Front, written: Path) -> Answer:
+    """Print the answer of a front; set what --json and --quiet print."""
     from mergekit_map.results.gains import gains
 
     found = show_answer(front, verbose=output_options().verbose)
-    merge = front.chosen.model_dump(mode="json")
-    answer(
-        result,
-        run=str(run),
-        finished=front.unfinished is None,
-        progress=front.unfinished and front.unfinished.model_dump(exclude={"of"}),
-        front=str(run / "front.json"),
-        advice=found.advice,
-        headline=found.headline,
-        sample=found.sample,
-        findings=list(found.findings),
-        details=list(found.details),
-        chosen={"index": front.selected, **merge},
-        recommended=list(front.recommended),
-        reason=front.reason,
-        gains=gains(front).content(),
-    )
+    content = {
+        "run": str(run),
+        "finished": front.unfinished is None,
+        "progress": front.unfinished and front.unfinished.model_dump(exclude={"of"}),
+        "front": str(run / "front.json"),
+        "advice": found.advice,
+        "headline": found.headline,
+        "sample": found.sample,
+        "findings": list(found.findings),
+        "details": list(found.details),
+        "chosen": {"index": front.selected, **front.chosen.model_dump(mode="json")},
+        "recommended": list(front.recommended),
+        "reason": front.reason,
+        "gains": gains(front).content(),
+    }
+    set_output(content, quiet=written)
     return found
 
 
 def show_answer(front: Front, *, verbose: bool = False) -> Answer:
     """Print the answer of a front; with ``verbose`` also its details."""
-    # Here, as the numbers are not needed for help.
-    from mergekit_map.results import answer as answers
+    from mergekit_map.results.answer import advice_on_sample, answer  # not for --help
 
-    console, found = Console(), answers.answer(front)
+    console = Console()
+    found = answer(front)
     console.print(Text(found.headline, style="bold"))
     console.print()
     for line in _gain_lines((found.headings, *found.table), console.width):
         console.print(line)
-    console.print(Text(f"\n{found.sample} {answers.advice_on_sample(front)}".rstrip()))
+    console.print(Text(f"\n{found.sample} {advice_on_sample(front)}".rstrip()))
     for finding in found.findings:
         console.print(Text(f"- {finding}"))
     if verbose:
@@ -81,17 +80,17 @@ def show_answer(front: Front, *, verbose: bool = False) -> Answer:
 def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:
     """Lay out headings and rows: a line for each task, and for each model below it.
 
-    A comparison that finds no room stands on a line of its own, so that no number is
-    broken.
+    A comparison that does not fit is on a line of its own, so that no number is broken.
     """
-    columns = zip(*lines, strict=True)
-    _, names, values, shares, _ = (max(map(len, cells)) for cells in columns)
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     for row, (task, name, value, share, comparison) in enumerate(lines):
-        if task and row:
+        is_heading = row == 0
+        if task and not is_heading:
             yield Text(f"task {task}", style="bold")
-        line = f"  {name:<{names}}  {value:>{values}}  {share:>{shares}}"
-        gap = "  " if len(line) + 2 + len(comparison) <= width else "\n    "
-        yield Text(f"{line}{gap}{comparison}".rstrip(), "" if row else "dim")
+        line = f"  {name:<{widths[1]}}  {value:>{widths[2]}}  {share:>{widths[3]}}"
+        fits = len(line) + 2 + len(comparison) <= width
+        text = f"{line}  {comparison}" if fits else f"{line}\n    {comparison}"
+        yield Text(text.rstrip(), "dim" if is_heading else "")
 
 
 def show_steps(
@@ -101,7 +100,7 @@ def show_steps(
     console = Console()
     console.print("\nNext:")
     for purpose, command in next_steps(run, found, out, trusted=trusted):
-        # A command is never folded, which would break it.
+        # A folded command could not be copied.
         console.print(Text(f"  {purpose:<17} {command}"), soft_wrap=True)
 
 
@@ -115,22 +114,22 @@ def next_steps(
     """
     from mergekit_map.results.selection import MERGE
 
-    trust = trusting(run / "config.yml") if trusted else []
-    look = [
-        ("see the front", command_line("report", run)),
-        ("choose another", command_line("browse", run)),
-    ]
-    wider = ("--bounds", found.wider_bounds) if found.wider_bounds else ()
-    if wider and (again := searching_again(run, *wider, *trust)):
-        look = [look[1], ("widen the bounds", again)]
+    trust = trust_options(run / "config.yml") if trusted else []
+    browse = ("choose another", command_line("browse", run))
+    look = [("see the front", command_line("report", run)), browse]
+    if found.wider_bounds:
+        again = search_command(run, "--bounds", found.wider_bounds, *trust)
+        if again:
+            look = [browse, ("widen the bounds", again)]
     if found.advice == SOUP:
         recipe = run / "recipes" / "soup.yml"
         if not recipe.exists():
             return look
-        # Its first lines name the whole command, but a stranger may have written them.
-        needed = [_CACHE, "CACHE"] if _CACHE in recipe.read_text("utf-8") else []
-        command = shlex.join(["mergekit-yaml", str(recipe), "OUT", *needed])
-        return [("merge the soup", command), *look]
+        command = ["mergekit-yaml", str(recipe), "OUT"]
+        # The recipe names the whole command, but a stranger may have written it.
+        if _ADAPTER_OPTION in recipe.read_text("utf-8"):
+            command += [_ADAPTER_OPTION, "CACHE"]
+        return [("merge the soup", shlex.join(command)), *look]
     if out is None:
         purpose = "merge it" if found.advice == MERGE else "merge it anyway"
         return [(purpose, command_line("merge", run, "OUT", *trust)), *look]
@@ -138,27 +137,27 @@ def next_steps(
     return [*look, publish] if found.advice == MERGE else look
 
 
-def searching_again(run: Path, *options: str) -> str:
-    """Return the command that searches once more, if its relative paths start here."""
+def search_command(run: Path, *options: str) -> str:
+    """Return the command to search again; empty if relative paths start elsewhere."""
     from mergekit_map.results.run_folder import RunFolder
 
-    before = RunFolder(run).read_manifest()
-    if Path(before.directory) != Path.cwd():
+    manifest = RunFolder(run).read_manifest()
+    if Path(manifest.directory) != Path.cwd():
         return ""
-    if before.random_seed not in {None, before.seed}:
-        options = ("--random-seed", str(before.random_seed), *options)
-    return command_line("search", run / "config.yml", run, *options)
+    seed = manifest.random_seed
+    seed_options = [] if seed in {None, manifest.seed} else ["--random-seed", seed]
+    return command_line("search", run / "config.yml", run, *seed_options, *options)
 
 
-def trusting(config: Path) -> list[str]:
+def trust_options(config: Path) -> list[str]:
     """Return the option that a configuration with code needs in a run folder."""
     from mergekit_map.config.problems import parse_map_block
     from mergekit_map.config.schema import named_code
     from mergekit_map.config.yaml_file import read_yaml
 
-    spec, tasks, _ = parse_map_block(read_yaml(config))
-    code = spec and named_code(tasks, spec.backend, spec.engine)
-    return ["--trust-run"] if code else []
+    block, tasks, _ = parse_map_block(read_yaml(config))
+    has_code = block is not None and named_code(tasks, block.backend, block.engine)
+    return ["--trust-run"] if has_code else []
 
 
 class _Stderr(Console):
@@ -172,7 +171,7 @@ class _Stderr(Console):
 class TerminalReporter(Callback):
     """A context that shows progress on standard error.
 
-    A terminal has it as its last line; elsewhere a line is printed from time to time.
+    A terminal shows it as its last line; elsewhere a line is printed now and then.
     """
 
     def __init__(self) -> None:
@@ -186,10 +185,10 @@ class TerminalReporter(Callback):
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._last_line = -float("inf")
-        self._what = ""
-        self._done = self._total = self._known = 0  # measurements; known at the start
-        self._started = 0.0
+        self._activity = ""
+        self._last_printed = -float("inf")  # time of a line of progress
+        self._done = self._total = self._done_at_start = 0  # measurements
+        self._start = 0.0  # time of the first measurement
 
     def __enter__(self) -> TerminalReporter:
         self._live.start()  # it draws nothing where there is no terminal
@@ -203,70 +202,71 @@ class TerminalReporter(Callback):
         most = f"at most {started.total} measurements, each of a merge on a task"
         self.on_notice(f"searching: {most}")
 
-    def on_progress(self, progress: Searched) -> None:
+    def on_progress(self, progress: Progress) -> None:
         """Show which merge is being measured on which task."""
         if not self._total:
-            self._known, self._started = progress.done, time.monotonic()
+            self._done_at_start = progress.done
+            self._start = time.monotonic()
         self._done, self._total = progress.done, progress.total
         weights = " ".join(f"{n}={v:.3f}" for n, v in progress.coefficients.items())
-        self._what = f"merge {weights}, task {progress.task}"
-        self._show()
+        self._activity = f"merge {weights}, task {progress.task}"
+        self._show_progress()
 
     def on_stage(self, text: str, seconds: float | None) -> None:
         """Show a stage once; with --verbose, with its time."""
         if seconds is not None:
-            self._say(f"{text}: {seconds:.1f} s", always=False)
+            self._print(f"{text}: {seconds:.1f} s", always=False)
             return
-        self._what = f"{text} ..."
-        self._say(self._what, always=not self._done)
+        self._activity = f"{text} ..."
+        self._print(self._activity, always=not self._done)
         if not self._done:
-            self._last_line = time.monotonic()  # not a second time
-        self._show()
+            self._last_printed = time.monotonic()  # not a second time
+        self._show_progress()
 
     def on_step(self, done: int, total: int) -> None:
         """Show how far a measurement is."""
-        self._show(f", batch {done} of {total}" if total else "")
+        self._show_progress(f", batch {done} of {total}" if total else "")
 
     def on_measured(self, evaluation: Evaluation) -> None:
-        """Count a measurement, and show it where more is asked for."""
+        """Count a measurement; with --verbose, show it."""
         e = evaluation
         self._done += 1
         weights = " ".join(f"{n}={v:.4g}" for n, v in e.coefficients.items())
         value = e.error or str(e.reading)
         text = f"{e.role} {weights}: {e.task} {value} in {e.seconds:.1f} s"
-        self._say(text, always=False)
+        self._print(text, always=False)
 
     def on_stop(self, error: BaseException) -> None:
         """Show how much of a search is kept."""
         if self._total and isinstance(error, KeyboardInterrupt):
-            known = f"{self._done} of at most {self._total}"
-            self.on_notice(f"{known} measurements are kept")
+            counts = f"{self._done} of at most {self._total}"
+            self.on_notice(f"{counts} measurements are kept")
 
     def on_notice(self, text: str) -> None:
         """Show a line that stays."""
-        self._say(text, always=True)
+        self._print(text, always=True)
 
-    def _say(self, text: str, *, always: bool) -> None:
-        self._output.write(text)
+    def _print(self, text: str, *, always: bool) -> None:
+        self._output.write_log(text)
         if always or self._output.verbose:
             self._console.print(Text(printable(text)), soft_wrap=True)
 
-    def _show(self, steps: str = "") -> None:
+    def _show_progress(self, steps: str = "") -> None:
         counts = ""
         if self._total:
-            counts = f"{self._done} of {self._total} measurements{self._left()}: "
-        line = Text(printable(f"{counts}{self._what}{steps}"))
+            counts = f"{self._done} of {self._total} measurements{self._time_left()}: "
+        line = Text(printable(f"{counts}{self._activity}{steps}"))
         self._spinner.update(text=line)
         now = time.monotonic()
-        if self._console.is_terminal or now - self._last_line < _SECONDS_BETWEEN_LINES:
-            return
-        self._last_line = now
-        self._console.print(line, soft_wrap=True)
+        is_due = now - self._last_printed >= _SECONDS_BETWEEN_LINES
+        if is_due and not self._console.is_terminal:
+            self._last_printed = now
+            self._console.print(line, soft_wrap=True)
 
-    def _left(self) -> str:
-        """Return about how long the other measurements take."""
-        if self._done <= self._known:
+    def _time_left(self) -> str:
+        n_measured = self._done - self._done_at_start
+        if n_measured <= 0:
             return ""
-        each = (time.monotonic() - self._started) / (self._done - self._known)
-        left = timedelta(seconds=round(each * (self._total - self._done)))
+        seconds_each = (time.monotonic() - self._start) / n_measured
+        left = timedelta(seconds=round(seconds_each * (self._total - self._done)))
         return f", about {left} left"

@@ -39,7 +39,7 @@ from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.utils.text import listed
 
 _LONGEST = 60  # characters of a value that is shown
-_OWN = "Value error, "  # pydantic puts it before the sentence of a validator
+_OURS = "Value error, "  # pydantic puts it before the sentence of a validator
 
 
 def in_words(detail: ErrorDetails) -> str:
@@ -58,16 +58,18 @@ def shown(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
 
 
-def _sentence(found: list[ErrorDetails], model: type[BaseModel] | None) -> str:
-    if missing := {d["loc"][-1] for d in found if d["type"] == "missing"}:
+def _sentence(details: list[ErrorDetails], model: type[BaseModel] | None) -> str:
+    """Describe the errors of one place; ``model`` has the names of valid keys."""
+    if missing := {d["loc"][-1] for d in details if d["type"] == "missing"}:
         return _missing(sorted(missing, key=str))
-    first = found[0]
+    first = details[0]
     if first["type"] == "extra_forbidden":
         return _unknown(first["loc"], model)
     class_of_ours = r" or instance of \w+"
-    texts = dict.fromkeys(re.sub(class_of_ours, "", detail["msg"]) for detail in found)
-    if own := [text.removeprefix(_OWN) for text in texts if text.startswith(_OWN)]:
-        return own[0]
+    texts = dict.fromkeys(re.sub(class_of_ours, "", d["msg"]) for d in details)
+    for text in texts:
+        if text.startswith(_OURS):
+            return text.removeprefix(_OURS)
     text = ", or ".join(texts).replace(", or Input should be ", ", or ")
     return f"{text}, got {shown(first['input'])}"
 
@@ -81,8 +83,9 @@ def _missing(keys: list[str | int]) -> str:
 
 
 def _unknown(loc: tuple[str | int, ...], model: type[BaseModel] | None) -> str:
-    known = {} if model is None else _fields(model, loc)
-    known |= {"map": None} if "merge_method" in known else {}
+    known = set() if model is None else set(_fields(model, loc))
+    if "merge_method" in known:
+        known.add("map")
     hint = f"; {nearest(str(loc[-1]), known)}" if known else ""
     return f"unknown key {loc[-1]!r}{hint}"
 
@@ -122,19 +125,19 @@ def parse_select(options: Mapping[str, object]) -> SelectSpec:
 
 def values_by_task(text: str) -> dict[str, float | str]:
     """Parse ``math=2,code=1``; percentages stay text."""
-    found: dict[str, float | str] = {}
+    values: dict[str, float | str] = {}
     try:
         for part in text.split(","):
             task, value = (word.strip() for word in part.split("="))
-            if task in found:
+            if task in values:
                 raise ValueError
-            found[task] = value if value.endswith("%") else float(value)
+            values[task] = value if value.endswith("%") else float(value)
     except ValueError:
         raise ConfigError(
             "preferences and limits are written as math=2,code=1, each task once; got "
             f"{text!r}"
         ) from None
-    return found
+    return values
 
 
 def parse_map_block(
@@ -150,13 +153,15 @@ def parse_map_block(
         return None, {}, [Problem(key, _no_block(file, raw))]
     block, problems = validated(MapBlock, raw, ("map",))
     problems += _unknown_in_select(raw)
+    written_tasks = _mapping(raw, "tasks")
+    if len(written_tasks) > MOST_TASKS:
+        return None, {}, problems  # which has this one
     tasks: dict[str, TaskSpec] = {}
-    if len(named := _mapping(raw, "tasks")) > MOST_TASKS:
-        return None, {}, problems  # that has been said; thousands are not loaded
-    for name, content in named.items():
-        task, wrong = _parse_task(str(name), content)
-        problems += wrong
-        tasks |= {} if task is None else {str(name): task}
+    for name, content in written_tasks.items():
+        task, problems_of_task = _parse_task(str(name), content)
+        problems += problems_of_task
+        if task is not None:
+            tasks[str(name)] = task
     if block is not None:
         block = block.model_copy(update={"tasks": tasks})
     return block, tasks, problems
@@ -206,10 +211,10 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
             f"of the keys {listed(map(repr, TASK_KINDS))}; got {shown(raw)}"
         )
         return None, [Problem(key, text)]
-    if kinds == ["lm_eval"]:  # which metrics there are is known when it is loaded
-        raw = {"metric": NO_METRIC, **raw}
-    task, wrong = validated(TASK_KINDS[kinds[0]], raw, key)
-    return (task.in_full() if isinstance(task, PresetTask) else task), wrong
+    # Metrics of lm-eval are known when the task is loaded; until then it may lack one.
+    defaults = {"metric": NO_METRIC} if kinds == ["lm_eval"] else {}
+    task, problems = validated(TASK_KINDS[kinds[0]], {**defaults, **raw}, key)
+    return (task.in_full() if isinstance(task, PresetTask) else task), problems
 
 
 def loaded_problems(
@@ -268,8 +273,8 @@ def _unknown_in_select(block: Mapping[str, object]) -> list[Problem]:
 
 def _mapping(block: Any, key: str) -> Mapping[Any, Any]:
     """Return the mapping under a key; empty where there is none."""
-    found = block.get(key) if isinstance(block, dict) else None
-    return found if isinstance(found, dict) else {}
+    value = block.get(key) if isinstance(block, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def validated(
@@ -279,8 +284,8 @@ def validated(
     try:
         return model.model_validate(raw, extra="forbid"), []
     except ValidationError as error:
-        found = _mistakes(error.errors(), raw, model)
-        return None, [Problem((*key, *p), text) for p, text in found.items()]
+        mistakes = _mistakes(error.errors(), raw, model)
+        return None, [Problem((*key, *p), text) for p, text in mistakes.items()]
 
 
 def _mistakes(
@@ -291,12 +296,12 @@ def _mistakes(
     For a union, pydantic lists an error for each member; here one sentence covers them,
     about the innermost wrong place. ``model`` provides the names of valid keys.
     """
-    at: dict[KeyPath, list[ErrorDetails]] = {}
+    by_place: dict[KeyPath, list[ErrorDetails]] = {}
     for detail in errors:
-        at.setdefault(existing(content, detail["loc"]), []).append(detail)
+        by_place.setdefault(existing(content, detail["loc"]), []).append(detail)
     return {
-        place: _sentence(found, model)
-        for place, found in at.items()
-        if any(detail["type"] in {"missing", "value_error"} for detail in found)
-        or not any(p != place and p[: len(place)] == place for p in at)
+        place: _sentence(details, model)
+        for place, details in by_place.items()
+        if any(detail["type"] in {"missing", "value_error"} for detail in details)
+        or not any(p != place and p[: len(place)] == place for p in by_place)
     }

@@ -36,12 +36,12 @@ from mergekit_map.config.tasks import (
 )
 from mergekit_map.types import SurrogateKind
 
-_NARROWEST = 1e-6  # of boxes: points nearer to each other are one merge
+_NARROWEST = 1e-6  # bounds: points nearer to each other are one merge
 
 
-def _with_room(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Refuse bounds without room for a design."""
-    if bounds[1] - bounds[0] < _NARROWEST:
+def _refuse_narrow(bounds: tuple[float, float]) -> tuple[float, float]:
+    lower, upper = bounds
+    if upper - lower < _NARROWEST:
         raise ValueError(
             f"bounds must rise, by {_NARROWEST:.0e} at least, or all merges are one; "
             f"to fix a weight, write it at its model, got {list(bounds)}"
@@ -49,9 +49,9 @@ def _with_room(bounds: tuple[float, float]) -> tuple[float, float]:
     return bounds
 
 
-# Farther away, task vectors are noise.
+# At larger weights, task vectors are noise.
 _Bound = Annotated[Float, Field(ge=-1000, le=1000)]
-Bounds = Annotated[tuple[_Bound, _Bound], AfterValidator(_with_room)]
+Bounds = Annotated[tuple[_Bound, _Bound], AfterValidator(_refuse_narrow)]
 
 
 def share_of(limit: float | str) -> float | None:
@@ -63,11 +63,10 @@ _LARGEST_SHARE = 1000.0  # 100000%
 _SHARE = r"^\d*[1-9]\d*(\.\d+)?%$|^\d*\.\d*[1-9]\d*%$"  # above 0%
 
 
-def _number_or_share(limit: Any) -> Any:
-    if isinstance(limit, str) and re.fullmatch(_SHARE, limit):
-        if (share_of(limit) or 0.0) <= _LARGEST_SHARE:
-            return limit
-    elif type(limit) in {int, float} and abs(limit) <= sys.float_info.max:
+def _require_limit(limit: Any) -> Any:
+    is_number = type(limit) in {int, float} and abs(limit) <= sys.float_info.max
+    is_share = isinstance(limit, str) and re.fullmatch(_SHARE, limit) is not None
+    if is_number or (is_share and (share_of(limit) or 0.0) <= _LARGEST_SHARE):
         return limit
     raise ValueError(
         "a limit is a finite number in the task's own units, or a share above 0% of "
@@ -76,7 +75,7 @@ def _number_or_share(limit: Any) -> Any:
 
 
 Limit = Annotated[
-    float | Annotated[str, Field(pattern=_SHARE)], BeforeValidator(_number_or_share)
+    float | Annotated[str, Field(pattern=_SHARE)], BeforeValidator(_require_limit)
 ]
 
 
@@ -178,12 +177,13 @@ class SelectSpec(Strict):
     def _one_way(self) -> Self:
         off = {name for name, value in self if value is None or value is False}
         given = self.model_fields_set - off
-        for way, others in {
+        excluded = {
             "index": ("prefer", "scalarization", "knee", *_LIMITS),
             "knee": ("prefer", "scalarization"),
-        }.items():
+        }
+        for way, others in excluded.items():
             for other in others:
-                if {way, other} <= given:
+                if way in given and other in given:
                     raise ValueError(f"give {other!r} or {way!r}, not both")
         if self.prefer and not any(self.prefer.values()):
             raise ValueError(f"preferences must not all be 0, got {self.prefer}")

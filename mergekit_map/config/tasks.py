@@ -47,8 +47,8 @@ EngineName = Literal["auto", "hf", "vllm"]
 CALLED: Mapping[str, str] = {"hf": "generate of transformers", "vllm": "vLLM"}
 
 
-# Arguments of vLLM that decide which model is measured, and how.
-_OURS = frozenset(
+# Arguments of vLLM that the program sets: they decide which model is measured, and how.
+_RESERVED_ARGS = frozenset(
     ("pretrained", "model", "batch_size", "data_parallel_size", "worker_extension_cls")
 )
 
@@ -78,7 +78,7 @@ class EngineSpec(Strict):
                 f"'args' are what vLLM is opened with, not {self.name!r}; write 'name: "
                 "vllm', or remove them"
             )
-        if own := _OURS.intersection(self.args):
+        if own := _RESERVED_ARGS.intersection(self.args):
             raise ValueError(
                 f"{min(own)!r} is not for 'args', as each merge is put into an engine "
                 "of ours; remove it"
@@ -89,10 +89,10 @@ class EngineSpec(Strict):
 def _short_for(key: str, form: Any) -> BeforeValidator:
     """Let a text stand for a mapping with one key."""
 
-    def whole(given: Any) -> Any:
+    def to_mapping(given: Any) -> Any:
         return {key: given} if isinstance(given, str) else given
 
-    return BeforeValidator(whole, json_schema_input_type=form)
+    return BeforeValidator(to_mapping, json_schema_input_type=form)
 
 
 Engine = Annotated[EngineSpec, _short_for("name", EngineSpec | EngineName)]
@@ -155,7 +155,7 @@ def rising(
     return ends
 
 
-# Of a metric, None where unbounded.
+# The possible values of a metric; an end is None where they are unbounded.
 Range = Annotated[tuple[_End, _End], AfterValidator(rising)] | None
 NO_METRIC = ""  # until the task is loaded, which lists the metrics
 
@@ -245,11 +245,11 @@ TaskSpec = PerplexityTask | LmEvalTask | PythonTask
 PRESETS: dict[str, dict[str, Any]] = {
     name: {
         "metric": metric,
-        **({"filter": kept} if kept else {}),
-        "num_fewshot": shots,
+        **({"filter": answer_filter} if answer_filter else {}),
+        "num_fewshot": num_fewshot,
         "limit": limit,
     }
-    for name, metric, kept, shots, limit in [
+    for name, metric, answer_filter, num_fewshot, limit in [
         ("gsm8k", "exact_match", "flexible-extract", 5, 200),
         ("mmlu", "acc", None, 5, 8),
         ("mmlu_pro", "exact_match", "custom-extract", 5, 15),

@@ -20,13 +20,12 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 _MOST_BYTES = 1 << 18  # of a file; a large configuration has some thousand
 _MOST_VALUES = 20_000  # as read, aliases written out
 _MOST_LEVELS = 40
-# What no terminal, file name or JSON file takes: control characters but tab and line
-# ends, and halves of characters.
-_ODD = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+# Control characters but tab and line ends; lone surrogates, which cannot be encoded.
+_UNUSABLE = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _TAG = "tag:yaml.org,2002:"
 _TEXT = f"{_TAG}str"
-_KINDS = ("str", "int", "float", "bool", "null", "map", "seq")
-# To PyYAML, which reads YAML 1.1, such a number without a point is text.
+_TYPES = ("str", "int", "float", "bool", "null", "map", "seq")
+# Numbers such as 1e-3, which PyYAML reads as text, as YAML 1.1 wants a point in them.
 _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 # What looking into a recipe that somebody has changed may end in.
 DAMAGES = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
@@ -61,7 +60,7 @@ class YamlFile:
         """Return file, line and key as text, as far as they are known."""
         line = self.line(key)
         place = f"{self.path}:{line}" if line else str(self.path)
-        if self.path.parent in temporary:  # it stands for options, and will be gone
+        if self.path.parent in temporary:  # written for options, and removed later
             place = "options"
         return f"{place}: {format_key(key)}" if key else place
 
@@ -84,15 +83,14 @@ def existing(content: Any, key: KeyPath) -> KeyPath:
     pydantic adds names of union members and of missing keys to its locations.
     """
     place: list[str | int] = []
+    inner = content
     for part in key:
-        if isinstance(content, dict) and part in content:
-            content = content[part]
-        elif isinstance(content, list) and isinstance(part, int):
-            if part >= len(content):
+        if isinstance(inner, list) and isinstance(part, int):
+            if part >= len(inner):
                 break
-            content = content[part]
-        else:
-            continue
+        elif not isinstance(inner, dict) or part not in inner:
+            continue  # pydantic's own name
+        inner = inner[part]
         place.append(part)
     return tuple(place)
 
@@ -112,18 +110,19 @@ def filled(
     remainder: Iterable[Sequence[Any]],
     values: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Return a configuration with values in their places, all by name.
+    """Return a configuration with the values of coefficients in their places, by name.
 
-    At the places of the remainder is 1 minus the sum of all.
+    The places of the remainder get 1 minus the sum of the values.
     """
-    found, rest = copy.deepcopy(dict(config)), 1.0
-    for name, own in places.items():
+    result = copy.deepcopy(dict(config))
+    rest = 1.0
+    for name, places_of_name in places.items():
         rest -= values[name]
-        for place in own:
-            put(found, place, float(values[name]))
+        for place in places_of_name:
+            put(result, place, float(values[name]))
     for place in remainder:
-        put(found, place, rest)
-    return found
+        put(result, place, rest)
+    return result
 
 
 def map_references(merge: MergeConfig, change: Callable[[str], str]) -> MergeConfig:
@@ -151,7 +150,8 @@ def read_yaml(path: Path) -> YamlFile:
         ConfigError: the file is missing, unreadable, not YAML, not a mapping, or more
             than a configuration can be.
     """
-    text, places = _read_text(path), _Places(path)
+    text = _read_text(path)
+    places = _Places(path)
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -163,7 +163,7 @@ def read_yaml(path: Path) -> YamlFile:
                 f"got {got}"
             )
         places.walk(node, ())
-        # As JSON, aliases share nothing, and each place can be filled by itself.
+        # Through JSON, so that aliases share no object and can be filled one by one.
         content = json.loads(json.dumps(loader.construct_document(node)))
     except RecursionError:
         raise _too_much(str(path)) from None
@@ -208,14 +208,17 @@ def with_settings(
 ) -> YamlFile:
     """Set keys of the ``map:`` block, in content and text; lines stay the file's.
 
-    What is no mapping stays as it is; its validation reports that.
+    A block that is no mapping stays as it is; its validation reports that.
     """
     old = file.content.get("map")
-    new = dict(old) if isinstance(old, dict) else {}
-    for block, values in settings.items() if new else ():
-        if values and isinstance(new.get(block) or {}, dict):
-            new[block] = {**(new.get(block) or {}), **values}
-    if not new or new == old:
+    if not isinstance(old, dict) or not old:
+        return file
+    new = dict(old)
+    for name, values in settings.items():
+        block = new.get(name) or {}
+        if values and isinstance(block, dict):
+            new[name] = {**block, **values}
+    if new == old:
         return file
     content = {**file.content, "map": new}
     text = yaml_text(content, [f"{file.path.name}, with keys set by options"])
@@ -224,8 +227,8 @@ def with_settings(
 
 def with_count(path: Path, reports: Sequence[str]) -> ConfigError:
     """Join the problems of a file, a line each, into one error message."""
-    count = f"{len(reports)} problem{'s' if len(reports) > 1 else ''}"
-    lines = [f"{count} in {path}:", *reports[:_MOST_SHOWN]]
+    plural = "s" if len(reports) > 1 else ""
+    lines = [f"{len(reports)} problem{plural} in {path}:", *reports[:_MOST_SHOWN]]
     if len(reports) > _MOST_SHOWN:
         lines.append(f"and {len(reports) - _MOST_SHOWN} more")
     return ConfigError("\n".join(lines))
@@ -247,50 +250,53 @@ class _Loader(yaml.SafeLoader):
 
 _Loader.yaml_constructors = {
     tag: yaml.SafeLoader.yaml_constructors[tag]
-    for tag in (*(f"{_TAG}{kind}" for kind in _KINDS), None)
+    for tag in (*(f"{_TAG}{name}" for name in _TYPES), None)
 }
 _Loader.yaml_implicit_resolvers = {
-    start: [(tag, form) for tag, form in found if tag != f"{_TAG}timestamp"]
-    for start, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    start: [(tag, form) for tag, form in forms if tag != f"{_TAG}timestamp"]
+    for start, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(f"{_TAG}float", _EXPONENT, list("-+.0123456789"))
 
 
 @dataclass
 class _Places:
-    """The places of the keys of a file; refuses what no configuration has."""
+    """The places of the keys of a file."""
 
     path: Path
     lines: dict[KeyPath, int] = field(default_factory=dict)
     repeated: list[KeyPath] = field(default_factory=list)
-    values: int = 0
+    n_values: int = 0
 
     def walk(self, node: yaml.Node, key: KeyPath) -> None:
-        self.values += 1
-        if self.values > _MOST_VALUES or len(key) > _MOST_LEVELS:
+        """Note the places below a node; refuse what no configuration has."""
+        self.n_values += 1
+        if self.n_values > _MOST_VALUES or len(key) > _MOST_LEVELS:
             raise _too_much(f"{self.path}: line {_line(node)}")
         if isinstance(node, yaml.MappingNode):
             for name, value in node.value:
-                if isinstance(name, yaml.ScalarNode) and name.tag != f"{_TAG}merge":
-                    name.tag = _TEXT  # a task may be called no, which is false in YAML
-                child = (*key, str(name.value))
-                if child in self.lines:
-                    self.repeated.append(child)
-                self.lines[child] = _line(name)
-                self._refuse_odd(name, child)
-                self.walk(value, child)
+                self._walk_entry(name, value, (*key, str(name.value)))
         elif isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):
                 self.lines[(*key, index)] = _line(item)
                 self.walk(item, (*key, index))
         else:
-            self._refuse_odd(node, key)
+            self._refuse_unusable(node, key)
 
-    def _refuse_odd(self, node: yaml.Node, key: KeyPath) -> None:
-        if node.tag == _TEXT and (odd := _ODD.search(str(node.value))):
+    def _walk_entry(self, name: yaml.Node, value: yaml.Node, key: KeyPath) -> None:
+        if isinstance(name, yaml.ScalarNode) and name.tag != f"{_TAG}merge":
+            name.tag = _TEXT  # a task may be called no, which is false in YAML
+        if key in self.lines:
+            self.repeated.append(key)
+        self.lines[key] = _line(name)
+        self._refuse_unusable(name, key)
+        self.walk(value, key)
+
+    def _refuse_unusable(self, node: yaml.Node, key: KeyPath) -> None:
+        if node.tag == _TEXT and (character := _UNUSABLE.search(str(node.value))):
             raise ConfigError(
                 f"{self.path}:{_line(node)}: {format_key(key)}: the character "
-                f"{odd[0]!r} cannot be used in a text; remove it"
+                f"{character[0]!r} cannot be used in a text; remove it"
             )
 
 
@@ -305,12 +311,12 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_implicit_resolver(f"{_TAG}float", _EXPONENT, list("-+.0123456789"))
 
 
-def _flow_numbers(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
-    numbers = all(isinstance(item, int | float) for item in data)
-    return dumper.represent_sequence(f"{_TAG}seq", data, flow_style=numbers)
+def _represent_list(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
+    on_one_line = all(isinstance(item, int | float) for item in data)
+    return dumper.represent_sequence(f"{_TAG}seq", data, flow_style=on_one_line)
 
 
-_Dumper.add_representer(list, _flow_numbers)
+_Dumper.add_representer(list, _represent_list)
 
 
 def yaml_text(content: Any, comments: Iterable[str] = ()) -> str:

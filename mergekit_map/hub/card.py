@@ -69,25 +69,29 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     config = yaml.safe_load(record.recipe)
     names = public_names(referenced_models(config))
     licences = parent_licences(config, names)
-    # No path of this machine: models and files are called by their public names.
-    public_front = names.content(record.front.model_dump(mode="json"))
-    front = Front.model_validate_json(json.dumps(public_front))
-    record = replace(record, command=names.text(record.command), front=front)
-    data = _metadata(folder, record, names.hub_parents(config), licences)
+    public = _with_public_names(record, names)
+    data = _metadata(folder, public, names.hub_parents(config), licences)
     text = _fill_template(
         "card",
-        name=escape_markdown(record.name),
-        answer=_answer_section(record),
+        name=escape_markdown(public.name),
+        answer=_answer_section(public),
         method=_linked_method(str(config.get("merge_method"))),
-        fitted=max(task.fit.n for task in front.tasks.values()),
-        usage=_usage_section(folder, record.name) if data.pipeline_tag else "",
+        fitted=max(task.fit.n for task in public.front.tasks.values()),
+        usage=_usage_section(folder, public.name) if data.pipeline_tag else "",
         models=_model_list(config, names, licences),
         version=importlib.metadata.version("mergekit"),
-        command=record.command,
+        command=public.command,
         recipe=_recipe_block(config, names),
     )
-    plot_front(front, folder / "front.png")
+    plot_front(public.front, folder / "front.png")
     (folder / CARD).write_text(_card(data, f"\n{text}").content, encoding="utf-8")
+
+
+def _with_public_names(record: MergeRecord, names: PublicNames) -> MergeRecord:
+    """Replace the paths of this machine by public names of models and files."""
+    content = names.content(record.front.model_dump(mode="json"))
+    front = Front.model_validate_json(json.dumps(content))
+    return replace(record, command=names.text(record.command), front=front)
 
 
 def _metadata(
@@ -98,8 +102,7 @@ def _metadata(
     architectures = map(str, config.get("architectures") or ())
     is_causal = any(name.endswith(_CAUSAL_SUFFIXES) for name in architectures)
     pipeline = "text-generation" if is_causal else None
-    gained = gains(record.front)
-    results = _model_index(record.tasks, gained, pipeline or "other")
+    results = _measured_results(record.tasks, gains(record.front), pipeline or "other")
     licence = common_licence(licences)
     return ModelCardData(
         base_model=parents or None,
@@ -113,7 +116,7 @@ def _metadata(
     )
 
 
-def _model_index(
+def _measured_results(
     tasks: Mapping[str, TaskSpec], gained: Gains, pipeline: str
 ) -> list[EvalResult]:
     """List the measured values, as the table of gains has them."""
@@ -130,20 +133,22 @@ def _data_and_metric(spec: TaskSpec) -> tuple[str, str]:
         source = spec.perplexity
         return source.dataset or Path(str(source.file)).name, "loss"
     if isinstance(spec, LmEvalTask):
-        path = Path(spec.lm_eval)  # of a file the name, which no benchmark has
-        return path.name if path.suffix in {".yaml", ".yml"} else str(path), spec.metric
+        path = Path(spec.lm_eval)
+        is_file = path.suffix in {".yaml", ".yml"}  # no benchmark has such a name
+        return path.name if is_file else str(path), spec.metric
     return spec.python, "score"
 
 
 def _result(task: str, spec: TaskSpec, value: float, pipeline: str) -> EvalResult:
     data, metric = _data_and_metric(spec)
-    dataset, args = data, dict[str, Any]()
+    dataset = data
+    args: dict[str, Any] = {}
     if isinstance(spec, PerplexityTask):
         dataset = spec.perplexity.dataset or "own-text"
     elif isinstance(spec, LmEvalTask):
         args = {"num_few_shot": spec.num_fewshot, "limit": spec.limit}
         args["filter"] = spec.filter
-    given = {key: value for key, value in args.items() if value is not None} or None
+    given = {key: arg for key, arg in args.items() if arg is not None} or None
     name = f"{task}: {metric} on {data}"
     return EvalResult(
         pipeline, dataset, dataset, metric, value, metric_name=name, dataset_args=given
@@ -154,15 +159,15 @@ def _answer_section(record: MergeRecord) -> str:
     """Return the answer of the search, as the terminal begins with it."""
     result = answer(record.front)
     headings = [*result.headings[:-1], _DIFFERENCE_HEADING]
-    table = [headings, ["---", "---", "---:", "---:", "---"]]
-    table += [[*map(escape_markdown, row)] for row in result.table]
+    alignment = ["---", "---", "---:", "---:", "---"]
+    rows = [[*map(escape_markdown, row)] for row in result.table]
     # A reader of the card cannot search again with wider bounds.
     border = border_in_words(record.front)
     findings = [text for text in result.findings if text != border]
     details = _bullets(text for text in result.details if text != border)
     paragraphs = [
         f"**{escape_markdown(result.headline)}**",
-        "\n".join(f"| {' | '.join(row)} |" for row in table),
+        "\n".join(f"| {' | '.join(row)} |" for row in (headings, alignment, *rows)),
         _explanation(record.tasks),
         escape_markdown(result.sample),
         _bullets(filter(None, (*findings, record.difference))),
@@ -187,8 +192,9 @@ def escape_markdown(text: str) -> str:
     """Escape a text for one line of Markdown."""
     line = " ".join(text.split())
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    # An underscore within a word is no markup.
-    return re.sub(r"([\\`*\[\]|#~$!])|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", line)
+    # An underscore between letters or digits is no markup.
+    markup = r"[\\`*\[\]|#~$!]|(?<![^\W_])_|_(?![^\W_])"
+    return re.sub(markup, r"\\\g<0>", line)
 
 
 def _bullets(texts: Iterable[str]) -> str:
@@ -205,9 +211,9 @@ def _linked_method(method: str) -> str:
 
 def _usage_section(folder: Path, name: str) -> str:
     config = read_json_or_nothing(folder / "tokenizer_config.json")
-    chat = config.get("chat_template") or (folder / "chat_template.jinja").exists()
     prompt = '"YOUR PROMPT"'
-    prompt = f'[{{"role": "user", "content": {prompt}}}]' if chat else prompt
+    if config.get("chat_template") or (folder / "chat_template.jinja").exists():
+        prompt = f'[{{"role": "user", "content": {prompt}}}]'
     return _fill_template("usage", name=_name_assignment(name), prompt=prompt)
 
 
@@ -224,14 +230,15 @@ def _model_list(config: MergeConfig, names: PublicNames, licences: Licences) -> 
         line = "- " + " + ".join(_linked_model(part, names) for part in parts)
         if model == config.get("base_model"):
             line += ", the base model"
-        of_parts = [licences.get(names.reference(part)) for part in parts]
-        stated = dict.fromkeys(escape_markdown(str(one)) for one in of_parts if one)
-        lines.append(f"{line}; licence: {', '.join(stated)}" if stated else line)
+        known = filter(None, (licences.get(names.reference(part)) for part in parts))
+        distinct = dict.fromkeys(escape_markdown(str(licence)) for licence in known)
+        lines.append(f"{line}; licence: {', '.join(distinct)}" if distinct else line)
     return "\n".join(lines)
 
 
 def _linked_model(part: str, names: PublicNames) -> str:
-    name, hub_id = escape_markdown(names.reference(part)), names.hub_id(part)
+    name = escape_markdown(names.reference(part))
+    hub_id = names.hub_id(part)
     if hub_id is None:
         return f"{name} (a local model, in a folder of this name)"
     return f"[{name}](https://huggingface.co/{urllib.parse.quote(hub_id)})"
@@ -256,29 +263,33 @@ def renamed_card(
     card: ModelCard, folder: str, repo: str, licence: Licence | None
 ) -> ModelCard:
     """Name a card by its repository instead of its folder, and set the licence."""
-    card, text = ModelCard(card.content), card.text
+    data = ModelCard(card.content).data  # a copy
+    text = card.text
     name = repo.rpartition("/")[2]
-    heading, assignment = f"# {escape_markdown(name)}\n", _name_assignment(repo)
-    for old in (folder, str(card.data.get("model_name"))):
+    heading = f"# {escape_markdown(name)}\n"
+    assignment = f"\n{_name_assignment(repo)}\n"
+    for old in (folder, str(data.get("model_name"))):
         text = text.replace(f"# {escape_markdown(old)}\n", heading, 1)
-        text = text.replace(f"\n{_name_assignment(old)}\n", f"\n{assignment}\n")
-    if card.data.get("eval_results"):
-        card.data["model_name"] = name
-    vars(card.data).update(licence.metadata() if licence else {})
-    return _card(card.data, text)
+        text = text.replace(f"\n{_name_assignment(old)}\n", assignment)
+    if data.get("eval_results"):
+        data["model_name"] = name
+    if licence is not None:
+        vars(data).update(licence.metadata())
+    return _card(data, text)
 
 
 def with_parents(card: ModelCard, config: MergeConfig, names: PublicNames) -> ModelCard:
     """Call local models by their Hub ids in metadata, list of models and recipe."""
     parents = card.data.get("base_model") or []
-    parents = [parents] if isinstance(parents, str) else parents
-    parents = dict.fromkeys([*parents, *names.hub_parents(config)])
-    card.data["base_model"] = list(parents)
-    old_names, text = public_names(referenced_models(config)), card.text
+    listed = [parents] if isinstance(parents, str) else parents
+    distinct = dict.fromkeys([*listed, *names.hub_parents(config)])
+    card.data["base_model"] = list(distinct)
+    old_names = public_names(referenced_models(config))
+    text = card.text
     for part in parts_of(config):
         text = text.replace(_linked_model(part, old_names), _linked_model(part, names))
-    old_recipe, recipe = (_recipe_block(config, n) for n in (old_names, names))
-    return _card(card.data, text.replace(old_recipe, recipe))
+    old_recipe = _recipe_block(config, old_names)
+    return _card(card.data, text.replace(old_recipe, _recipe_block(config, names)))
 
 
 def with_search(card: ModelCard, *, uploaded: bool) -> ModelCard:
@@ -358,6 +369,7 @@ def read_licence(metadata: Mapping[str, Any]) -> Licence | None:
         licence_id = licence_id[0]
     if not isinstance(licence_id, str):
         return None
-    name, link = metadata.get("license_name"), str(metadata.get("license_link"))
+    name = metadata.get("license_name")
+    link = str(metadata.get("license_link"))
     # A relative link leads to a file that only the parent's repository has.
     return Licence(licence_id, name and str(name), link if "://" in link else None)

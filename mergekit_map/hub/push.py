@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -88,6 +88,15 @@ class Target:
     commit: str | None = None  # the last one
     looked_up: bool = True  # whether the Hub was reached
 
+    @property
+    def state(self) -> str:
+        """Return the start of a sentence, before ``private`` or ``public``."""
+        if not self.looked_up:
+            return "If the repository is new, it will be"
+        if self.private is None:
+            return "The repository is new and will be"
+        return "The repository is there already and stays"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -129,41 +138,37 @@ def plan_push(
         ConfigError: the options do not go together with what is there.
         HubError: the Hub cannot be reached or refuses.
     """
-    for name in (options.repo, *options.parents.values()):
-        try:
-            utils.validate_repo_id(name.partition("@")[0])  # type: ignore[attr-defined]
-        except errors.HFValidationError as error:
-            raise ConfigError(f"{error}; write it as owner/name") from None
-    config, card = _read_recipe(folder / cards.RECIPE_FILE), cards.read_card(folder)
+    _require_repo_ids([options.repo, *options.parents.values()])
+    config = _read_recipe(folder / cards.RECIPE_FILE)
+    card = cards.read_card(folder)
     search = None if run is None else open_run(run)
     directory = "/" if search is None else search.read_manifest().directory
     names = public_names(referenced_models(config), options.parents, directory)
     files, left_out = _checkpoint_files(folder, config, names)
-    files += [] if search is None else _run_files(search, config, names)
+    if search is not None:
+        files += _run_files(search, config, names)
     token = get_token() if api is None else str(api.token)
     refuse_leaks(files, names, token)
     with _hub_errors(api, options.repo):
         target = _find_target(api, options.repo)
         licences = cards.parent_licences(config, names, partial(_hub_licence, api))
-    licence = cards.read_licence(vars(card.data)) or cards.common_licence(licences)
-    licence = Licence(options.licence) if options.licence else licence
-    card = cards.renamed_card(card, folder.resolve().name, target.repo_id, licence)
+    known = cards.read_licence(vars(card.data)) or cards.common_licence(licences)
+    licence = Licence(options.licence) if options.licence else known
+    renamed = cards.renamed_card(card, folder.resolve().name, target.repo_id, licence)
     if options.parents:
-        card = cards.with_parents(card, config, names)
-    text = cards.with_search(card, uploaded=search is not None).content
+        renamed = cards.with_parents(renamed, config, names)
+    text = cards.with_search(renamed, uploaded=search is not None).content
     card_file = PublicFile(cards.CARD, text.encode())
     refuse_leaks([card_file], names, token)
-    files = [card_file, *(file for file in files if file.path != cards.CARD)]
-    others = target.files - {file.path for file in files}
+    uploaded = [card_file, *(file for file in files if file.path != cards.CARD)]
+    others = target.files - {file.path for file in uploaded}
     return Plan(
         target=target,
         private=_is_private(target, options),
         card=text,
-        files=files,
+        files=uploaded,
         left_out=left_out,
-        deleted=sorted(
-            o for o in others if _is_loaded(o) or o.startswith(_REPLACED_FOLDERS)
-        ),
+        deleted=sorted(filter(_is_replaced, others)),
         licence=licence,
         licences=licences,
     )
@@ -189,11 +194,19 @@ def upload(api: HfApi, plan: Plan, message: str) -> str | None:
     return None if commit.oid == target.commit else str(commit.commit_url)
 
 
+def _require_repo_ids(names: Iterable[str]) -> None:
+    for name in names:
+        try:
+            utils.validate_repo_id(name.partition("@")[0])  # type: ignore[attr-defined]
+        except errors.HFValidationError as error:
+            raise ConfigError(f"{error}; write it as owner/name") from None
+
+
 def _read_recipe(path: Path) -> MergeConfig:
     """Read a recipe whose models can be listed."""
     try:
         config = parse_recipe(read_whole(path, _MAX_RECIPE_BYTES).decode("utf-8"))
-        referenced_models(config)  # which can be listed
+        referenced_models(config)  # raises if they cannot be listed
     except (OSError, *DAMAGES) as error:
         raise _unreadable(path, error) from None
     return config
@@ -207,11 +220,12 @@ def _checkpoint_files(
     folder: Path, config: MergeConfig, names: PublicNames
 ) -> tuple[list[PublicFile], list[str]]:
     """Return the public files of a checkpoint, and the names of those left out."""
-    files, left_out = [], list[str]()
+    files: list[PublicFile] = []
+    left_out: list[str] = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
         if "/." in f"/{name}":
-            continue  # hidden
+            continue  # a hidden file, or one in a hidden folder
         if _is_loaded(name) or _matches(name, _OTHER_FILES):
             if path.is_symlink():
                 raise ArtifactError(f"{path} is a link; put the file itself there")
@@ -219,6 +233,10 @@ def _checkpoint_files(
         else:
             left_out.append(name)
     return files, left_out
+
+
+def _is_replaced(path: str) -> bool:
+    return _is_loaded(path) or path.startswith(_REPLACED_FOLDERS)
 
 
 def _is_loaded(path: str) -> bool:
@@ -279,7 +297,8 @@ def _run_files(
             "search (or was searched again since); name another folder, or merge again"
         )
     content = front.model_dump(mode="json")
-    if front.selected != (uploaded := same[0]):
+    uploaded = same[0]
+    if uploaded != front.selected:
         reason = f"Point {uploaded} of {len(front.points)} is the uploaded one."
         content |= {"selected": uploaded, "select": {}, "reason": reason}
     public = {run.front.name: _json(names.content(content))}
@@ -302,10 +321,10 @@ def _is_private(target: Target, options: PushOptions) -> bool:
     if target.private is None:
         return options.private is not False
     if options.private not in {None, target.private}:
-        words = ("private", "public") if target.private else ("public", "private")
+        state = "private, not public" if target.private else "public, not private"
         raise ConfigError(
-            f"{target.url} is there already and {', not '.join(words)}; change it in "
-            "its settings, or name another one"
+            f"{target.url} is there already and {state}; change it in its settings, or "
+            "name another one"
         )
     return target.private
 
@@ -328,7 +347,7 @@ def _find_target(api: HfApi | None, repo: str) -> Target:
 def _hub_licence(api: HfApi | None, hub_id: str) -> Licence | None:
     """Return the licence of a repository; None where the Hub does not say."""
     try:
-        data = api.model_info(hub_id).card_data if api is not None else None
+        data = None if api is None else api.model_info(hub_id).card_data
     except errors.HfHubHTTPError:
         return None
     return cards.read_licence(vars(data) if data else {})
@@ -338,11 +357,11 @@ def _hub_licence(api: HfApi | None, hub_id: str) -> Licence | None:
 def _hub_errors(api: HfApi | None, repo: str) -> Iterator[None]:
     """Convert errors of the Hub to HubError; OSErrors of files stay."""
     network = (errors.HTTPError, OSError)  # type: ignore[attr-defined]
-    # The others where something else than a Hub answers.
-    others = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)
+    # huggingface_hub raises these if the server is no Hub.
+    unexpected = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)
     try:
         yield
-    except (*network, *others) as error:
+    except (*network, *unexpected) as error:
         if api is None or (isinstance(error, OSError) and error.filename is not None):
             raise
         text = " ".join(str(error).split()) or type(error).__name__

@@ -7,12 +7,13 @@ go by their Hub id or by the name of their folder, any other file by its own nam
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import mmap
 import os
 import re
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -28,12 +29,12 @@ from mergekit_map.models.references import (
 from mergekit_map.utils.text import secrets
 
 RUN_FOLDER = "mergekit-map"  # where the search lies in a repository
-# Tokens may look like paths.
+# Files that are not rewritten, as tokens may look like paths.
 VOCABULARIES = {
     *("added_tokens.json", "merges.txt", "tokenizer.json", "tokenizer.model"),
     *("vocab.json", "vocab.txt"),
 }
-# Parts of what was measured: a prompt may name folders such as /root.
+# Files with prompts, which are part of what was measured and may name any folder.
 _PROMPTS = VOCABULARIES | {
     *("chat_template.json", "generation_config.json", "preprocessor_config.json"),
     *("processor_config.json", "special_tokens_map.json", "tokenizer_config.json"),
@@ -42,8 +43,8 @@ _FILE_KEYS = {"file", "perplexity", "lm_eval"}  # of tasks, which may be files
 # A folder of the Hub's cache, which is named by repository and commit.
 _HUB_SNAPSHOT = re.compile(r".*/models--([^/]+)/snapshots/([^/]+)/?")
 
-# Where a known path may start and end in a text; JSON writes a line's end as two
-# letters. An unknown path does not start within a URL.
+# Where a known path may start and end in a text; JSON writes the end of a line as \n.
+# An unknown path does not start within a URL.
 _PATH_START, _PATH_END = r"(?:(?<![\w.~-])|(?<=\\[nrt]))", r"(?![\w-]|\.\w)"
 _UNKNOWN_START = r"(?:(?<![\w.~/:-])|(?<=file://)|(?<=\\[nrt]))"
 _ABSOLUTE_PATH = rf"{_UNKNOWN_START}(?:/[\w.+@-]+){{2,}}"
@@ -51,7 +52,7 @@ _HOME_FOLDER = rf"{_UNKNOWN_START}/(?:home|Users)/[\w.-]+"  # on any machine
 # Folders that every machine has.
 _SYSTEM_FOLDER = re.compile("/(?:bin|dev|etc|lib|lib64|opt|proc|sbin|sys|usr)/")
 _TOKEN = r"hf_[A-Za-z0-9]{20,}"
-# Shorter ones may be in any file by chance, a password of the environment in prose.
+# Shorter secrets of the environment, such as a word, may be in any file by chance.
 _MIN_SECRET_LENGTH = 16
 _MAX_LISTED = 10  # leaks; a file with more has the same one many times
 
@@ -84,9 +85,10 @@ class PublicNames:
     def hub_id(self, part: str) -> str | None:
         """Return the Hub repository of a model or adapter; None for a local one."""
         path = self._absolute(ModelPart.parse(part).path)
-        name = ModelPart.parse(self.names.get(path, path)).path
-        on_hub = "/" in name if path in self.names else not is_local(name)
-        return name if on_hub else None
+        if path in self.names:
+            name = ModelPart.parse(self.names[path]).path
+            return name if "/" in name else None
+        return None if is_local(path) else path
 
     def hub_parents(self, config: MergeConfig) -> list[str]:
         """List the Hub repositories that a recipe takes its models from."""
@@ -120,11 +122,12 @@ class PublicNames:
         """Replace every absolute path by its last name, a home directory by a dot."""
         home = rf"{_PATH_START}{re.escape(self.home)}{_PATH_END}"
 
-        def last_name(path: re.Match[str]) -> str:
-            is_home = re.fullmatch(rf"{home}|{_HOME_FOLDER}", path[0])
-            return "." if is_home else path[0].rpartition("/")[2]
+        def public_name(match: re.Match[str]) -> str:
+            path = match[0]
+            is_home = re.fullmatch(rf"{home}|{_HOME_FOLDER}", path)
+            return "." if is_home else path.rpartition("/")[2]
 
-        return re.sub(rf"{_ABSOLUTE_PATH}|{home}", last_name, text)
+        return re.sub(rf"{_ABSOLUTE_PATH}|{home}", public_name, text)
 
     def _public_part(self, part: ModelPart) -> str:
         path = self._absolute(part.path)
@@ -154,21 +157,27 @@ def public_names(
     paths = list(dict.fromkeys(part.path for part in parts if is_local(part.path)))
     names = {_find_local(paths, parent): i for parent, i in (parents or {}).items()}
     for path in paths:
+        if path in names:
+            continue
         if snapshot := _HUB_SNAPSHOT.fullmatch(path):
-            hub_id = f"{snapshot[1].replace('--', '/')}@{snapshot[2]}"
-            names.setdefault(path, hub_id)
-        folder, taken = Path(path).name or "model", set(names.values())
-        numbered = (f"{folder}-{number}" for number in range(2, len(paths) + 2))
-        free = (name for name in (folder, *numbered) if name not in taken)
-        names.setdefault(path, next(free))
+            names[path] = f"{snapshot[1].replace('--', '/')}@{snapshot[2]}"
+        else:
+            names[path] = _unused_name(Path(path).name or "model", names.values())
     return PublicNames(names, directory, str(Path.home()))
+
+
+def _unused_name(name: str, used: Collection[str]) -> str:
+    """Return the name; if it is used, with the first number that is not: ``name-2``."""
+    names = itertools.chain([name], (f"{name}-{i}" for i in itertools.count(2)))
+    return next(unused for unused in names if unused not in used)
 
 
 def _find_local(paths: Sequence[str], parent: str) -> str:
     """Find a local model by its path, or by the name of its folder."""
     absolute = str(Path(parent).expanduser().resolve())
     matches = [path for path in paths if Path(path).name == parent]
-    matches = [absolute] if absolute in paths else matches
+    if absolute in paths:
+        matches = [absolute]
     if len(matches) != 1:
         choices = ", ".join(matches or paths) or "all are of the Hub"
         raise ConfigError(f"--parent: no one local model is {parent!r} ({choices})")
@@ -190,9 +199,9 @@ def refuse_leaks(
     files: Iterable[PublicFile], names: PublicNames, token: str | None
 ) -> None:
     """Raise ArtifactError with each place of a local path or a secret."""
-    known = (text for text in (token, *secrets()) if text)
-    long = [text for text in known if len(text) >= _MIN_SECRET_LENGTH]
-    secret = re.compile(f"{_TOKEN}|{_alternatives(long)}".encode())
+    texts = filter(None, (token, *secrets()))
+    long = [text for text in texts if len(text) >= _MIN_SECRET_LENGTH]
+    secret = re.compile(f"{_TOKEN}|{_any_of(long)}".encode())
     leaks = [
         f"{file.path}:{line}: {leak}"
         for file in files
@@ -212,49 +221,54 @@ def _leaks(
     """Yield the line of each secret or local path, and what it is."""
     name = PurePosixPath(file.path)
     is_prompt = name.name in _PROMPTS or name.suffix == ".jinja"
-    folders = [*names.names, *([] if is_prompt else [names.home])]
-    spellings = _alternatives(text for path in folders for text in _spellings(path))
+    folders = [*names.names] if is_prompt else [*names.names, names.home]
+    spellings = _any_of(text for path in folders for text in _spellings(path))
     known_path = f"{_PATH_START}(?:{spellings}){_PATH_END}"
-    known_path += "" if is_prompt else rf"|{_HOME_FOLDER}/[\w.+@-]+"
-    with _text_of(file) as data:
+    if not is_prompt:
+        known_path += rf"|{_HOME_FOLDER}/[\w.+@-]+"
+    with _open_text(file) as data:
         leaks = [(match, "an access token") for match in secret.finditer(data)]
         paths = list(re.finditer(known_path.encode(), data))
         if not is_prompt:
-            paths += filter(_is_there, re.finditer(_ABSOLUTE_PATH.encode(), data))
+            paths += filter(_exists_here, re.finditer(_ABSOLUTE_PATH.encode(), data))
         leaks += [(match, f"the local path {match[0].decode()}") for match in paths]
         for match, leak in leaks:
             yield data[: match.start()].count(b"\n") + 1, leak
 
 
-def _is_there(found: re.Match[bytes]) -> bool:
-    """Whether a path is of this machine, and not of every one."""
-    path = found[0].decode().rstrip(".")  # of a sentence
+def _exists_here(match: re.Match[bytes]) -> bool:
+    """Whether a path exists here, and not on every machine."""
+    path = match[0].decode().rstrip(".")  # the full stop of a sentence
     return os.path.exists(path) and not _SYSTEM_FOLDER.match(path)
 
 
 @contextmanager
-def _text_of(file: PublicFile) -> Iterator[_Bytes]:
+def _open_text(file: PublicFile) -> Iterator[_Bytes]:
     """Open a file; of safetensors the header, which is all text they have."""
-    if isinstance(file.content, bytes) or file.size == 0:
-        yield file.content if isinstance(file.content, bytes) else b""
-        return
-    with file.content.open("rb") as opened:
-        if file.content.suffix == ".safetensors":
-            length = int.from_bytes(opened.read(8), "little")
-            yield opened.read(min(length, file.size))
-        else:
-            with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                yield data
+    if isinstance(file.content, bytes):
+        yield file.content
+    elif file.size == 0:  # which cannot be mapped into memory
+        yield b""
+    else:
+        with file.content.open("rb") as opened:
+            if file.content.suffix == ".safetensors":
+                header_length = int.from_bytes(opened.read(8), "little")
+                yield opened.read(min(header_length, file.size))
+            else:
+                with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                    yield data
 
 
-def _alternatives(texts: Iterable[str]) -> str:
-    """Return a pattern of alternatives, the longest first; of none, a failing one."""
+def _any_of(texts: Iterable[str]) -> str:
+    """Return a pattern for any of the texts, longest first; of none, a failing one."""
     return "|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or r"(?!)"
 
 
 def _spellings(path: str) -> set[str]:
     """List the spellings of a path in text, JSON, YAML, HTML and links; of / none."""
-    escaped, plain = (json.dumps(path, ensure_ascii=a)[1:-1] for a in (True, False))
-    yaml = re.sub(r"\\u00([0-9a-f]{2})", lambda m: f"\\x{m[1].upper()}", escaped)
-    quoted = path.replace("'", "''"), html.escape(path), urllib.parse.quote(path)
-    return {path, escaped, plain, yaml, *quoted} - {"/"}
+    json_ascii = json.dumps(path)[1:-1]  # without quotation marks
+    json_unicode = json.dumps(path, ensure_ascii=False)[1:-1]
+    # Double-quoted YAML has \xE9 where JSON has \u00e9.
+    yaml = re.sub(r"\\u00([0-9a-f]{2})", lambda m: f"\\x{m[1].upper()}", json_ascii)
+    quoted = {path.replace("'", "''"), html.escape(path), urllib.parse.quote(path)}
+    return {path, json_ascii, json_unicode, yaml, *quoted} - {"/"}

@@ -21,9 +21,9 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.optimize.front_filling import hypervolume, non_dominated
 from mergekit_map.report.page import (
     build_page,
-    kind_of,
+    estimates,
     page_path,
-    pairs,
+    reference_kind,
     run_names,
     task_content,
 )
@@ -62,7 +62,7 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
     """
     names = run_names([run.folder.path for run in runs])
     tasks = _shared_tasks(runs)
-    measured = [_measured(run, tasks) for run in runs]
+    measured = [_measured_merges(run, tasks) for run in runs]
     return {
         "name": " and ".join(names),
         "notes": list(_notes(runs, tasks, names)),
@@ -76,7 +76,7 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
                 "points": [
                     {
                         "coefficients": [*point.coefficients.values()],
-                        "predicted": pairs(
+                        "predicted": estimates(
                             point.readings("predicted")[task] for task in tasks
                         ),
                     }
@@ -122,7 +122,7 @@ def _notes(
             yield f"{task} is not compared: not every search measured the same."
 
 
-def _measured(run: FinishedSearch, tasks: Sequence[str]) -> list[Merge]:
+def _measured_merges(run: FinishedSearch, tasks: Sequence[str]) -> list[Merge]:
     """List the merges that a search measured on all documents of the tasks, once."""
     front = run.front
     merges = (*front.points, *front.merges, *front.anchors)
@@ -142,7 +142,7 @@ def _merge(front: Front, merge: Merge, tasks: Sequence[str]) -> dict[str, object
         "reference": merge in front.anchors,
         "point": next((i for i, p in enumerate(front.points) if p is merge), None),
         "coefficients": [merge.coefficients.get(name) for name in front.coefficients],
-        "measured": pairs(merge.measured[task] for task in tasks),
+        "measured": estimates(merge.measured[task] for task in tasks),
     }
 
 
@@ -151,10 +151,10 @@ def _references(
 ) -> list[dict[str, object]]:
     """List base, parents and soup of all searches, each model once.
 
-    Where one measures otherwise than its namesake of an earlier search, it is another
-    model, and stands with the name of its search.
+    A model with other values than the first one of its name is another model. It is
+    listed with the name of its search.
     """
-    first: dict[str, list[float]] = {}
+    first_values: dict[str, list[float]] = {}  # by label
     content: list[dict[str, object]] = []
     for name, run in zip(names, runs, strict=True):
         for anchor in run.front.anchors:
@@ -162,17 +162,18 @@ def _references(
                 continue
             label = anchor.label or ""
             values = [anchor.measured[task].value or 0.0 for task in tasks]
-            namesake = first.setdefault(label, values)
-            if namesake is not values:
-                if np.allclose(values, namesake, _ROUNDING, 0):
-                    continue
+            if label not in first_values:
+                first_values[label] = values
+            elif np.allclose(values, first_values[label], rtol=_ROUNDING, atol=0):
+                continue
+            else:
                 label = f"{label} ({name})"
             content.append(
                 {
                     "label": label,
-                    "kind": kind_of(anchor.label),
+                    "kind": reference_kind(anchor.label),
                     "coefficients": [],
-                    "measured": pairs(anchor.measured[task] for task in tasks),
+                    "measured": estimates(anchor.measured[task] for task in tasks),
                 }
             )
     return content
@@ -183,15 +184,16 @@ def _hypervolumes(
     tasks: Sequence[str],
     measured: Sequence[Sequence[Merge]],
 ) -> list[dict[str, float]]:
-    """Return the hypervolumes of the measured merges, and how much more each is."""
+    """Return the hypervolumes of the measured merges, and how far each is ahead."""
     signs = np.array([runs[0].front.metrics[task].sign for task in tasks])
     fronts: list[FloatArray] = []  # (k, m) each
     for merges in measured:
         values = [[merge.measured[task].value for task in tasks] for merge in merges]
         fronts.append(signs * np.array(values, np.float64))
     nadir, width = joint_box(fronts)
-    whole: float = (1 - _BELOW_NADIR) ** len(tasks)
-    volumes = [hypervolume((Y - nadir) / width, _BELOW_NADIR) / whole for Y in fronts]
+    # After scaling, the box goes from _BELOW_NADIR to 1 on each task.
+    box: float = (1 - _BELOW_NADIR) ** len(tasks)
+    volumes = [hypervolume((Y - nadir) / width, _BELOW_NADIR) / box for Y in fronts]
     return [{"value": value, "ahead": value - volumes[0]} for value in volumes]
 
 
@@ -199,7 +201,8 @@ def joint_box(fronts: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
     """Return nadir and widths (m,) of the joint front of merges (k, m)."""
     Y = np.vstack(fronts)
     front = Y[non_dominated(Y)]
-    # A task on which all of the front agree has the range of all merges.
-    flat = np.ptp(front, axis=0) <= 0
-    nadir = np.where(flat, Y.min(axis=0), front.min(axis=0))
-    return nadir, np.where(flat, ranges(Y), ranges(front))
+    # Where all points of the front have the same value, the range is of all merges.
+    is_flat = np.ptp(front, axis=0) <= 0
+    nadir = np.where(is_flat, Y.min(axis=0), front.min(axis=0))
+    width = np.where(is_flat, ranges(Y), ranges(front))
+    return nadir, width

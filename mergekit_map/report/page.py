@@ -36,7 +36,7 @@ from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
 from mergekit_map.results.gains import gains
-from mergekit_map.results.log import by_merge, merge_key
+from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.surrogates import (
     FinishedSearch,
     is_fitted,
@@ -88,17 +88,17 @@ def report_page(content: Mapping[str, object]) -> str:
 def build_page(
     template: str, scripts: Iterable[str], content: Mapping[str, object]
 ) -> str:
-    """Return a page with its data; scripts are in the order in which they build."""
+    """Return a page with its data; later scripts may use what earlier ones define."""
     plotly = _as_parsed(get_plotlyjs()).replace(_SHARING, "")
     script = _as_parsed("\n".join(map(_page_file, scripts)))
-    drawn = {**content, "plotlyjs": get_plotlyjs_version()}
+    data = {**content, "plotlyjs": get_plotlyjs_version()}
     return Template(_page_file(template)).substitute(
         policy=_policy(plotly, script),
         style=_page_file("report.css"),
         plotly=plotly,
         script=script,
-        # JSON that ends no element and opens no comment, whatever is in it.
-        content=json_line(drawn).replace("<", "\\u003c"),
+        # Without "<", no text in the data can end its element or open a comment.
+        content=json_line(data).replace("<", "\\u003c"),
     )
 
 
@@ -107,8 +107,8 @@ def page_path(page: StrPath) -> Path:
     path = Path(page)
     if path.suffix != ".html":
         raise ArtifactError(f"{path} is no name of a page; end it in .html")
-    may_be_written = not path.is_file() or path.is_symlink()  # a link is refused later
-    if not may_be_written and b"<title>mergekit-map" not in path.read_bytes():
+    is_file = path.is_file() and not path.is_symlink()  # a link is refused later
+    if is_file and b"<title>mergekit-map" not in path.read_bytes():
         raise ArtifactError(f"{path} is there, and no page of ours; name another file")
     return path
 
@@ -154,16 +154,16 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
         "order": front.order,
         "tasks": [task_content(name, about) for name, about in front.tasks.items()],
         "anchors": [
-            {"label": a.label, "kind": kind_of(a.label), **_readings(front, a)}
+            {"label": a.label, "kind": reference_kind(a.label), **_values(front, a)}
             for a in front.anchors
         ],
         "points": [
             {
-                **_readings(front, point),
+                **_values(front, point),
                 "recipe": run.folder.read_recipe(index),
                 "recommended": index in front.recommended
                 and point.coefficients not in references,
-                **_gains(front, index),
+                **_gains_of_point(front, index),
             }
             for index, point in enumerate(front.points)
         ],
@@ -173,16 +173,16 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
     }
 
 
-def kind_of(label: str | None) -> str | None:
+def reference_kind(label: str | None) -> str | None:
     """Return the kind of a reference point: base, soup or model."""
     return label if label is None or label in NO_SINGLE_MODEL else "model"
 
 
-def _gains(front: Front, index: int) -> dict[str, object]:
+def _gains_of_point(front: Front, index: int) -> dict[str, object]:
     """Return rows and documents of the table of gains as if a point were chosen."""
-    front = front.model_copy(update={"selected": index})
-    gained = gains(front)
-    return {"gains": gain_table(front, gained), "sample": sample(front, gained)}
+    if_chosen = front.model_copy(update={"selected": index})
+    gained = gains(if_chosen)
+    return {"gains": gain_table(if_chosen, gained), "sample": sample(if_chosen, gained)}
 
 
 def run_name(path: Path) -> str:
@@ -193,11 +193,12 @@ def run_name(path: Path) -> str:
 
 def run_names(paths: Sequence[Path]) -> list[str]:
     """Return names of runs that differ, with as few folders as that takes."""
-    names, full = [*map(run_name, paths)], [str(path.resolve()) for path in paths]
-    if len({*names}) == len(names):
+    names = [run_name(path) for path in paths]
+    if len(set(names)) == len(names):
         return names
-    short = short_paths(full)
-    return [short[path] for path in full]
+    full_paths = [str(path.resolve()) for path in paths]
+    short = short_paths(full_paths)
+    return [short[path] for path in full_paths]
 
 
 def _facts(run: FinishedSearch) -> dict[str, object]:
@@ -225,11 +226,12 @@ def task_content(name: str, task: Task) -> dict[str, object]:
     }
 
 
-def _readings(front: Front, merge: Merge) -> dict[str, object]:
+def _values(front: Front, merge: Merge) -> dict[str, object]:
+    """Return coefficients and estimates, each in the order of the front."""
     return {
         "coefficients": [merge.coefficients.get(name) for name in front.coefficients],
         **{
-            kind: pairs(merge.readings(kind)[task] for task in front.tasks)
+            kind: estimates(merge.readings(kind)[task] for task in front.tasks)
             for kind in KINDS
         },
     }
@@ -238,72 +240,88 @@ def _readings(front: Front, merge: Merge) -> dict[str, object]:
 def _measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
     """List the merges in the order in which they were measured, as plain data.
 
-    Values go by task. Reference points that are no merges of the search come first.
+    Reference points that are no merges of the search come first.
     """
-    front, merges = run.front, by_merge(run.evaluations)
-    vectors = [next(iter(tasks.values())).coefficients for tasks in merges.values()]
-    X = run.locate(vectors)
-    unknown = dict.fromkeys(front.tasks, UNKNOWN)
+    front = run.front
+    content = [_reference_row(front, a) for a in front.anchors if not a.coefficients]
     labels = {
         merge_key(merge.coefficients): merge.label
         for merge in (*front.merges, *front.anchors)
     }
     points = {merge_key(p.coefficients): i for i, p in enumerate(front.points)}
+    merges = by_merge(run.evaluations)
+    X = run.locate(_coefficients_of(evaluated) for evaluated in merges.values())
+    unknown = dict.fromkeys(front.tasks, UNKNOWN)
     predictions = predict(run.surrogates, X) if run.surrogates else [unknown] * len(X)
-    m = len(front.tasks)
-    content: list[dict[str, object]] = [
-        {
-            "label": anchor.label,
-            "point": None,
-            "roles": ["anchor"],
-            "coefficients": [None] * len(front.coefficients),
-            "measured": pairs(anchor.measured.values()),
-            "errors": [None] * m,
-            "fitted": [False] * m,
-            "seconds": None,
-            "at": None,
-            "predicted": [None] * m,
-            "foretold": [None] * m,
-        }
-        for anchor in front.anchors
-        if not anchor.coefficients
-    ]
-    rows = zip(merges.items(), vectors, X.tolist(), predictions, strict=True)
-    for (key, merge), coefficients, x, predicted in rows:
-        located = all(map(math.isfinite, x))
-        evaluations = [merge.get(task) for task in front.tasks]
-        content.append(
-            {
-                "label": labels.get(key),
-                "point": points.get(key),
-                "roles": list(dict.fromkeys(e.role for e in merge.values())),
-                "coefficients": [coefficients[name] for name in front.coefficients],
-                "measured": pairs(e.reading if e else UNKNOWN for e in evaluations),
-                "errors": [
-                    (e.error or "no finite number") if e and e.failed else None
-                    for e in evaluations
-                ],
-                "fitted": [  # by the surrogate of the task
-                    bool(run.surrogates) and located and e is not None and is_fitted(e)
-                    for e in evaluations
-                ],
-                "seconds": sum(e.seconds for e in merge.values()),
-                "at": x if located else None,  # on the axes of the surrogates
-                "predicted": pairs(predicted[task] for task in front.tasks),
-                "foretold": pairs((e and e.foretold) or UNKNOWN for e in evaluations),
-            }
-        )
+    rows = zip(merges.items(), X.tolist(), predictions, strict=True)
+    for (key, evaluated), x, predicted in rows:
+        row = _merge_row(run, evaluated, x, predicted)
+        content.append({"label": labels.get(key), "point": points.get(key), **row})
     return content
 
 
-def pairs(readings: Iterable[Reading]) -> list[list[float | None] | None]:
+def _reference_row(front: Front, anchor: Merge) -> dict[str, object]:
+    m = len(front.tasks)
+    return {
+        "label": anchor.label,
+        "point": None,
+        "roles": ["anchor"],
+        "coefficients": [None] * len(front.coefficients),
+        "measured": estimates(anchor.measured.values()),
+        "errors": [None] * m,
+        "fitted": [False] * m,
+        "seconds": None,
+        "at": None,
+        "predicted": [None] * m,
+        "foretold": [None] * m,
+    }
+
+
+def _merge_row(
+    run: FinishedSearch,
+    evaluated: Mapping[str, Evaluation],
+    x: list[float],
+    predicted: Mapping[str, Reading],
+) -> dict[str, object]:
+    """Return the measurements of a merge, and its point ``x`` (d,) if that is known."""
+    tasks = run.front.tasks
+    coefficients = _coefficients_of(evaluated)
+    is_located = all(map(math.isfinite, x))
+    is_predicted = bool(run.surrogates) and is_located
+    evaluations = [evaluated.get(task) for task in tasks]
+    return {
+        "roles": list(dict.fromkeys(e.role for e in evaluated.values())),
+        "coefficients": [coefficients[name] for name in run.front.coefficients],
+        "measured": estimates(e.reading if e else UNKNOWN for e in evaluations),
+        "errors": [
+            (e.error or "no finite number") if e and e.failed else None
+            for e in evaluations
+        ],
+        "fitted": [  # by the surrogate of the task
+            is_predicted and e is not None and is_fitted(e) for e in evaluations
+        ],
+        "seconds": sum(e.seconds for e in evaluated.values()),
+        "at": x if is_located else None,
+        "predicted": estimates(predicted[task] for task in tasks),
+        "foretold": estimates((e and e.foretold) or UNKNOWN for e in evaluations),
+    }
+
+
+def _coefficients_of(evaluated: Mapping[str, Evaluation]) -> Mapping[str, float]:
+    """Return the coefficients of a merge, which all of its evaluations have."""
+    return next(iter(evaluated.values())).coefficients
+
+
+def estimates(readings: Iterable[Reading]) -> list[list[float | None] | None]:
     """List values with their standard errors, and with documents where not on all."""
-    return [
-        None
-        if r.value is None
-        else [r.value, r.stderr, *([] if r.documents is None else [r.documents])]
-        for r in readings
-    ]
+    return [_estimate(reading) for reading in readings]
+
+
+def _estimate(reading: Reading) -> list[float | None] | None:
+    if reading.value is None:
+        return None
+    documents = [] if reading.documents is None else [reading.documents]
+    return [reading.value, reading.stderr, *documents]
 
 
 def predict_surfaces(run: FinishedSearch) -> dict[str, object]:
@@ -318,15 +336,17 @@ def predict_surfaces(run: FinishedSearch) -> dict[str, object]:
         return {"kind": "none", "axes": axes}
     bounds = run.front.axis_bounds
     d = len(bounds)
-    kind = "curve" if d == 1 else "contour" if d == 2 else "slices"
+    kind = {1: "curve", 2: "contour"}.get(d, "slices")
     lower, upper = bounds.T
-    nodes = np.linspace(lower, upper, _N_NODES[kind], axis=1)
+    nodes = np.linspace(lower, upper, _N_NODES[kind], axis=1)  # (d, g)
     points = run.locate(point.coefficients for point in run.front.points)
-    if d < 3:
+    if kind == "slices":
+        # Every slice is the chosen point, with the nodes of one axis put into it.
+        grid = np.tile(points[run.front.selected], (*nodes.shape, 1))  # (d, g, d)
+        for axis in range(d):
+            grid[axis, :, axis] = nodes[axis]
+    else:
         grid = np.stack(np.meshgrid(*nodes), axis=-1)
-    else:  # the chosen point, moved along each axis over its nodes
-        grid = np.tile(points[run.front.selected], (*nodes.shape, 1))
-        grid[range(d), :, range(d)] = nodes
     X = grid.reshape(-1, d)
     surrogates = [run.surrogates[task] for task in run.front.tasks]
     shape = (len(surrogates), *grid.shape[:-1])

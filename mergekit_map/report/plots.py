@@ -88,19 +88,20 @@ class ShownFigure(Figure):
 
 
 def front_figure(front: Front) -> Figure:
-    """Draw a front: one panel for two tasks, a pair each for more, up to some."""
+    """Draw a front: a panel for each pair of tasks, up to ``MOST_DRAWN`` tasks."""
     tasks = list(front.tasks)[:MOST_DRAWN]
     size = max(1, len(tasks) - 1)
     shape = (1.5 + 4.2 * size, 1.2 + 3.8 * size)
     figure = ShownFigure(figsize=shape, layout="constrained")
     axes = figure.subplots(size, size, squeeze=False)
     if len(tasks) == 1:
-        _draw_one(axes[0, 0], front, tasks[0])
-    for column, row in itertools.product(range(size), repeat=2):
-        if len(tasks) > 1 and column > row:
-            axes[row, column].set_axis_off()
-        elif len(tasks) > 1:
-            _draw_pair(axes[row, column], front, (tasks[column], tasks[row + 1]))
+        _draw_only_task(axes[0, 0], front, tasks[0])
+    else:
+        for column, row in itertools.product(range(size), repeat=2):
+            if column > row:  # the same pair is below the diagonal
+                axes[row, column].set_axis_off()
+            else:
+                _draw_pair(axes[row, column], front, (tasks[column], tasks[row + 1]))
     entries = axes[0, 0].get_legend_handles_labels()
     columns = 2 if size == 1 else 4
     figure.legend(*entries, loc="outside upper left", ncols=columns, frameon=False)
@@ -114,6 +115,20 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
     predicted = _values(front.points, pair, "predicted")
     axes.scatter(*predicted, s=12, color=PREDICTED, label="front, predicted", zorder=2)
     measured = [point for point in front.points if point.is_measured(*pair)]
+    _draw_errors(axes, measured, pair)
+    _mark(axes, _values(measured, pair), "o", MEASURED, "front, measured")
+    anchors = [anchor for anchor in front.anchors if anchor.is_measured(*pair)]
+    _mark(axes, _values(anchors, pair), "^", ANCHOR, "base, parents, soup")
+    _mark_chosen(axes, front, pair)
+    axes.set_xlabel(_axis_label(front, pair[0]), parse_math=False)
+    axes.set_ylabel(_axis_label(front, pair[1]), parse_math=False)
+    axes.grid(alpha=0.25)
+    for anchor, x, y in zip(anchors, *_values(anchors, pair), strict=True):
+        name_mark(axes, anchor.label or "", (x, y))
+
+
+def _draw_errors(axes: Axes, measured: Sequence[Merge], pair: tuple[str, str]) -> None:
+    """Draw standard errors, and a line from each prediction to its measurement."""
     xerr, yerr = ([p.measured[t].stderr or 0.0 for p in measured] for t in pair)
     axes.errorbar(
         *_values(measured, pair),
@@ -125,22 +140,12 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
         alpha=0.5,
         zorder=1,
     )
-    for point in measured:  # a line from each prediction to its measurement
-        ends = [[v for (v,) in _values([point], pair, each)] for each in KINDS]
-        axes.plot(*zip(*ends, strict=True), color=MEASURED, linewidth=0.7, zorder=1)
-    anchors = [anchor for anchor in front.anchors if anchor.is_measured(*pair)]
-    _mark(axes, _values(measured, pair), "o", MEASURED, "front, measured")
-    _mark(axes, _values(anchors, pair), "^", ANCHOR, "base, parents, soup")
-    kind: Kind = "measured" if front.chosen.is_measured(*pair) else "predicted"
-    _mark(axes, _values([front.chosen], pair, kind), "*", CHOSEN, f"chosen, {kind}")
-    axes.set_xlabel(_axis_label(front, pair[0]), parse_math=False)
-    axes.set_ylabel(_axis_label(front, pair[1]), parse_math=False)
-    axes.grid(alpha=0.25)
-    for anchor, x, y in zip(anchors, *_values(anchors, pair), strict=True):
-        name_mark(axes, anchor.label or "", (x, y))
+    for point in measured:
+        x, y = ([point.readings(k)[t].value or 0.0 for k in KINDS] for t in pair)
+        axes.plot(x, y, color=MEASURED, linewidth=0.7, zorder=1)
 
 
-def _draw_one(axes: Axes, front: Front, task: str) -> None:
+def _draw_only_task(axes: Axes, front: Front, task: str) -> None:
     rows = (*front.anchors, *front.points)
     labels = [anchor.label or "" for anchor in front.anchors]
     labels += [f"point {index}" for index in range(len(front.points))]
@@ -173,37 +178,43 @@ def _values(
     return x, y
 
 
-def _mark(axes: Axes, values: _Pair, marker: str, color: str, label: str) -> None:
-    chosen, hollow = marker == "*", label.endswith("predicted")
-    axes.scatter(
-        *values,
-        marker=marker,
-        s=160 if chosen else 36,
-        facecolor="white" if hollow else color,
-        edgecolor=color if hollow else "white",
-        linewidth=1.2 if hollow else 0.6,
-        label=label,
-        zorder=4 if chosen else 3,
-    )
+def _mark_chosen(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
+    """Mark the chosen merge with a star, which is hollow where it is predicted."""
+    kind: Kind = "measured" if front.chosen.is_measured(*pair) else "predicted"
+    style: dict[str, Any] = {"s": 160, "zorder": 4}
+    if kind == "predicted":
+        style |= {"facecolor": "white", "edgecolor": CHOSEN, "linewidth": 1.2}
+    values = _values([front.chosen], pair, kind)
+    _mark(axes, values, "*", CHOSEN, f"chosen, {kind}", **style)
+
+
+def _mark(
+    axes: Axes, values: _Pair, marker: str, color: str, label: str, **style: Any
+) -> None:
+    """Draw filled marks with a white edge, but for what the style sets otherwise."""
+    filled = {"facecolor": color, "edgecolor": "white", "linewidth": 0.6}
+    known = {"marker": marker, "s": 36, **filled, "label": label, "zorder": 3}
+    axes.scatter(*values, **{**known, **style})
 
 
 def name_mark(axes: Axes, label: str, place: tuple[float, float]) -> None:
     """Write a name above a mark, on the side where the panel has room for it.
 
-    To be called when everything else is drawn, as that decides where the edges are.
+    Call it when everything else is drawn, which decides where the edges are.
     """
     axes.autoscale_view()
-    across, _ = axes.transAxes.inverted().transform(axes.transData.transform(place))
-    left = bool(across > _LABELS_GO_LEFT)
-    written = axes.annotate(
+    in_pixels = axes.transData.transform(place)
+    share_of_width, _ = axes.transAxes.inverted().transform(in_pixels)
+    is_left = bool(share_of_width > _LABELS_GO_LEFT)
+    text = axes.annotate(
         label if len(label) <= _LONGEST else f"{label[:_LONGEST]}…",
         place,
-        xytext=(-5 if left else 5, 5),
+        xytext=(-5 if is_left else 5, 5),
         textcoords="offset points",
-        ha="right" if left else "left",
+        ha="right" if is_left else "left",
         fontsize=9,
         path_effects=[withStroke(linewidth=3, foreground="white")],
         zorder=5,
         parse_math=False,  # a model's name may hold dollar signs
     )
-    written.set_in_layout(False)  # a long name reaches out of its panel
+    text.set_in_layout(False)  # a long name reaches out of its panel

@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM
 
 from mergekit_map.browse.app import WORKING, Browser, ExitAction
 from mergekit_map.browse.view import View
-from mergekit_map.cli.commands.select import _Outside
+from mergekit_map.cli.commands.select import _MergeAndChat
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
@@ -171,7 +171,7 @@ def test_keys_that_are_pressed_while_a_choice_is_saved_do_nothing(
         done.wait(60)
         return View.of(front)
 
-    monkeypatch.setattr(Browser, "_saved", save)
+    monkeypatch.setattr(Browser, "_save_choice", save)
 
     async def look() -> int:
         app = Browser(RunFolder(Path("run")), View.of(front), "run")
@@ -205,9 +205,9 @@ def test_findings_are_those_of_the_point_that_is_shown() -> None:
 
 
 def test_what_is_outside_of_the_screen_is_asked_for() -> None:
-    for key, merges in (("m", True), ("t", False)):
+    for key, kind in (("m", "merge"), ("t", "chat")):
         leaving = press(wide_front(), "up", key).leaving
-        assert (leaving.view.at, leaving.merges) == (CHOSEN - 1, merges)
+        assert (leaving.view.at, leaving.kind) == (CHOSEN - 1, kind)
 
 
 def test_the_help_names_every_key() -> None:
@@ -229,8 +229,8 @@ def view_of(run: Path) -> View:
     return View.of(RunFolder(run).read_front())
 
 
-def outside_of(run: Path, stack: ExitStack) -> _Outside:
-    return _Outside(
+def actions_on(run: Path, stack: ExitStack) -> _MergeAndChat:
+    return _MergeAndChat(
         RunFolder(run), lambda _: MergeOptions(quiet=True), stack, trust_run=False
     )
 
@@ -279,7 +279,7 @@ def test_one_talks_until_a_line_is_empty(
     monkeypatch.setattr(sys, "stdin", lines)
     view = view_of(run).moved(0)
     with ExitStack() as stack:
-        after = outside_of(run, stack).do(ExitAction(view, merges=False))
+        after = actions_on(run, stack).perform(ExitAction(view, "chat"))
 
     assert after is view
     assert lines.read() == "not read\n"
@@ -296,7 +296,7 @@ def test_merging_comes_back_measured(
     at = 3  # not measured
     view = view_of(run).moved(at)
     with ExitStack() as stack:
-        after = outside_of(run, stack).do(ExitAction(view, merges=True))
+        after = actions_on(run, stack).perform(ExitAction(view, "merge"))
 
     assert after.at == after.front.selected == at
     assert after.point.is_measured("greeting", "code")
@@ -312,7 +312,7 @@ def test_the_command_goes_between_the_screen_and_what_is_outside_of_it(
         seen.append(app.view)
         # Into a folder which is there already; then back, and to the end.
         view = app.view.moved(7)
-        return ExitAction(view, merges=True) if len(seen) == 1 else None
+        return ExitAction(view, "merge") if len(seen) == 1 else None
 
     monkeypatch.setattr(os, "isatty", lambda _: True)
     monkeypatch.setattr(Browser, "run", leave)

@@ -27,21 +27,21 @@ from mergekit_map.cli.main import command_line
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
 from mergekit_map.cli.options import (
     FILE,
-    answer,
     model_options,
-    starting,
+    set_output,
+    slow_imports,
     with_output_options,
 )
 from mergekit_map.errors import ConfigError
-from mergekit_map.utils.files import refuse_existing, write_atomically
+from mergekit_map.utils.files import plain, refuse_existing, write_atomically
 from mergekit_map.utils.text import bytes_in_words, count_in_words, listed, printable
 
 if TYPE_CHECKING:
-    from mergekit_map.workflows.inspect import Inspection, Plan
+    from mergekit_map.workflows.inspect import Inspection, Plan, Probe
 
-# Of severities, the worst first.
+# Severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
-_PLACES = {
+_TASK_VECTOR_PLACES = {
     "device": "on the device",
     "memory": "in memory",
     "mapped": "in a memory-mapped file",
@@ -58,7 +58,7 @@ _PLACES = {
 )
 @model_options
 def inspect(
-    make_options: MakeOptions, config: Path, *, probe: bool, **where: Any
+    make_options: MakeOptions, config: Path, *, probe: bool, **models: Any
 ) -> int:
     """Check the models and the plan of CONFIG before a search.
 
@@ -73,112 +73,111 @@ def inspect(
     Example: mergekit-map inspect merge.yml --probe
     """
     options = make_options(f"reading {config.name}")
-    from mergekit_map.utils.files import plain
     from mergekit_map.workflows.inspect import inspect_config, probe_config
 
-    inspection = inspect_config(config, options, **where)
+    inspection = inspect_config(config, options, **models)
     _show(inspection)
     if probe and inspection.mergeable:
-        inspection = replace(inspection, probe=probe_config(config, options, **where))
+        inspection = replace(inspection, probe=probe_config(config, options, **models))
+    if inspection.probe is not None:
+        _show_probe(inspection.probe)
     _show_verdict(inspection)
-    answer(**plain(asdict(inspection)))
+    set_output(plain(asdict(inspection)))
     return 0 if inspection.mergeable else 2
 
 
 def _show(inspection: Inspection) -> None:
-    """Print figures, findings and plan."""
-    plan, weights = inspection.plan, inspection.weights
     if inspection.models:
-        numbers = ("parameters", "stored", "norm ratio", "changed")
-        columns = [Column(name, justify="right", no_wrap=True) for name in numbers]
-        table = Table(Column("model", overflow="fold"), *columns, box=SIMPLE_HEAD)
-        for model in inspection.models:
-            cells = (
-                model.name,
-                count_in_words(model.parameters) if model.parameters else "-",
-                model.dtype or "-",
-                _figure(model.norm_ratio, ".4f"),
-                _figure(model.changed),
-            )
-            table.add_row(*map(Text, cells))
-        _print(f"Models, against {weights.against}:", "bold")
-        Console().print(table)
-        if weights.read and not weights.exact:
-            n_read, total = map(count_in_words, (weights.read, weights.parameters))
-            _print(f"From {n_read} of {total} parameters, in evenly spread rows.")
-        if any(model.norm_ratio is not None for model in inspection.models):
-            _print("Norm ratio: sum of |model - base|, divided by the sum of |base|.")
-            _print("Changed: share of the parameters that differ from the base.")
-        if weights.on_the_hub:
-            _print(f"For missing figures download {listed(weights.on_the_hub)}.")
+        _show_models(inspection)
     for pair in sorted(inspection.pairs, key=lambda pair: -abs(pair.cosine or 0)):
-        cosine, conflicts = _figure(pair.cosine, ".4f"), _figure(pair.sign_conflicts)
+        cosine = _format_or_dash(pair.cosine, ".4f")
+        conflicts = _format_or_dash(pair.sign_conflicts)
         text = f"cosine {cosine}, sign conflicts {conflicts}"
         _print(f"Task vectors of {listed(pair.models)}: {text}")
     for severity, text in _issues(inspection):
         _print(f"{severity}: {text}", _STYLES[severity])
-    if plan is not None:
+    if inspection.plan is not None:
         _print("Plan:", "bold")
-        for fact in _planned(plan):
-            _print(f"- {fact}")
+        for line in _plan_lines(inspection.plan):
+            _print(f"- {line}")
+
+
+def _show_models(inspection: Inspection) -> None:
+    weights = inspection.weights
+    numbers = ("parameters", "stored", "norm ratio", "changed")
+    columns = [Column(name, justify="right", no_wrap=True) for name in numbers]
+    table = Table(Column("model", overflow="fold"), *columns, box=SIMPLE_HEAD)
+    for model in inspection.models:
+        cells = (
+            model.name,
+            count_in_words(model.parameters) if model.parameters else "-",
+            model.dtype or "-",
+            _format_or_dash(model.norm_ratio, ".4f"),
+            _format_or_dash(model.changed),
+        )
+        table.add_row(*map(Text, cells))
+    _print(f"Models, against {weights.against}:", "bold")
+    Console().print(table)
+    if weights.read and not weights.exact:
+        n_read, total = map(count_in_words, (weights.read, weights.parameters))
+        _print(f"From {n_read} of {total} parameters, in evenly spread rows.")
+    if any(model.norm_ratio is not None for model in inspection.models):
+        _print("Norm ratio: sum of |model - base|, divided by the sum of |base|.")
+        _print("Changed: share of the parameters that differ from the base.")
+    if weights.on_the_hub:
+        _print(f"For missing figures download {listed(weights.on_the_hub)}.")
 
 
 def _issues(inspection: Inspection) -> list[tuple[str, str]]:
     """List what stands against a search: severity and sentence, the worst first."""
-    plan = inspection.plan
-    rooms = () if plan is None else (*plan.memory, *plan.disk)
-    short = [room.in_words() for room in rooms if room.falls_short]
-    found = [("error", f"{p.place}: {p.message}") for p in inspection.problems]
-    found += [("warning", text) for text in short]
-    found += [
+    issues = [("error", f"{p.place}: {p.message}") for p in inspection.problems]
+    if (plan := inspection.plan) is not None:
+        rooms = (*plan.memory, *plan.disk)
+        issues += [("warning", room.in_words()) for room in rooms if room.falls_short]
+    issues += [
         (finding.severity, f"{model.name} ({model.place}): {finding}")
         for model in inspection.models
         for finding in model.findings
     ]
-    return sorted(found, key=lambda issue: list(_STYLES).index(issue[0]))
+    return sorted(issues, key=lambda issue: list(_STYLES).index(issue[0]))
+
+
+def _show_probe(probe: Probe) -> None:
+    _print("Probe at the soup, which is not logged:", "bold")
+    _print(f"- opening the models: {probe.load_seconds:.2g} s")
+    _print(f"- a merge: {probe.merge_seconds:.2g} s")
+    for task, seconds in probe.task_seconds.items():
+        _print(f"- {task}: {seconds:.2g} s")
+    _print(f"- memory: at most {bytes_in_words(probe.peak_bytes)}")
+    duration = timedelta(seconds=math.ceil(3600 * probe.expected_hours))
+    _print(f"- the whole search: about {duration}")
 
 
 def _show_verdict(inspection: Inspection) -> None:
-    """Print the timings, and in a line whether a search can start."""
-    probe, plan = inspection.probe, inspection.plan
-    if probe is not None and plan is not None:
-        steps = {
-            "opening the models": probe.load_seconds,
-            "a merge": probe.merge_seconds,
-        }
-        steps |= probe.task_seconds
-        _print("Probe at the soup, which is not logged:", "bold")
-        for what, seconds in steps.items():
-            _print(f"- {what}: {seconds:.2g} s")
-        _print(f"- memory: at most {bytes_in_words(probe.peak_bytes)}")
-        whole = timedelta(seconds=math.ceil(3600 * probe.expected_hours))
-        _print(f"- the whole search: about {whole}")
-    found = Counter(severity for severity, _ in _issues(inspection))
+    counts = Counter(severity for severity, _ in _issues(inspection))
     able = "a search can start" if inspection.mergeable else "no search can start"
     style = "bold" if inspection.mergeable else _STYLES["error"]
-    _print(f"Errors: {found['error']}, warnings: {found['warning']}; {able}.", style)
+    _print(f"Errors: {counts['error']}, warnings: {counts['warning']}; {able}.", style)
 
 
 def _print(text: str, style: str = "") -> None:
     Console().print(Text(printable(text), style=style))
 
 
-def _figure(value: float | None, form: str = ".1%") -> str:
+def _format_or_dash(value: float | None, form: str = ".1%") -> str:
     return "-" if value is None else format(value, form).replace("%", " %")
 
 
-def _planned(plan: Plan) -> Iterator[str]:
+def _plan_lines(plan: Plan) -> Iterator[str]:
     yield f"strategy: {plan.strategy}"
     if plan.references:
         yield f"models as they are on disk, and their soup: {plan.references}"
     yield f"merges to fit the surrogates: up to {plan.searched}"
     yield f"points of the predicted front that are measured: up to {plan.front}"
-    if in_part := {task: n for task, n in plan.documents.items() if n != "all"}:
-        asked = listed(f"{n} of {task}" for task, n in in_part.items())
-        yield f"merges on all documents: {plan.whole}; the others on {asked}"
-    most = plan.measurements
-    about = "" if plan.expected == most else f"about {plan.expected}, "
-    yield f"measurements, each of a merge on a task: {about}at most {most}"
+    if parts := [f"{n} of {task}" for task, n in plan.documents.items() if n != "all"]:
+        yield f"merges on all documents: {plan.whole}; the others on {listed(parts)}"
+    about = "" if plan.expected == plan.measurements else f"about {plan.expected}, "
+    yield f"measurements, each of a merge on a task: {about}at most {plan.measurements}"
     if plan.confirming:
         yield f"measurements on held-out documents, of these: {plan.confirming}"
     if plan.hours is not None:
@@ -188,7 +187,7 @@ def _planned(plan: Plan) -> Iterator[str]:
     if plan.device_choice:
         yield plan.device_choice
     if plan.task_vectors is not None:
-        yield f"task vectors: {_PLACES[plan.task_vectors]}"
+        yield f"task vectors: {_TASK_VECTOR_PLACES[plan.task_vectors]}"
     yield from (room.in_words() for room in (*plan.memory, *plan.disk))
 
 
@@ -208,23 +207,22 @@ def init(paths: tuple[Path, ...], **given: Any) -> None:
     """
     if not 1 <= len(paths) <= 2:
         raise click.UsageError("[PLAIN] CONFIG was expected, one or two files.")
-    *plain, config = paths
+    config = paths[-1]
     refuse_existing(config)
-    text = _extended(plain[0], given) if plain else new_config_text(given)
+    text = new_config_text(given, {}) if len(paths) == 1 else _extend(paths[0], given)
     write_atomically(config, text)
     click.echo(f"wrote {config}", err=True)
-    for step in (("inspect", config), ("run", config, "OUT")):
-        click.echo(f"  {command_line(*step)}", err=True)
+    for words in (("inspect", config), ("run", config, "OUT")):
+        click.echo(f"  {command_line(*words)}", err=True)
 
 
-def _extended(plain: Path, given: dict[str, Any]) -> str:
-    if named := option_names({**given, "text": (), "task": ()}):
-        raise click.UsageError(
-            f"{', '.join(named)}: {plain} says this already; leave it out."
-        )
+def _extend(path: Path, given: dict[str, Any]) -> str:
+    named = ", ".join(option_names({**given, "text": (), "task": ()}))
+    if named:
+        raise click.UsageError(f"{named}: {path} says this already; leave it out.")
     from mergekit_map.workflows.init import extend_plain, new_tasks
 
-    return extend_plain(plain, new_tasks(given["text"], given["task"]))
+    return extend_plain(path, new_tasks(given["text"], given["task"]))
 
 
 @click.command()
@@ -237,7 +235,7 @@ def schema() -> None:
 
     Example: mergekit-map schema > mergekit-map.schema.json
     """
-    with starting("loading mergekit"):
+    with slow_imports("loading mergekit"):
         from mergekit_map.workflows.init import config_schema
 
         content = config_schema()
@@ -265,23 +263,24 @@ def cache(removed: tuple[str, ...]) -> None:
 
     recordings_cache.remove_leftovers()
     for key in removed:
-        kept = recordings_cache.kept()
-        chosen = [e for e in kept if e.key == key or (key, e.kind) == ("all", "merge")]
-        if not chosen and key != "all":
+        entries = recordings_cache.kept()
+        every = key == "all"
+        chosen = [e for e in entries if (e.kind == "merge" if every else e.key == key)]
+        if not chosen and not every:
             raise ConfigError(
                 f"nothing in the cache has the key {key!r}; see: mergekit-map cache"
             )
-        for one in chosen:
-            recordings_cache.remove(one)
-            click.echo(f"removed {one.key}: {one.what}")
-    kept = recordings_cache.kept()
-    taken = sum(one.n_bytes for one in kept if one.kind == "merge")
+        for entry in chosen:
+            recordings_cache.remove(entry)
+            click.echo(f"removed {entry.key}: {entry.what}")
+    entries = recordings_cache.kept()
+    taken = sum(entry.n_bytes for entry in entries if entry.kind == "merge")
     free = recordings_cache.free_bytes()
     click.echo(
         f"{recordings_cache.recordings_folder()}: recorded merges take "
         f"{bytes_in_words(taken)}; {bytes_in_words(free)} are free"
     )
-    for one in kept:
-        used = f"{datetime.fromtimestamp(one.used):%Y-%m-%d %H:%M}"
-        size = bytes_in_words(one.n_bytes)
-        click.echo(f"{one.key}  {one.what}: {size}, used {used}")
+    for entry in entries:
+        used = f"{datetime.fromtimestamp(entry.used):%Y-%m-%d %H:%M}"
+        size = bytes_in_words(entry.n_bytes)
+        click.echo(f"{entry.key}  {entry.what}: {size}, used {used}")

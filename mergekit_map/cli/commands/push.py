@@ -14,10 +14,10 @@ from rich.text import Text
 
 from mergekit_map.cli.options import (
     RUN,
-    answer,
-    look_at_run,
     pairs_option,
-    starting,
+    set_output,
+    slow_imports,
+    update_front,
     with_output_options,
 )
 from mergekit_map.errors import ConfigError, HubError
@@ -77,9 +77,10 @@ def push(
 
     Example: mergekit-map push my-model me/my-model --run my-search
     """
-    if not re.fullmatch("[a-z0-9][a-z0-9.+-]*", options["licence"] or "none"):
+    licence = options["licence"]
+    if licence and not re.fullmatch("[a-z0-9][a-z0-9.+-]*", licence):
         raise click.UsageError("--license: write an id of the Hub, such as apache-2.0")
-    with starting(f"reading {out}"):
+    with slow_imports(f"reading {out}"):
         from huggingface_hub import utils
 
         from mergekit_map.hub.push import PushOptions, open_hub, plan_push, upload
@@ -88,61 +89,61 @@ def push(
     if not os.isatty(2):
         utils.disable_progress_bars()  # type: ignore[attr-defined]
     if run is not None:
-        look_at_run(run)
-    wanted, url, refused = PushOptions(repo, **options), None, None
+        update_front(run)
+    push_options = PushOptions(repo, **options)
+    hub_error = url = None
     try:
         api = open_hub()
-        plan = plan_push(out, run, wanted, api)
+        plan = plan_push(out, run, push_options, api)
     except HubError as error:
+        hub_error = error
         # Files and card are shown all the same.
-        refused, plan = error, plan_push(out, run, wanted)
+        plan = plan_push(out, run, push_options)
     _show(plan)
-    if dry_run or refused:
+    if dry_run or hub_error:
         click.echo(f"\n{plan.card}")
     if dry_run:
-        why = f" The repository was not looked at: {refused}" if refused else ""
-        click.echo(f"Nothing was uploaded.{why}")
-    elif refused:
-        raise refused
+        reason = f" The repository was not looked at: {hub_error}" if hub_error else ""
+        click.echo(f"Nothing was uploaded.{reason}")
+    elif hub_error:
+        raise hub_error
     else:
         _confirm(plan, private=options["private"], yes=yes)
         url = upload(api, plan, message)
-        said = f"holds the merge: {url}" if url else "holds all of this already."
-        click.echo(f"{plan.target.url} {said}")
-    answer(
-        repository=plan.target.url,
-        url=url,
-        private=plan.private,
-        files=[file.path for file in plan.files],
-        bytes=sum(file.size for file in plan.files),
-    )
+        state = f"holds the merge: {url}" if url else "holds all of this already."
+        click.echo(f"{plan.target.url} {state}")
+    content = {
+        "repository": plan.target.url,
+        "url": url,
+        "private": plan.private,
+        "files": [file.path for file in plan.files],
+        "bytes": sum(file.size for file in plan.files),
+    }
+    set_output(content)
 
 
 def _show(plan: Plan) -> None:
     for file in plan.files:
-        renamed = isinstance(file.content, bytes)
-        note = "  local paths replaced by names" if renamed else ""
-        note = "  model card" if file.path == "README.md" else note
+        is_rewritten = isinstance(file.content, bytes)
+        note = "  local paths replaced by names" if is_rewritten else ""
+        if file.path == "README.md":
+            note = "  model card"
         _print(f"  {file.path}  {bytes_in_words(file.size)}{note}")
     for path in plan.deleted:
         _print(f"  {path}  removed: of an earlier upload")
     size = bytes_in_words(sum(file.size for file in plan.files))
     _print(f"{len(plan.files)} files, {size}, to {plan.target.url}")
-    state = "If the repository is new, it will be"
-    if plan.target.looked_up:
-        there = plan.target.private is not None
-        now = "there already and stays" if there else "new and will be"
-        state = f"The repository is {now}"
     if plan.private:
-        _print(f"{state} private: only its owners see it.")
+        _print(f"{plan.target.state} private: only its owners see it.")
     else:
-        _print(f"{state} PUBLIC: everybody sees it.", "bold red")
-    parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
+        _print(f"{plan.target.state} PUBLIC: everybody sees it.", "bold red")
+    parents = [f"{name} {of or 'unknown'}" for name, of in plan.licences.items()]
     licence = plan.licence or "none is set, give one with --license"
     _print(f"Licence: {licence}. Licences of the parents: {', '.join(parents)}.")
-    if local := [name for name in plan.licences if "/" not in name]:
+    local_models = [name for name in plan.licences if "/" not in name]
+    if local_models:
         _print("The card names these models without a Hub id. If they have one, add:")
-    for name in local:
+    for name in local_models:
         _print(f"  --parent {shlex.quote(name)}=owner/name")
     if plan.left_out:
         _print(f"Not uploaded: {', '.join(plan.left_out)}")

@@ -14,11 +14,11 @@ from mergekit_map.cli.options import (
     FILE,
     FOLDER,
     RUN,
-    answer,
-    look_at_run,
     model_options,
     quiet_option,
-    starting,
+    set_output,
+    slow_imports,
+    update_front,
     with_output_options,
 )
 from mergekit_map.utils.shutdown import deferred
@@ -31,12 +31,11 @@ from mergekit_map.utils.text import bytes_in_words, listed
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RUN)
 @click.option(
     "--out",
-    "page",
     metavar="FILE.html",
     type=FILE,
     help="Where the page goes  [default: RUN/report.html; of several: RUN/fronts.html]",
 )
-def report(runs: tuple[Path, ...], page: Path | None) -> None:
+def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Write the search RUN as one HTML page.
 
     The page begins with the answer. It shows the front, finds points by sliders and
@@ -52,17 +51,19 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
     Example: mergekit-map report with-ties with-arithmetic --out both.html
     """
     for run in runs:
-        look_at_run(run)
-    with starting(f"reading {listed(map(str, runs))} and drawing"):
+        update_front(run)
+    with slow_imports(f"reading {listed(map(str, runs))} and drawing"):
         from mergekit_map.report.overlay import write_fronts_report
         from mergekit_map.report.page import write_report
         from mergekit_map.results.run_folder import RunFolder
 
+    pictures = []
     if len(runs) > 1:
-        page, pictures = write_fronts_report(runs, page), []
+        page = write_fronts_report(runs, out)
     else:
-        page, pictures = write_report(runs[0], page), [RunFolder(runs[0]).picture]
-    answer(page, page=str(page), pictures=[*map(str, pictures)])
+        page = write_report(runs[0], out)
+        pictures.append(str(RunFolder(runs[0]).picture))
+    set_output({"page": str(page), "pictures": pictures}, quiet=page)
     size = bytes_in_words(page.stat().st_size)
     click.echo(f"{page} ({size}): open it in a browser")
     for picture in pictures:
@@ -107,7 +108,7 @@ def compare(
     runs: tuple[Path, ...],
     out: Path | None,
     opponents: str,
-    **how: Any,
+    **settings: Any,
 ) -> None:
     """Compare finished searches with other methods and with baselines.
 
@@ -123,18 +124,15 @@ def compare(
     from mergekit_map.compare.runner import compare_runs
     from mergekit_map.compare.tables import markdown
 
-    out = out or runs[0] / "compare"
-    spec = ComparisonSpec(tuple(map(str.strip, opponents.split(","))), **how)
+    folder = out or runs[0] / "compare"
+    spec = ComparisonSpec(tuple(map(str.strip, opponents.split(","))), **settings)
     with deferred(), TerminalReporter() as reporter:
-        tables = compare_runs(runs, out, spec, options, [reporter])
-    answer(
-        out,
-        tables=[
-            {**vars(t), "columns": [c.name for c in t.columns], "rows": t.text()}
-            for t in tables
-        ],
-        folder=str(out),
-    )
+        tables = compare_runs(runs, folder, spec, options, [reporter])
+    content = [
+        {**vars(t), "columns": [c.name for c in t.columns], "rows": t.text()}
+        for t in tables
+    ]
+    set_output({"tables": content, "folder": str(folder)}, quiet=folder)
     for table in tables:
         Console().print(Markdown(markdown(table)))
-    click.echo(f"The tables are in {out}, as Markdown and CSV.")
+    click.echo(f"The tables are in {folder}, as Markdown and CSV.")

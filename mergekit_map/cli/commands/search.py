@@ -43,7 +43,7 @@ def search(
     run: Path,
     import_file: Path | None,
     workers: int | str | None,
-    **how: Any,
+    **project_options: Any,
 ) -> None:
     """Evaluate merges as CONFIG says, into RUN, and find the front.
 
@@ -58,9 +58,9 @@ def search(
     options = make_options(f"reading {config}")
     from mergekit_map.cli.screen import show_front, show_steps
 
-    front = _find_front(config, run, options, workers, import_file, **how)
-    found = show_front(run, front, run)
-    show_steps(run, found, trusted=True)  # the search has just written the folder
+    front = _find_front(config, run, options, workers, import_file, **project_options)
+    answer = show_front(run, front, run)
+    show_steps(run, answer, trusted=True)  # the search has just written the folder
 
 
 @click.command(cls=MergeCommand)
@@ -77,7 +77,7 @@ def run(
     out: Path,
     run_folder: Path | None,
     workers: int | str | None,
-    **how: Any,
+    **project_options: Any,
 ) -> None:
     """Search, choose a merge, and write it to OUT.
 
@@ -90,10 +90,10 @@ def run(
     """
     options = make_options(f"reading {config}")
     folder = run_folder or out.parent / f"{out.name}.run"
-    _find_front(config, folder, options, workers, **how)
+    _find_front(config, folder, options, workers, **project_options)
     # The search has just written this folder, so its code is the user's own.
-    places = how["model_paths"]
-    merge_and_show(folder, out, options, {}, model_paths=places, trust_run=True)
+    model_paths = project_options["model_paths"]
+    merge_and_show(folder, out, options, {}, model_paths=model_paths, trust_run=True)
 
 
 @click.command(cls=MergeCommand)
@@ -139,7 +139,7 @@ def _find_front(
     options: MergeOptions,
     workers: int | str | None,
     import_file: Path | None = None,
-    **how: Any,
+    **project_options: Any,
 ) -> Front:
     """Search as a configuration says, going on where it was stopped."""
     from mergekit_map.cli.screen import TerminalReporter
@@ -150,7 +150,7 @@ def _find_front(
 
     with TerminalReporter() as reporter:
         with notifying(reporter), stage(f"checking models and tasks of {config}"):
-            project = load_project(config, options, **how)
+            project = load_project(config, options, **project_options)
             study = project.study()
         for note in project.notes:
             reporter.on_notice(note)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,14 +15,14 @@ from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand, MergeOp
 from mergekit_map.cli.options import (
     FOLDER,
     RUN,
-    answer,
-    look_at_run,
     model_options,
     output_options,
     quiet_option,
     selection_options,
-    starting,
+    set_output,
+    slow_imports,
     trust_option,
+    update_front,
     verbose_option,
     with_output_options,
 )
@@ -54,8 +53,8 @@ def select(run: Path, **choice: Any) -> None:
 
     Example: mergekit-map select my-search --prefer math=2,code=1
     """
-    look_at_run(run)
-    with starting(f"reading {run}"):
+    update_front(run)
+    with slow_imports(f"reading {run}"):
         from rich.console import Console
 
         from mergekit_map.cli.screen import show_front, show_steps
@@ -63,15 +62,14 @@ def select(run: Path, **choice: Any) -> None:
 
     selection = select_point(run, **choice)
     recipe = run / "recipe.yml"
-    found = show_front(run, selection.front, recipe)
-    answer(recipe=selection.recipe, recipe_file=str(recipe))
+    answer = show_front(run, selection.front, recipe)
+    set_output({"recipe": selection.recipe, "recipe_file": str(recipe)})
     if output_options().verbose:  # the details have the reason
         click.echo(f"\n{selection.recipe}")
     else:
-        reason = f"\n{selection.front.reason}"
-        Console().print(reason, markup=False, highlight=False)
+        Console().print(f"\n{selection.front.reason}", markup=False, highlight=False)
     click.echo(f"The recipe is in {recipe}.")
-    show_steps(run, found)
+    show_steps(run, answer)
 
 
 @click.command(cls=MergeCommand)
@@ -96,13 +94,13 @@ def merge(
     Example: mergekit-map merge my-search my-model --prefer math=2,code=1
     """
     refuse_existing(out)
-    look_at_run(run)
-    where = {"model_paths": model_paths, "trust_run": trust_run}
-    merge_and_show(run, out, make_options(f"opening {run}"), choice, **where)
+    update_front(run)
+    models = {"model_paths": model_paths, "trust_run": trust_run}
+    merge_and_show(run, out, make_options(f"opening {run}"), choice, **models)
 
 
 def merge_and_show(
-    run: Path, out: Path, options: MergeOptions, choice: Mapping[str, Any], **where: Any
+    run: Path, out: Path, options: MergeOptions, choice: dict[str, Any], **models: Any
 ) -> None:
     """Choose a point, write its checkpoint, and print the answer and the next steps."""
     from mergekit_map.cli.screen import TerminalReporter, show_front, show_steps
@@ -111,15 +109,15 @@ def merge_and_show(
 
     selection = select_point(run, **choice)
     with TerminalReporter() as reporter:
-        merged = merge_point(run, out, selection, options, [reporter], **where)
-    found = show_front(run, merged.front, out)
-    answer(model=str(out), command=merged.command)
+        merged = merge_point(run, out, selection, options, [reporter], **models)
+    answer = show_front(run, merged.front, out)
+    set_output({"model": str(out), "command": merged.command})
     click.echo(
         f"\nThe merge {merged.point.weights} (point {selection.index} of the front) "
         f"is in the folder {out}.\n"
         f"Stock mergekit writes the same tensors with:\n  {merged.command}"
     )
-    show_steps(run, found, out, trusted=where.get("trust_run", False))
+    show_steps(run, answer, out, trusted=models.get("trust_run", False))
 
 
 @click.command(cls=MergeCommand)
@@ -133,41 +131,41 @@ def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
 
     Example: mergekit-map browse my-search
     """
-    if not (os.isatty(0) and os.isatty(1)):  # input and output
+    if not (os.isatty(0) and os.isatty(1)):  # standard input and output
         raise ConfigError(
             "browse wants a terminal to show the front in, and there is none here; "
             "select chooses a point without one, and report writes a page"
         )
-    look_at_run(run)
-    with starting(f"opening {run}"):
+    update_front(run)
+    with slow_imports(f"opening {run}"):
         from mergekit_map.browse.app import Browser
         from mergekit_map.browse.view import View
         from mergekit_map.results.run_folder import open_run
 
     folder = open_run(run)
     view = View.of(folder.read_front())
-    with ExitStack() as models:
-        outside = _Outside(folder, make_options, models, trust_run=trust_run)
+    with ExitStack() as stack:
+        actions = _MergeAndChat(folder, make_options, stack, trust_run=trust_run)
         while exit_action := Browser(folder, view, run.resolve().name).run():
-            view = outside.do(exit_action)
+            view = actions.perform(exit_action)
 
 
 @dataclass
-class _Outside:
-    """Merging and chat; models stay loaded until the end."""
+class _MergeAndChat:
+    """The actions of the browser that load models, which stay loaded until the end."""
 
     folder: RunFolder
     make_options: MakeOptions
-    models: ExitStack
+    stack: ExitStack  # that closes the models
     trust_run: bool
 
-    def do(self, exit_action: ExitAction) -> View:
+    def perform(self, exit_action: ExitAction) -> View:
         """Merge or chat; print the reason where that fails."""
         view = exit_action.view
         try:
-            if not exit_action.merges:
+            if exit_action.kind == "chat":
                 model = self.chat_models(view.point.coefficients)
-                _talk(model, f"point {view.at}: {view.point.weights}")
+                _chat(model, f"point {view.at}: {view.point.weights}")
                 return view
             view = self._merge(view.at)
         except (MapError, OSError, click.ClickException) as error:
@@ -181,8 +179,8 @@ class _Outside:
         from mergekit_map.browse.view import View
 
         run = self.folder.path
-        known = printable(f"{run.resolve().name}-{index}")
-        out = click.prompt("folder for the merge", known, type=FOLDER, err=True)
+        default = printable(f"{run.resolve().name}-{index}")
+        out = click.prompt("folder for the merge", default, type=FOLDER, err=True)
         refuse_existing(out)
         options = self.make_options(f"opening {run}")
         merge_and_show(run, out, options, {"index": index}, trust_run=self.trust_run)
@@ -194,23 +192,22 @@ class _Outside:
         options = self.make_options(f"opening {self.folder.path}")
         from mergekit_map.workflows.chat import open_chat
 
-        return self.models.enter_context(
-            open_chat(self.folder.path, options, trust_run=self.trust_run)
-        )
+        chat = open_chat(self.folder.path, options, trust_run=self.trust_run)
+        return self.stack.enter_context(chat)
 
 
-def _talk(model: ChatModel, name: str) -> None:
+def _chat(model: ChatModel, name: str) -> None:
     """Chat with a merge in the terminal, until a line is empty or input ends."""
-    how = "" if model.chats else "; without a chat template it goes on with your text"
-    click.echo(f"{name}{how}")
+    note = "" if model.chats else "; without a chat template it goes on with your text"
+    click.echo(f"{name}{note}")
     click.echo("An empty line: back. Ctrl-C stops an answer.")
-    turns: list[Message] = []
-    while line := _line():
-        said = [*turns, {"role": "user", "content": line}]
+    messages: list[Message] = []
+    while line := _read_line():
+        asked = [*messages, {"role": "user", "content": line}]
         try:
             with deferred():
                 answer = model.answer(
-                    said, lambda t: click.echo(printable(t), nl=False)
+                    asked, lambda words: click.echo(printable(words), nl=False)
                 )
         except KeyboardInterrupt:
             click.echo(" ... stopped; this turn is forgotten")
@@ -218,10 +215,10 @@ def _talk(model: ChatModel, name: str) -> None:
             click.echo(f"error: {printable(str(error))}", err=True)
         else:
             click.echo()
-            turns = [*said, {"role": "assistant", "content": answer}]
+            messages = [*asked, {"role": "assistant", "content": answer}]
 
 
-def _line() -> str:
+def _read_line() -> str:
     try:
         return input("> ").strip()
     except EOFError:
