@@ -123,10 +123,7 @@ def open_hub(endpoint: str | None = None) -> HfApi:
 
 
 def plan_push(
-    folder: Path,
-    run: Path | None,
-    options: PushOptions,
-    api: HfApi | None = None,
+    folder: Path, run: Path | None, options: PushOptions, api: HfApi | None = None
 ) -> Plan:
     """Collect files, card and licence of a checkpoint, and look up the repository.
 

@@ -156,9 +156,7 @@ def public_names(
     parts = [part for text in references for part in Reference.parse(text).parts]
     paths = list(dict.fromkeys(part.path for part in parts if is_local(part.path)))
     names = {_find_local(paths, parent): i for parent, i in (parents or {}).items()}
-    for path in paths:
-        if path in names:
-            continue
+    for path in [path for path in paths if path not in names]:
         if snapshot := _HUB_SNAPSHOT.fullmatch(path):
             names[path] = f"{snapshot[1].replace('--', '/')}@{snapshot[2]}"
         else:
