@@ -112,9 +112,8 @@ def update_front(run: Path) -> None:
         from mergekit_map.cli.screen import search_command, trust_options
 
         command = search_command(run, *trust_options(run / "config.yml"))
-        hint = f", or: {command}" if command else ", where you typed it."
-        text = f"{progress.in_words} To go on, type its command again{hint}"
-        click.echo(text, err=True)
+        again = f"again, or: {command}" if command else "again, where you typed it."
+        click.echo(f"{progress.in_words} To go on, type its command {again}", err=True)
 
 
 def key_options(
