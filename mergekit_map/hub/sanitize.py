@@ -156,7 +156,7 @@ def public_names(
     """
     parts = [part for text in references for part in Reference.parse(text).parts]
     paths = list(dict.fromkeys(part.path for part in parts if is_local(part.path)))
-    names = {_find_local(paths, parent): i for parent, i in (parents or {}).items()}
+    names = {_find_local(paths, p): hub_id for p, hub_id in (parents or {}).items()}
     for path in paths:
         if path in names:
             continue
