@@ -199,7 +199,7 @@ def output_options() -> OutputOptions:
 
 
 def set_output(content: Mapping[str, Any], quiet: Path | None = None) -> None:
-    """Set what --json and --quiet print when the command ends; content is added up."""
+    """Set what --json and --quiet print in the end; later calls add to the content."""
     output = output_options()
     output.json_content.update(content)
     output.quiet_path = quiet or output.quiet_path

@@ -155,7 +155,7 @@ def parse_map_block(
     problems += _unknown_in_select(raw)
     written_tasks = _mapping(raw, "tasks")
     if len(written_tasks) > MOST_TASKS:
-        return None, {}, problems  # which has this one
+        return None, {}, problems  # they include this one
     tasks: dict[str, TaskSpec] = {}
     for name, content in written_tasks.items():
         task, problems_of_task = _parse_task(str(name), content)

@@ -137,7 +137,7 @@ def _show(plan: Plan) -> None:
         _print(f"{plan.target.state} private: only its owners see it.")
     else:
         _print(f"{plan.target.state} PUBLIC: everybody sees it.", "bold red")
-    parents = [f"{name} {of or 'unknown'}" for name, of in plan.licences.items()]
+    parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
     licence = plan.licence or "none is set, give one with --license"
     _print(f"Licence: {licence}. Licences of the parents: {', '.join(parents)}.")
     local_models = [name for name in plan.licences if "/" not in name]
