@@ -120,8 +120,9 @@ def _regress(
     """
     mean_reference = X.mean(axis=1)
     t = y - mean_reference[subset]
-    share = w[subset] / w[subset].sum()
-    root = np.sqrt(w[subset])
+    w_subset = w[subset]
+    share = w_subset / w_subset.sum()
+    root = np.sqrt(w_subset)
     X_centre = share @ X[subset]
     t_centre = float(share @ t)
     # U diag(s) Vt is the weighted design. A ridge keeps the share s^2 / (s^2 + penalty)
@@ -142,7 +143,7 @@ def _regress(
         fitted = mean_reference + t_centre + (X - X_centre) @ coefficients
         return _Fit(
             value=float(w @ fitted) / len(w),
-            left_out=w[subset] * residuals / np.maximum(1 - leverage, 1e-6),
+            left_out=w_subset * residuals / np.maximum(1 - leverage, 1e-6),
             freedom=len(y) - 1 - float(kept.sum()),
         )
 
