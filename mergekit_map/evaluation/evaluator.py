@@ -103,9 +103,10 @@ class Worker:
         """Merge, unless these coefficients are merged already."""
         merges = self.open()
         if self._coefficients != coefficients:
-            # If the merge fails, it is of no coefficients; and what measured the last
-            # one may hold a model that the next one needs the memory of.
-            self._coefficients, self._measures = None, {}
+            # If the merge fails, the models are a merge of no coefficients. The last
+            # measures may hold a model, whose memory the next merge needs.
+            self._coefficients = None
+            self._measures = {}
             self._measures = merges(coefficients)
             self._coefficients = dict(coefficients)
         return self._measures
@@ -132,7 +133,8 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
         *,
         held_out: bool = False,
     ):
-        self._workers, self._held_out = workers, held_out
+        self._workers = workers
+        self._held_out = held_out
         self._records = None if samples is None else SampleStore(samples, definitions)
 
     def __exit__(self, *_: object) -> None:
@@ -188,20 +190,20 @@ def open_merges(project: Project) -> Iterator[Merges]:
     Merges of models that were replaced meanwhile are refused.
     """
 
-    def by_us(part: Project) -> Engine:
+    def open_hugging_face(part: Project) -> Engine:
         if project.spec.merge == "disk":
             return nullcontext(partial(_merge_on_disk, part))
         return merges_in_memory(part)
 
     refuse_replaced(project.identity.models)
-    with _by_engine(project, by_us, merges_in_vllm) as merges:
+    with _by_engine(project, open_hugging_face, merges_in_vllm) as merges:
 
-        def watched(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        def merge_checked(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
             measures = merges(coefficients)
             refuse_replaced(project.identity.models)
             return measures
 
-        yield watched
+        yield merge_checked
 
 
 def merges_of_checkpoint(project: Project, folder: Path) -> Engine:
@@ -215,19 +217,20 @@ def merges_of_checkpoint(project: Project, folder: Path) -> Engine:
 
 def _by_engine(
     project: Project,
-    by_us: Callable[[Project], Engine],
-    by_vllm: Callable[[Project], Engine],
+    open_hugging_face: Callable[[Project], Engine],
+    open_vllm: Callable[[Project], Engine],
 ) -> Engine:
-    here, there = project.by_engine()
-    if not there.tasks:
-        return by_us(here)
-    engines = dict.fromkeys(here.tasks, by_us(here))
-    return side_by_side({**engines, **dict.fromkeys(there.tasks, by_vllm(there))})
+    """Open each engine for its tasks; vLLM only where it has some."""
+    of_hugging_face, of_vllm = project.by_engine()
+    if not of_vllm.tasks:
+        return open_hugging_face(of_hugging_face)
+    engines = dict.fromkeys(of_hugging_face.tasks, open_hugging_face(of_hugging_face))
+    return side_by_side({**engines, **dict.fromkeys(of_vllm.tasks, open_vllm(of_vllm))})
 
 
 @contextmanager
 def side_by_side(engines: Mapping[str, Engine]) -> Iterator[Merges]:
-    """Yield merges whose tasks are each measured by their own engine.
+    """Yield merges whose tasks are each measured by their own engine, given by task.
 
     An engine is opened, and a merge written to it, when one of its tasks is measured.
     """

@@ -66,6 +66,7 @@ class HoldoutSplit:
         return replace(measured, answers=replace(measured.answers, ids=tuple(places)))
 
     def _divide(self) -> tuple[list[int], list[int]]:
+        """Return the documents of the search, and the held-out ones."""
         size = self.measure.size or self.apart.sizes.get(self.name)
         if size is None:
             size = self.apart.sizes[self.name] = self._count_documents()
@@ -86,14 +87,15 @@ class HeldOut:
     """A share of the documents of every task, the same for every merge."""
 
     def __init__(self, share: float, seed: int):
-        self.share, self._seed = share, seed
-        self.sizes: dict[str, int] = {}  # of tasks that do not say before
+        self.share = share
+        self._seed = seed
+        self.sizes: dict[str, int] = {}  # of tasks that know theirs once measured
 
     def divide(self, fingerprint: str, size: int) -> tuple[list[int], list[int]]:
-        """Draw the held-out documents; the others come first.
+        """Draw the held-out documents, and return the others and them.
 
         Raises:
-            EvaluationError: there are too few of them.
+            EvaluationError: there are too few documents.
         """
         count = max(_LEAST, round(self.share * size))
         if size - count < _LEAST:
@@ -108,8 +110,8 @@ class HeldOut:
 
     def definition(self, whole: str, part: Literal["searched", "held out"]) -> str:
         """Return the digest of a part of a task, from that of the whole task."""
-        drawn = {"holdout": self.share, "seed": self._seed, "part": part}
-        return digest([whole, drawn])
+        division = {"holdout": self.share, "seed": self._seed, "part": part}
+        return digest([whole, division])
 
 
 def measure_held_out(
@@ -132,26 +134,28 @@ def with_confirmation(
 ) -> Front:
     """Add the measurements on held-out documents to a front."""
     labels = {merge_key(a.logged): a.label for a in front.anchors}
-    log = [e for e in log if e.role == "holdout" and not e.failed]
-    found = {part.merge: matching(part, log) for part in study.parts}
-    merges, items = [], {task: list[Itemised | None]() for task in study.tasks}
-    for fingerprint, lines in found.items():
+    held_out = [e for e in log if e.role == "holdout" and not e.failed]
+    known = {part.merge: matching(part, held_out) for part in study.parts}
+    merges: list[Merge] = []
+    items: dict[str, list[Itemised | None]] = {task: [] for task in study.tasks}
+    for fingerprint, evaluations in known.items():
         store = SampleStore(run.held_out_samples(fingerprint), study.definitions)
-        for key, of in by_merge(lines).items():
-            coefficients = dict(next(iter(of.values())).coefficients)
-            measured = {task: e.reading for task, e in of.items()}
+        for key, by_task in by_merge(evaluations).items():
+            coefficients = dict(next(iter(by_task.values())).coefficients)
+            measured = {task: e.reading for task, e in by_task.items()}
             label = labels.get(key)
             merges.append(
                 Merge(label=label, coefficients=coefficients, measured=measured)
             )
-            for task, known in items.items():
+            for task, of_merges in items.items():
                 answers = store.answers(coefficients, task)
                 reading = measured.get(task, UNKNOWN)
-                known.append(itemise(answers) if are_of(answers, reading) else None)
+                of_merges.append(itemise(answers) if are_of(answers, reading) else None)
+    # The chosen merge may be a reference point, too.
     chosen = merge_key(front.chosen.coefficients)
-    choices = {*by_merge(found[study.merge])} - labels.keys()
+    choices = by_merge(known[study.merge]).keys() - labels.keys()
     confirmation = HoldoutEvaluation(
-        documents={e.task: e.n for e in found[study.merge]},
+        documents={e.task: e.n for e in known[study.merge]},
         choices=len(choices) + (chosen in labels),
         merges=tuple(merges),
         differences=differences_of(items),

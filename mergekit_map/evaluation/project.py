@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -106,48 +107,51 @@ def read_draft(
         ArtifactError: it lies in a run folder, and names code.
         ConfigError: the file cannot be read, or the device is not there.
     """
-    config, directory = Path(config), Path(directory or Path.cwd()).resolve()
+    path = Path(config)
+    root = Path(directory or Path.cwd()).resolve()
     given = quiet_options(options)
     if given.device is not None:
         check_device(given)
-    file = with_settings(read_yaml(config), settings)
+    file = with_settings(read_yaml(path), settings)
     problems = [*repeated_keys(file), *check_merge(file.merge)]
-    is_wrong = _concerns_merge(problems)
-    located = not _concerns_merge([p for p in problems if p.key not in _NAMES])
-    spec, tasks, more = _read_map_block(file, config, directory, trust_run=trust_run)
+    has_merge = not _concerns_merge(problems)
+    has_models = not _concerns_merge([p for p in problems if p.key not in _NAMES])
+    spec, tasks, more = _read_map_block(file, path, root, trust_run=trust_run)
     problems += more
-    if not located:
+    if not has_models:
         return Draft(file, problems, None, Family((), None))
-    written = absolute_references(file.merge, directory)
-    placed = absolute_references(with_places(file.merge, model_paths), directory)
-    merge = with_adapter_bases(placed)
+    written = absolute_references(file.merge, root)
+    moved = absolute_references(with_places(file.merge, model_paths), root)
+    merge = with_adapter_bases(moved)
     # No model is downloaded for a merge that cannot be.
-    family = inspect_models(merge, decided(given), download=download and not is_wrong)
+    family = inspect_models(merge, decided(given), download=download and has_merge)
     problems += [
         *(family.problems if download else ()),
         *check_tokenizer_sources(merge),
     ]
     if spec is None or _concerns_merge(problems):
         return Draft(file, problems, None, family)
-    options = _options_of(merge, given, spec.search, download=download)
-    # mergekit plans a merge of models that are there.
-    plan = download or (family.is_here and not family.problems)
-    space, more = _build_space(written, merge, spec.search, options if plan else None)
+    complete = _complete_options(merge, given, spec.search, download=download)
+    # mergekit plans only merges of models that are there.
+    can_plan = download or (family.is_here and not family.problems)
+    space, more = _build_space(
+        written, merge, spec.search, complete if can_plan else None
+    )
     problems += more
     if space is None:
         return Draft(file, problems, None, family)
     # With the tasks that could be loaded: problems of the search are told, too.
     project = Project(
         file=file,
-        directory=directory,
+        directory=root,
         spec=spec,
         space=space,
         tasks=tasks,
-        options=options,
+        options=complete,
         notes=family.warnings,
         open_device=given.device is None,
     )
-    if plan and "models" not in space.template:
+    if can_plan and "models" not in space.template:
         project = _with_possible_references(project)
     study = project.outline()
     problems += [*search_problems(study), *select_problems(study)]
@@ -181,10 +185,10 @@ def _refuse_code(config: Path, code: Sequence[str]) -> None:
         )
 
 
-def _options_of(
+def _complete_options(
     merge: MergeConfig, given: MergeOptions, search: SearchSpec, *, download: bool
 ) -> MergeOptions:
-    """Return options with a device and a seed, and a folder for adapters."""
+    """Return the given options with a device and a seed, and a folder for adapters."""
     options = decided(given)
     if download:
         options = with_adapter_cache(merge, options)
@@ -205,11 +209,12 @@ def _build_space(
     """
     space, problems = build_space(written, search)
     if space is not None:
-        both = map(references_in, (written, merge))
-        places = dict(zip(*both, strict=True))
+        names = references_in(written)
+        places = dict(zip(names, references_in(merge), strict=True))
         placed = map_references(space.template, lambda m: places.get(m, m))
         space = replace(space, template=placed)
-        problems += [] if options is None else check_plan(space, options)
+        if options is not None:
+            problems += check_plan(space, options)
     return space, problems
 
 
@@ -268,7 +273,7 @@ class Project:
     def continuing(self, before: Manifest) -> Project:
         """Return the project as an earlier search measured it.
 
-        On its device and with its engines, where these are open, and with its
+        It gets that search's device and engines, where the user names none, and its
         fingerprint of the same merges.
         """
         project = self
@@ -276,11 +281,11 @@ class Project:
             options = decided(left_open(self.options), before.identity.device)
             project = replace(self, options=options)
         used = {}
-        for task, chosen in project.engines.items():
-            for name in NAMES if chosen.open else ():
-                tried = replace(project, used={task: name})
-                if tried._definition(task) == before.definitions.get(task):
-                    used[task] = name
+        open_tasks = [task for task, choice in project.engines.items() if choice.open]
+        for task, name in itertools.product(open_tasks, NAMES):
+            tried = replace(project, used={task: name})
+            if tried._definition(task) == before.definitions.get(task):
+                used[task] = name
         known_as = {space_digest(before.identity): before.merge}
         return replace(project, used=used or project.used, known_as=known_as)
 
@@ -303,13 +308,11 @@ class Project:
 
     def _identified(self, study: Study) -> Study:
         """Add the fingerprints of the merges to an outline."""
-        models, part = self.on_disk, study.on_disk
-        return replace(
-            study,
-            merge=self.merge,
-            recipe=functools.partial(recipe_digest, self.identity),
-            on_disk=models._identified(part) if models and part else None,
-        )
+        on_disk = study.on_disk
+        if on_disk is not None and self.on_disk is not None:
+            on_disk = self.on_disk._identified(on_disk)
+        recipe = functools.partial(recipe_digest, self.identity)
+        return replace(study, merge=self.merge, recipe=recipe, on_disk=on_disk)
 
     def outline(self) -> Study:
         """Return the study as far as it is known without reading the models."""
@@ -333,19 +336,20 @@ class Project:
 
     def by_engine(self) -> tuple[Project, Project]:
         """Divide the tasks into those of Hugging Face's model and those of vLLM."""
-        there = {n: self.tasks[n] for n, e in self.engines.items() if e.name == VLLM}
-        here = {n: task for n, task in self.tasks.items() if n not in there}
-        rest = replace(self, tasks=there)
-        return (replace(self, tasks=here) if there else self), rest
+        of_vllm = {n: self.tasks[n] for n, e in self.engines.items() if e.name == VLLM}
+        others = {n: task for n, task in self.tasks.items() if n not in of_vllm}
+        hugging_face = replace(self, tasks=others) if of_vllm else self
+        return hugging_face, replace(self, tasks=of_vllm)
 
     def as_searched(
         self, measures: Mapping[str, PreparedTask]
     ) -> Mapping[str, Measure]:
         """Hide the held-out documents from the search."""
-        if (apart := self.held_out) is None:
+        held_out = self.held_out
+        if held_out is None:
             return measures
         return {
-            name: HoldoutSplit(name, measure, apart, self.tasks[name].fingerprint)
+            name: HoldoutSplit(name, measure, held_out, self.tasks[name].fingerprint)
             for name, measure in measures.items()
         }
 
@@ -361,7 +365,7 @@ class Project:
         """Return the study whose tasks are the held-out documents."""
         assert self.held_out is not None
         definitions = {
-            name: self.held_out.definition(self._of_all(name), "held out")
+            name: self.held_out.definition(self._whole_definition(name), "held out")
             for name in self.tasks
         }
         study = replace(self.study(), definitions=definitions, documents={})
@@ -372,12 +376,13 @@ class Project:
 
     def _definition(self, name: str) -> str:
         """Return a digest of the task as the search measures it."""
-        whole = self._of_all(name)
+        whole = self._whole_definition(name)
         return self.held_out.definition(whole, "searched") if self.held_out else whole
 
-    def _of_all(self, name: str) -> str:
+    def _whole_definition(self, name: str) -> str:
         """Return a digest of the task on all documents, and of a foreign engine."""
-        task, backend = self.tasks[name], self.spec.backend
+        task = self.tasks[name]
+        backend = self.spec.backend
         if backend is not None and self.spec.tasks[name].kind == "lm_eval":
             return digest([task.fingerprint, backend.model_dump()])
         chosen = self.engines.get(name)

@@ -40,8 +40,8 @@ from mergekit_map.utils.progress import stage
 
 LOG = logging.getLogger(__name__)
 
-# Where in the box the checkpoint lies that an engine is started from before another is
-# written into it: not at an end of the box, and not where merges are recorded.
+# Where in the bounds the merge lies that an engine is started from, before another is
+# written into it. It is no end of the bounds, and not where merges are recorded.
 _START = 0.3819660112501051
 
 
@@ -95,8 +95,8 @@ def engine_args(project: Project, checkpoint: Path) -> dict[str, Any]:
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
     most = getattr(config.get_text_config(), "max_position_embeddings", 1 << 30)
     length = longest_input(project.tasks.values(), tokenizer, most)
-    alone = project.engines.keys() >= project.spec.tasks.keys()
-    share = engine_share(project.space, project.spec, project.options, alone=alone)
+    is_alone = project.engines.keys() >= project.spec.tasks.keys()
+    share = engine_share(project.space, project.spec, project.options, alone=is_alone)
     memory = {} if share is None else {"gpu_memory_utilization": share}
     return {"max_model_len": length, **memory, **project.spec.engine.args}
 
@@ -113,16 +113,17 @@ def _in_place(project: Project, stack: ExitStack) -> InPlace | None:
         try:
             engine = _open_engine(project, starting, folder, args)
             with stage("asking vLLM what a merge says that was written into it"):
-                why = _why_not(engine, project.space.between(GENERIC), expected)
+                merge = project.space.between(GENERIC)
+                reason = _difference_in_words(engine, merge, expected)
         except MergeError as error:
-            why = str(error)
-        if why is None:
+            reason = str(error)
+        if reason is None:
             stack.enter_context(starting.pop_all())
             return engine
     LOG.warning(
         "vLLM is started anew for each merge, from disk: %s; 'engine: hf' may be "
         "faster for small models",
-        why,
+        reason,
     )
     return None
 
@@ -142,18 +143,19 @@ def _open_engine(
     return InPlace(lm, functools.partial(write_merge, lm), measures, generations)
 
 
-def _why_not(
+def _difference_in_words(
     engine: InPlace, merge: Mapping[str, float], expected: tuple[Replies, Replies]
 ) -> str | None:
-    """Write a merge into an engine, and describe how its answers are not as expected.
+    """Write a merge into an engine, and describe how its answers differ.
 
-    None where they are as close as those of its checkpoint come to themselves.
+    ``expected`` has two runs of an engine with the checkpoint of the merge. None where
+    the answers come as close to the first run as the second does.
     """
     ask_probes(engine.resident)  # of another merge, so that it has something to forget
     engine(merge)
     once, again = expected
-    found = ask_probes(engine.resident)
-    allowed, gap = once.difference(again), once.difference(found)
+    allowed = once.difference(again)
+    gap = once.difference(ask_probes(engine.resident))
     if gap <= allowed:
         return None
     return (

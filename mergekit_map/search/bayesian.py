@@ -68,26 +68,31 @@ def bayesian_round(
 
 
 def _start(study: Study) -> list[Candidate]:
+    """Propose the first round: the reference points, then uniform points."""
     merges = {merge_key(c): c for c in study.fixed.values()}
     anchors = study.vectors(merges.values())
-    # The paper's 6 may leave a quadratic in 3 coefficients under-determined where
-    # anchors are few, or outside the box and not fitted; other surrogates bear that.
-    plain = study.search.surrogate == "quadratic"
-    terms = n_quadratic_terms(len(study.bounds)) if plain else 0
-    count = len(anchors) + max(N_START, terms - int(study.contains(anchors).sum()))
+    n_new = N_START
+    if study.search.surrogate == "quadratic":
+        # The paper's 6 may leave a quadratic in 3 coefficients under-determined where
+        # few anchors lie within the bounds. Other surrogates have priors.
+        n_fitted = int(study.contains(anchors).sum())
+        n_new = max(N_START, n_quadratic_terms(len(study.bounds)) - n_fitted)
     rng = np.random.default_rng([study.search.seed, 0])
-    return study.candidates(make_design("uniform", count, study.box, anchors, rng))
+    points = make_design("uniform", len(anchors) + n_new, study.box, anchors, rng)
+    return study.candidates(points)
 
 
 def _errors(study: Study, known: Sequence[Evaluation]) -> tuple[FloatArray, FloatArray]:
     """Return the measured merges (n, d) and the surrogates' squared errors (n,).
 
-    Those of quadratics, as in the paper: a process goes through what is measured.
+    The surrogates are quadratics, as in the paper. A Gaussian process would go through
+    the measurements and have no errors there.
     """
-    found = by_merge(known)
-    X, measured = study.vectors(map(dict, found)), study.utilities(found.values())
-    plain = study.search.surrogate == "quadratic"
-    surrogates = study.fit(known, "quadratic" if plain else "regularized")
+    merges = by_merge(known)
+    X = study.vectors(map(dict, merges))
+    measured = study.utilities(merges.values())
+    is_plain = study.search.surrogate == "quadratic"
+    surrogates = study.fit(known, "quadratic" if is_plain else "regularized")
     return X, squared_errors(measured, study.predict(surrogates, X))
 
 
@@ -107,13 +112,13 @@ def propose_points(
     """
     d = len(bounds)
     scores = bin_scores(bin_of(X, bounds), errors, n_bins(d), rng)
-    weights = np.exp((scores / (scores.max() or 1.0) - 1) / TEMPERATURE)
+    relative = scores / (scores.max() or 1.0)
+    weights = np.exp((relative - 1) / TEMPERATURE)
     probabilities = weights / weights.sum()
-    # Point by point, so that rounds of other sizes share their first points.
-    points = [
-        _draw_in(int(rng.choice(n_bins(d), p=probabilities)), d, rng)
-        for _ in range(count)
-    ]
+    points = []
+    for _ in range(count):  # one by one, so that other counts share their first points
+        index = int(rng.choice(n_bins(d), p=probabilities))
+        points.append(_draw_in(index, d, rng))
     return from_unit(np.array(points), bounds)
 
 
@@ -128,15 +133,17 @@ def bin_of(X: FloatArray, bounds: FloatArray) -> IntArray:
     -1 for rows outside the bounds and for their lower corner, which has no direction.
     An angle that the others leave undefined counts as 0.
     """
-    U, d = to_unit(X, bounds), len(bounds)
+    U = to_unit(X, bounds)
+    d = len(bounds)
+    per_angle = BINS_PER_ANGLE[d]
     angles = [
         np.arctan2(np.linalg.norm(U[:, k + 1 :], axis=1), U[:, k]) for k in range(d - 1)
     ]
-    turns = np.reshape(angles, (d - 1, len(U))).T / (math.pi / 2)  # (n, d - 1)
-    steps = (turns * BINS_PER_ANGLE[d]).astype(int)
-    index = np.minimum(steps, BINS_PER_ANGLE[d] - 1) @ _place_values(d)
-    outside = ((U < 0) | (U > 1)).any(axis=1)
-    return np.where(outside | ~U.any(axis=1), -1, index)
+    shares = np.reshape(angles, (d - 1, len(U))).T / (math.pi / 2)  # (n, d - 1)
+    steps = np.minimum((shares * per_angle).astype(int), per_angle - 1)
+    is_outside = ((U < 0) | (U > 1)).any(axis=1)
+    is_corner = ~U.any(axis=1)
+    return np.where(is_outside | is_corner, -1, steps @ _place_values(d))
 
 
 def bin_scores(
@@ -163,14 +170,15 @@ def squared_errors(measured: FloatArray, predicted: FloatArray) -> FloatArray:
     where a task failed. A task that is constant counts for nothing. Returns (n,), NaN
     where no task was measured.
     """
-    total, known = np.zeros(len(measured)), np.zeros(len(measured))
+    totals = np.zeros(len(measured))
+    n_known = np.zeros(len(measured))
     for values, guesses in zip(measured.T, predicted.T, strict=True):
-        seen = ~np.isnan(values)
-        variance = values[seen].var() if seen.any() else 0.0
-        known += seen
+        is_known = ~np.isnan(values)
+        n_known += is_known
+        variance = values[is_known].var() if is_known.any() else 0.0
         if variance > 0:
-            total[seen] += (values - guesses)[seen] ** 2 / variance
-    return np.where(known > 0, total / np.maximum(known, 1), math.nan)
+            totals[is_known] += (values - guesses)[is_known] ** 2 / variance
+    return np.where(n_known > 0, totals / np.maximum(n_known, 1), math.nan)
 
 
 def _deviation_of_mean(errors: FloatArray, rng: np.random.Generator) -> float:
@@ -191,7 +199,8 @@ def _draw_in(index: int, d: int, rng: np.random.Generator) -> FloatArray:
     per_angle = BINS_PER_ANGLE[d]
     steps = index // _place_values(d) % per_angle
     angles = (steps + rng.random(d - 1)) / per_angle * (math.pi / 2)
-    # x_k is the cosine of its own angle and the sines of those before it.
+    # x_k = sin(a_1) ... sin(a_(k-1)) cos(a_k), and the last has no cosine.
     sines = np.concatenate([[1.0], np.cumprod(np.sin(angles))])
     direction = sines * np.concatenate([np.cos(angles), [1.0]])
+    # Divided by its largest entry, a direction ends at a side of the unit box.
     return np.asarray(rng.random() * direction / direction.max(), dtype=np.float64)

@@ -7,8 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
 from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Ending, Readings
 from mergekit_map.results.limits import Request
@@ -52,16 +50,18 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
     while True:
         evaluations = _visible_after(study, log, rounds)
         latest = list({e.key: e for e in evaluations}.values())
-        out_of_time = bool(rounds) and not can_go_on(study, [*beside, *evaluations])
         surrogates: Mapping[str, Surrogate] = {}
-        if rounds and study.search.refines and not out_of_time:
+        is_out_of_time = bool(rounds) and not can_go_on(study, [*beside, *evaluations])
+        if is_out_of_time:
+            break  # end_search fits what is measured
+        if rounds and study.search.refines:
             with suppress(DesignError):  # too many measurements failed
                 surrogates = study.fit(latest)
-        # When the time is used up, end_search fits what is measured.
-        planned = [] if out_of_time else next_round(study, rounds, latest, surrogates)
+        planned = next_round(study, rounds, latest, surrogates)
         if not planned:
             break
-        if not rounds:  # where a limit cannot be computed, no design is measured
+        if not rounds:
+            # Raises where a limit cannot be computed, before the design is measured.
             measure_all([one for one in planned if one[0] == "anchor"], {})
             references = reference_values(study, matching(study, log), log)
             Request(study.select, study.tasks, references).limits()
@@ -71,11 +71,12 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
     result = end_search(study, latest, anchors, measure_all, surrogates)
     if not study.search.refines:
         return result
-    spent, allowed = n_spent(study, rounds, latest), wanted_evaluations(study)
+    spent = n_spent(study, rounds, latest)
+    allowed = wanted_evaluations(study)
     ending = Ending(
         evaluations=spent,
         allowed=allowed,
-        trusted=spent < allowed and not out_of_time,
+        trusted=spent < allowed and not is_out_of_time,
         hope=expected_gain(study, result.surrogates),
     )
     return replace(result, ending=ending)
@@ -93,7 +94,8 @@ def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
     for task in study.tasks:
         whole = [e for e in evaluations if e.task == task and e.whole and not e.failed]
         mean = sum(e.seconds for e in whole) / max(len(whole), 1)
-        needed += (study.search.remeasure + 2) * mean  # the next and the chosen one
+        # The next merge, the points measured again, and the chosen one.
+        needed += (study.search.remeasure + 2) * mean
     return needed <= 3600 * study.search.hours
 
 
@@ -125,21 +127,22 @@ def _visible_after(
     measured of a partial front, are left out unless a round requests them: the search
     would have gone on otherwise without them.
     """
-    asked = {merge_key(c) for candidates in rounds for _, c in candidates}
+    requested = {merge_key(c) for candidates in rounds for _, c in candidates}
     usable = [
         e
         for e in matching(study, log)
-        if e.key[0] in asked or (is_own(e) and (e.failed or is_fitted(e)))
+        if e.key[0] in requested or (is_own(e) and (e.failed or is_fitted(e)))
     ]
     if not rounds:
         return [e for e in usable if e.role != "front"]
-    # Of the requested merges some were measured again, as points of the front; or were
-    # such points, of a shorter search, before they were requested.
     first: dict[Key, int] = {}
     for i, e in enumerate(usable):
         first.setdefault(e.key, i)
-    planned = [
-        e.key[0] in asked and (e.role != "front" or first[e.key] == i)
+    # A requested merge may also be a point of the front. That line counts only where it
+    # came first: from a shorter search, before a round requested the merge.
+    of_rounds = [
+        i
         for i, e in enumerate(usable)
+        if e.key[0] in requested and (e.role != "front" or first[e.key] == i)
     ]
-    return usable[: max(np.flatnonzero(planned), default=-1) + 1]
+    return usable[: max(of_rounds, default=-1) + 1]

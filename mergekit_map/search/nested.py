@@ -40,7 +40,7 @@ from mergekit_map.search.study import Candidate, Evaluator, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.types import SOUP
 
-# Measure merges on some tasks, unless they are known, and give what is known of them.
+# Measures merges on some tasks, unless they are known; returns their measurements.
 MeasureOn: TypeAlias = Callable[[Iterable[str], Iterable[Candidate]], list[Evaluation]]
 _Groups: TypeAlias = Mapping[str, Mapping[str, float]]  # coefficients of each of a pair
 
@@ -64,31 +64,33 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
 
     known = measure_on(study.tasks, first_candidates(study))
     readings = reference_values(study, known, log)
-    vectors = _single_models(study)
-    grouping = Grouping(study, readings, Anchors.measured(vectors, known))
+    merges = _single_models(study)  # of each group, by its label
+    grouping = Grouping(study, readings, Anchors.measured(merges, known))
     while True:
-        pair, is_last = grouping.next_pair(), grouping.is_last
-        plane = pair_study(study, pair, grouping.choice(pair), last=is_last)
-        groups = {group.label: vectors[group.label] for group in pair}
-        result = _search_pair(plane, groups, readings, measure_on)
-        merge = result.front[result.selected]
-        # Chosen of a pair, it is an anchor of a later one.
+        pair = grouping.next_pair()
+        is_last = grouping.is_last
+        of_pair = pair_study(study, pair, grouping.choice(pair), last=is_last)
+        groups = {group.label: merges[group.label] for group in pair}
+        result = _search_pair(of_pair, groups, readings, measure_on)
+        chosen = result.front[result.selected]
+        # The choice of an earlier pair is an anchor of a later one.
         role: Role = "front" if is_last else "anchor"
-        measured = measure_on(plane.tasks, [(role, merge)])
+        measured = measure_on(of_pair.tasks, [(role, chosen)])
         values = {e.task: e.value for e in measured if not e.failed}
         merged = grouping.merge(pair, values)
         if is_last:
             return replace(result, order=merged.order)
-        vectors[merged.label] = dict(merge)
+        merges[merged.label] = dict(chosen)
 
 
 def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> Study:
     """Return the study of a pair; its coefficients multiply the merge of each group."""
     one, other = (group.label for group in pair)
     tasks = _pair_tasks(study, pair)
-    empty = [label for label, merge in study.fixed.items() if not any(merge.values())]
-    corners = dict.fromkeys(empty, (0.0, 0.0))
+    base = [label for label, merge in study.fixed.items() if not any(merge.values())]
+    corners = dict.fromkeys(base, (0.0, 0.0))
     corners |= {one: (1.0, 0.0), other: (0.0, 1.0), SOUP: (0.5, 0.5)}
+    anchors = {label: {one: x, other: y} for label, (x, y) in corners.items()}
     changes = {
         "strategy": "map",
         "order": None,
@@ -99,7 +101,7 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
     return replace(
         study.of_tasks(tasks),
         bounds=axis_bounds((one, other), study.bounds),
-        anchors={k: {one: c[0], other: c[1]} for k, c in corners.items()},
+        anchors=anchors,
         corners={},
         on_disk=None,
         search=study.search.model_copy(update=changes),
@@ -113,9 +115,9 @@ def _search_pair(
     surrogates = study.fit(_measure_pair(study, groups, measure_on))
     front = study.predicted_front(surrogates)
     predicted = study.predict(surrogates, front)
-    again = farthest_point_subset(predicted, study.search.remeasure)
-    shown = [flat(study.named(row), groups) for row in front[again]]
-    measure_on(study.tasks, [("front", merge) for merge in shown])
+    remeasured = front[farthest_point_subset(predicted, study.search.remeasure)]
+    points = [flat(study.named(row), groups) for row in remeasured]
+    measure_on(study.tasks, [("front", merge) for merge in points])
     rows, selected = study.choose(surrogates, front, readings)
     merges = [flat(study.named(row), groups) for row in rows]
     return StudyResult(surrogates, merges, selected, groups)
@@ -127,12 +129,14 @@ def _measure_pair(
     """Measure the design of plain MAP, in the coefficients of the pair."""
     planned = design(study)
     candidates = [(role, flat(merge, groups)) for role, merge in planned]
-    # Where all of a group has the weight 0, merges coincide: the first one counts.
-    both = zip(reversed(candidates), reversed(planned), strict=True)
-    merges = {merge_key(one): merge for (_, one), (_, merge) in both}
-    known = {e.key: e for e in measure_on(study.tasks, candidates)}
+    # Merges of a pair are the same merge of the models where they differ only in the
+    # coefficient of a group whose weights are all 0. The first of them is kept.
+    keys = [merge_key(candidate) for _, candidate in candidates]
+    in_pair = dict(zip(reversed(keys), (c for _, c in reversed(planned)), strict=True))
+    latest = {e.key: e for e in measure_on(study.tasks, candidates)}
     return [
-        e.model_copy(update={"coefficients": merges[e.key[0]]}) for e in known.values()
+        e.model_copy(update={"coefficients": in_pair[e.key[0]]})
+        for e in latest.values()
     ]
 
 
@@ -189,16 +193,14 @@ class Grouping:
 
     def next_pair(self) -> Pair:
         """Choose two groups to merge: the next of the order given, or the closest."""
-        if self._study.search.order is None:
+        order = self._study.search.order
+        if order is None:
             every = itertools.combinations(self._groups, 2)
             return min(every, key=lambda pair: abs(pair[0].loss - pair[1].loss))
-        known = {frozenset(members(group.order)): group for group in self._groups}
-        sides = (
-            [frozenset(members(side)) for side in pair]
-            for pair in pairs(self._study.search.order)
-        )
-        one, other = next(pair for pair in sides if known.keys() >= set(pair))
-        return known[one], known[other]
+        by_models = {frozenset(members(group.order)): group for group in self._groups}
+        sides = ([frozenset(members(side)) for side in pair] for pair in pairs(order))
+        one, other = next(pair for pair in sides if by_models.keys() >= set(pair))
+        return by_models[one], by_models[other]
 
     def choice(self, pair: Pair) -> SelectSpec:
         """Return the selection for the next pair.
@@ -229,22 +231,24 @@ class Grouping:
         return merged
 
     def _limits_within(self, tasks: Sequence[str]) -> dict[str, float | str]:
-        """Return limits for a pair, of those that a single model keeps.
+        """Return limits for a pair, between those of the study and the single models.
 
-        They go only part of the way from the best single model to a limit, the less the
-        more groups and limits there are, because every merge with another group costs
-        some of it. Later pairs may yet keep the others.
+        The limit of a task is ``best + (limit - best) / limits / merges``: ``best`` is
+        that of the single models, ``limits`` and ``merges`` are the numbers of limits
+        and of merges to come, because every merge with another group costs some of it.
+        A limit that no single model keeps is left to later pairs.
         """
         study = self._study
         limits = Request(study.select, study.tasks, self._readings).limits()
+        n_merges = len(self._groups) - 1
         within: dict[str, float | str] = {}
         for column, (task, metric) in enumerate(study.tasks.items()):
             if task in tasks and task in limits:
                 best = np.nanmax(self._singles[:, column], initial=-np.inf)
                 missing = metric.utility(limits[task].value) - best
                 if missing <= 0:
-                    way = missing / len(limits) / (len(self._groups) - 1)
-                    within[task] = float(metric.sign * (best + way))
+                    reached = best + missing / len(limits) / n_merges
+                    within[task] = float(metric.sign * reached)
         return within
 
     def _row(self, measured: Mapping[str, float]) -> FloatArray:
@@ -253,14 +257,18 @@ class Grouping:
         return np.array([m.utility(measured.get(task, math.nan)) for task, m in tasks])
 
     def _loss(self, owned: Sequence[str], values: FloatArray) -> float:
-        """Average losses by preference, or alike where no task is preferred."""
+        """Average the losses of the owned tasks, or of all where none is owned.
+
+        The weights are the preference, or equal where none of the tasks is preferred.
+        """
         tasks = self._study.tasks
         ideals = np.array([max(map(m.utility, m.bounds)) for m in tasks.values()])
         losses = scaled_losses(values, self._singles, ideals)
-        counted = [task in (owned or tasks) for task in tasks]
-        weights = np.array(list(_task_shares(self._study).values()))[counted]
-        weights = weights if weights.any() else np.ones_like(weights)
-        return float(np.average(losses[counted], weights=weights))
+        is_counted = [task in (owned or tasks) for task in tasks]
+        weights = np.array(list(_task_shares(self._study).values()))[is_counted]
+        if not weights.any():
+            weights = np.ones_like(weights)
+        return float(np.average(losses[is_counted], weights=weights))
 
 
 def members(order: Order | list[Any]) -> tuple[str, ...]:
@@ -291,9 +299,9 @@ def _task_shares(study: Study) -> dict[str, float]:
     as those preferred do on average, unless a preference differs.
     """
     prefer = study.select.prefer or dict.fromkeys(study.tasks, 1.0)
-    counted = [weight for weight in prefer.values() if weight]
-    limited = dict.fromkeys(study.select.require or (), sum(counted) / len(counted))
-    weights = limited | {task: weight for task, weight in prefer.items() if weight}
+    preferred = {task: weight for task, weight in prefer.items() if weight}
+    mean = sum(preferred.values()) / len(preferred)
+    weights = dict.fromkeys(study.select.require or (), mean) | preferred
     total = sum(weights.values())
     return {task: weights.get(task, 0.0) / total for task in study.tasks}
 

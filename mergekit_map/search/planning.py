@@ -37,14 +37,14 @@ _TIMES = 10  # the default number of merges, where a budget ends the search
 # which a search may stop; and how many rounds before must have come out as predicted.
 GOOD_ENOUGH = 0.005
 QUIET_ROUNDS = 2
-# A prediction came true that missed by so many of its standard errors, or by this share
-# of all that a task was seen to vary.
+# A prediction came true if it missed by at most so many of its standard errors, or by
+# this share of the range of all measurements of its task.
 _STDERRS, _SHARE = 2.0, 0.005
 # How many standard errors better than they are predictions are taken.
 _FRONT_STDERRS, _BOX_STDERRS = 1.0, 2.0
 # Share of the variance of a task over the box that may be unknown.
 _UNKNOWN = 0.05
-# Share of a task's range by which a prediction is off that is no more than a guess.
+# A surrogate only guesses if its leave-one-out error is a larger share of the range.
 _GUESSES = 0.12
 _N_SAMPLES = 256
 # A task that varies by less than this share of its range over the box is level.
@@ -54,7 +54,7 @@ _SAME = 0.03
 _BEYOND = 0.2  # how far past an end, as a share of the box
 _STEPS = 5  # on the way there
 _NEAR = 1e-3  # what lies at an end, as a share of the box
-_TOLD = 1e-3  # a smaller gain is not worth a larger box
+_LEAST_GAIN = 1e-3  # a smaller one is not worth a larger box
 
 
 def next_round(
@@ -88,12 +88,19 @@ def _one_more(
     study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
 ) -> list[Candidate]:
     """Propose a further merge of the first design, for those that failed."""
-    asked = {merge_key(c): c for planned in rounds for _, c in planned}
-    tried = asked | {e.key[0]: e.coefficients for e in known}
-    X = study.vectors(tried.values())
+    X = _tried(study, rounds, known)
     rng = np.random.default_rng(study.search.seed)
     points = make_design(study.search.design, len(X) + 1, study.box, X, rng)
     return [("design", study.named(points[-1]))]
+
+
+def _tried(
+    study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
+) -> FloatArray:
+    """List the merges that were proposed or measured, failed ones too; (n, d)."""
+    proposed = {merge_key(c): c for planned in rounds for _, c in planned}
+    tried = proposed | {e.key[0]: e.coefficients for e in known}
+    return study.vectors(tried.values())
 
 
 def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
@@ -107,16 +114,18 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     """
     rng = np.random.default_rng(study.search.seed)
     merges = {merge_key(c): c for c in study.fixed.values()}
-    anchors, n_anchors = study.vectors(merges.values()), len(merges)
-    wanted = wanted_evaluations(study)
+    anchors = study.vectors(merges.values())
+    n_anchors = len(merges)
     imported = _imported(study, known)
+    needed = _required(study)
+    count = wanted_evaluations(study)
     if study.search.refines:
-        first = max(n_anchors, _required(study)) + len(study.bounds)
-        wanted = min(wanted, max(first, n_anchors + len(imported)))
-    start = np.vstack([anchors, imported[: max(wanted - n_anchors, 0)]])
-    points = make_design(study.search.design, wanted, study.box, start, rng)
+        first_fit = max(n_anchors, needed) + len(study.bounds)
+        count = min(count, max(first_fit, n_anchors + len(imported)))
+    start = np.vstack([anchors, imported[: max(count - n_anchors, 0)]])
+    points = make_design(study.search.design, count, study.box, start, rng)
     # Only merges within the bounds are fitted.
-    needed, fitted = _required(study), int(study.contains(points).sum())
+    fitted = int(study.contains(points).sum())
     if fitted < needed:
         raise DesignError(
             f"a surrogate ({study.search.surrogate}) in {len(study.bounds)} "
@@ -179,42 +188,41 @@ def refinement_round(
 
     A function of its arguments alone: the same log gives the same next round.
     """
-    front = _sketched(study, surrogates)
-    trusted = front.errors.max() <= GOOD_ENOUGH
-    if trusted and n_quiet_rounds(rounds, known) >= QUIET_ROUNDS:
+    front = _outlook_of_front(study, surrogates)
+    is_trusted = front.errors.max() <= GOOD_ENOUGH
+    if is_trusted and n_quiet_rounds(rounds, known) >= QUIET_ROUNDS:
         return []
-    asked = {merge_key(c): c for planned in rounds for _, c in planned}
-    X = study.vectors((asked | {e.key[0]: e.coefficients for e in known}).values())
+    X = _tried(study, rounds, known)
     worst = front.Y.min(axis=0)
-    measured = study.predict(surrogates, X[study.contains(X)])
-    measured = (measured - worst) / front.width
+    predicted = study.predict(surrogates, X[study.contains(X)])
+    measured = (predicted - worst) / front.width
 
-    def over_box() -> _Outlook:
-        return _outlook(study, surrogates, sobol_points(_N_SAMPLES, study.box))
-
-    def worth(outlook: _Outlook, stderrs: float) -> FloatArray:
+    def gains(outlook: _Outlook, stderrs: float) -> FloatArray:
+        """Return the hypervolume that each point may add to the measured; (k,)."""
         hoped = outlook.Y + stderrs * outlook.stderr
         return improvements((hoped - worst) / front.width, measured)
 
-    if len(rounds) % 2 and _is_poor(box := over_box()):
-        guesses = (
-            len(rounds) % 4 == 1
-            and max(s.quality.loo_error for s in surrogates.values()) > _GUESSES
-        )
-        hope = worth(box, _BOX_STDERRS)
-        hopeless = guesses or not (hope > 0).any()
-        return _best(study, X, box, box.errors.max(axis=1) if hopeless else hope)
-    planned = _best(study, X, front, worth(front, _FRONT_STDERRS))
-    if planned or trusted:
+    if len(rounds) % 2:
+        box = _outlook_of_box(study, surrogates)
+        if _is_poor(box):
+            values = gains(box, _BOX_STDERRS)
+            # Every other of these rounds improves surrogates that only guess.
+            loo_error = max(s.quality.loo_error for s in surrogates.values())
+            improves = len(rounds) % 4 == 1 and loo_error > _GUESSES
+            if improves or not (values > 0).any():
+                values = box.errors.max(axis=1)
+            return _best(study, X, box, values)
+    planned = _best(study, X, front, gains(front, _FRONT_STDERRS))
+    if planned or is_trusted:
         return planned
-    # All of the front is measured, all but, and still not known.
-    box = over_box()
+    # All points of the front are close to measured merges, and still uncertain.
+    box = _outlook_of_box(study, surrogates)
     return _best(study, X, box, box.errors.max(axis=1))
 
 
 def expected_gain(study: Study, surrogates: Mapping[str, Surrogate]) -> float:
     """Return the share by which a better known front may be larger (hypervolume)."""
-    front = _sketched(study, surrogates)
+    front = _outlook_of_front(study, surrogates)
     scaled = (front.Y - front.Y.min(axis=0)) / front.width
     return relative_gain(scaled + front.errors, scaled)
 
@@ -228,10 +236,11 @@ def n_spent(
     not measured to show a front.
     """
     tried = by_merge(e for e in known if e.role != "front")
-    whole = [key for key, of in tried.items() if of.keys() >= study.tasks.keys()]
-    inside = study.contains(study.vectors(map(dict, whole)))
-    found = {key for key, yes in zip(whole, inside, strict=True) if yes}
-    return len(found | {merge_key(c) for planned in rounds for _, c in planned})
+    whole = [key for key, tasks in tried.items() if tasks.keys() >= study.tasks.keys()]
+    is_inside = study.contains(study.vectors(map(dict, whole)))
+    logged = {key for key, yes in zip(whole, is_inside, strict=True) if yes}
+    planned = {merge_key(c) for candidates in rounds for _, c in candidates}
+    return len(logged | planned)
 
 
 def n_quiet_rounds(
@@ -255,13 +264,17 @@ def _came_true(tested: Evaluation, known: Sequence[Evaluation]) -> bool:
     values = [e.value for e in known if e.task == tested.task and not e.failed]
     # What is measured on some documents is off by itself.
     stderr = math.hypot(foretold.stderr or 0.0, tested.sampling or 0.0)
-    near = _STDERRS * stderr, _SHARE * float(np.ptp(values))
-    return abs(tested.value - foretold.value) <= max(near)
+    tolerance = max(_STDERRS * stderr, _SHARE * float(np.ptp(values)))
+    return abs(tested.value - foretold.value) <= tolerance
 
 
-def _sketched(study: Study, surrogates: Mapping[str, Surrogate]) -> _Outlook:
+def _outlook_of_front(study: Study, surrogates: Mapping[str, Surrogate]) -> _Outlook:
     predict = partial(study.predict, surrogates)
     return _outlook(study, surrogates, approximate_front(predict, study.box))
+
+
+def _outlook_of_box(study: Study, surrogates: Mapping[str, Surrogate]) -> _Outlook:
+    return _outlook(study, surrogates, sobol_points(_N_SAMPLES, study.box))
 
 
 def _outlook(
@@ -269,29 +282,31 @@ def _outlook(
 ) -> _Outlook:
     Y = study.predict(surrogates, points)
     box = study.predict(surrogates, sobol_points(_N_SAMPLES, study.box))
-    # A task that is all but level on the front has the box for a unit.
+    # A task that hardly varies over the points is scaled by its range over the box.
     width = np.maximum(np.ptp(Y, axis=0), _LEVEL * np.ptp(box, axis=0))
-    constant = width <= _ROUNDING * np.abs(box).max(axis=0)
-    width = np.where(constant, np.inf, width)
+    is_constant = width <= _ROUNDING * np.abs(box).max(axis=0)
+    width = np.where(is_constant, np.inf, width)  # so that it counts for nothing
     stderr = np.column_stack([s.stderr(points) for s in surrogates.values()])
     return _Outlook(points, Y, np.nan_to_num(stderr), width)  # 0 where it is unknown
 
 
 def _is_poor(box: _Outlook) -> bool:
-    """Whether much of some task is unknown within the bounds."""
+    """Whether much of the variance of some task is unknown within the bounds."""
     unknown = (box.errors**2).mean(axis=0)
-    return bool((unknown > _UNKNOWN * (box.Y / box.width).var(axis=0)).any())
+    variance = (box.Y / box.width).var(axis=0)
+    return bool((unknown > _UNKNOWN * variance).any())
 
 
 def _best(
-    study: Study, X: FloatArray, outlook: _Outlook, worth: FloatArray
+    study: Study, X: FloatArray, outlook: _Outlook, values: FloatArray
 ) -> list[Candidate]:
-    """Return the most valuable point that is not of X (n, d); None without one."""
+    """Return the point of the largest value that is not near a row of X (n, d)."""
     apart = to_unit(outlook.points, study.box)[:, None] - to_unit(X, study.box)
-    fresh: BoolArray = np.abs(apart).max(axis=2).min(axis=1) > _SAME
-    if not fresh.any():
+    distances = np.abs(apart).max(axis=2)  # (k, n) along the axis where it is largest
+    is_new: BoolArray = distances.min(axis=1) > _SAME
+    if not is_new.any():
         return []
-    chosen = int(np.where(fresh, worth, -np.inf).argmax())
+    chosen = int(np.where(is_new, values, -np.inf).argmax())
     return [("refinement", study.named(outlook.points[chosen]))]
 
 
@@ -302,25 +317,30 @@ def find_border(study: Study, result: StudyResult) -> Iterator[Border]:
     predictions are extrapolations. Gains are relative to what is worst on the front and
     the reference points.
     """
-    X, fixed = map(study.vectors, (result.front, study.fixed.values()))
+    front = study.vectors(result.front)
+    fixed = study.vectors(study.fixed.values())
+    references = fixed[study.contains(fixed)]
     utilities = partial(study.predict, result.surrogates)
-    Y = utilities(X)
-    worst = utilities(np.vstack([X, fixed[study.contains(fixed)]])).min(axis=0)
+    Y = utilities(front)
+    worst = utilities(np.vstack([front, references])).min(axis=0)
     scale = (Y - worst).max(axis=0)
     if not (scale > 0).all():
-        return  # without volume
+        return  # the front has no volume
     for axis, (name, (lower, upper)) in enumerate(study.bounds.items()):
-        for end, outward in ((lower, lower - upper), (upper, upper - lower)):
-            there = np.abs(X[:, axis] - end) <= _NEAR * (upper - lower)
-            moved = np.tile(X[there], (_STEPS, 1))
-            steps = np.linspace(0, _BEYOND * outward, _STEPS + 1)[1:]
-            moved[:, axis] = end + np.repeat(steps, there.sum())
-            both = np.vstack([Y, utilities(moved)]) if there.any() else Y
+        width = upper - lower
+        for end, reach in ((lower, -_BEYOND * width), (upper, _BEYOND * width)):
+            is_at_end = np.abs(front[:, axis] - end) <= _NEAR * width
+            if not is_at_end.any():
+                continue
+            moved = np.tile(front[is_at_end], (_STEPS, 1))
+            steps = np.linspace(0, reach, _STEPS + 1)[1:]
+            moved[:, axis] = end + np.repeat(steps, is_at_end.sum())
+            both = np.vstack([Y, utilities(moved)])
             gain = relative_gain((both - worst) / scale, (Y - worst) / scale, 0.0)
-            if gain >= _TOLD:
+            if gain >= _LEAST_GAIN:
                 yield Border(
                     coefficient=name,
                     end=end,
-                    beyond=float(f"{end + _BEYOND * outward:.12g}"),
+                    beyond=float(f"{end + reach:.12g}"),
                     gain=float(f"{gain:.3g}"),
                 )

@@ -34,7 +34,7 @@ from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, read_whole
 from mergekit_map.utils.progress import warn
 
-# Whose measurements nobody misses in a search.
+# Roles of measurements that a search does without.
 _APART: frozenset[Role] = frozenset({"baseline", "checkpoint", "holdout"})
 _MOST_BYTES = 1 << 26  # of a CSV file: a million numbers
 
@@ -46,19 +46,19 @@ def reuse_measurements(
 
     ``changed`` names the settings that differ from the search before.
     """
-    found = [pair for part in study.parts for pair in _copied(part, log, run)]
-    if found:
-        merges = len({new.key[0] for _, new in found})
+    copies = [pair for part in study.parts for pair in _copy_all(part, log, run)]
+    if copies:
+        merges = len({copy.key[0] for _, copy in copies})
         warn(
-            f"{len(found)} measurements of {merges} merges of an earlier search are "
+            f"{len(copies)} measurements of {merges} merges of an earlier search are "
             "fitted, too, and not repeated"
         )
-    known = (e for part in study.parts for e in matching(part, log))
-    used = {id(e) for e in (*known, *(e for e, _ in found))}
+    own = (e for part in study.parts for e in matching(part, log))
+    used = {id(e) for e in (*own, *(original for original, _ in copies))}
     of_tasks = [e for e in log if e.task in study.tasks and e.role not in _APART]
     unused = [e for e in of_tasks if id(e) not in used]
-    redefined = sum(e.merge == study.merge for e in unused)
-    reasons = {"the task definition": redefined, changed: len(unused) - redefined}
+    n_redefined = sum(e.merge == study.merge for e in unused)
+    reasons = {"the task definition": n_redefined, changed: len(unused) - n_redefined}
     for reason, count in reasons.items():
         if count:
             warn(
@@ -74,32 +74,47 @@ def read_imported(path: StrPath, study: Study) -> list[Evaluation]:
         ConfigError: with all problems of the file, each with its line and column.
     """
     path = Path(path)
-    (line, header), *rows = _rows(path)
+    (number, header), *rows = _rows(path)
     # A task may have the name of a coefficient; its column is then "TASK value".
     tasks = study.tasks.keys() - study.bounds.keys()
     columns = [f"{text} value" if text in tasks else text for text in header]
-    row_type, found = _row_type(study), dict[Key, Evaluation]()
-    problems = [f"{line}: {text}" for text in _header_problems(columns, study)]
-    for line, cells in [] if problems else rows:
-        if len(cells) != len(header):
-            problems.append(f"{line}: got {len(cells)} cells, not {len(header)}")
+    problems = [f"{number}: {text}" for text in _header_problems(columns, study)]
+    if problems:
+        raise with_count(path, [f"{path}:{problem}" for problem in problems])
+    row_type = _row_type(study)
+    known: dict[Key, Evaluation] = {}
+    for line, cells in rows:
+        if len(cells) != len(columns):
+            problems.append(f"{line}: got {len(cells)} cells, not {len(columns)}")
             continue
-        row_cells = zip(columns, cells, strict=True)
-        filled = {n: cell for n, cell in row_cells if cell or n in study.bounds}
         try:
-            needed = {f"{t} value": "" for t in study.tasks if f"{t} stderr" in filled}
-            row = row_type.model_validate(needed | filled).model_dump(by_alias=True)
-            read = {e.key: e for e in _evaluations(row, study)}
-            if any(found.get(key, e) != e for key, e in read.items()):
-                text = "a line above has other values of this merge; remove one"
-                problems.append(f"{line}: {text}")
-            found |= read
+            row = _read_row(dict(zip(columns, cells, strict=True)), row_type, study)
         except ValidationError as error:
             wrong = error.errors(include_url=False)
             problems += [f"{line}: {one['loc'][0]}: {in_words(one)}" for one in wrong]
+            continue
+        evaluations = {e.key: e for e in _evaluations(row, study)}
+        if any(known.get(key, e) != e for key, e in evaluations.items()):
+            text = "a line above has other values of this merge; remove one"
+            problems.append(f"{line}: {text}")
+        known |= evaluations
     if problems:
         raise with_count(path, [f"{path}:{problem}" for problem in problems])
-    return [*found.values()]
+    return [*known.values()]
+
+
+def _read_row(
+    cells: Mapping[str, str], row_type: type[BaseModel], study: Study
+) -> dict[str, Any]:
+    """Read the values of a row by column; raise ValidationError for wrong ones.
+
+    Empty cells were not measured. Coefficients are required, and the value of a task
+    whose standard error is there.
+    """
+    filled = {name: cell for name, cell in cells.items() if cell}
+    values = [f"{task} value" for task in study.tasks if f"{task} stderr" in filled]
+    required = dict.fromkeys([*study.bounds, *values], "")
+    return row_type.model_validate(required | filled).model_dump(by_alias=True)
 
 
 def add_imported(
@@ -125,22 +140,23 @@ def add_imported(
     )
 
 
-def _copied(
+def _copy_all(
     study: Study, log: EvaluationLog, run: RunFolder
 ) -> list[tuple[Evaluation, Evaluation]]:
-    """Copy measurements, and return them with their copies."""
+    """Copy measurements of other searches, and return them with their copies."""
     others = [e for e in log if e.merge != study.merge and e.role not in _APART]
     pairs = [(e, _translated(study, e)) for e in others if e.error is None]
-    found = [(e, new) for e, new in pairs if new is not None]
-    here = {_mark(e) for e in log if e.merge == study.merge and e.error is None}
-    for e, new in found:
-        if _mark(new) in here:
+    copies = [(e, copy) for e, copy in pairs if copy is not None]
+    known = {_identity(e) for e in log if e.merge == study.merge and e.error is None}
+    for e, copy in copies:
+        if _identity(copy) in known:
             continue
-        here.add(_mark(new))
-        source, target = run.samples(e.merge) / e.task, run.samples(study.merge)
-        copy_samples(source, e.coefficients, target / e.task, new.coefficients)
-        log.append(new)
-    return found
+        known.add(_identity(copy))
+        source = run.samples(e.merge) / e.task
+        target = run.samples(study.merge) / e.task
+        copy_samples(source, e.coefficients, target, copy.coefficients)
+        log.append(copy)
+    return copies
 
 
 def _translated(study: Study, e: Evaluation) -> Evaluation | None:
@@ -165,7 +181,7 @@ def _translated(study: Study, e: Evaluation) -> Evaluation | None:
     return None
 
 
-def _mark(e: Evaluation) -> tuple[Any, ...]:
+def _identity(e: Evaluation) -> tuple[Any, ...]:
     return e.key, e.definition, e.n
 
 

@@ -167,8 +167,8 @@ class Study:
         """
         signs = [metric.sign for metric in self.tasks.values()]
         rows = [
-            [of[task].value if task in of else math.nan for task in self.tasks]
-            for of in measured
+            [by_task[t].value if t in by_task else math.nan for t in self.tasks]
+            for by_task in measured
         ]
         return np.array(rows, np.float64).reshape(-1, len(signs)) * signs
 
@@ -228,9 +228,9 @@ class Study:
         request = Request(self.select, self.tasks, anchors)
         if self.select.index is None:
             scalarization = request.scalarization()
-            better = scalarized_optimum(predict, self.box, front, scalarization)
-            if better is not None:
-                return np.vstack([front, better]), len(front)
+            best = scalarized_optimum(predict, self.box, front, scalarization)
+            if best is not None:
+                return np.vstack([front, best]), len(front)
         return front, choose(request, predict(front))
 
 

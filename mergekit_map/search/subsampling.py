@@ -28,11 +28,11 @@ from mergekit_map.types import Answers, Measurement
 # that the references have along their principal axes: from hardly any to all.
 _PENALTIES = (1e-6, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, math.inf)
 _Z = 1.96  # of a 95 % interval
-# Answers are mispredicted so seldom that a subset may show no such document: its
-# squares are those with half a document more, as Jeffreys' prior adds half a success.
+# Right and wrong answers may be predicted so well that a subset shows no exception.
+# Half a document is added to the squares, as Jeffreys' prior adds half a success.
 _UNSEEN = 0.5
-# Residuals of losses have long tails, with a kurtosis of about 6, so that their
-# variance is known as well as from this share of as many normal ones: 2 / (6 - 1).
+# Residuals of losses have long tails, with a kurtosis of about 6. Their variance is
+# known as well as that of this share of as many normal residuals: 2 / (6 - 1).
 _NORMAL = 0.4
 
 
@@ -61,17 +61,18 @@ class Subset:
             return replace(
                 measured, value=math.nan, stderr=None, details={}, sampling=0.0
             )
-        w, some = self.weights / self.weights.mean(), [*self.ids]
-        fit = _regress(y, w[some], some, self.references, w)
-        answers = _are_answers(y) and _are_answers(self.references)
-        sampling = _sampling_error(fit, len(w), answers=answers)
-        own = _population_error(y - fit.value, w[some], len(w))
+        w = self.weights / self.weights.mean()
+        subset = [*self.ids]
+        fit = _regress(y, subset, self.references, w)
+        is_binary = _is_binary(y) and _is_binary(self.references)
+        sampling = _sampling_error(fit, len(w), is_binary=is_binary)
+        population = _population_error(y - fit.value, w[subset], len(w))
         value = math.exp(fit.value) if self.exponential else fit.value
-        slope = value if self.exponential else 1.0
+        slope = value if self.exponential else 1.0  # of the metric by the mean
         return replace(
             measured,
             value=min(max(value, ends[0]), ends[1]),
-            stderr=slope * math.hypot(own, sampling),
+            stderr=slope * math.hypot(population, sampling),
             details={},  # of the subset alone
             sampling=slope * sampling,
         )
@@ -89,10 +90,10 @@ def draw_subset(
     size = len(first.ids)
     if count >= size:
         return None
-    known = [one for one in references if len(one.ids) == size]
+    whole = [one for one in references if len(one.ids) == size]
     return Subset(
         ids=tuple(sorted(rng.permutation(size)[:count].tolist())),
-        references=np.array([one.values for one in known], np.float64).T,
+        references=np.array([one.values for one in whole], np.float64).T,
         weights=np.array(first.weights, np.float64),
         exponential=first.exponential,
     )
@@ -108,55 +109,57 @@ class _Fit:
 
 
 def _regress(
-    y: FloatArray, w: FloatArray, some: Sequence[int], X: FloatArray, all_w: FloatArray
+    y: FloatArray, subset: Sequence[int], X: FloatArray, w: FloatArray
 ) -> _Fit:
-    """Fit a weighted ridge regression, drawn to the mean of the references.
+    """Fit a weighted ridge regression whose prior is the mean score of the references.
 
-    The penalty is the one with the least squares of residuals left out.
+    With ``t = y - mean(X)``, both centred by their weighted means over the subset, the
+    coefficients ``b`` minimise ``sum(w (t - X b)^2) + penalty |b|^2``. The penalty is
+    the one with the least sum of squared leave-one-out residuals. ``w`` (D,) has the
+    weights of all documents.
     """
-    level = X.mean(axis=1)
-    target, share, root = y - level[some], w / w.sum(), np.sqrt(w)
-    centre, middle = share @ X[some], float(share @ target)
-    axes, scales, turn = np.linalg.svd(
-        root[:, None] * (X[some] - centre), full_matrices=False
+    mean_reference = X.mean(axis=1)
+    t = y - mean_reference[subset]
+    w_subset = w[subset]
+    share = w_subset / w_subset.sum()
+    root = np.sqrt(w_subset)
+    X_centre = share @ X[subset]
+    t_centre = float(share @ t)
+    # U diag(s) Vt is the weighted design. A ridge keeps the share s^2 / (s^2 + penalty)
+    # of an effect along an axis, and nothing where the references do not differ.
+    U, s, Vt = np.linalg.svd(
+        root[:, None] * (X[subset] - X_centre), full_matrices=False
     )
-    pull = axes.T @ (root * (target - middle))
+    differs: BoolArray = s > 1e-9 * s.max(initial=0.0)
+    s_safe = np.where(differs, s, 1.0)
+    mean_square = float((s**2).mean())
+    projected = U.T @ (root * (t - t_centre))
 
     def fit(penalty: float) -> _Fit:
-        kept, inverse = _kept(scales, penalty * float((scales**2).mean()))
-        residuals = target - middle - axes @ (kept * pull) / root
-        leverage = share + axes**2 @ kept
-        fitted = level + middle + (X - centre) @ (turn.T @ (inverse * pull))
+        kept = np.where(differs, 1 / (1 + penalty * mean_square / s_safe**2), 0.0)
+        residuals = t - t_centre - U @ (kept * projected) / root
+        leverage = share + U**2 @ kept
+        coefficients = Vt.T @ (kept / s_safe * projected)
+        fitted = mean_reference + t_centre + (X - X_centre) @ coefficients
         return _Fit(
-            value=float(all_w @ fitted) / len(all_w),
-            left_out=w * residuals / np.maximum(1 - leverage, 1e-6),
+            value=float(w @ fitted) / len(w),
+            left_out=w_subset * residuals / np.maximum(1 - leverage, 1e-6),
             freedom=len(y) - 1 - float(kept.sum()),
         )
 
     return min(map(fit, _PENALTIES), key=lambda f: float(f.left_out @ f.left_out))
 
 
-def _kept(scales: FloatArray, penalty: float) -> tuple[FloatArray, FloatArray]:
-    """Return the share that a penalty leaves of each axis, and that share over scale.
-
-    Both are 0 of an axis along which the references do not differ.
-    """
-    known: BoolArray = scales > 1e-9 * scales.max(initial=0.0)
-    safe = np.where(known, scales, 1.0)
-    kept = np.where(known, 1 / (1 + penalty / safe**2), 0.0)
-    return kept, kept / safe
-
-
-def _sampling_error(fit: _Fit, size: int, *, answers: bool) -> float:
+def _sampling_error(fit: _Fit, size: int, *, is_binary: bool) -> float:
     """Return the standard error of the choice of n of ``size`` documents.
 
-    That of a mean residual, with the finite population corrected for, and as much
-    larger as Student's t is than a normal at 95 %.
+    It is the standard error of a mean of n residuals, with the correction for a finite
+    population, times Student's over the normal 97.5 % point.
     """
     n = len(fit.left_out)
-    squares = float(fit.left_out @ fit.left_out) + (_UNSEEN if answers else 0.0)
+    squares = float(fit.left_out @ fit.left_out) + (_UNSEEN if is_binary else 0.0)
     variance = (1 - n / size) * squares / n**2
-    freedom = fit.freedom if answers else _NORMAL * fit.freedom
+    freedom = fit.freedom if is_binary else _NORMAL * fit.freedom
     return math.sqrt(variance) * _student(max(freedom, 1.0))
 
 
@@ -166,14 +169,15 @@ def _student(freedom: float) -> float:
     return 1 + first + (5 * _Z**4 + 16 * _Z**2 + 3) / (96 * freedom**2)
 
 
-def _population_error(away: FloatArray, w: FloatArray, size: int) -> float:
-    """Estimate the standard error that the mean of all ``size`` documents has.
+def _population_error(residuals: FloatArray, w: FloatArray, size: int) -> float:
+    """Return the standard error of the mean of ``size`` documents of a population.
 
-    From the deviations of the subset (n,); all documents give that of a ratio of sums.
+    Estimated from the residuals (n,) of the subset from the mean. With all documents,
+    it is ``ratio_standard_error``.
     """
-    squares = float(((w * away) ** 2).mean()) * size
+    squares = float(((w * residuals) ** 2).mean()) * size
     return math.sqrt(squares * size / (size - 1)) / size
 
 
-def _are_answers(scores: FloatArray) -> bool:
+def _is_binary(scores: FloatArray) -> bool:
     return bool(np.isin(scores, (0.0, 1.0)).all())

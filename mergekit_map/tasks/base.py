@@ -71,11 +71,12 @@ def modules_beside(module: ModuleType) -> dict[str, Path]:
     """
     if getattr(module, "__file__", None) is None:
         return {}
-    name, file = module.__name__, Path(str(module.__file__))
+    name = module.__name__
+    file = Path(str(module.__file__))
     folder = root = file.parent
     if str(folder) in sysconfig.get_paths().values():
-        return {}  # that of everything installed is nobody's own
-    if not Path(name).is_absolute():  # as lm-eval names those of local tasks
+        return {}  # what is installed is not the user's own
+    if not Path(name).is_absolute():  # lm-eval names those of local tasks by paths
         root = file.parents[name.count(".") + (file.name == "__init__.py")]
     unread = [file] if root == folder else [file, folder / "__init__.py"]
     found = set[Path]()
@@ -85,13 +86,16 @@ def modules_beside(module: ModuleType) -> dict[str, Path]:
             found.add(path)
             for word in _imported_words(path):
                 unread += [folder / f"{word}.py", *(folder / word).rglob("*.py")]
-    parts = {path: path.relative_to(root).with_suffix("").parts for path in found}
-    names = {p: ".".join(n for n in parts[p] if n != "__init__") for p in found}
-    return {names[path]: path for path in found if path != file}
+    return {_module_name(path, root): path for path in found - {file}}
+
+
+def _module_name(file: Path, root: Path) -> str:
+    parts = file.relative_to(root).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
 
 
 def _imported_words(file: Path) -> set[str]:
-    """List the words of the statements of a file that import something."""
+    """List the words of the import statements of a file, continued lines too."""
     text = file.read_text(encoding="utf-8-sig", errors="replace").replace("\\\n", "")
     start = r"(?:^|[;:])[ \t\f]*(?:from|import)\s"
     imports = re.findall(rf"{start}[^(\n]*(?:\([^)]*\))?", text, re.MULTILINE)
@@ -140,8 +144,8 @@ def _hashes_beside(function: Any) -> list[dict[str, str]]:
     name = getattr(function, "__module__", None) or ""
     if name not in sys.modules or not Path(name).is_absolute():
         return []
-    found = modules_beside(sys.modules[name])
-    hashes = {name: sha256(path.read_bytes()) for name, path in found.items()}
+    modules = modules_beside(sys.modules[name])
+    hashes = {name: sha256(path.read_bytes()) for name, path in modules.items()}
     return [hashes] if hashes else []
 
 
@@ -166,15 +170,15 @@ def ratio_standard_error(totals: ArrayLike, weights: ArrayLike) -> float | None:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence progress bars, warnings and log lines below errors of other libraries."""
-    begin = tqdm.__init__
+    create_bar = tqdm.__init__
 
-    def hidden(bar: Any, *args: Any, **options: Any) -> None:
-        begin(bar, *args, **{**options, "disable": True})
+    def create_hidden(bar: Any, *args: Any, **options: Any) -> None:
+        create_bar(bar, *args, **{**options, "disable": True})
 
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        stack.enter_context(patch.object(tqdm, "__init__", hidden))
+        stack.enter_context(patch.object(tqdm, "__init__", create_hidden))
         for name, level in _LEVELS.items():
             logger = logging.getLogger(name)
             stack.callback(logger.setLevel, logger.level)
@@ -189,8 +193,8 @@ def separate_randomness() -> Iterator[None]:
     The seeds are those of the ``lm_eval`` command, so a task that draws from a global
     generator, by sampling from the model or in its own code, draws the same each time.
     """
-    python = random.getstate()
-    numpy = np.random.get_state()  # noqa: NPY002 - the global state others draw from
+    python_state = random.getstate()
+    numpy_state = np.random.get_state()  # noqa: NPY002 - the state others draw from
     on_cuda: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     devices = range(torch.cuda.device_count()) if on_cuda else ()
     try:
@@ -200,5 +204,5 @@ def separate_randomness() -> Iterator[None]:
             torch.manual_seed(1234)
             yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002

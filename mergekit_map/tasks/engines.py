@@ -30,19 +30,19 @@ from mergekit_map.tasks.loading import LoadedTask
 
 _DRAWS = "it draws its answers, which generate does alike for every merge"
 HF, VLLM = NAMES = ("hf", "vllm")
-# What may differ without another answer.
+# Arguments that change no answer.
 _NO_MATTER = frozenset({"gpu_memory_utilization", "disable_log_stats"})
 _PROBES, _PROBE_TOKENS, _DECODED = 8, 160, 16
-_DEFAULT_ANSWER = 256  # tokens that lm-eval lets a model write unless a task says
+_DEFAULT_ANSWER = 256  # tokens of an answer where a task has no limit: lm-eval's
 _LEAST_LENGTH = 320  # so that probes fill a block of the cache
-_CHAT = 1024  # tokens that a chat template adds at most, as examples are turns of it
-# Unless the user's environment has them.
-_UNLESS_SAID = {
+_CHAT = 1024  # tokens that a chat template adds at most, with examples as turns
+# Environment variables, where the user has not set them.
+_ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
-    # What is answered together, and so how it rounds, must not hang on the clock.
+    # With a process of its own, batches and their rounding would depend on the clock.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # Of builds for CPUs: threads of this process stay where they are.
+    # Builds for CPUs would bind the threads of this process to cores.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_CPU_KVCACHE_SPACE": "1",  # gigabytes
 }
@@ -98,13 +98,14 @@ def choose_engines(
 
 
 def _choose(task: HarnessTask, spec: MapBlock, *, on_gpu: bool) -> EngineChoice:
-    asked, draws = spec.engine, _draws(task)
-    if asked.name != "auto":
-        if asked.name != HF and draws:
+    requested = spec.engine
+    is_random = _is_random(task)
+    if requested.name != "auto":
+        if requested.name != HF and is_random:
             return EngineChoice(HF, _DRAWS)
-        return EngineChoice(asked.name, "as asked for", asked.args)
+        return EngineChoice(requested.name, "as asked for", requested.args)
     installed = installed_vllm()
-    if draws:
+    if is_random:
         why = _DRAWS
     elif spec.merge != "memory":
         why = "merges are loaded from disk, one after the other"
@@ -117,7 +118,7 @@ def _choose(task: HarnessTask, spec: MapBlock, *, on_gpu: bool) -> EngineChoice:
     return EngineChoice(HF, why, open=True)
 
 
-def _draws(task: HarnessTask) -> bool:
+def _is_random(task: HarnessTask) -> bool:
     """Whether a task has the model sample its answers, instead of the likeliest."""
     return any(
         bool(options.get("do_sample")) or float(options.get("temperature") or 0) > 0
@@ -138,14 +139,14 @@ def installed_vllm() -> str | None:
 
 def require_vllm() -> str:
     """Return the version of vLLM; raise ConfigError if it is not installed."""
-    found = installed_vllm()
-    if found is None:
+    installed = installed_vllm()
+    if installed is None:
         raise ConfigError(
             "vLLM is to generate the answers of some tasks, and is not installed; "
             "install it with pip install 'mergekit-map[vllm]', or write 'engine: hf' "
             "and measure anew"
         )
-    return found
+    return installed
 
 
 @contextmanager
@@ -155,7 +156,7 @@ def vllm_model(folder: Path, **args: Any) -> Iterator[Any]:
     Raises:
         MergeError: vLLM cannot open it.
     """
-    lm = _opened(folder, args)
+    lm = _open_vllm(folder, args)
     from vllm.distributed import cleanup_dist_env_and_memory
 
     try:
@@ -167,8 +168,8 @@ def vllm_model(folder: Path, **args: Any) -> Iterator[Any]:
         cleanup_dist_env_and_memory()
 
 
-def _opened(folder: Path, args: Mapping[str, Any]) -> Any:
-    for name, value in _UNLESS_SAID.items():
+def _open_vllm(folder: Path, args: Mapping[str, Any]) -> Any:
+    for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     config = transformers.AutoConfig.from_pretrained(folder)
     dtype = str(config.dtype or torch.float32).removeprefix("torch.")
@@ -180,7 +181,7 @@ def _opened(folder: Path, args: Mapping[str, Any]) -> Any:
         **args,
     }
     if "+cpu" in require_vllm():
-        # Compiling takes longer than a CPU makes good.
+        # Compiling takes longer than it saves on a CPU.
         given.setdefault("enforce_eager", True)
         if given.get("tensor_parallel_size", 1) == 1:
             given.setdefault("distributed_executor_backend", "uni")
@@ -202,28 +203,29 @@ class Replies:
     logprobs: np.ndarray  # (probes, k) of these tokens
 
     def difference(self, other: Replies) -> float:
-        """Return the largest difference, up to the place where the tokens differ."""
-        parted = np.cumsum(self.tokens != other.tokens, axis=1)
-        before = np.hstack([np.zeros((len(parted), 1)), parted[:, :-1]]) == 0
-        return float(np.abs(self.logprobs - other.logprobs)[before].max())
+        """Return the largest difference, up to the first token that differs."""
+        differs = self.tokens != other.tokens
+        differs_before = np.cumsum(differs, axis=1) > differs
+        gaps = np.abs(self.logprobs - other.logprobs)
+        return float(gaps[~differs_before].max())
 
 
 def ask_probes(lm: Any) -> Replies:
     """Have an engine continue prompts of random tokens, deterministically."""
     from vllm import SamplingParams, TokensPrompt
 
-    # More than a block, or nothing of a prompt would be kept that could be stale.
+    # The cache keeps whole blocks: only a longer prompt shows that it is stale.
     block = lm.model.llm_engine.vllm_config.cache_config.block_size
     length = max(_PROBE_TOKENS, block + _PROBE_TOKENS // 4)
     room = lm.max_length - _DECODED - 1
     vocabulary = lm.model.llm_engine.model_config.get_vocab_size()
-    draw = np.random.default_rng(0).integers
-    rows = draw(0, vocabulary, (_PROBES, max(1, min(length, room)))).tolist()
+    shape = (_PROBES, max(1, min(length, room)))
+    rows = np.random.default_rng(0).integers(0, vocabulary, shape).tolist()
     prompts = [TokensPrompt(prompt_token_ids=row) for row in rows]
-    how = SamplingParams(
+    greedy = SamplingParams(
         temperature=0, max_tokens=_DECODED, logprobs=0, ignore_eos=True
     )
-    outputs = lm.model.generate(prompts, how, use_tqdm=False)
+    outputs = lm.model.generate(prompts, greedy, use_tqdm=False)
     answers = [output.outputs[0] for output in outputs]
     logprobs = [
         [row[token].logprob for row, token in zip(a.logprobs, a.token_ids, strict=True)]

@@ -65,10 +65,10 @@ from mergekit_map.utils.progress import step
 logger = logging.getLogger(__name__)
 _ROLLING = "loglikelihood_rolling"
 _ROLLING_LENGTH = 2048
-_GENERATING = 8  # rows, where the user leaves it to us
+_DEFAULT_ROWS = 8  # prompts that are answered together, where the user sets no number
 BACKENDS: Collection[str] = MODEL_REGISTRY  # the model classes of lm-eval, by name
 Samples: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # of lm-eval, by task
-Asked: TypeAlias = Mapping[str, Sequence[int]]  # positions among its documents, by task
+Places: TypeAlias = Mapping[str, Sequence[int]]  # among its documents, by task
 
 
 class HarnessModel(HFLM):  # type: ignore[misc]
@@ -157,7 +157,7 @@ def open_backend(folder: Path, backend: BackendSpec, batch_size: BatchSize) -> L
 
 def _rows(batch_size: BatchSize) -> int:
     """Return the number of prompts in a batch; it moves answers by rounding."""
-    return _GENERATING if batch_size == "auto" else batch_size
+    return _DEFAULT_ROWS if batch_size == "auto" else batch_size
 
 
 def prepare_harness(task: HarnessTask, lm: Any) -> PreparedTask:
@@ -188,11 +188,11 @@ def _score_by_us(task: HarnessTask, lm: HarnessModel) -> None:
     requests = list[Request]()
     lm.batch_size_per_gpu = sys.maxsize  # all windows of rolling tasks come at once
 
-    def keep(some: Sequence[Request]) -> list[Likelihood]:
+    def collect(some: Sequence[Request]) -> list[Likelihood]:
         requests.extend(some)
         return [(0.0, False)] * len(some)
 
-    lm.score = keep
+    lm.score = collect
     with quiet(), separate_randomness():
         for kind in task.kinds:
             getattr(lm, kind)([r for r in task.requests if r.request_type == kind])
@@ -232,11 +232,13 @@ def _warn_of_long_prompts(task: HarnessTask, lm: HarnessModel) -> None:
 def _is_too_long(request: Any, lm: HarnessModel) -> bool:
     if request.request_type == _ROLLING:
         return False  # windows cut nothing
-    text, rest = request.args[:2]
     if request.request_type == GENERATED:
-        room = lm.max_length - rest.get("max_gen_toks", lm.max_gen_toks)
+        text, options = request.args[:2]
+        room = lm.max_length - options.get("max_gen_toks", lm.max_gen_toks)
     else:
-        text, room = text + rest, lm.max_length + 1
+        context, continuation = request.args[:2]
+        text = context + continuation
+        room = lm.max_length + 1  # the last token is only predicted
     return bool(len(lm.tok_encode(text)) > room)
 
 
@@ -248,11 +250,11 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
     Raises:
         EvaluationError: some documents do not define the value.
     """
-    asked = _divide(task, documents)
-    results = _evaluate(task, lm, None if documents is None else asked)
+    places = _divide(task, documents)
+    results = _evaluate(task, lm, None if documents is None else places)
     readings = results["results"][task.subject]
-    samples = _samples_read(task, results, lm)
-    answers = _answers(task, samples, asked, documents)
+    samples = _read_samples(task, results, lm)
+    answers = _read_answers(task, samples, places, documents)
     if documents is None and task.reading in readings:
         value = float(readings[task.reading])
     elif answers is not None:  # of some documents, or lengths of answers
@@ -289,22 +291,22 @@ def _divide(task: HarnessTask, documents: Documents) -> dict[str, list[int]]:
 
     Tasks without documents are left out.
     """
-    asked: dict[str, list[int]] = {}
+    places: dict[str, list[int]] = {}
     start = 0
     wanted = set(range(task.size) if documents is None else documents)
     for leaf, size in task.sizes.items():
         if chosen := [i for i in range(size) if start + i in wanted]:
-            asked[leaf] = chosen
+            places[leaf] = chosen
         start += size
-    return asked
+    return places
 
 
-def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, Any]:
+def _evaluate(task: HarnessTask, lm: Any, places: Places | None) -> Mapping[str, Any]:
     with quiet(), separate_randomness(), cached_templates():
         # Never use_cache or cache_requests: their keys do not contain the model.
         results: Mapping[str, Any] = lm_eval.evaluate(
             lm=lm,
-            task_dict=_with_documents(task.loaded, asked),
+            task_dict=_with_documents(task.loaded, places),
             bootstrap_iters=0,
             log_samples=True,
             confirm_run_unsafe_code=task.spec.confirm_run_unsafe_code,
@@ -312,7 +314,7 @@ def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, A
     return results
 
 
-def _with_documents(loaded: Mapping[str, Any], asked: Asked | None) -> dict[str, Any]:
+def _with_documents(loaded: Mapping[str, Any], places: Places | None) -> dict[str, Any]:
     """Return tasks with some of their documents, by place; without the other tasks.
 
     Requests and documents are those of ``build_requests``, without responses. lm-eval
@@ -321,16 +323,16 @@ def _with_documents(loaded: Mapping[str, Any], asked: Asked | None) -> dict[str,
     """
     parts = {}
     for name, task in loaded["tasks"].items():
-        if asked is not None and name not in asked:
+        if places is not None and name not in places:
             continue
         documents = list(task.doc_iterator())
-        if asked is not None:
-            documents = [documents[place] for place in asked[name]]
+        if places is not None:
+            documents = [documents[place] for place in places[name]]
         ids = {doc_id for doc_id, _ in documents}
-        parts[name] = copy.copy(task)
-        parts[name].doc_iterator = functools.partial(same_documents, documents)
-        parts[name].build_all_requests = lambda **_: None
-        parts[name]._instances = [
+        part = parts[name] = copy.copy(task)
+        part.doc_iterator = functools.partial(same_documents, documents)
+        part.build_all_requests = lambda **_: None
+        part._instances = [
             replace(request, resps=[], filtered_resps={})
             for request in task.instances
             if request.doc_id in ids
@@ -338,21 +340,24 @@ def _with_documents(loaded: Mapping[str, Any], asked: Asked | None) -> dict[str,
     return {**loaded, "tasks": parts}
 
 
-def _samples_read(task: HarnessTask, results: Mapping[str, Any], lm: Any) -> Samples:
-    metric, filter_name = task.spec.metric, task.reading.partition(",")[2]
-    found = results["samples"]
-    if metric == ANSWER_TOKENS:
-        samples = {leaf: with_lengths(found[leaf], lm.tokenizer) for leaf in found}
-    else:
-        samples = {
-            leaf: [s for s in some if s["filter"] == filter_name and metric in s]
-            for leaf, some in found.items()
-        }
-    return {leaf: some for leaf, some in samples.items() if some}
+def _read_samples(task: HarnessTask, results: Mapping[str, Any], lm: Any) -> Samples:
+    """Return the samples that have the metric of the task, by the task's filter."""
+    metric = task.spec.metric
+    _, _, filter_name = task.reading.partition(",")
+    samples = {}
+    for leaf, all_samples in results["samples"].items():
+        if metric == ANSWER_TOKENS:
+            found = with_lengths(all_samples, lm.tokenizer)
+        else:
+            of_filter = (s for s in all_samples if s["filter"] == filter_name)
+            found = [s for s in of_filter if metric in s]
+        if found:
+            samples[leaf] = found
+    return samples
 
 
-def _answers(
-    task: HarnessTask, samples: Samples, asked: Asked, documents: Documents
+def _read_answers(
+    task: HarnessTask, samples: Samples, places: Places, documents: Documents
 ) -> Answers | None:
     """Read the scores of the measured documents.
 
@@ -361,15 +366,16 @@ def _answers(
     """
     if not task.partial:
         return None
-    values, weights, exponential = list[float](), list[float](), False
-    for leaf, places in asked.items():
+    values, weights = list[float](), list[float]()
+    exponential = False
+    for leaf, of_leaf in places.items():
         results = [sample[task.spec.metric] for sample in samples.get(leaf, ())]
         aggregation = task.aggregation(leaf)
-        totals, own = sums(aggregation, results)
-        if len(results) != len(places) or not (own > 0).all():
+        totals, sizes = sums(aggregation, results)
+        if len(results) != len(of_leaf) or not (sizes > 0).all():
             return None
-        values += (totals / own).tolist()
-        weights += (own * task.weight_in(leaf)).tolist()
+        values += (totals / sizes).tolist()
+        weights += (sizes * task.weight_in(leaf)).tolist()
         exponential = aggregation in EXPONENTIAL
     ids = range(task.size) if documents is None else documents
     return Answers(tuple(ids), tuple(values), tuple(weights), exponential)
@@ -377,19 +383,19 @@ def _answers(
 
 def _standard_error(task: HarnessTask, samples: Samples) -> float | None:
     """Return the error of all documents, which lm-eval pools from those of tasks."""
-    known, sizes = list[float](), list[int]()
+    errors, sizes = list[float](), list[int]()
     for leaf, found in samples.items():
         results = [sample[task.spec.metric] for sample in found]
         error = standard_error(task.aggregation(leaf), results)
         if error is None:
             return None
-        known.append(error)
+        errors.append(error)
         sizes.append(len(found))
     if task.subject not in task.loaded["groups"]:
-        return known[0]
+        return errors[0]
     if task.by_size:
-        return float(metrics.pooled_sample_stderr(known, sizes))
-    return float(metrics.unweighted_mean_stderr(known))
+        return float(metrics.pooled_sample_stderr(errors, sizes))
+    return float(metrics.unweighted_mean_stderr(errors))
 
 
 def _error_of_some(answers: Answers) -> float | None:

@@ -104,12 +104,12 @@ class HarnessTask:
 
     @property
     def partial(self) -> bool:
-        """Whether the value is an average, so that some documents say it.
+        """Whether the value is an average, so that some documents estimate it.
 
-        A ratio in a group is not: how much a document counts there depends on others.
+        In a group, a ratio is not: the weight of a document there depends on others.
         """
-        known = _MEANS if len(self.sizes) == 1 else {metrics.mean}
-        return all(self.aggregation(leaf) in known for leaf in self.sizes)
+        averages = _MEANS if len(self.sizes) == 1 else {metrics.mean}
+        return all(self.aggregation(leaf) in averages for leaf in self.sizes)
 
     @property
     def by_size(self) -> bool:
@@ -127,9 +127,9 @@ class HarnessTask:
 
     def aggregation(self, leaf: str) -> Callable[..., float]:
         """Return lm-eval's function that aggregates the metric over documents."""
-        known = self.loaded["tasks"][leaf].aggregation()
-        found: Callable[..., float] = known.get(self.spec.metric, metrics.mean)
-        return found
+        by_metric = self.loaded["tasks"][leaf].aggregation()
+        function: Callable[..., float] = by_metric.get(self.spec.metric, metrics.mean)
+        return function
 
 
 def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
@@ -150,13 +150,14 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
                 bootstrap_iters=0,
                 confirm_run_unsafe_code=spec.confirm_run_unsafe_code,
             )
-        known, tasks = results["results"], loaded["tasks"]
+        readings = results["results"]
+        tasks = loaded["tasks"]
         if spec.metric == ANSWER_TOKENS:
             reading, metric = _answer_tokens(loaded, spec)
             parts = list(tasks)
         else:
-            reading = _choose_reading(known[subject], subject, loaded, spec)
-            parts = [leaf for leaf in tasks if reading in known[leaf]]
+            reading = _choose_reading(readings[subject], subject, loaded, spec)
+            parts = [leaf for leaf in tasks if reading in readings[leaf]]
             metric = _describe_metric(results, loaded, parts, spec)
         with setting_up():
             build_requests(loaded, spec.limit)
@@ -183,9 +184,10 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
     """
     if Path(name).suffix in {".yaml", ".yml"}:
         manager = TaskManager(include_defaults=False)
-        name = str(_checked_file(directory / name))
+        known_as = str(_check_file(directory / name))
     else:
         manager = built_in_tasks()
+        known_as = name
         if name not in manager.task_index:
             raise InvalidTask(
                 _KEY,
@@ -194,7 +196,7 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
                 "the path of its .yaml file",
             )
     with setting_up():
-        loaded: Mapping[str, Any] = manager.load([name])
+        loaded: Mapping[str, Any] = manager.load([known_as])
     return loaded
 
 
@@ -227,7 +229,8 @@ def built_in_tasks() -> TaskManager:
         return TaskManager()
 
 
-def _checked_file(path: Path) -> Path:
+def _check_file(path: Path) -> Path:
+    """Return the absolute path of a task's file; raise InvalidTask for a group."""
     with setting_up():  # functions that a task names are code, and not loaded yet
         content = load_yaml(path, resolve_func=False)
     if "group" in content:
@@ -239,31 +242,31 @@ def _checked_file(path: Path) -> Path:
 def cached_templates() -> AbstractContextManager[Any]:
     """Compile each template once, in a sandbox: lm-eval's reach all of Python.
 
-    For each field, it would take half of the time.
+    lm-eval compiles it again for each field, which takes half of the time.
     """
     return patch.object(lm_eval.utils.env, "from_string", _compile)
 
 
 @functools.lru_cache(_TEMPLATES)
 def _compile(source: str) -> Any:
-    known = lm_eval.utils.env
+    env = lm_eval.utils.env
     sandbox = SandboxedEnvironment(
-        loader=known.loader,
-        undefined=known.undefined,
-        keep_trailing_newline=known.keep_trailing_newline,
+        loader=env.loader,
+        undefined=env.undefined,
+        keep_trailing_newline=env.keep_trailing_newline,
     )
-    sandbox.filters.update(known.filters)
+    sandbox.filters.update(env.filters)
     return sandbox.from_string(source)
 
 
 def build_requests(
     loaded: Mapping[str, Any], limit: int | float | None, **chat: Any
 ) -> None:
-    """Build the requests of all tasks, for every evaluation from now on.
+    """Build the requests of all tasks once, for every evaluation.
 
-    lm-eval would draw other few-shot examples each time, and a task that makes its
-    documents at random others, also where results are processed. ``chat`` is what
-    lm-eval's ``build_all_requests`` needs to apply a chat template.
+    Each time, lm-eval would draw other few-shot examples, and a task might make other
+    documents at random. ``chat`` is what lm-eval's ``build_all_requests`` needs to
+    apply a chat template.
     """
     for task in loaded["tasks"].values():
         task.set_fewshot_seed(_FEWSHOT_SEED)
@@ -369,13 +372,13 @@ def _choose_reading(
             f"lm-eval yields no metric {spec.metric!r} for {subject!r}; "
             + nearest(spec.metric, filters),
         )
-    known = filters[spec.metric]
-    chosen = [name for name in known if spec.filter in (None, name)]
+    names = filters[spec.metric]
+    chosen = [name for name in names if spec.filter in (None, name)]
     if len(chosen) != 1:
         problem = f"has no filter {spec.filter!r}; known"
         if chosen:
             problem = "has several filters, name one with 'filter:'; known"
-        text = f"{spec.metric!r} {problem}: {', '.join(known)}"
+        text = f"{spec.metric!r} {problem}: {', '.join(names)}"
         raise InvalidTask(("filter",), text)
     return f"{spec.metric},{chosen[0]}"
 
@@ -386,8 +389,8 @@ def _describe_metric(
     parts: Sequence[str],
     spec: LmEvalTask,
 ) -> Metric:
-    known = results["higher_is_better"]
-    directions = {leaf: known[leaf].get(spec.metric) for leaf in parts}
+    declared = results["higher_is_better"]
+    directions = {leaf: declared[leaf].get(spec.metric) for leaf in parts}
     if spec.direction is not None:
         directions = {spec.lm_eval: spec.direction == "maximize"}
     if set(directions.values()) not in ({True}, {False}):
@@ -406,14 +409,15 @@ def _known_range(
 ) -> tuple[float | None, float | None]:
     aggregations = [task.aggregation().get(metric) for task in loaded["tasks"].values()]
     modules = {function.__module__ for function in aggregations if function}
-    known = modules == {metrics.__name__}
-    return _RANGES.get(metric, (None, None)) if known else (None, None)
+    is_own_of_lm_eval = modules == {metrics.__name__}
+    return _RANGES.get(metric, (None, None)) if is_own_of_lm_eval else (None, None)
 
 
 def _fingerprint(
     loaded: Mapping[str, Any], subject: str, reading: str, spec: LmEvalTask
 ) -> str:
-    tasks, kinds = [], set[str]()
+    tasks = []
+    kinds = set[str]()
     for name, task in loaded["tasks"].items():
         kinds |= {request.request_type for request in task.instances}
         config = {
@@ -428,11 +432,11 @@ def _fingerprint(
         tasks.append([name, {**config, "metadata": metadata}, prompts, documents])
     groups = [[g.name, g.aggregate_metric_list] for g in loaded["groups"].values()]
     of_run = [version("lm_eval"), subject, reading, spec.limit]
-    # The number is the version of how the value is found: what is scored is so by us,
-    # in other batches than lm-eval's, and what is generated by its loop.
-    number = 2 if kinds <= SCORED else 1
+    # The version of how values are computed. Log-likelihoods are scored by us, in other
+    # batches than lm-eval's; text is generated by lm-eval's loop.
+    version_of_values = 2 if kinds <= SCORED else 1
     return fingerprint(
-        "lm_eval", number, of_run, spec.apply_chat_template, tasks, groups
+        "lm_eval", version_of_values, of_run, spec.apply_chat_template, tasks, groups
     )
 
 

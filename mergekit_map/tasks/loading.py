@@ -39,7 +39,7 @@ from mergekit_map.types import Measurement, Metric
 from mergekit_map.utils.progress import warn
 
 LoadedTask = PerplexityText | HarnessTask | PythonFunction
-_FEW = 8  # documents, of which a standard error is known to a quarter of it
+_FEW = 8  # documents; a standard error of so many is itself off by a quarter
 Generations: TypeAlias = dict[str, list[str]]  # the answers of one model, by requests
 _OUT_OF_MEMORY = "; lower batch_size, or the task's block"
 

@@ -34,19 +34,19 @@ logger = logging.getLogger(__name__)
 BatchSize: TypeAlias = int | Literal["auto"]
 # One log-likelihood, and whether each of its tokens is the most likely one.
 Likelihood = tuple[float, bool]
-# Logits that are held at once, as float32. Processors are slower with more than an
-# allocator keeps, and with much less, as each time the whole head is read.
+# Logits of a chunk, in float32. Processors are slower with more than an allocator
+# keeps, and with much less, as each chunk reads the whole head.
 MOST_BYTES_CPU = 24 << 20
 MOST_BYTES = 256 << 20
-# Processors are not faster with more, only the caches are missed.
+# Tokens of a batch. With more, processors only miss their caches.
 _TOKENS_CPU = 1024
-# Accelerators are as busy as they get with so many, if the memory is there.
+# So many keep accelerators busy, if the memory is there.
 _TOKENS = 32768
 NOT_SCORED = -100  # torch's own default of ``ignore_index``
 _OPEN = sys.maxsize  # the end of a token that all later ones may follow
 _CHECKED = 8  # requests of a tree that are compared with themselves alone
-# How far the same may be apart, of itself plus one, by rounding alone: sums of dozens
-# of nats are off by hundredths in half precision.
+# Relative and absolute tolerance of equal log-likelihoods. In half precision, sums of
+# dozens of nats are off by hundredths.
 _ROUNDING, _ROUNDING_HALF = 1e-4, 0.05
 
 
@@ -76,9 +76,10 @@ class Tree:
         return min(self.ends) < _OPEN
 
     def add(self, index: int, request: Request, shared: int) -> None:
-        """Add the tokens that the last request does not share."""
-        start, inputs = len(self.tokens), request.inputs
-        for place in self._path[shared:]:
+        """Add a request but for its first tokens, ``shared`` with the last request."""
+        start = len(self.tokens)
+        inputs = request.inputs
+        for place in self._path[shared:]:  # the new tokens are not below these
             self.ends[place] = start
         new = range(start, start + len(inputs) - shared)
         self._path = [*self._path[:shared], *new]
@@ -95,14 +96,12 @@ def grow_trees(
     """Arrange all requests in trees of at most ``longest`` tokens, where one can be.
 
     A request joins the one before it in the order of their tokens if that is less work
-    for a model of this ``width``, whose layers take as long for a token as for
-    ``6 * width`` others in attention. Without a width it joins only in plain text.
+    for a model of this ``width``. Without a width it joins only in plain text.
     """
     trees: list[Tree] = []
     for index in sorted(range(len(requests)), key=lambda i: (requests[i].inputs, i)):
-        inputs, shared = requests[index].inputs, 0
-        if trees:
-            shared = _common(trees[-1].last, inputs)
+        inputs = requests[index].inputs
+        shared = _count_common(trees[-1].last, inputs) if trees else 0
         if not trees or not _joins(trees[-1], len(inputs), shared, width, longest):
             trees.append(Tree())
             shared = 0
@@ -113,16 +112,25 @@ def grow_trees(
 def _joins(
     tree: Tree, length: int, shared: int, width: int | None, longest: int
 ) -> bool:
-    size, new = len(tree.tokens), length - shared
-    if shared == len(tree.last) and size == shared:  # nothing branches
-        return size + new <= max(longest, length)
-    if width is None or size + new > longest:
+    """Whether a request of this length, which shares tokens, is to join a tree."""
+    size = len(tree.tokens)
+    joined = size + length - shared
+    if size == shared == len(tree.last):  # the request goes on where the tree ends
+        return joined <= max(longest, length)
+    if width is None or joined > longest:
         return False
-    joined = 6 * width * new + (size + new) ** 2 - size**2
-    return joined < 6 * width * length + length**2
+    return _work(joined, width) - _work(size, width) < _work(length, width)
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def _work(tokens: int, width: int) -> int:
+    """Return the work for a row, in units of attention to one token.
+
+    The layers take as long for a token as attention to ``6 * width`` tokens.
+    """
+    return 6 * width * tokens + tokens**2
+
+
+def _count_common(one: Sequence[int], other: Sequence[int]) -> int:
     """Count the tokens that both begin with."""
     differing = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differing, min(len(one), len(other)))
@@ -135,17 +143,18 @@ class Likelihoods:
     model: PreTrainedModel
     most: int  # places in a chunk of logits
     tokens: int  # that are read at once, padding included
-    rows: int | None  # that are read at once, instead
+    rows: int | None  # that are read at once; None: as many as ``tokens`` allow
     width: int | None  # as ``grow_trees`` has it
     bounded: bool = False  # whether logits are computed by chunk, and not all at once
 
     def score_all(self, requests: Sequence[Request]) -> list[Likelihood]:
         """Score requests in the order in which they were given."""
-        batches, known = self.batches(requests), dict[int, Likelihood]()
+        batches = self.batches(requests)
+        scores = dict[int, Likelihood]()
         for number, batch in enumerate(batches, start=1):
-            known |= self.score(batch, requests)
+            scores |= self.score(batch, requests)
             step(number, len(batches))
-        return [known[index] for index in range(len(requests))]
+        return [scores[index] for index in range(len(requests))]
 
     def batches(self, requests: Sequence[Request]) -> list[list[Tree]]:
         """Arrange requests in trees, and these by length in independent batches.
@@ -155,11 +164,15 @@ class Likelihoods:
         tokens = self.tokens if self.bounded else min(self.tokens, self.most)
         trees = grow_trees(requests, width=self.width, longest=tokens)
         batches: list[list[Tree]] = []
+
+        def fits(tree: Tree, batch: list[Tree]) -> bool:
+            longest = batch[0]
+            most = self.rows or tokens // len(longest.tokens)
+            return len(batch) < most and longest.branches == tree.branches
+
         for tree in sorted(trees, key=lambda t: (not t.branches, -len(t.tokens))):
-            last = batches[-1] if batches else []
-            most = self.rows or tokens // len((last or [tree])[0].tokens)
-            if last and len(last) < most and last[0].branches == tree.branches:
-                last.append(tree)
+            if batches and fits(tree, batches[-1]):
+                batches[-1].append(tree)
             else:
                 batches.append([tree])
         return batches
@@ -168,33 +181,33 @@ class Likelihoods:
         self, trees: Sequence[Tree], requests: Sequence[Request]
     ) -> dict[int, Likelihood]:
         """Score a batch, by number of request."""
-        inputs = _inputs(trees, self.model)
+        inputs = _stack(trees, self.model)
         length = inputs["input_ids"].shape[1]
-        asked = [index for tree in trees for index, _ in tree.scored]
-        targets = [token for index in asked for token in requests[index].targets]
+        indices = [index for tree in trees for index, _ in tree.scored]
+        targets = [token for index in indices for token in requests[index].targets]
         places = [
             row * length + place
             for row, tree in enumerate(trees)
             for _, path in tree.scored
             for place in path
         ]
-        losses, best = list[torch.Tensor](), list[torch.Tensor]()
+        losses, is_best = list[torch.Tensor](), list[torch.Tensor]()  # by chunk
         with torch.inference_mode():
             chunks = self.logits(inputs, torch.tensor(places))
-            goals = torch.split(torch.tensor(targets), self.most)
-            for logits, goal in zip(chunks, goals, strict=True):
-                known, goal = logits.float(), goal.to(logits.device)
-                loss = F.cross_entropy(known, goal, reduction="none")
-                losses.append(loss.cpu())
-                best.append((known.argmax(-1) == goal).cpu())
-        lengths = [len(requests[index].targets) for index in asked]
-        found = zip(
-            asked,
+            target_chunks = torch.split(torch.tensor(targets), self.most)
+            for chunk, wanted in zip(chunks, target_chunks, strict=True):
+                logits = chunk.float()
+                target = wanted.to(logits.device)
+                losses.append(F.cross_entropy(logits, target, reduction="none").cpu())
+                is_best.append((logits.argmax(-1) == target).cpu())
+        lengths = [len(requests[index].targets) for index in indices]
+        by_request = zip(
+            indices,
             torch.split(torch.cat(losses).double(), lengths),
-            torch.split(torch.cat(best), lengths),
+            torch.split(torch.cat(is_best), lengths),
             strict=True,
         )
-        return {index: (-float(loss.sum()), bool(b.all())) for index, loss, b in found}
+        return {i: (-float(loss.sum()), bool(b.all())) for i, loss, b in by_request}
 
     def logits(
         self, inputs: Mapping[str, torch.Tensor], places: torch.Tensor
@@ -222,21 +235,24 @@ class Likelihoods:
         return logits
 
 
-def _inputs(trees: Sequence[Tree], model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    def stacked(rows: Sequence[list[int]]) -> torch.Tensor:
+def _stack(trees: Sequence[Tree], model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Return the inputs of a model; with branches, a mask and positions, too."""
+
+    def pad(rows: Sequence[list[int]]) -> torch.Tensor:
         tensors = [torch.tensor(row) for row in rows]
         return pad_sequence(tensors, batch_first=True).to(model.device)
 
-    inputs = {"input_ids": stacked([tree.tokens for tree in trees])}
-    if not trees[0].branches:  # what is padded comes last, and is seen by nothing
+    inputs = {"input_ids": pad([tree.tokens for tree in trees])}
+    if not trees[0].branches:  # no token sees the padding, which comes last
         return inputs
-    ends = stacked([tree.ends for tree in trees])
-    place = torch.arange(ends.shape[1], device=model.device)
-    seen = (place <= place[:, None]) & (place[:, None] < ends[:, None, :])
-    # Added to the scores of attention: every implementation in torch takes it so.
-    mask = torch.zeros(seen.shape, dtype=model.dtype, device=model.device)
-    mask.masked_fill_(~seen, torch.finfo(model.dtype).min)
-    inputs["position_ids"] = stacked([tree.depths for tree in trees])
+    ends = pad([tree.ends for tree in trees])
+    i = torch.arange(ends.shape[1], device=model.device)
+    j = i[:, None]
+    is_seen = (i <= j) & (j < ends[:, None, :])  # (rows, j, i), i by j
+    # Every implementation of attention in torch takes a mask to add to its scores.
+    mask = torch.zeros(is_seen.shape, dtype=model.dtype, device=model.device)
+    mask.masked_fill_(~is_seen, torch.finfo(model.dtype).min)
+    inputs["position_ids"] = pad([tree.depths for tree in trees])
     inputs["attention_mask"] = mask[:, None]
     return inputs
 
@@ -281,6 +297,7 @@ def _predicts_in_chunks(scores: Likelihoods, vocabulary: int) -> bool:
 def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
     """Halve the number of tokens until the largest passes fit in memory."""
     while True:
+        # The first batch with branches and the first without are the largest.
         largest = {batch[0].branches: batch for batch in scores.batches(requests)[::-1]}
         try:
             for batch in largest.values():
@@ -296,7 +313,7 @@ def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
 
 def checked(scores: Likelihoods, requests: Sequence[Request], name: str) -> Likelihoods:
     """Disable trees of tokens where the model does not read them as their paths."""
-    reason = _reason(scores.model, requests) or _difference(scores, requests)
+    reason = _window_reason(scores.model, requests) or _difference(scores, requests)
     if reason is None:
         return scores
     logger.warning(
@@ -307,8 +324,8 @@ def checked(scores: Likelihoods, requests: Sequence[Request], name: str) -> Like
     return replace(scores, width=None)
 
 
-def _reason(model: PreTrainedModel, requests: Sequence[Request]) -> str | None:
-    """Return how windows of a model cut requests; a few requests may not reveal it."""
+def _window_reason(model: PreTrainedModel, requests: Sequence[Request]) -> str | None:
+    """Return how a window of the model cuts requests; a few may not reveal it."""
     config: Any = model.config.get_text_config()
     longest = max((len(r.inputs) for r in requests), default=0)
     for key in ("sliding_window", "attention_chunk_size"):
@@ -324,17 +341,18 @@ def _difference(scores: Likelihoods, requests: Sequence[Request]) -> str | None:
     if not batches or not batches[0][0].branches:  # those with branches come first
         return None
     some = [requests[index] for index, _ in batches[0][0].scored[:_CHECKED]]
-    expected = replace(scores, width=None).score_all(some)
+    alone = replace(scores, width=None).score_all(some)
     try:
-        found = scores.score_all(some)
+        in_tree = scores.score_all(some)
     except Exception as error:  # noqa: BLE001 - code of any model, on a mask of ours
         return f"{type(error).__name__} on a mask of its own"
-    one, other = (np.array([score for score, _ in all_]) for all_ in (expected, found))
+    expected = np.array([score for score, _ in alone])
+    found = np.array([score for score, _ in in_tree])
     is_half = scores.model.dtype in (torch.bfloat16, torch.float16)
     rounding = _ROUNDING_HALF if is_half else _ROUNDING
-    if np.allclose(other, one, rtol=rounding, atol=rounding, equal_nan=True):
+    if np.allclose(found, expected, rtol=rounding, atol=rounding, equal_nan=True):
         return None
     return (
-        f"log-likelihoods differ by {np.nanmax(abs(one - other)):.2g} from those of "
-        "requests by themselves"
+        f"log-likelihoods differ by {np.nanmax(abs(expected - found)):.2g} from those "
+        "of requests by themselves"
     )

@@ -43,8 +43,8 @@ _METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit=NATS)
 _DEFAULT_BLOCK = 512
 _USUAL = "text"  # a field
 _LARGEST = 1 << 27  # bytes of a file
-# Of a long text, so many characters are read for each token (most have 3 to 5), and
-# more, as the last ones may be parts of others. One text of 20 MB has 4 GB of tokens.
+# Of a long text, only so many characters per token are tokenised, as a whole text of
+# 20 MB takes 4 GB. Most tokens have 3 to 5; the rest keeps the cut off the last ones.
 _CHARACTERS, _MORE = 16, 1 << 16
 
 
@@ -136,12 +136,12 @@ def _parse(text: str) -> list[Mapping[str, Any]]:
 def _texts(
     records: Iterable[Mapping[str, Any]], field: str | None, key: str
 ) -> list[str]:
-    """Return the texts of all records, from the field that has them by default."""
+    """Return the texts of all records; by default, the first one shows their field."""
     texts = list[str]()
     for number, record in enumerate(records, start=1):
         field = field or _find_field(record, key)
         text = record.get(field)
-        # Halves of characters (lone surrogates) are no text.
+        # Text with lone surrogates cannot be encoded.
         if not isinstance(text, str) or text.encode(errors="replace").decode() != text:
             hint = nearest(field, record.keys() - {field})
             text = f"document {number} has no text in its field {field!r}; {hint}"
@@ -168,10 +168,10 @@ def _read_dataset(source: TextSource, directory: Path) -> list[str]:
     assert source.dataset is not None  # the schema: exactly one of file and dataset
     folder = directory / source.dataset
     path = str(folder) if folder.is_dir() else source.dataset
-    how = {"split": source.split, "revision": source.revision}
+    version = {"split": source.split, "revision": source.revision}
     try:
         with quiet():
-            rows = datasets.load_dataset(path, source.name, **how)
+            rows = datasets.load_dataset(path, source.name, **version)
     except Exception as error:  # noqa: BLE001 - of whatever reads such files
         reason = " ".join(f"{error.__cause__ or error}".split())[:300]
         raise _refusal(
@@ -198,14 +198,15 @@ def make_blocks(
     are left out.
     """
     tokens, targets = _make_stream(documents, tokenizer, max_tokens + 1)
-    count = max(0, len(tokens) - 1)
+    count = max(0, len(tokens) - 1)  # the last token is only predicted
     blocks = []
     for start in range(0, count, length):
         first = max(0, min(start, count - length))
-        inputs = tokens[first : min(first + length, count)]
-        goals = [NOT_SCORED] * (start - first) + targets[start + 1 : first + length + 1]
+        end = min(first + length, count)
+        # The token at i predicts the target at i + 1; those before start are repeated.
+        goals = [NOT_SCORED] * (start - first) + targets[start + 1 : end + 1]
         if any(goal != NOT_SCORED for goal in goals):
-            blocks.append(Request(tuple(inputs), tuple(goals)))
+            blocks.append(Request(tuple(tokens[first:end]), tuple(goals)))
     return blocks
 
 
@@ -222,8 +223,8 @@ def _make_stream(
             break
         beginning = document[: _CHARACTERS * (max_length - len(tokens)) + _MORE]
         # verbose=False: no advice that the text is longer than the model's context.
-        found = tokenizer(beginning, add_special_tokens=False, verbose=False)
-        ids: list[int] = found["input_ids"]
+        encoded = tokenizer(beginning, add_special_tokens=False, verbose=False)
+        ids: list[int] = encoded["input_ids"]
         if prefix is not None:
             ids = [prefix, *ids]
         tokens += ids
@@ -281,9 +282,9 @@ def _measure(
     and the separators.
     """
     ids = range(len(requests)) if documents is None else documents
-    some = [requests[i] for i in ids]
-    losses = [-score for score, _ in scores.score_all(some)]
-    tokens = [len(r.targets) - r.targets.count(NOT_SCORED) for r in some]
+    blocks = [requests[i] for i in ids]
+    losses = [-score for score, _ in scores.score_all(blocks)]
+    tokens = [len(b.targets) - b.targets.count(NOT_SCORED) for b in blocks]
     value = sum(losses) / sum(tokens)
     means = [loss / count for loss, count in zip(losses, tokens, strict=True)]
     return Measurement(

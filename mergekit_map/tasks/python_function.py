@@ -37,7 +37,7 @@ from mergekit_map.types import Answers, Measurement, Metric
 from mergekit_map.utils.text import printable
 
 _KEY = ("python",)
-_WORDS = 1009  # in a row; a prime, so that rows of tensors do not fall on rows
+_WORDS = 1009  # in a row of the table; a prime, so that no tensor's rows are its rows
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
     identity = ["python", 1, spec.python, spec.direction, function]
     if beside := modules_beside(module):
         identity.append({name: path.read_bytes() for name, path in beside.items()})
-    source = name, spec, directory
     digest = fingerprint(*identity)
+    source = (name, spec, directory)
     return PythonFunction(name, function, metric, digest, partial, source)
 
 
@@ -112,9 +112,10 @@ def _import(module_name: str, directory: Path) -> ModuleType:
     sys.path.insert(0, entry)
     importlib.invalidate_caches()
     try:
-        # Files may have been edited, or another folder have some of that name.
-        if (module := sys.modules.pop(module_name, None)) is not None:
-            for name in modules_beside(module):
+        # Imported anew: files may have been edited, or be those of another folder.
+        before = sys.modules.pop(module_name, None)
+        if before is not None:
+            for name in modules_beside(before):
                 sys.modules.pop(name, None)
         return importlib.import_module(module_name)
     except KeyboardInterrupt:
@@ -176,7 +177,8 @@ def weight_checksum(model: torch.nn.Module) -> str:
         if tensor.is_meta:  # offloaded
             continue
         data = tensor.flatten().view(torch.uint8)
-        padded = torch.nn.functional.pad(data, (0, -len(data) % (8 * _WORDS)))
+        missing = -len(data) % (8 * _WORDS)  # bytes of the last row
+        padded = torch.nn.functional.pad(data, (0, missing))
         table = padded.view(torch.int64).view(-1, _WORDS)
         form = (name, tensor.dtype, tensor.shape, tensor.device)
         digest.update(f"{form}".encode())
@@ -193,12 +195,12 @@ def _read(returned: Any, documents: Sequence[int] | None) -> Measurement:
         return _mean([float(value) for value in returned], documents)
     if documents is not None:
         raise ValueError(f"no list, for {len(documents)} documents")
-    value, stderr = returned if isinstance(returned, tuple) else (returned, None)
-    # An error that is no finite number says nothing; the value may still be good.
-    known = finite(None if stderr is None else float(stderr))
-    if known is not None and known < 0:
+    value, error = returned if isinstance(returned, tuple) else (returned, None)
+    # A standard error that is not finite is unknown; the value may still be good.
+    stderr = finite(None if error is None else float(error))
+    if stderr is not None and stderr < 0:
         raise ValueError("a negative standard error")
-    return Measurement(float(value), known, n=1)
+    return Measurement(float(value), stderr, n=1)
 
 
 def _mean(values: Sequence[float], documents: Sequence[int] | None) -> Measurement:

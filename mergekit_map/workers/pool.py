@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from mergekit_map.evaluation.evaluator import Arrived
 
 _DEATHS = 2  # of workers at the same task
-_LONGEST_FOLDER = 70  # beside /pymp-xxxxxxxx/listener-xxxxxxxx
-_SECONDS_BETWEEN_LOOKS = 0.2  # at signals, which wake nobody
-_IMPORTS = "mergekit_map.workers.worker_main"  # which takes seconds
+_LONGEST_FOLDER = 70  # characters, before /pymp-xxxxxxxx/listener-xxxxxxxx
+_SECONDS_BETWEEN_CHECKS = 0.2  # for signals, which do not end a wait
+_SLOW_IMPORT = "mergekit_map.workers.worker_main"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     """
 
     def __init__(self, handles: Sequence[WorkerHandle], threads: int | None = None):
-        self.count, self.threads = len(handles), threads
+        self.count = len(handles)
+        self.threads = threads
         self._slots = [_Slot(handle) for handle in handles]
         self._opening: Opening | None = None
         # In the order of one process.
@@ -132,16 +133,18 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for slot in self._slots:
             slot.handle.end()  # with the models of another project
         self._slots = [_Slot(slot.handle) for slot in self._slots]
-        self._opening, self._pending, self._measured = opening, {}, False
+        self._opening = opening
+        self._pending = {}
+        self._measured = False
         return self
 
     def expect(self, ahead: Sequence[MeasurementRequest], arrived: Arrived) -> None:
         """Announce the next measurements in order; running ones are finished."""
-        pending = {one: self._pending.get(one) or PendingTask(one) for one in ahead}
-        for task in pending.values():
+        announced = {one: self._pending.get(one) or PendingTask(one) for one in ahead}
+        for task in announced.values():
             task.arrived = arrived
         begun = {r: t for r, t in self._pending.items() if t.running or t.answer}
-        self._pending = {**pending, **begun}
+        self._pending = {**announced, **begun}
         self._collect()
         self._assign()
 
@@ -178,7 +181,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         while task.answer is None:
             self._assign()
             running = [slot.future for slot in self._slots if slot.future is not None]
-            wait(running, _SECONDS_BETWEEN_LOOKS, "FIRST_COMPLETED")
+            wait(running, _SECONDS_BETWEEN_CHECKS, "FIRST_COMPLETED")
             check_interrupt()
             self._collect()
 
@@ -188,15 +191,17 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for slot in self._slots:
             if slot.task is None and (task := self._next_task(slot)) is not None:
                 slot.future = slot.handle.ask(self._opening, task.request)
-                slot.task, slot.merge, task.running = task, task.request.merge, True
+                slot.task = task
+                slot.merge = task.request.merge
+                task.running = True
 
     def _next_task(self, slot: _Slot) -> PendingTask | None:
-        """Return a task of the worker's merge, else of an unmerged one, else any."""
+        """Return a task of the worker's merge, else of nobody's merge, else any."""
         tasks = [t for t in self._pending.values() if not t.running and not t.answer]
-        made = {other.merge for other in self._slots if other.task is not None}
+        busy = {other.merge for other in self._slots if other.task is not None}
         own = [task for task in tasks if task.request.merge == slot.merge]
-        fresh = [task for task in tasks if task.request.merge not in made]
-        return next(iter(own or fresh or tasks), None)
+        new = [task for task in tasks if task.request.merge not in busy]
+        return next(iter(own or new or tasks), None)
 
     def _collect(self) -> None:
         """Collect the results of workers."""
@@ -204,7 +209,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             task, future = slot.task, slot.future
             if task is None or future is None or not future.done():
                 continue
-            slot.task, slot.future, task.running = None, None, False
+            slot.task = slot.future = None
+            task.running = False
             try:
                 self._take(task, future.result())
             except slot.handle.dies_with as error:
@@ -213,6 +219,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                 self._retry(task, error)
 
     def _take(self, task: PendingTask, answer: Answer) -> None:
+        """Keep an answer, or pass it on if its task was only announced."""
         task.answer = answer
         if answer.value is None:
             return
@@ -225,7 +232,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         """Let another worker try a task at which one died; a second death is final."""
         task.deaths += 1
         if task.deaths == _DEATHS:
-            # Before there is any other measurement, it is no failure of this one.
+            # Without any measurement so far, the failure may not be this task's.
             kind = EvaluationError if self._measured else MergeError
             error = kind(
                 f"task {task.request.task!r}: the worker that opened the models or "
@@ -250,14 +257,14 @@ def _start_forkserver() -> None:
     must not be forked, such as CUDA.
     """
     if sys.platform == "linux" and not visible_gpus():
-        get_context("forkserver").set_forkserver_preload([_IMPORTS])
+        get_context("forkserver").set_forkserver_preload([_SLOW_IMPORT])
     temporary.add(_folder_of_sockets())
-    # It removes semaphores of a program that was killed, and need not say so.
+    # The tracker need not warn when it removes semaphores of a program that was killed.
     sys.warnoptions.append("ignore:resource_tracker")
-    with _apart():
+    with _isolated():
         resource_tracker.ensure_running()  # which unblocks signals
     sys.warnoptions.remove("ignore:resource_tracker")
-    with _apart():
+    with _isolated():
         forkserver.ensure_running()
 
 
@@ -266,13 +273,13 @@ def _folder_of_sockets() -> Path:
 
     It lies in /tmp where the path of a socket, 107 bytes at most, would be too long.
     """
-    folder = tempfile.gettempdir()
-    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+    usual = tempfile.gettempdir()
+    if len(os.fsencode(usual)) > _LONGEST_FOLDER:
         tempfile.tempdir = "/tmp"
     try:
         return Path(util.get_temp_dir())
     finally:
-        tempfile.tempdir = folder
+        tempfile.tempdir = usual
 
 
 class WorkerProcess:
@@ -287,7 +294,7 @@ class WorkerProcess:
     def __init__(self, gpus: str | None):
         self._gpus = gpus
         self._executor: ProcessPoolExecutor | None = None
-        self._stack = ExitStack()  # that ends it
+        self._stack = ExitStack()  # ends the process
 
     def ask(self, opening: Opening, request: MeasurementRequest) -> Future[Answer]:
         """Return the future of an answer; start a process if there is none."""
@@ -296,15 +303,20 @@ class WorkerProcess:
                 return self._executor.submit(answer, request)
             except BrokenProcessPool:  # it died while it had nothing to do
                 self.end()
+        return self._start(opening, request)
+
+    def _start(self, opening: Opening, request: MeasurementRequest) -> Future[Answer]:
+        """Start a process with its first request."""
         scratch = self._stack.enter_context(scratch_folder())
         environment = {**os.environ, "TMPDIR": str(scratch)}
         if self._gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self._gpus
         _start_forkserver()
-        before, begin = set(active_children()), (environment, os.getcwd(), opening)
+        before = set(active_children())
         context = get_context("forkserver")
-        with _apart():
-            self._executor = ProcessPoolExecutor(1, context, _become_worker, begin)
+        arguments = (environment, os.getcwd(), opening)
+        with _isolated():
+            self._executor = ProcessPoolExecutor(1, context, _become_worker, arguments)
             future = self._executor.submit(answer, request)
         self._stack.callback(self._executor.shutdown, cancel_futures=True)
         (process,) = set(active_children()) - before
@@ -339,24 +351,25 @@ def gpus_of(gpus: Sequence[str], index: int, count: int) -> str | None:
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
-    """Start processes with nothing of the user's: inside, three things are hidden.
+def _isolated() -> Iterator[None]:
+    """Hide signals, the working directory and the main script from started processes.
 
     The main process handles Ctrl-C and the terminal's signals. Modules of the working
     directory would be imported in place of others. A main script without a guard would
     search again.
     """
     blocked = {signal.SIGINT, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    here, main = os.getcwd(), sys.modules["__main__"]
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    directory = os.getcwd()
+    main = sys.modules["__main__"]
     os.chdir(os.sep)
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
         yield
     finally:
         sys.modules["__main__"] = main
-        os.chdir(here)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.chdir(directory)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 _OPENING: list[Opening] = []  # of the project of this process, if it is a worker

@@ -44,7 +44,8 @@ class RayWorker:
 
     def __init__(self, ray: Any, make: Callable[[Opening], Any]):
         self.dies_with: type[Exception] = ray.exceptions.RayActorError
-        self._ray, self._make = ray, make
+        self._ray = ray
+        self._make = make
         self._actor: Any = None
 
     def ask(self, opening: Opening, request: MeasurementRequest) -> Future[Answer]:
@@ -72,13 +73,13 @@ def ray_pool(count: int | None = None) -> Iterator[WorkerPool]:
     Raises:
         ConfigError: Ray is not installed, cannot be reached, or cannot be started.
     """
-    ray = _imported()
+    ray = _import_ray()
     with ExitStack() as stack:
-        joined = ray.is_initialized()
-        if not joined:
+        has_joined = ray.is_initialized()
+        if not has_joined:
             stack.callback(ray.shutdown)
-            joined = _join(ray)
-        if not joined:
+            has_joined = _join(ray)
+        if not has_joined:
             _start(ray, count or max(1, len(visible_gpus())), stack)
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0))
@@ -90,18 +91,20 @@ def ray_pool(count: int | None = None) -> Iterator[WorkerPool]:
             scheduling_strategy="SPREAD",
         )(Actor)
         # The threads of this machine say nothing of others.
-        threads = max(1, int(resources.get("CPU", 1)) // count) if joined else None
+        threads = max(1, int(resources.get("CPU", 1)) // count) if has_joined else None
         handles = [RayWorker(ray, actor.remote) for _ in range(count)]
         yield stack.enter_context(WorkerPool(handles, threads))
 
 
 def gpus_of_each(gpus: int, count: int) -> float:
     """Share GPUs among actors: whole ones, or a part of one where there are too few."""
-    return gpus // count if count <= gpus else int(1e4 * gpus / count) / 1e4
+    if count <= gpus:
+        return gpus // count
+    return int(1e4 * gpus / count) / 1e4  # Ray counts by 1e-4
 
 
-def _imported() -> Any:
-    # Read by Ray when it is imported.
+def _import_ray() -> Any:
+    # Ray reads these when it is imported.
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:

@@ -38,10 +38,10 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
         ) from None
     by_path = (name for name in sys.modules if Path(name).is_absolute())
     return Opening(
-        content,
-        [str(project.directory), *sys.path],
-        [name for name in by_path if os.fsencode(name) in content],
-        threads or max(1, torch.get_num_threads() // count),
+        project=content,
+        paths=[str(project.directory), *sys.path],
+        sources=[name for name in by_path if os.fsencode(name) in content],
+        threads=threads or max(1, torch.get_num_threads() // count),
     )
 
 
