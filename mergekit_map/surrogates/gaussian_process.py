@@ -187,9 +187,9 @@ class Covariance:
         return quadratic + theta.signal_variance * correlation, features
 
     def gradient(self, weights: FloatArray) -> FloatArray:
-        """Differentiate the sum of symmetric weights * matrix by theta's vector."""
+        """Differentiate ``(weights * matrix).sum()`` by ``theta.vector``; (6 + d,)."""
         theta = self._theta
-        by_F = 2 * (weights @ self._F)
+        by_F = 2 * (weights @ self._F)  # as the weights (n, n) are symmetric
         by_V = self._gradient_by_V(weights)
         by_term = (by_F * self._F).sum(axis=0)
         kinds = _kinds_of_terms(self.W.shape[1])
