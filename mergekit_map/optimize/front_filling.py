@@ -96,17 +96,17 @@ def _derivatives(scores: Predict, points: FloatArray) -> tuple[FloatArray, Float
     centers = np.clip(points, STEP, 1 - STEP)
     neighbors = (centers[:, None] + stencil).reshape(-1, d)
     values = scores(neighbors).reshape(n, len(stencil), -1)  # (n, stencil, m)
-    center, up, down, up_twice = np.split(values, [1, 1 + d, 1 + 2 * d], axis=1)
+    center, up, down, both_up = np.split(values, [1, 1 + d, 1 + 2 * d], axis=1)
     squares = (up - 2 * center + down) / STEP**2
-    products = (up_twice - up[:, rows] - up[:, columns] + center) / STEP**2
+    products = (both_up - up[:, rows] - up[:, columns] + center) / STEP**2
     hessians = np.empty((n, values.shape[2], d, d))
     axes = np.arange(d)
     hessians[..., axes, axes] = squares.swapaxes(1, 2)
     hessians[..., rows, columns] = products.swapaxes(1, 2)
     hessians[..., columns, rows] = hessians[..., rows, columns]
     center_gradients = ((up - down) / (2 * STEP)).swapaxes(1, 2)
-    moved = np.einsum("nmij,nj->nmi", hessians, points - centers)
-    return center_gradients + moved, hessians
+    change = np.einsum("nmij,nj->nmi", hessians, points - centers)
+    return center_gradients + change, hessians
 
 
 def _newton_steps(

@@ -135,9 +135,10 @@ def _kinds_of_terms(d: int) -> IntArray:
 
 def _distances(V: FloatArray, W: FloatArray) -> FloatArray:
     """Return the Euclidean distances of the rows of V (k, d) to those of W; (k, n)."""
-    squares = (V**2).sum(axis=1)[:, None] + (W**2).sum(axis=1) - 2 * V @ W.T
+    squares: FloatArray = (V**2).sum(axis=1)[:, None] + (W**2).sum(axis=1)
+    squares -= 2 * V @ W.T
     np.maximum(squares, 0, out=squares)  # rounding leaves less between equal rows
-    return np.asarray(np.sqrt(squares, out=squares))
+    return np.sqrt(squares, out=squares)
 
 
 def _matern(distance: FloatArray) -> FloatArray:
@@ -187,9 +188,9 @@ class Covariance:
         return quadratic + theta.signal_variance * correlation, features
 
     def gradient(self, weights: FloatArray) -> FloatArray:
-        """Differentiate the sum of symmetric weights * matrix by theta's vector."""
+        """Differentiate ``(weights * matrix).sum()`` by ``theta.vector``; (6 + d,)."""
         theta = self._theta
-        by_F = 2 * (weights @ self._F)
+        by_F = 2 * (weights @ self._F)  # as the weights (n, n) are symmetric
         by_V = self._gradient_by_V(weights)
         by_term = (by_F * self._F).sum(axis=0)
         kinds = _kinds_of_terms(self.W.shape[1])
@@ -342,8 +343,7 @@ def fit_gaussian_process(
     """
     offset = float(latent.mean())
     stddev = float(latent.std())
-    # Values that differ by rounding alone are constant.
-    scale = stddev if stddev > 1e-12 * np.abs(latent).max() else 1.0
+    scale = stddev if stddev > 1e-12 * np.abs(latent).max() else 1.0  # if constant
     z = (latent - offset) / scale
     scaled_data = replace(
         data,
