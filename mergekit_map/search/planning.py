@@ -207,8 +207,9 @@ def refinement_round(
         if _is_poor(box):
             values = gains(box, _BOX_STDERRS)
             # Every other of these rounds improves surrogates that only guess.
-            loo_error = max(s.quality.loo_error for s in surrogates.values())
-            improves = len(rounds) % 4 == 1 and loo_error > _GUESSES
+            improves = len(rounds) % 4 == 1 and any(
+                s.quality.loo_error > _GUESSES for s in surrogates.values()
+            )
             if improves or not (values > 0).any():
                 values = box.errors.max(axis=1)
             return _best(study, X, box, values)
