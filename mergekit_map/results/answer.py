@@ -116,11 +116,8 @@ def headline(front: Front, gained: Gains, advised: str) -> str:
         "" if BASE in gained.rivals else _against(gained, BEST_PARENT),
     ]
     clauses.insert(0 if limits.startswith(MISSED) else len(clauses), limits)
-    first, *others = [*filter(None, clauses)] or [
-        "was chosen; no reference point was measured"
-    ]
-    text = "; ".join([first, *(f"it {clause}" for clause in others)])
-    return f"{_chosen_name(front)} {text}."
+    said = [*filter(None, clauses)] or ["was chosen; no reference point was measured"]
+    return f"{_chosen_name(front)} {'; it '.join(said)}."
 
 
 def _not_beaten(front: Front, advised: str, name: str) -> str:

@@ -106,25 +106,27 @@ def _path(folder: Path, coefficients: Mapping[str, float]) -> Path:
 
 
 class SampleStore:
-    """The stored measurements of the merges of one search."""
+    """The stored measurements of one search, by the definitions of its tasks."""
 
     def __init__(self, folder: Path, definitions: Mapping[str, str]):
         self._folder = folder
         self._definitions = definitions  # fingerprint of each task
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
-        """Read scores; None without any, or with another definition of the task."""
+        """Read the scores of the items; None if there are none."""
         return self._read(coefficients, task).answers
 
     def find(self, request: MeasurementRequest) -> Measurement | None:
-        """Read a finite value on the same documents, by the same definition."""
+        """Read a finite value on the requested documents; None if there is none."""
         record = self._read(request.coefficients, request.task)
         measured, answers = record.measured, record.answers
-        same = record.documents == request.documents
-        if not same or measured is None or measured.value is None:
+        if record.documents != request.documents:
             return None
-        ids = None if answers is None else answers.ids
-        if request.documents not in (None, ids):
+        if measured is None or measured.value is None:
+            return None
+        # If only some documents are requested, each must have its answer.
+        answered = None if answers is None else answers.ids
+        if request.documents is not None and answered != request.documents:
             return None
         return Measurement(**vars(measured), answers=answers)
 
@@ -144,14 +146,15 @@ class SampleStore:
         if measured.answers is not None:
             content["answers"] = vars(measured.answers)
         text = json.dumps(plain(content), allow_nan=False, ensure_ascii=False)
-        # Halves of characters, which a model may write, are in no file.
+        # A model may write lone surrogates, which cannot be encoded.
         data = text.encode(errors="replace") + b"\n"
         write_atomically(_path(self._folder / task, coefficients), data)
 
     def _read(self, coefficients: Mapping[str, float], task: str) -> SampleFile:
         record = read_samples(self._folder / task, coefficients)
-        same = record.definition == self._definitions.get(task, "")
-        return record if same else SampleFile()
+        if record.definition != self._definitions.get(task, ""):
+            return SampleFile()  # as if there were none
+        return record
 
 
 def are_of(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
@@ -215,9 +218,8 @@ def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | 
     names = np.array([""] * len(answers.ids) if parts is None else parts)
     counts = np.unique(names, return_counts=True)[1]
     value = answers.mean
-    if len(names) != len(answers.ids) or not len(counts) or min(counts) < 2:
-        return None
-    if not math.isfinite(value):
+    is_complete = len(names) == len(answers.ids) and len(counts) and min(counts) >= 2
+    if not is_complete or not math.isfinite(value):
         return None
     values, weights = np.array(answers.values), np.array(answers.weights)
     residuals = values.copy()
