@@ -43,8 +43,8 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     that fetches nothing and can be mailed; recipes name your models as you did, with
     paths. Of a search that is not finished it shows the front so far.
 
-    Several searches are compared on one page (TIES or task arithmetic?): their answers,
-    hypervolumes and fronts, on the tasks that they share. Nothing is measured.
+    Several searches, for example with TIES and with task arithmetic, are compared on
+    one page: answers, hypervolumes and fronts, on shared tasks. Nothing is measured.
 
     Example: mergekit-map report my-search
 
