@@ -1,4 +1,4 @@
-"""YAML files: read with the line of every key, and written in one style."""
+"""YAML files: read with the line of every key, filled, and written in one style."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The request of a selection: weights of tasks, and limits on their values."""
+"""The request of a selection: weights and limits of tasks, and the references."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, Metric
 from mergekit_map.utils.text import listed
 
 MISSED = "misses its limits"
-_Values: TypeAlias = Mapping[str, Mapping[str, float]]  # by label, and by name
+_Values: TypeAlias = Mapping[str, Mapping[str, float]]  # by label, then by name
 
 # A limit that all reference points keep by so many times their range is a mistake,
 # such as 95 for 95%.
