@@ -213,18 +213,15 @@ def _quiet_torch(seed: int) -> Iterator[None]:
     import torch
     from botorch.acquisition.multi_objective import logei
 
+    from mergekit_map.demo.training import one_thread
+
     # BoTorch would compile a C++ kernel at first use: half a minute, files in
     # the user's cache, and other rounding where there is no compiler.
     logei._load_attempted = True
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.default_generator.manual_seed(seed)
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def _propose(U: FloatArray, Y: FloatArray, seed: int) -> FloatArray:

@@ -261,8 +261,6 @@ _Loader.add_implicit_resolver(f"{_TAG}float", _EXPONENT, list("-+.0123456789"))
 
 @dataclass
 class _Places:
-    """The places of the keys of a file."""
-
     path: Path
     lines: dict[KeyPath, int] = field(default_factory=dict)
     repeated: list[KeyPath] = field(default_factory=list)

@@ -152,9 +152,6 @@ def load_checkpoint(
 
     Only language models have a tokenizer. A model too large for one GPU is distributed
     over all visible GPUs.
-
-    Raises:
-        MergeError: transformers cannot load the checkpoint, or not all of it.
     """
     remote = options.trust_remote_code
     files = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
@@ -196,7 +193,6 @@ def load_checkpoint(
 
 
 def _loader(config: transformers.PretrainedConfig) -> Any:
-    """Return the transformers class that loads a model."""
     kind, names = type(config), config.architectures or []
     is_known = kind in transformers.MODEL_MAPPING
     if kind in transformers.MODEL_FOR_CAUSAL_LM_MAPPING or not is_known:

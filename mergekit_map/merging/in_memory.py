@@ -48,12 +48,7 @@ class ResidentMerge:
 
     @torch.no_grad()
     def write(self, coefficients: Mapping[str, float]) -> None:
-        """Write the merge with these coefficients into the model, bit for bit.
-
-        Raises:
-            MergeError: tensors of the model are not in memory, or are not those of the
-                merge.
-        """
+        """Write the merge with these coefficients into the model, bit for bit."""
         # Read the tensors anew each time: whoever evaluates may tie or wrap them.
         targets = self.model.state_dict(keep_vars=True)
         self._refuse_unwritable(targets)
@@ -200,7 +195,6 @@ class MergeWriter:
 def _merged(
     recorded: Recorded, coefficients: Mapping[str, float]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a merge one after the other."""
     for name, tensor in _stored(recorded.checkpoint):
         if replay := recorded.replays.get(name):
             weights = recorded.weights.of(name, replay.models, coefficients)

@@ -336,7 +336,6 @@ def _planned(
 
 
 def _without_numbers(space: MergeSpace) -> MergeSpace:
-    """Set every fixed number among the weights to zero."""
     template = copy.deepcopy(dict(space.template))
     for entry in model_entries(template):
         if entry.weight is not None:

@@ -176,11 +176,7 @@ def _flat(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def read_tokenizer(folder: Path, options: MergeOptions) -> Tokenizer | None:
-    """Load the tokenizer of a model; None where there is none.
-
-    Raises:
-        MergeError: transformers cannot load it.
-    """
+    """Load the tokenizer of a model; None where there is none."""
     if not any(_VOCABULARY.fullmatch(path.name) for path in folder.iterdir()):
         return None
     try:
