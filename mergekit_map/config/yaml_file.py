@@ -173,11 +173,7 @@ def read_yaml(path: Path) -> YamlFile:
 
 
 def parse_recipe(text: str) -> dict[str, Any]:
-    """Parse a recipe.
-
-    Raises:
-        ValueError: the text is no recipe, or holds anchors, aliases or tags.
-    """
+    """Parse a recipe; ValueError for a text that is none, or holds aliases or tags."""
     try:
         # Ends where it is nested too deep, of which a scan takes the square in time.
         yaml.compose(text, Loader=yaml.SafeLoader)

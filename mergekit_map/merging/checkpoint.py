@@ -148,11 +148,7 @@ def _system_error(error: BaseException) -> int | None:
 def load_checkpoint(
     folder: Path, options: MergeOptions
 ) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase | None]:
-    """Load a merged model and its tokenizer for evaluation, in the saved dtype.
-
-    Only language models have a tokenizer. A model too large for one GPU is distributed
-    over all visible GPUs.
-    """
+    """Load a merged model for evaluation, and the tokenizer of a language model."""
     remote = options.trust_remote_code
     files = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
     if not files:

@@ -121,10 +121,6 @@ def resident_merge(
     """Load a merge; record it first if there is no recording.
 
     ``task_vectors`` is the place of the task vectors and of the base.
-
-    Raises:
-        MergeError: mergekit or transformers refuse the models, or the names of tensors
-            in the checkpoint differ from those in the model.
     """
     recorded = open_recorded(record(space, options))
     files = recorded.checkpoint.glob("*.safetensors")

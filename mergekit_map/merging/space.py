@@ -126,10 +126,7 @@ class MergeSpace:
 def build_space(
     merge: MergeConfig, search: SearchSpec
 ) -> tuple[MergeSpace | None, list[Problem]]:
-    """Return the search space of a merge configuration that mergekit accepts.
-
-    Returns the space, or None with the problems of the configuration.
-    """
+    """Return the search space of a configuration, or None with its problems."""
     template = copy.deepcopy(dict(merge))
     entries = list(model_entries(template))
     if "weight" not in {p.name for p in method_spec(template).input_parameters}:
@@ -231,7 +228,9 @@ def _identifiable(
 
 
 def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Problem]]:
-    given = search.bounds if isinstance(search.bounds, dict) else {}
+    given = search.bounds
+    if not isinstance(given, dict):
+        given = dict.fromkeys(names, given)
     problems = [
         Problem(
             ("map", "search", "bounds", name),
@@ -240,7 +239,7 @@ def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Prob
         for name in given
         if name not in names
     ]
-    ends = [search.bounds_of(name) for name in names]
+    ends = [given.get(name, (0.0, 1.0)) for name in names]
     return np.array(ends, dtype=np.float64), problems
 
 

@@ -327,10 +327,7 @@ def refuse_replaced(fingerprints: Mapping[str, str]) -> None:
 
 
 def _read_by_loaders(folder: Path) -> Iterator[Path]:
-    """Yield the files that a loader may read.
-
-    Weights in subfolders are left out; they belong to another model.
-    """
+    """Yield the files that a loader may read; weights in subfolders are another's."""
     for parent, folders, files in os.walk(folder, followlinks=True):
         place = Path(parent)
         depth = len(place.relative_to(folder).parts)

@@ -53,7 +53,6 @@ class Figures:
     pairs: Mapping[tuple[str, str], PairFigures]
     base_not_finite: tuple[str, ...]
     n_read: int  # parameters of each model
-    n_compared: int  # of the tensors that all models have
     n_parameters: int  # of the base model
 
     @property
@@ -104,7 +103,6 @@ def measure_vectors(
         },
         base_not_finite=base_not_finite,
         n_read=sums.n_read,
-        n_compared=n_compared,
         n_parameters=sum(header.n_elements for header in headers.values()),
     )
 
@@ -192,12 +190,8 @@ _UNRELATED = 1.1
 def weight_findings(
     base: str, figures: Figures, names: Mapping[str, str]
 ) -> dict[str, list[Finding]]:
-    """List findings from the figures, by reference; ``base`` is that of the base model.
-
-    ``names`` are for messages.
-    """
+    """List findings from the figures, by reference; ``base`` is the base model's."""
     found: dict[str, list[Finding]] = {model: [] for model in (base, *figures.models)}
-
     found[base] += _not_finite(figures.base_not_finite)
     for model, figure in figures.models.items():
         found[model] += _not_finite(figure.not_finite)

@@ -93,12 +93,7 @@ ChatModels: TypeAlias = Callable[[Mapping[str, float]], ChatModel]
 def open_chat(
     run: Path, options: MergeOptions, *, trust_run: bool = False
 ) -> Iterator[ChatModels]:
-    """Open the models of a finished search.
-
-    Raises:
-        ArtifactError: the search is not finished, or is somebody else's and names code.
-        MergeError: its models have changed since.
-    """
+    """Open the models of a finished search; MergeError where they have changed."""
     project = finished_project(run, options, trust_run=trust_run)
     if project.spec.merge == "memory":
         place = project.spec.task_vectors

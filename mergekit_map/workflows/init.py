@@ -52,7 +52,6 @@ def map_block(
 
 
 def _hints(tasks: Tasks) -> list[str]:
-    """Return comments on what may be edited in a ``map:`` block."""
     more = "Other keys of map: search: {hours: 2}, select: {prefer: {TASK: 2}}, ..."
     fill_in = (
         "Fill in the tasks: texts that no model was trained on, or benchmarks, such as "
@@ -102,9 +101,6 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
     """Add a ``map:`` block to a mergekit configuration, and search its weights.
 
     Weights that are numbers become names, which are searched; all else stays as it is.
-
-    Raises:
-        ConfigError: it has such a block already, or names no models.
     """
     file = read_yaml(path)
     if "map" in file.content:

@@ -136,10 +136,7 @@ def _workers_for(project: Project, pool: WorkerPool | None) -> Workers:
 def _measured_front(
     project: Project, study: Study, log: EvaluationLog, pool: WorkerPool | None
 ) -> Front:
-    """Measure all merges of a search, and return its front.
-
-    Its choice and its references are measured on held-out documents, too.
-    """
+    """Measure all merges of a search, and return its front."""
     folder = RunFolder(log.path.parent)
     workers, samples = _workers_for(project, pool), folder.samples(study.merge)
     with MergeEvaluator(workers, samples, study.definitions) as evaluate, one_thread():
@@ -244,14 +241,7 @@ def _manifest(project: Project, study: Study) -> Manifest:
 def _measure_references(
     project: Project, study: Study, log: EvaluationLog, pool: WorkerPool | None
 ) -> None:
-    """Measure base, parents and soup that are no merges of the search.
-
-    They are measured on held-out documents, too. What the log has is not measured
-    again.
-
-    Raises:
-        EvaluationError: the first of them cannot be measured.
-    """
+    """Measure base, parents and soup that are no merges of the search."""
     part, models = study.on_disk, project.on_disk
     if part is None or models is None:
         return
