@@ -44,6 +44,7 @@ from mergekit_map.merging.validation import (
 from mergekit_map.models.references import (
     models_with_adapter,
     names_coefficient,
+    referenced_models,
     short_names,
 )
 from mergekit_map.results.records import NO_LINE
@@ -298,11 +299,9 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
     if models_with_adapter(space.template):
         return []  # planning would merge the adapters first, which takes long
     coefficients = dict.fromkeys(space.names, 0.5)
-    reference = space.template.get("base_model") or next(
-        entry.model for entry in model_entries(space.template)
-    )
+    reference = next(iter(referenced_models(space.template)))
     try:
-        model_config = ModelReference.parse(str(reference)).config(
+        model_config = ModelReference.parse(reference).config(
             trust_remote_code=options.trust_remote_code
         )
         _planned(space.config(coefficients), model_config, options)

@@ -157,7 +157,6 @@ class _Sums:
         self.shared += (changes @ changes.T).double().numpy()
 
     def of_model(self, i: int, not_finite: tuple[str, ...]) -> VectorFigures:
-        """Return the figures of one task vector."""
         return VectorFigures(
             norm_ratio=float(self.l1[i + 1] / self.l1[0]) if self.l1[0] else None,
             changed=float(self.shared[i, i] / self.n_read) if self.n_read else None,
@@ -165,7 +164,6 @@ class _Sums:
         )
 
     def of_pair(self, i: int, j: int) -> PairFigures:
-        """Return the figures of two task vectors."""
         norms = math.sqrt(self.products[i, i] * self.products[j, j])
         shared = float(self.shared[i, j])
         opposite = (shared - float(self.agreeing[i, j])) / 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -183,10 +182,12 @@ def _task_names(texts: Iterable[str]) -> list[str]:
     for text in texts:
         word = re.sub(r"[^A-Za-z0-9_.-]", "-", text)
         word = word if TASK_NAME.fullmatch(word) else f"task{word}"
-        numbered = (f"{word}-{number}" for number in itertools.count(2))
-        names.append(
-            next(w for w in itertools.chain([word], numbered) if w not in names)
-        )
+        name = word
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{word}-{number}"
+        names.append(name)
     return names
 
 
