@@ -25,7 +25,7 @@ import yaml
 from family8 import EARLIER_DEMO
 from records import machine, markdown, read
 
-from mergekit_map.demo.family import Family, demo_config, train_family
+from mergekit_map.demo.family import demo_config, train_family
 from mergekit_map.utils.files import cache_home
 
 RESULT = Path(__file__).resolve().parent / "results" / "workers.md"
@@ -57,7 +57,7 @@ class Took:
     workers: float  # of the processor: the most that one of them took
 
 
-def write_config(folder: Path, family: Family, evaluations: int, tokens: int) -> Path:
+def write_config(folder: Path, family: Path, evaluations: int, tokens: int) -> Path:
     """Write what is searched: two texts of so many tokens."""
     library = sorted(Path(json.__file__).parents[1].glob("*.py"))
     tasks = {}

@@ -15,7 +15,7 @@ measurement failed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -79,25 +79,24 @@ def fine_tuned_models(space: MergeSpace) -> list[str]:
 
 def single_model(space: MergeSpace, model: str) -> MergeSpace:
     """Return the configuration of one model, in the dtype of the merge."""
-    return _fixed(_config(space, "passthrough", [model]))
+    return _fixed(_config(space, "passthrough", [model], {}))
 
 
 def whole_merges(space: MergeSpace) -> dict[str, MergeSpace]:
     """Return the baselines that take the models as they are, by name."""
     models = fine_tuned_models(space)
-    soup = _config(space, "linear", models, each={"weight": 1.0})
-    found = {NAMES.soup: _fixed(soup)}
+    found = {NAMES.soup: _fixed(_config(space, "linear", models, {"weight": 1.0}))}
     if len(models) == 2:
-        halfway = _config(space, "slerp", models, base=models[0])
-        found[NAMES.slerp] = _fixed({**halfway, "parameters": {"t": 0.5}})
+        halfway = {"base_model": models[0], "parameters": {"t": 0.5}}
+        found[NAMES.slerp] = _fixed(_config(space, "slerp", models, {}, **halfway))
     return found
 
 
 def elected(space: MergeSpace, method: str, density: float, scale: float) -> MergeSpace:
     """Return a method that elects signs, the mean of what agrees times ``scale``."""
     each = {"weight": 1.0, "density": density}
-    config = _with_vectors(space, method, each)
-    return _fixed({**config, "parameters": {"normalize": True, "lambda": scale}})
+    shared = {"normalize": True, "lambda": scale}
+    return _fixed(_with_vectors(space, method, each, parameters=shared))
 
 
 def dare_arithmetic(space: MergeSpace, density: float, weight: float) -> MergeSpace:
@@ -114,29 +113,24 @@ def task_arithmetic(space: MergeSpace) -> MergeSpace:
     return found
 
 
-def _with_vectors(space: MergeSpace, method: str, each: Mapping[str, float]) -> Config:
+def _with_vectors(space: MergeSpace, method: str, each: Config, **keys: Any) -> Config:
     base = str(space.template["base_model"])
-    return _config(space, method, fine_tuned_models(space), base=base, each=each)
+    models = fine_tuned_models(space)
+    return _config(space, method, models, each, base_model=base, **keys)
 
 
 def _config(
-    space: MergeSpace,
-    method: str,
-    models: list[str],
-    *,
-    base: str | None = None,
-    each: Mapping[str, float] | None = None,
+    space: MergeSpace, method: str, models: list[str], each: Config, **keys: Any
 ) -> Config:
+    """Configure a method, with the parameters ``each`` of models and further keys."""
     kept = {k: v for k, v in space.template.items() if k not in _REPLACED}
-    config: Config = {"merge_method": method, **copy.deepcopy(kept)}
+    config: Config = {"merge_method": method, **copy.deepcopy(kept), **keys}
     # The tokenizer stays that of the searched base: a baseline may have another.
     searched, tokenizer = space.template.get("base_model"), config.get("tokenizer")
     for place, key in ((config, "tokenizer_source"), (tokenizer or {}, "source")):
         if searched is not None and place.get(key) == "base":
             place[key] = searched
-    if base is not None:
-        config["base_model"] = base
-    parameters = {"parameters": dict(each)} if each else {}
+    parameters = {"parameters": each} if each else {}
     config["models"] = [{"model": m, **copy.deepcopy(parameters)} for m in models]
     return config
 

@@ -136,11 +136,11 @@ def front_scores(contest: Contest) -> dict[str, FrontScores]:
     scores = {}
     for name, front in fronts.items():
         points = scaled(front, ends)
-        wins = {
-            key: win_rate(fronts[winner], front)
-            for key, winner in (("win_rate", OURS), ("win_rate_paid", OURS_PAID))
-            if name in contest.rivals and winner in fronts
-        }
+        wins = {}
+        if name in contest.rivals:
+            wins["win_rate"] = win_rate(fronts[OURS], front)
+            if OURS_PAID in fronts:
+                wins["win_rate_paid"] = win_rate(fronts[OURS_PAID], front)
         scores[name] = FrontScores(
             evaluations=len(contest.rivals.get(name, own).X),
             points=len(front),
@@ -175,10 +175,7 @@ def r_squared_scores(
 def read_utilities(
     study: Study, log: Iterable[Evaluation], merges: Points
 ) -> FloatArray:
-    """Read the metrics of merges, on all documents.
-
-    (k, m), larger is better, NaN if unknown.
-    """
+    """Read the metrics of merges (k, m), on all documents; NaN if unknown."""
     seen = by_merge(e for e in matching(study, log) if e.whole)
     return study.utilities(seen.get(merge_key(merge), {}) for merge in merges)
 

@@ -109,11 +109,7 @@ Opponent: TypeAlias = Callable[[Budget, np.random.Generator], None]
 
 
 def check_opponents(names: Iterable[str], n_tasks: int) -> None:
-    """Raise ConfigError for opponents that cannot take part.
-
-    They do not exist, their package is missing, or they search a trade-off where there
-    is none.
-    """
+    """Raise ConfigError for opponents that cannot take part."""
     for name in names:
         if name not in OPPONENTS:
             known = nearest(name, OPPONENTS)
@@ -206,25 +202,19 @@ def qlognehvi(evaluations: Budget, rng: np.random.Generator) -> None:
 
 @contextmanager
 def _quiet_torch(seed: int) -> Iterator[None]:
-    """Run torch with one thread, its own random state and no warnings; then restore.
-
-    BoTorch's compiled kernel stays off in the process.
-    """
+    """Run torch with one thread, its own random state and no warnings; then restore."""
     import torch
     from botorch.acquisition.multi_objective import logei
+
+    from mergekit_map.demo.training import one_thread
 
     # BoTorch would compile a C++ kernel at first use: half a minute, files in
     # the user's cache, and other rounding where there is no compiler.
     logei._load_attempted = True
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.default_generator.manual_seed(seed)
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def _propose(U: FloatArray, Y: FloatArray, seed: int) -> FloatArray:
@@ -255,7 +245,6 @@ def _propose(U: FloatArray, Y: FloatArray, seed: int) -> FloatArray:
 
 
 def _acquisitions(model: Any, U: FloatArray, Y: FloatArray, seed: int) -> list[Any]:
-    """Return the acquisition function of every point of a batch."""
     import torch
     from botorch.acquisition.multi_objective import logei, parego
     from botorch.sampling.normal import SobolQMCNormalSampler

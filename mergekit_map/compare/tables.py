@@ -96,20 +96,14 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
 
 def win_rate_table(comparison: Comparison) -> Table:
     """Compare each run with direct search, as tables 2 and 3 of the paper do."""
-    rows: list[list[Cell]] = [
-        [
-            run.name,
-            run.models,
-            len(run.tasks),
-            direct.evaluations,
-            run.fronts[OURS].evaluations,
-            direct.win_rate,
-            direct.win_rate_paid,
-            mean_and_std([r2 for r2 in run.r2.values() if not math.isnan(r2)]),
-        ]
-        for run in comparison.runs
-        for direct in [run.fronts[DIRECT]]
-    ]
+    rows: list[list[Cell]] = []
+    for run in comparison.runs:
+        direct = run.fronts[DIRECT]
+        r2 = [value for value in run.r2.values() if not math.isnan(value)]
+        sizes = [run.models, len(run.tasks)]
+        merges = [direct.evaluations, run.fronts[OURS].evaluations]
+        wins = [direct.win_rate, direct.win_rate_paid]
+        rows.append([run.name, *sizes, *merges, *wins, mean_and_std(r2)])
     return Table(
         name="win_rate",
         title="Win rate over direct search",

@@ -122,12 +122,6 @@ class SearchSpec(Strict):
             return self.strategy == "map"
         return self.refine
 
-    def bounds_of(self, name: str) -> Bounds:
-        """Return the bounds of a coefficient."""
-        if isinstance(self.bounds, dict):
-            return self.bounds.get(name, (0.0, 1.0))
-        return self.bounds
-
     @model_validator(mode="after")
     def _keys_of_the_strategy(self) -> Self:
         if self.order is not None and self.strategy != "nested":

@@ -33,7 +33,6 @@ Int = Annotated[int, Field(strict=True)]
 Float = Annotated[float, Field(strict=True)]
 Named = Annotated[str, Field(min_length=1)]
 
-
 Documents = Annotated[
     Literal["all"] | Annotated[Int, Field(ge=8, le=10**12)],
     Field(
@@ -45,8 +44,6 @@ Documents = Annotated[
 EngineName = Literal["auto", "hf", "vllm"]
 # Names of the engines that can measure a task.
 CALLED: Mapping[str, str] = {"hf": "generate of transformers", "vllm": "vLLM"}
-
-
 # Arguments of vLLM that the program sets: they decide which model is measured, and how.
 _RESERVED_ARGS = frozenset(
     ("pretrained", "model", "batch_size", "data_parallel_size", "worker_extension_cls")
@@ -158,7 +155,6 @@ def rising(
 # The possible values of a metric; an end is None where they are unbounded.
 Range = Annotated[tuple[_End, _End], AfterValidator(rising)] | None
 NO_METRIC = ""  # until the task is loaded, which lists the metrics
-
 
 # A number or a share: lm-eval takes 1.0 for one document and refuses 0 late.
 DocumentLimit = (

@@ -173,11 +173,7 @@ def read_yaml(path: Path) -> YamlFile:
 
 
 def parse_recipe(text: str) -> dict[str, Any]:
-    """Parse a recipe.
-
-    Raises:
-        ValueError: the text is no recipe, or holds anchors, aliases or tags.
-    """
+    """Parse a recipe; ValueError for a text that is none, or holds aliases or tags."""
     try:
         # Ends where it is nested too deep, of which a scan takes the square in time.
         yaml.compose(text, Loader=yaml.SafeLoader)
@@ -261,8 +257,6 @@ _Loader.add_implicit_resolver(f"{_TAG}float", _EXPONENT, list("-+.0123456789"))
 
 @dataclass
 class _Places:
-    """The places of the keys of a file."""
-
     path: Path
     lines: dict[KeyPath, int] = field(default_factory=dict)
     repeated: list[KeyPath] = field(default_factory=list)

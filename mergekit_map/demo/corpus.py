@@ -119,13 +119,7 @@ class CorpusSizes:
 
 
 def read_corpus(rng: np.random.Generator, sizes: CorpusSizes) -> dict[str, Split]:
-    """Collect and divide the documents of ``english``, ``code`` and ``math``.
-
-    They are the same on every call on one machine.
-
-    Raises:
-        ArtifactError: Python was installed without the source of its library.
-    """
+    """Collect and divide the documents of ``english``, ``code`` and ``math``."""
     english_rng, code_rng, math_rng = rng.spawn(3)
     code = _read_code(code_rng, sizes.code_characters)
     train, held_out = split_problems(math_rng, sizes.largest_operand, _HELD_OUT_SHARE)

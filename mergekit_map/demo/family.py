@@ -116,28 +116,16 @@ def _generator(purpose: str) -> np.random.Generator:
     return np.random.default_rng([_SEED, *purpose.encode()])
 
 
-@dataclass(frozen=True)
-class Family:
-    """A trained family."""
-
-    folder: Path
-
-    def model(self, name: str) -> Path:
-        """Locate the model folder ``base``, ``code`` or ``math``."""
-        return self.folder / name
-
-    def text(self, name: str) -> Path:
-        """Locate the held-out text ``code`` or ``math``."""
-        return self.folder / f"{name}.jsonl"
-
-
 def family_folder() -> Path:
     """Return the folder of the demo's family; another recipe has another folder."""
     return cache_home() / f"demo-family-{FamilySizes().recipe}"
 
 
-def train_family(folder: Path, sizes: FamilySizes | None = None) -> Family:
+def train_family(folder: Path, sizes: FamilySizes | None = None) -> Path:
     """Train a family into ``folder``, unless it is there; it appears when it is whole.
+
+    Returns the absolute path, with the models ``base``, ``code`` and ``math`` and the
+    held-out texts ``code.jsonl`` and ``math.jsonl``.
 
     Raises:
         ArtifactError: ``folder`` cannot be written, or Python came without the source
@@ -150,7 +138,7 @@ def train_family(folder: Path, sizes: FamilySizes | None = None) -> Family:
                 build_family(built, sizes or FamilySizes())
     except (OSError, SafetensorError) as error:
         raise ArtifactError(f"{folder} cannot be written: {error}") from None
-    return Family(folder)
+    return folder
 
 
 _TEMPLATE = """\
@@ -173,13 +161,14 @@ map:
 """
 
 
-def demo_config(family: Family) -> str:
-    """Return the configuration for a family, with absolute paths."""
-    paths = {
-        **{name: family.model(name) for name in ("base", *_FINE_TUNES)},
-        **{f"{name}_text": family.text(name) for name in _FINE_TUNES},
-    }
+def demo_config(family: Path) -> str:
+    """Return the configuration for the family in a folder, an absolute path."""
+    names = {"base": "base", "code": "code", "math": "math"}
+    names |= {"code_text": "code.jsonl", "math_text": "math.jsonl"}
     # JSON quotes whatever a path may hold, and YAML reads JSON.
     return _TEMPLATE.format(
-        **{name: json.dumps(str(p), ensure_ascii=False) for name, p in paths.items()}
+        **{
+            key: json.dumps(str(family / name), ensure_ascii=False)
+            for key, name in names.items()
+        }
     )

@@ -148,14 +148,7 @@ def _system_error(error: BaseException) -> int | None:
 def load_checkpoint(
     folder: Path, options: MergeOptions
 ) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase | None]:
-    """Load a merged model and its tokenizer for evaluation, in the saved dtype.
-
-    Only language models have a tokenizer. A model too large for one GPU is distributed
-    over all visible GPUs.
-
-    Raises:
-        MergeError: transformers cannot load the checkpoint, or not all of it.
-    """
+    """Load a merged model for evaluation, and the tokenizer of a language model."""
     remote = options.trust_remote_code
     files = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
     if not files:
@@ -196,7 +189,6 @@ def load_checkpoint(
 
 
 def _loader(config: transformers.PretrainedConfig) -> Any:
-    """Return the transformers class that loads a model."""
     kind, names = type(config), config.architectures or []
     is_known = kind in transformers.MODEL_MAPPING
     if kind in transformers.MODEL_FOR_CAUSAL_LM_MAPPING or not is_known:

@@ -179,8 +179,6 @@ def _room(where: str, free: int | None, parts: Mapping[str, int]) -> Room:
 
 @dataclass(frozen=True)
 class _Bytes:
-    """Sizes of a merge."""
-
     held: int  # of base and task vectors, in the type that merges are computed in
     shipped: int  # of the merged model, in the type that it is written in
 
@@ -237,7 +235,6 @@ def _place(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Place | None
 
 
 def _memory(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Room:
-    """Return what is needed on the device."""
     device = torch.device(str(options.device))
     parts = {"the model under evaluation": sizes.shipped}
     held_in = "memory" if device == _HOST else "device"
@@ -254,10 +251,6 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
     """Refuse, from headers, a search that does not fit on the requested device.
 
     The host's memory is not checked: how much of it is free is a guess.
-
-    Raises:
-        ConfigError: the device is not available.
-        MergeError: the device has too little free memory.
     """
     check_device(options)
     if torch.device(str(options.device)).type == "cpu":
@@ -271,11 +264,7 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
 
 
 def recording_bytes(space: MergeSpace) -> int:
-    """Estimate the size of a recording from headers.
-
-    Raises:
-        MergeError: a model is not there.
-    """
+    """Estimate the size of a recording from headers."""
     return _bytes_by_headers(space).recorded
 
 

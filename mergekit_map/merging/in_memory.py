@@ -48,12 +48,7 @@ class ResidentMerge:
 
     @torch.no_grad()
     def write(self, coefficients: Mapping[str, float]) -> None:
-        """Write the merge with these coefficients into the model, bit for bit.
-
-        Raises:
-            MergeError: tensors of the model are not in memory, or are not those of the
-                merge.
-        """
+        """Write the merge with these coefficients into the model, bit for bit."""
         # Read the tensors anew each time: whoever evaluates may tie or wrap them.
         targets = self.model.state_dict(keep_vars=True)
         self._refuse_unwritable(targets)
@@ -126,10 +121,6 @@ def resident_merge(
     """Load a merge; record it first if there is no recording.
 
     ``task_vectors`` is the place of the task vectors and of the base.
-
-    Raises:
-        MergeError: mergekit or transformers refuse the models, or the names of tensors
-            in the checkpoint differ from those in the model.
     """
     recorded = open_recorded(record(space, options))
     files = recorded.checkpoint.glob("*.safetensors")
@@ -200,7 +191,6 @@ class MergeWriter:
 def _merged(
     recorded: Recorded, coefficients: Mapping[str, float]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a merge one after the other."""
     for name, tensor in _stored(recorded.checkpoint):
         if replay := recorded.replays.get(name):
             weights = recorded.weights.of(name, replay.models, coefficients)

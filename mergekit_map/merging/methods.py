@@ -37,7 +37,6 @@ from mergekit_map.utils.shutdown import check_interrupt
 PREFIX = "map_"
 
 Prepare = Callable[[TensorGroup, Parameters], Replay]
-
 Keep = Callable[[str, Replay], None]
 
 _keep: ContextVar[Keep | None] = ContextVar("keep", default=None)

@@ -15,12 +15,7 @@ from typing import Any
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.yaml_file import (
-    MergeConfig,
-    filled,
-    map_references,
-    yaml_text,
-)
+from mergekit_map.config.yaml_file import MergeConfig, filled, map_references, yaml_text
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.validation import settings_of
 from mergekit_map.models.files import fingerprint

@@ -174,11 +174,7 @@ def _ends(path: Path) -> str:
 
 
 def open_recorded(folder: Path) -> Recorded:
-    """Open a recorded merge without a pass of mergekit; its tensors are mapped.
-
-    Raises:
-        MergeError: it is not there.
-    """
+    """Open a recorded merge without a pass of mergekit; its tensors are mapped."""
     if not is_whole(folder):
         raise MergeError(
             f"{folder} holds no recorded merge; search again, which records it anew"

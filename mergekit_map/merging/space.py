@@ -44,6 +44,7 @@ from mergekit_map.merging.validation import (
 from mergekit_map.models.references import (
     models_with_adapter,
     names_coefficient,
+    referenced_models,
     short_names,
 )
 from mergekit_map.results.records import NO_LINE
@@ -126,10 +127,7 @@ class MergeSpace:
 def build_space(
     merge: MergeConfig, search: SearchSpec
 ) -> tuple[MergeSpace | None, list[Problem]]:
-    """Return the search space of a merge configuration that mergekit accepts.
-
-    Returns the space, or None with the problems of the configuration.
-    """
+    """Return the search space of a configuration, or None with its problems."""
     template = copy.deepcopy(dict(merge))
     entries = list(model_entries(template))
     if "weight" not in {p.name for p in method_spec(template).input_parameters}:
@@ -231,7 +229,9 @@ def _identifiable(
 
 
 def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Problem]]:
-    given = search.bounds if isinstance(search.bounds, dict) else {}
+    given = search.bounds
+    if not isinstance(given, dict):
+        given = dict.fromkeys(names, given)
     problems = [
         Problem(
             ("map", "search", "bounds", name),
@@ -240,7 +240,7 @@ def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Prob
         for name in given
         if name not in names
     ]
-    ends = [search.bounds_of(name) for name in names]
+    ends = [given.get(name, (0.0, 1.0)) for name in names]
     return np.array(ends, dtype=np.float64), problems
 
 
@@ -299,11 +299,9 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
     if models_with_adapter(space.template):
         return []  # planning would merge the adapters first, which takes long
     coefficients = dict.fromkeys(space.names, 0.5)
-    reference = space.template.get("base_model") or next(
-        entry.model for entry in model_entries(space.template)
-    )
+    reference = next(iter(referenced_models(space.template)))
     try:
-        model_config = ModelReference.parse(str(reference)).config(
+        model_config = ModelReference.parse(reference).config(
             trust_remote_code=options.trust_remote_code
         )
         _planned(space.config(coefficients), model_config, options)
@@ -336,7 +334,6 @@ def _planned(
 
 
 def _without_numbers(space: MergeSpace) -> MergeSpace:
-    """Set every fixed number among the weights to zero."""
     template = copy.deepcopy(dict(space.template))
     for entry in model_entries(template):
         if entry.weight is not None:

@@ -234,11 +234,7 @@ def _bad_base(merge: MergeConfig) -> list[Problem]:
 
 
 def merge_schema() -> dict[str, Any]:
-    """Return the JSON Schema of what ``check_merge`` accepts.
-
-    Unlike mergekit's own models it refuses keys that mergekit ignores, and it lists
-    only methods that have a weight per model to search for.
-    """
+    """Return the JSON Schema of what ``check_merge`` accepts."""
     schema: dict[str, Any] = MergeConfiguration.model_json_schema()
     definitions = schema["$defs"]
     # Models are written as text; mergekit parses it.

@@ -23,11 +23,7 @@ from mergekit_map.config.yaml_file import MergeConfig, map_references
 from mergekit_map.errors import MergeError, in_words
 from mergekit_map.models.facts import Finding, some
 from mergekit_map.models.files import ModelFiles, TensorHeader, find_model
-from mergekit_map.models.references import (
-    ModelPart,
-    Reference,
-    referenced_models,
-)
+from mergekit_map.models.references import ModelPart, Reference, referenced_models
 
 _PREFIX = "base_model.model."
 _MATRIX = re.compile(r"(.+)\.(lora_A|lora_B)(?:\.weight)?")
@@ -73,11 +69,7 @@ class Adapter:
 
 
 def read_adapter(files: ModelFiles) -> Adapter:
-    """Read the header of an adapter, and its settings as peft does.
-
-    Raises:
-        MergeError: its weights are missing, damaged or pickled, or its settings wrong.
-    """
+    """Read the header of an adapter, and its settings as peft does."""
     matrices: dict[str, dict[str, TensorHeader]] = {}
     whole = {}
     kind = files.config.get("peft_type")

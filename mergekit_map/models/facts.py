@@ -23,7 +23,7 @@ _MOST_LAYERS = 10_000  # where the tensors cannot be read
 # Files with a vocabulary: without one transformers loads no tokenizer.
 _VOCABULARY = re.compile(r"(tokenizer|tekken)\.json|vocab.*|.+\.(model|spm|tiktoken)")
 _SPECIAL = ("bos_token", "eos_token")
-
+_SHOWN = 3  # of many names
 
 # An error makes the merge impossible or meaningless. A warning may make it worse than
 # expected. A note is good to know.
@@ -48,10 +48,12 @@ def has_errors(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
-def some(names: Sequence[str], shown: int = 3) -> str:
-    """List the first of many names: ``'a', 'b' and 5 more``."""
-    more = [f"{len(names) - shown} more"] if len(names) > shown else []
-    return listed([*(f"{name!r:.200}" for name in names[:shown]), *more])
+def some(names: Sequence[str]) -> str:
+    """List the first of many names: ``'a', 'b', 'c' and 5 more``."""
+    words = [f"{name!r:.200}" for name in names[:_SHOWN]]
+    if len(names) > _SHOWN:
+        words.append(f"{len(names) - _SHOWN} more")
+    return listed(words)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,11 +178,7 @@ def _flat(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def read_tokenizer(folder: Path, options: MergeOptions) -> Tokenizer | None:
-    """Load the tokenizer of a model; None where there is none.
-
-    Raises:
-        MergeError: transformers cannot load it.
-    """
+    """Load the tokenizer of a model; None where there is none."""
     if not any(_VOCABULARY.fullmatch(path.name) for path in folder.iterdir()):
         return None
     try:

@@ -112,11 +112,7 @@ class TensorHeader:
 
 
 def read_headers(path: Path) -> dict[str, TensorHeader]:
-    """Read the headers of all tensors in a file that safetensors accepts.
-
-    Raises:
-        MergeError: it refuses the file, which is damaged or truncated.
-    """
+    """Read the headers of all tensors in a file; MergeError if it is damaged."""
     try:
         with safe_open(path, framework="np") as file:
             found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -202,11 +198,7 @@ class ModelFiles:
         return {name: files[file][name] for name, file in index.items()}
 
     def weight_files(self) -> list[Path]:
-        """List the files of the weights.
-
-        Raises:
-            MergeError: there are none, some are missing, or they are pickled.
-        """
+        """List the files of the weights; MergeError if any is missing or pickled."""
         index = self._index()
         single = f"{'adapter_' * self.is_adapter}model.safetensors"
         names = sorted(set(index.values())) or [single]
@@ -335,10 +327,7 @@ def refuse_replaced(fingerprints: Mapping[str, str]) -> None:
 
 
 def _read_by_loaders(folder: Path) -> Iterator[Path]:
-    """Yield the files that a loader may read.
-
-    Weights in subfolders are left out; they belong to another model.
-    """
+    """Yield the files that a loader may read; weights in subfolders are another's."""
     for parent, folders, files in os.walk(folder, followlinks=True):
         place = Path(parent)
         depth = len(place.relative_to(folder).parts)

@@ -192,7 +192,9 @@ def with_places(written: MergeConfig, given: Mapping[str, StrPath]) -> MergeConf
     Raises:
         ConfigError: a name matches no model, or several, or two have one place.
     """
-    paths = paths_of(written)
+    references = map(Reference.parse, references_in(written))
+    named = dict.fromkeys(part.path for each in references for part in each.parts)
+    paths = [path for path in named if path not in NO_MODELS]
     places = {_named(name, paths): _place(f) for name, f in given.items()}
     if len({places.get(path, path) for path in paths}) < len(paths):
         raise ConfigError("--model-path: two models have one folder; give each its own")
@@ -201,13 +203,6 @@ def with_places(written: MergeConfig, given: Mapping[str, StrPath]) -> MergeConf
         return ModelPart.parse(places[part.path]) if part.path in places else part
 
     return map_parts(written, placed)
-
-
-def paths_of(merge: MergeConfig) -> list[str]:
-    """List the folders and repositories that a configuration names, each once."""
-    references = map(Reference.parse, references_in(merge))
-    paths = dict.fromkeys(part.path for each in references for part in each.parts)
-    return [path for path in paths if path not in NO_MODELS]
 
 
 def short_paths(paths: Iterable[str]) -> dict[str, str]:

@@ -53,7 +53,6 @@ class Figures:
     pairs: Mapping[tuple[str, str], PairFigures]
     base_not_finite: tuple[str, ...]
     n_read: int  # parameters of each model
-    n_compared: int  # of the tensors that all models have
     n_parameters: int  # of the base model
 
     @property
@@ -104,7 +103,6 @@ def measure_vectors(
         },
         base_not_finite=base_not_finite,
         n_read=sums.n_read,
-        n_compared=n_compared,
         n_parameters=sum(header.n_elements for header in headers.values()),
     )
 
@@ -159,7 +157,6 @@ class _Sums:
         self.shared += (changes @ changes.T).double().numpy()
 
     def of_model(self, i: int, not_finite: tuple[str, ...]) -> VectorFigures:
-        """Return the figures of one task vector."""
         return VectorFigures(
             norm_ratio=float(self.l1[i + 1] / self.l1[0]) if self.l1[0] else None,
             changed=float(self.shared[i, i] / self.n_read) if self.n_read else None,
@@ -167,7 +164,6 @@ class _Sums:
         )
 
     def of_pair(self, i: int, j: int) -> PairFigures:
-        """Return the figures of two task vectors."""
         norms = math.sqrt(self.products[i, i] * self.products[j, j])
         shared = float(self.shared[i, j])
         opposite = (shared - float(self.agreeing[i, j])) / 2
@@ -192,12 +188,8 @@ _UNRELATED = 1.1
 def weight_findings(
     base: str, figures: Figures, names: Mapping[str, str]
 ) -> dict[str, list[Finding]]:
-    """List findings from the figures, by reference; ``base`` is that of the base model.
-
-    ``names`` are for messages.
-    """
+    """List findings from the figures, by reference; ``base`` is the base model's."""
     found: dict[str, list[Finding]] = {model: [] for model in (base, *figures.models)}
-
     found[base] += _not_finite(figures.base_not_finite)
     for model, figure in figures.models.items():
         found[model] += _not_finite(figure.not_finite)

@@ -24,8 +24,6 @@ from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.shutdown import check_interrupt
 
 _MOST_TOKENS = 512  # of an answer
-
-
 # Of the user or the assistant: role and content, as chat templates have them.
 Message: TypeAlias = Mapping[str, str]
 
@@ -43,11 +41,7 @@ class ChatModel:
         return bool(self.tokenizer.chat_template)
 
     def answer(self, said: Sequence[Message], emit: Callable[[str], None]) -> str:
-        """Emit the words of the next message, and return it.
-
-        Raises:
-            EvaluationError: what was said is too long for the model.
-        """
+        """Emit the words of the next message, and return it."""
         inputs = self._encode(said).to(self.model.device)
         length = inputs["input_ids"].shape[1]
         config = self.model.config.get_text_config()
@@ -99,12 +93,7 @@ ChatModels: TypeAlias = Callable[[Mapping[str, float]], ChatModel]
 def open_chat(
     run: Path, options: MergeOptions, *, trust_run: bool = False
 ) -> Iterator[ChatModels]:
-    """Open the models of a finished search.
-
-    Raises:
-        ArtifactError: the search is not finished, or is somebody else's and names code.
-        MergeError: its models have changed since.
-    """
+    """Open the models of a finished search; MergeError where they have changed."""
     project = finished_project(run, options, trust_run=trust_run)
     if project.spec.merge == "memory":
         place = project.spec.task_vectors

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +51,6 @@ def map_block(
 
 
 def _hints(tasks: Tasks) -> list[str]:
-    """Return comments on what may be edited in a ``map:`` block."""
     more = "Other keys of map: search: {hours: 2}, select: {prefer: {TASK: 2}}, ..."
     fill_in = (
         "Fill in the tasks: texts that no model was trained on, or benchmarks, such as "
@@ -102,9 +100,6 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
     """Add a ``map:`` block to a mergekit configuration, and search its weights.
 
     Weights that are numbers become names, which are searched; all else stays as it is.
-
-    Raises:
-        ConfigError: it has such a block already, or names no models.
     """
     file = read_yaml(path)
     if "map" in file.content:
@@ -187,10 +182,12 @@ def _task_names(texts: Iterable[str]) -> list[str]:
     for text in texts:
         word = re.sub(r"[^A-Za-z0-9_.-]", "-", text)
         word = word if TASK_NAME.fullmatch(word) else f"task{word}"
-        numbered = (f"{word}-{number}" for number in itertools.count(2))
-        names.append(
-            next(w for w in itertools.chain([word], numbered) if w not in names)
-        )
+        name = word
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{word}-{number}"
+        names.append(name)
     return names
 
 

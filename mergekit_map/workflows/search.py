@@ -77,7 +77,7 @@ def _search(
     run: Path,
     events: CallbackList,
     pool: WorkerPool | None,
-    imported: Sequence[Evaluation] = (),
+    imported: Sequence[Evaluation],
 ) -> Front:
     """Search into a folder, locked until its results are written."""
     folder = RunFolder(run)
@@ -100,11 +100,7 @@ def _search(
 def _project_for(
     folder: RunFolder, project: Project, imported: Sequence[Evaluation]
 ) -> Project:
-    """Return a project as the run folder records it.
-
-    Raises:
-        ConfigError: it cannot be searched so.
-    """
+    """Return a project as the run folder records it."""
     if imported and project.held_out is not None:
         raise ConfigError(
             "what was measured elsewhere may be of documents that 'holdout' keeps "
@@ -122,11 +118,7 @@ def _project_for(
 def _started_pool(
     workers: int | str | WorkerPool | None,
 ) -> AbstractContextManager[WorkerPool | None]:
-    """Return a context with the requested workers; it stops those that it starts.
-
-    Raises:
-        ConfigError: there is no Ray, or it cannot be started.
-    """
+    """Return a context with the requested workers; it stops those that it starts."""
     if isinstance(workers, int):
         return process_pool(workers)
     if isinstance(workers, str):
@@ -136,7 +128,6 @@ def _started_pool(
 
 
 def _workers_for(project: Project, pool: WorkerPool | None) -> Workers:
-    """Return the evaluator: workers, where there are some."""
     if pool is not None:
         return pool.work_for(packed(project, pool.count, pool.threads))
     return Worker(open_merges(project))
@@ -145,10 +136,7 @@ def _workers_for(project: Project, pool: WorkerPool | None) -> Workers:
 def _measured_front(
     project: Project, study: Study, log: EvaluationLog, pool: WorkerPool | None
 ) -> Front:
-    """Measure all merges of a search, and return its front.
-
-    Its choice and its references are measured on held-out documents, too.
-    """
+    """Measure all merges of a search, and return its front."""
     folder = RunFolder(log.path.parent)
     workers, samples = _workers_for(project, pool), folder.samples(study.merge)
     with MergeEvaluator(workers, samples, study.definitions) as evaluate, one_thread():
@@ -216,7 +204,6 @@ def _warn_of_failures(study: Study, log: EvaluationLog) -> None:
 def _search_plan(
     project: Project, study: Study, folder: RunFolder, ahead: Forecast
 ) -> SearchPlan:
-    """Return the plan of a search, for readers before its end."""
     recipes = Recipes(project.space, project.options)
     anchor = next(iter(study.fixed.values()))
     return SearchPlan(
@@ -254,14 +241,7 @@ def _manifest(project: Project, study: Study) -> Manifest:
 def _measure_references(
     project: Project, study: Study, log: EvaluationLog, pool: WorkerPool | None
 ) -> None:
-    """Measure base, parents and soup that are no merges of the search.
-
-    They are measured on held-out documents, too. What the log has is not measured
-    again.
-
-    Raises:
-        EvaluationError: the first of them cannot be measured.
-    """
+    """Measure base, parents and soup that are no merges of the search."""
     part, models = study.on_disk, project.on_disk
     if part is None or models is None:
         return

@@ -172,11 +172,7 @@ def save_choice(front: Front, folder: RunFolder, texts: Mapping[int, str]) -> st
 
 
 def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
-    """Write the recipe of a point from that of the first; its models may have moved.
-
-    Raises:
-        ArtifactError: that of the first is damaged, or none of a merge of the manifest.
-    """
+    """Write the recipe of a point from that of the first; its models may have moved."""
     identity = folder.read_manifest().identity
     if folder.unfinished:
         source, text = folder.plan, folder.read_plan().recipe

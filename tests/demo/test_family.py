@@ -7,7 +7,7 @@ import torch
 from tiny_demo import TINY
 
 from mergekit_map.demo.corpus import Problem, read_corpus, split_problems
-from mergekit_map.demo.family import Family, train_family
+from mergekit_map.demo.family import train_family
 from mergekit_map.errors import ArtifactError
 from mergekit_map.utils.progress import notifying
 from mergekit_map.workflows.callbacks import Callback
@@ -20,7 +20,7 @@ def stages(callback: Mock) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train_family(tmp_path_factory.mktemp("cache") / "family", TINY)
 
 
@@ -30,7 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_elsewhere_it_trains_to_the_same_bytes(family: Family, tmp_path: Path) -> None:
+def test_elsewhere_it_trains_to_the_same_bytes(family: Path, tmp_path: Path) -> None:
     folder = tmp_path / "other"
     callback = Mock(spec=Callback)
     torch.manual_seed(12345)
@@ -39,16 +39,16 @@ def test_elsewhere_it_trains_to_the_same_bytes(family: Family, tmp_path: Path) -
         second = train_family(folder, TINY)
 
     assert stages(callback) == ["training base", "training code", "training math"]
-    assert len(contents(family.folder)) >= 2 + 3 * 4
-    assert contents(second.folder) == contents(family.folder)
+    assert len(contents(family)) >= 2 + 3 * 4
+    assert contents(second) == contents(family)
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
-def test_a_complete_family_is_used_again(family: Family) -> None:
+def test_a_complete_family_is_used_again(family: Path) -> None:
     callback = Mock(spec=Callback)
 
     with notifying(callback):
-        again = train_family(family.folder, TINY)
+        again = train_family(family, TINY)
 
     assert again == family
     assert stages(callback) == []

@@ -129,7 +129,7 @@ def test_other_shapes_and_missing_tensors_are_left_out(store: Store) -> None:
     vector = (other["experts"] - base["experts"]).abs().sum()
     ratio = (vector / base["experts"].abs().sum()).item()
     assert figures.models["x"].norm_ratio == pytest.approx(ratio, rel=1e-5)
-    assert figures.n_read == figures.n_compared == base["experts"].numel()
+    assert figures.n_read == base["experts"].numel()
     assert not figures.exact
 
 
