@@ -146,7 +146,7 @@ def _matern(distance: FloatArray) -> FloatArray:
 
     It is (1 + s + s**2 / 3) exp(-s), where s is sqrt(5) times the distance.
     """
-    minus_s = -_SQRT5 * distance
+    minus_s = -_SQRT5 * distance  # negated once: predictions spend their time here
     return np.asarray((1 - minus_s + minus_s**2 / 3) * np.exp(minus_s))
 
 
@@ -188,23 +188,37 @@ class Covariance:
         return quadratic + theta.signal_variance * correlation, features
 
     def gradient(self, weights: FloatArray) -> FloatArray:
-        """Differentiate ``(weights * matrix).sum()`` by ``theta.vector``; (6 + d,)."""
-        theta = self._theta
-        by_F = 2 * (weights @ self._F)  # as the weights (n, n) are symmetric
+        """Differentiate ``(weights * matrix).sum()`` by ``theta.vector``; (6 + d,).
+
+        The weights (n, n) are symmetric. The hyperparameters are logarithms, so that
+        exp(2 h), for example, has the derivative 2 exp(2 h).
+        """
+        by_F = 2 * (weights @ self._F)
         by_V = self._gradient_by_V(weights)
+        derivatives = Hyperparameters(
+            log_term_stddevs=self._by_term_stddevs(by_F),
+            log_noise=2 * (weights.diagonal() * self._noise).sum(),
+            log_amplitude=2 * (weights * self._process).sum(),
+            log_saturation=self._by_saturation(by_F, by_V),
+            log_length_scales=-(by_V * self._V).sum(axis=0),
+        )
+        return derivatives.vector
+
+    def _by_term_stddevs(self, by_F: FloatArray) -> FloatArray:
+        """Add up the derivatives of the terms of each kind; (3,)."""
         by_term = (by_F * self._F).sum(axis=0)
+        after_intercept = by_term[1:]  # whose standard deviation is fixed
         kinds = _kinds_of_terms(self.W.shape[1])
-        by_term_stddevs = np.bincount(kinds, weights=by_term[1:], minlength=3)
-        by_noise = 2 * (weights.diagonal() * self._noise).sum()
-        by_amplitude = 2 * (weights * self._process).sum()
-        by_length_scales = -(by_V * self._V).sum(axis=0)
-        # The saturation changes W, and through W both F and V.
-        change_of_W = _effect_by_log_saturation(self._data.U, theta.log_saturation)
+        return np.asarray(np.bincount(kinds, after_intercept, 3), dtype=np.float64)
+
+    def _by_saturation(self, by_F: FloatArray, by_V: FloatArray) -> float:
+        """Differentiate by the saturation: it changes W, and so both F and V."""
+        log_saturation = self._theta.log_saturation
+        change_of_W = _effect_by_log_saturation(self._data.U, log_saturation)
         change_of_features = directional_derivative(self.W, change_of_W)
-        by_saturation = (by_F * (change_of_features * theta.term_stddevs)).sum()
-        by_saturation += (by_V * change_of_W / self._length_scales).sum()
-        scalars = [by_noise, by_amplitude, by_saturation]
-        return np.concatenate([by_term_stddevs, scalars, by_length_scales])
+        change_of_F = change_of_features * self._theta.term_stddevs
+        effect_of_V = by_V * change_of_W / self._length_scales
+        return float((by_F * change_of_F).sum() + effect_of_V.sum())
 
     def _gradient_by_V(self, weights: FloatArray) -> FloatArray:
         """Differentiate ``(weights * process).sum()`` by V; (n, d).
@@ -213,11 +227,11 @@ class Covariance:
         as in ``_matern``, and that of r_ij by V_i is (V_i - V_j) / r_ij: r cancels. A
         pair of rows counts twice, as (i, j) and as (j, i).
         """
-        minus_s = -_SQRT5 * self._distances
+        s = _SQRT5 * self._distances
         variance = self._theta.signal_variance
-        slopes = 5 / 3 * variance * weights * (1 - minus_s) * np.exp(minus_s)
-        half = slopes @ self._V - slopes.sum(axis=1)[:, None] * self._V
-        return np.asarray(2 * half)
+        slopes = 5 / 3 * variance * weights * (1 + s) * np.exp(-s)
+        by_V_once = slopes @ self._V - slopes.sum(axis=1)[:, None] * self._V
+        return np.asarray(2 * by_V_once)
 
 
 @dataclass(frozen=True, eq=False)
