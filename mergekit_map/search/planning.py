@@ -207,8 +207,7 @@ def refinement_round(
         if _is_poor(box):
             values = gains(box, _BOX_STDERRS)
             # Every other of these rounds improves surrogates that only guess.
-            loo_error = max(s.quality.loo_error for s in surrogates.values())
-            improves = len(rounds) % 4 == 1 and loo_error > _GUESSES
+            improves = len(rounds) % 4 == 1 and _are_guesses(surrogates)
             if improves or not (values > 0).any():
                 values = box.errors.max(axis=1)
             return _best(study, X, box, values)
@@ -295,6 +294,11 @@ def _is_poor(box: _Outlook) -> bool:
     unknown = (box.errors**2).mean(axis=0)
     variance = (box.Y / box.width).var(axis=0)
     return bool((unknown > _UNKNOWN * variance).any())
+
+
+def _are_guesses(surrogates: Mapping[str, Surrogate]) -> bool:
+    """Whether merges that a fit leaves out are predicted badly, on some task."""
+    return max(s.quality.loo_error for s in surrogates.values()) > _GUESSES
 
 
 def _best(
