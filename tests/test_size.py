@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 26_054, "tests": 19_924, "benchmarks": 9_894}
+MOST_LINES = {"mergekit_map": 26_041, "tests": 19_924, "benchmarks": 9_894}
 MOST_MODULES = 108
 
 
