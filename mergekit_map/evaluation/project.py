@@ -131,12 +131,10 @@ def read_draft(
     ]
     if spec is None or _concerns_merge(problems):
         return Draft(file, problems, None, family)
-    complete = _complete_options(merge, given, spec.search, download=download)
+    full = _complete_options(merge, given, spec.search, download=download)
     # mergekit plans only merges of models that are there.
     can_plan = download or (family.is_here and not family.problems)
-    space, more = _build_space(
-        written, merge, spec.search, complete if can_plan else None
-    )
+    space, more = _build_space(written, merge, spec.search, full if can_plan else None)
     problems += more
     if space is None:
         return Draft(file, problems, None, family)
@@ -147,7 +145,7 @@ def read_draft(
         spec=spec,
         space=space,
         tasks=tasks,
-        options=complete,
+        options=full,
         notes=family.warnings,
         open_device=given.device is None,
     )

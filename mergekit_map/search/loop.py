@@ -94,8 +94,7 @@ def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
     for task in study.tasks:
         whole = [e for e in evaluations if e.task == task and e.whole and not e.failed]
         mean = sum(e.seconds for e in whole) / max(len(whole), 1)
-        # The next merge, the points measured again, and the chosen one.
-        needed += (study.search.remeasure + 2) * mean
+        needed += (study.search.remeasure + 2) * mean  # 2: the next and the chosen
     return needed <= 3600 * study.search.hours
 
 

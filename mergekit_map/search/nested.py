@@ -240,14 +240,13 @@ class Grouping:
         """
         study = self._study
         limits = Request(study.select, study.tasks, self._readings).limits()
-        n_merges = len(self._groups) - 1
         within: dict[str, float | str] = {}
         for column, (task, metric) in enumerate(study.tasks.items()):
             if task in tasks and task in limits:
                 best = np.nanmax(self._singles[:, column], initial=-np.inf)
                 missing = metric.utility(limits[task].value) - best
                 if missing <= 0:
-                    reached = best + missing / len(limits) / n_merges
+                    reached = best + missing / len(limits) / (len(self._groups) - 1)
                     within[task] = float(metric.sign * reached)
         return within
 
@@ -257,10 +256,7 @@ class Grouping:
         return np.array([m.utility(measured.get(task, math.nan)) for task, m in tasks])
 
     def _loss(self, owned: Sequence[str], values: FloatArray) -> float:
-        """Average the losses of the owned tasks, or of all where none is owned.
-
-        The weights are the preference, or equal where none of the tasks is preferred.
-        """
+        """Average the losses of owned tasks, or of all, weighted by the preference."""
         tasks = self._study.tasks
         ideals = np.array([max(map(m.utility, m.bounds)) for m in tasks.values()])
         losses = scaled_losses(values, self._singles, ideals)

@@ -203,7 +203,7 @@ def refinement_round(
         return improvements((hoped - worst) / front.width, measured)
 
     if len(rounds) % 2:
-        box = _outlook_of_box(study, surrogates)
+        box = _outlook(study, surrogates, sobol_points(_N_SAMPLES, study.box))
         if _is_poor(box):
             values = gains(box, _BOX_STDERRS)
             # Every other of these rounds improves surrogates that only guess.
@@ -217,7 +217,7 @@ def refinement_round(
     if planned or is_trusted:
         return planned
     # All points of the front are close to measured merges, and still uncertain.
-    box = _outlook_of_box(study, surrogates)
+    box = _outlook(study, surrogates, sobol_points(_N_SAMPLES, study.box))
     return _best(study, X, box, box.errors.max(axis=1))
 
 
@@ -272,10 +272,6 @@ def _came_true(tested: Evaluation, known: Sequence[Evaluation]) -> bool:
 def _outlook_of_front(study: Study, surrogates: Mapping[str, Surrogate]) -> _Outlook:
     predict = partial(study.predict, surrogates)
     return _outlook(study, surrogates, approximate_front(predict, study.box))
-
-
-def _outlook_of_box(study: Study, surrogates: Mapping[str, Surrogate]) -> _Outlook:
-    return _outlook(study, surrogates, sobol_points(_N_SAMPLES, study.box))
 
 
 def _outlook(

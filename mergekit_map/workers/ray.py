@@ -98,9 +98,7 @@ def ray_pool(count: int | None = None) -> Iterator[WorkerPool]:
 
 def gpus_of_each(gpus: int, count: int) -> float:
     """Share GPUs among actors: whole ones, or a part of one where there are too few."""
-    if count <= gpus:
-        return gpus // count
-    return int(1e4 * gpus / count) / 1e4  # Ray counts by 1e-4
+    return gpus // count if count <= gpus else int(1e4 * gpus / count) / 1e4
 
 
 def _import_ray() -> Any:
