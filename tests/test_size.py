@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 26_132, "tests": 19_927, "benchmarks": 9_893}
+MOST_LINES = {"mergekit_map": 26_018, "tests": 19_917, "benchmarks": 9_893}
 MOST_MODULES = 108
 
 
