@@ -45,8 +45,8 @@ class Browser(App[ExitAction]):
         *(Binding(str(n), f"sort({n})", show=False) for n in range(10)),
         Binding("v", "meaning", "findings", tooltip="the answer for this point"),
         Binding("s", "save", "save", tooltip="choose this point, as select does"),
-        Binding("m", "merge", "merge", tooltip="write the merge, as merge does"),
-        Binding("t", "talk", "talk", tooltip="chat with the merge, in memory"),
+        Binding("m", "end('merge')", "merge", tooltip="write the merge, as merge does"),
+        Binding("t", "end('chat')", "talk", tooltip="chat with the merge, in memory"),
         Binding("question_mark", "help", "help", key_display="?", tooltip="this help"),
         Binding("q", "quit", "quit", tooltip="quit"),
     ]
@@ -155,13 +155,9 @@ class Browser(App[ExitAction]):
 
         return View.of(select_point(self.run_folder.path, index=index).front)
 
-    def action_talk(self) -> None:
-        """Chat with the merge, outside of the screen."""
-        self.exit(ExitAction(self.view, "chat"))
-
-    def action_merge(self) -> None:
-        """Merge the current point, outside of the screen."""
-        self.exit(ExitAction(self.view, "merge"))
+    def action_end(self, kind: Literal["merge", "chat"]) -> None:
+        """Merge the current point, or chat with its merge, outside of the screen."""
+        self.exit(ExitAction(self.view, kind))
 
 
 class ReadingPage(ModalScreen[None]):

@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+from transformers import PreTrainedModel
 
 from mergekit_map.evaluation.holdout import HoldoutSplit
 from mergekit_map.evaluation.merges import InPlace, merged_on_disk
@@ -47,15 +49,12 @@ class Workers(Protocol):
         A pool works ahead: it passes a measurement to ``arrived`` if it finishes before
         its request.
         """
-        ...
 
     def measure(self, request: MeasurementRequest) -> Measurement:
         """Return a measurement; wait for it where it is running already."""
-        ...
 
     def close(self) -> None:
         """Release the models."""
-        ...
 
 
 class Worker:
@@ -69,11 +68,7 @@ class Worker:
         self._measures: Mapping[str, Measure] = {}
 
     def open(self) -> Merges:
-        """Open the models, unless they are open.
-
-        Raises:
-            MapError: they cannot be merged, or not measured.
-        """
+        """Open the models, unless they are open."""
         if self._merges is None:
             self._merges = self._stack.enter_context(self._unopened)
         return self._merges
@@ -117,12 +112,7 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
 
     A context for the models, which are opened at the first measurement, so that a
     finished search can be fitted and selected from again without loading a model.
-
-    Args:
-        workers: The worker or workers that merge and measure.
-        samples: The folder of measurements with their scores, if they are kept.
-        definitions: The digests of the tasks.
-        held_out: Whether to measure the held-out documents.
+    Measurements are kept with their scores in the folder ``samples``, if there is one.
     """
 
     def __init__(
@@ -270,34 +260,33 @@ def _merge_on_disk(
 
 def _load(project: Project, folder: Path) -> Mapping[str, Measure]:
     """Load a checkpoint, and prepare the tasks to measure it."""
-    spec = project.spec
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     with stage(f"loading the merge from disk ({bytes_in_words(size)})"):
         model, tokenizer = load_checkpoint(folder, project.options)
-        measures = prepare_tasks(
-            project.tasks,
-            model,
-            tokenizer,
-            batch_size=spec.batch_size,
-            backend=spec.backend,
-            generations={},
-        )
-    return project.as_searched(measures)
+        return _prepare(project, model, tokenizer, {})
 
 
 @contextmanager
 def merges_in_memory(project: Project) -> Iterator[InPlace]:
     """Open the models, and prepare every task to measure their merges."""
     check_room(project.space, project.spec, project.options)
-    spec, generations = project.spec, Generations()
-    with resident_merge(project.space, project.options, spec.task_vectors) as merge:
+    task_vectors, generations = project.spec.task_vectors, Generations()
+    with resident_merge(project.space, project.options, task_vectors) as merge:
         with stage(f"preparing the tasks {', '.join(project.tasks)}"):
-            measures = prepare_tasks(
-                project.tasks,
-                merge.model,
-                merge.tokenizer,
-                batch_size=spec.batch_size,
-                generations=generations,
-            )
-        searched = project.as_searched(measures)
-        yield InPlace(merge, merge.write, searched, generations)
+            measures = _prepare(project, merge.model, merge.tokenizer, generations)
+        yield InPlace(merge, merge.write, measures, generations)
+
+
+def _prepare(
+    project: Project, model: PreTrainedModel, tokenizer: Any, generations: Generations
+) -> Mapping[str, Measure]:
+    """Prepare the tasks of a project to measure a model on the searched documents."""
+    measures = prepare_tasks(
+        project.tasks,
+        model,
+        tokenizer,
+        batch_size=project.spec.batch_size,
+        backend=project.spec.backend,
+        generations=generations,
+    )
+    return project.as_searched(measures)

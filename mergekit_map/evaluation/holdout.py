@@ -92,11 +92,7 @@ class HeldOut:
         self.sizes: dict[str, int] = {}  # of tasks that know theirs once measured
 
     def divide(self, fingerprint: str, size: int) -> tuple[list[int], list[int]]:
-        """Draw the held-out documents, and return the others and them.
-
-        Raises:
-            EvaluationError: there are too few documents.
-        """
+        """Draw the held-out documents, and return the others and them."""
         count = max(_LEAST, round(self.share * size))
         if size - count < _LEAST:
             raise EvaluationError(
@@ -144,9 +140,8 @@ def with_confirmation(
             coefficients = dict(next(iter(by_task.values())).coefficients)
             measured = {task: e.reading for task, e in by_task.items()}
             label = labels.get(key)
-            merges.append(
-                Merge(label=label, coefficients=coefficients, measured=measured)
-            )
+            merge = Merge(label=label, coefficients=coefficients, measured=measured)
+            merges.append(merge)
             for task, of_merges in items.items():
                 answers = store.answers(coefficients, task)
                 reading = measured.get(task, UNKNOWN)

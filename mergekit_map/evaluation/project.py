@@ -57,13 +57,7 @@ from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.search.checks import search_problems, select_problems
 from mergekit_map.search.study import Study
 from mergekit_map.tasks.base import PreparedTask
-from mergekit_map.tasks.engines import (
-    HF,
-    NAMES,
-    VLLM,
-    EngineChoice,
-    choose_engines,
-)
+from mergekit_map.tasks.engines import HF, NAMES, VLLM, EngineChoice, choose_engines
 from mergekit_map.tasks.lm_eval_model import BACKENDS
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.types import Measure

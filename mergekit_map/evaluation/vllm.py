@@ -85,7 +85,7 @@ def checkpoint_in_vllm(
     with ExitStack() as stack:
         with stage("starting vLLM"):
             lm = stack.enter_context(vllm_model(folder, **args))
-        measures = _measures(project, lm, {})
+        measures = project.as_searched(prepare_generating(project.tasks, lm, {}))
         yield lambda _: measures
 
 
@@ -139,7 +139,7 @@ def _open_engine(
         lm = stack.enter_context(model)
     call_workers(lm, "open_merge", str(folder))
     generations = Generations()
-    measures = _measures(project, lm, generations)
+    measures = project.as_searched(prepare_generating(project.tasks, lm, generations))
     return InPlace(lm, functools.partial(write_merge, lm), measures, generations)
 
 
@@ -162,9 +162,3 @@ def _difference_in_words(
         f"what it says of a merge that was written into it is up to {gap:.2g} nats "
         f"from what it says of the checkpoint, and {allowed:.2g} are its own"
     )
-
-
-def _measures(
-    project: Project, lm: Any, generations: Generations
-) -> Mapping[str, Measure]:
-    return project.as_searched(prepare_generating(project.tasks, lm, generations))

@@ -43,8 +43,6 @@ def bayesian_round(
 ) -> list[Candidate]:
     """Propose the merges of the next round; none when all evaluations are used.
 
-    A function of its arguments alone: the draws of round j are those of the seed and j.
-
     Raises:
         DesignError: too few evaluations for the first points, or too many failed.
     """

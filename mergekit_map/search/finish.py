@@ -33,13 +33,7 @@ from mergekit_map.results.front import (
     Unfinished,
 )
 from mergekit_map.results.limits import Anchors, Request
-from mergekit_map.results.log import (
-    Evaluation,
-    MergeKey,
-    by_merge,
-    merge_key,
-    read_log,
-)
+from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key, read_log
 from mergekit_map.results.run_folder import RunFolder, SearchPlan
 from mergekit_map.results.samples import with_differences
 from mergekit_map.results.selection import chosen_as
@@ -77,7 +71,6 @@ def end_search(
 ) -> StudyResult:
     """Measure points that show the front, then the chosen one; fit them all.
 
-    A function of the measurements, so that a search that is run again ends alike.
     ``anchors`` has the values of the reference points; ``surrogates`` may pass those
     that were fitted to ``known``.
     """

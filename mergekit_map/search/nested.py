@@ -50,8 +50,7 @@ EVALUATIONS = 20  # per pair: the paper's T
 def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyResult:
     """Merge pair after pair; measure what the log does not have yet.
 
-    The result is that of the last pair, as coefficients of the study. Like all the
-    pairs before it, it is a function of the study and of what was measured.
+    The result is that of the last pair, as coefficients of the study.
     """
 
     def measure_on(
@@ -169,14 +168,11 @@ def _single_models(study: Study) -> dict[str, dict[str, float]]:
 
 
 class Grouping:
-    """The groups of a study, which are merged pair after pair.
-
-    It needs the values of all reference points, and those of the single models, whose
-    labels are coefficients.
-    """
+    """The groups of a study, which are merged pair after pair."""
 
     def __init__(self, study: Study, readings: Anchors, singles: Anchors):
-        self._study, self._readings = study, readings
+        self._study = study
+        self._readings = readings  # of all reference points
         rows = [self._row(singles.values[name]) for name in study.bounds]
         self._singles: FloatArray = np.array(rows)  # (N, m), NaN where one failed
         owners = best_models(self._singles)

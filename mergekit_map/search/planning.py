@@ -65,9 +65,6 @@ def next_round(
 ) -> list[Candidate]:
     """Propose the merges to measure next; none when the search is over.
 
-    It follows from the proposals before, their measurements, and after the first round
-    the surrogates fitted to these.
-
     Raises:
         DesignError: too few merges can be measured for a surrogate.
     """
@@ -117,7 +114,8 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     anchors = study.vectors(merges.values())
     n_anchors = len(merges)
     imported = _imported(study, known)
-    needed = _required(study)
+    is_quadratic = study.search.surrogate == "quadratic"
+    needed = n_quadratic_terms(len(study.bounds)) if is_quadratic else 3
     count = wanted_evaluations(study)
     if study.search.refines:
         first_fit = max(n_anchors, needed) + len(study.bounds)
@@ -153,11 +151,6 @@ def _imported(study: Study, known: Sequence[Evaluation]) -> FloatArray:
     return points[study.contains(points)]
 
 
-def _required(study: Study) -> int:
-    quadratic = study.search.surrogate == "quadratic"
-    return n_quadratic_terms(len(study.bounds)) if quadratic else 3
-
-
 def default_evaluations(d: int) -> int:
     """Return twice the number of terms of a quadratic in ``d`` coefficients."""
     return 2 * n_quadratic_terms(d)
@@ -184,10 +177,7 @@ def refinement_round(
     known: Sequence[Evaluation],
     surrogates: Mapping[str, Surrogate],
 ) -> list[Candidate]:
-    """Propose the merge to measure next; none when the predictions are trusted.
-
-    A function of its arguments alone: the same log gives the same next round.
-    """
+    """Propose the merge to measure next; none when the predictions are trusted."""
     front = _outlook_of_front(study, surrogates)
     is_trusted = front.errors.max() <= GOOD_ENOUGH
     if is_trusted and n_quiet_rounds(rounds, known) >= QUIET_ROUNDS:

@@ -44,14 +44,9 @@ class Evaluator(Protocol):
 
         The merge may be kept from one call to the next.
         """
-        ...
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
-        """Return the scores on record; None without any.
-
-        Nobody asks where all documents are measured.
-        """
-        ...
+        """Return the scores on record; None without any."""
 
 
 @runtime_checkable
@@ -60,7 +55,6 @@ class WorksAhead(Protocol):
 
     def expect(self, ahead: Sequence[MeasurementRequest]) -> None:
         """Take the list of the next requests, in order; no other comes before them."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,7 @@ def fit_surrogate(
         DesignError: X does not identify all t terms, with what is missing and why.
     """
     stderr = fill_in_stderr(stderr)
+    sampling = np.zeros_like(y) if sampling is None else sampling
     data = _MetricData(scaled(X, bounds), y, stderr, sampling, link, bounds)
     if kind == "quadratic":
         _check_identified(X, data.features)
@@ -136,9 +137,9 @@ def fit_surrogate(
     _check_distinct(X)
     if kind == "regularized":
         return data.fit_regularized()
-    if kind == "residual_gp":
-        return data.fit_residual_gp()
     process = data.fit_residual_gp()
+    if kind == "residual_gp":
+        return process
     quadratic = data.fit_regularized()
     limit = _CLEARLY_SMALLER * process.quality.loo_error
     return quadratic if quadratic.quality.loo_error < limit else process
@@ -182,7 +183,7 @@ class _MetricData:
     U: FloatArray  # (n, d) scaled coefficients
     y: FloatArray  # (n,)
     stderr: FloatArray | None  # (n,) positive; None if unknown
-    sampling: FloatArray | None  # (n,) of a subset of documents; None if all
+    sampling: FloatArray  # (n,) of the choice of documents, 0 where all were measured
     link: Link
     bounds: FloatArray  # (d, 2)
 
@@ -195,9 +196,7 @@ class _MetricData:
     def total_stderr(self) -> FloatArray | None:
         """Return all standard errors, those of document subsets included; (n,)."""
         if self.stderr is None:
-            return self.sampling
-        if self.sampling is None:
-            return self.stderr
+            return self.sampling if self.sampling.any() else None
         return np.hypot(self.stderr, self.sampling)
 
     @functools.cached_property
@@ -263,14 +262,15 @@ class _MetricData:
         limit = _MAX_CORRECTION * first.scale
         corrections = np.clip((self.y - link.apply(predicted)) / slopes, -limit, limit)
         data = self._training_data(slopes)
-        return fit(data, predicted + corrections, start=first.mode)
+        return fit(data, predicted + corrections, start=first.mode.theta)
 
     def _training_data(self, slopes: FloatArray) -> TrainingData:
         """Return the merges with latent noise, where the link has these slopes (n,)."""
         known_noise = self.stderr is not None
         noise = (float(self.y.std()) or 1.0) if self.stderr is None else self.stderr
-        sampling = np.zeros(1) if self.sampling is None else self.sampling / slopes
-        return TrainingData(self.U, (noise / slopes) ** 2, sampling**2, known_noise)
+        noise_variance = (noise / slopes) ** 2
+        sampling_variance = (self.sampling / slopes) ** 2
+        return TrainingData(self.U, noise_variance, sampling_variance, known_noise)
 
 
 def fill_in_stderr(stderr: FloatArray | None) -> FloatArray | None:

@@ -238,54 +238,43 @@ class Covariance:
 class GaussianProcess:
     """The posterior of the latent metric, for several draws of the hyperparameters.
 
-    There is a prediction for each draw, to be averaged by ``draw_weights``. The same
-    data give the same process.
+    There is a prediction for each draw, to be averaged by ``draw_weights``.
     """
 
     data: TrainingData  # with noise in units of ``scale``
     z: FloatArray  # (n,) latent values: minus ``offset``, divided by ``scale``
     offset: float
     scale: float
-    mode: Hyperparameters
-    draws: list[Hyperparameters]  # s of them
+    mode: Posterior  # for the most probable hyperparameters
+    draws: list[Posterior]  # s of them, each for other hyperparameters
     draw_weights: FloatArray  # (s,) importance weights, of sum 1
     inflation: float  # factor on all standard deviations, from leave-one-out errors
     discrepancy: FloatArray  # (s,) the part of the noise that is signal
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return latent mean and standard deviation (s, k) at U (k, d), noise-free."""
-        predictions = [one.predict(U) for one in self._draw_posteriors]
+        predictions = [posterior.predict(U) for posterior in self.draws]
         mean, stddev = (np.array(rows) for rows in zip(*predictions, strict=True))
         stddev = self.scale * np.hypot(stddev, self.discrepancy[:, None])
         return self.offset + self.scale * mean, self.inflation * stddev
 
     @cached_property
-    def _draw_posteriors(self) -> list[Posterior]:
-        return [Posterior(self.data, self.z, draw) for draw in self.draws]
-
-    @cached_property
-    def _mode_posterior(self) -> Posterior:
-        return Posterior(self.data, self.z, self.mode)
-
-    @cached_property
     def terms(self) -> FloatArray:
         """Return the posterior mean of the terms of the effects, at the mode; (t,)."""
-        prior_variances = self.mode.term_stddevs**2
-        posterior = self._mode_posterior
-        covariance = posterior.covariance.features.T @ posterior.alpha
+        prior_variances = self.mode.theta.term_stddevs**2
+        covariance = self.mode.covariance.features.T @ self.mode.alpha
         terms = self.scale * prior_variances * covariance
         terms[0] += self.offset
         return terms
 
     def mean(self, U: FloatArray) -> FloatArray:
         """Return the latent mean at U (k, d), at the mode; (k,)."""
-        posterior = self._mode_posterior
-        k, _ = posterior.covariance.cross(U)
-        return self.offset + self.scale * np.asarray(k @ posterior.alpha)
+        k, _ = self.mode.covariance.cross(U)
+        return self.offset + self.scale * np.asarray(k @ self.mode.alpha)
 
     def leave_one_out(self) -> FloatArray:
         """Predict each merge from the others, at the mode; (n,)."""
-        mean, _ = self._mode_posterior.leave_one_out()
+        mean, _ = self.mode.leave_one_out()
         return self.offset + self.scale * mean
 
 
@@ -298,7 +287,7 @@ class Posterior:
 
     def __init__(self, data: TrainingData, z: FloatArray, theta: Hyperparameters):
         self._z = z
-        self._theta = theta
+        self.theta = theta
         self.covariance = Covariance(data, theta)
         self._L = _cholesky_with_jitter(self.covariance.matrix)
         self.alpha: FloatArray = cho_solve((self._L, True), z)
@@ -312,8 +301,8 @@ class Posterior:
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean k alpha and standard deviation at U (m, d); (m,) each."""
         k, features = self.covariance.cross(U)
-        terms_variance = ((features * self._theta.term_stddevs) ** 2).sum(axis=1)
-        prior_variance = terms_variance + self._theta.signal_variance
+        terms_variance = ((features * self.theta.term_stddevs) ** 2).sum(axis=1)
+        prior_variance = terms_variance + self.theta.signal_variance
         L_inverse_k = solve_triangular(self._L, k.T, lower=True, check_finite=False)
         explained = (L_inverse_k**2).sum(axis=0)  # k K^-1 k'
         variance = np.maximum(prior_variance - explained, 0)
@@ -364,8 +353,9 @@ def fit_gaussian_process(
         noise_variance=data.noise_variance / scale**2,
         sampling_variance=data.sampling_variance / scale**2,
     )
-    theta_posterior = _Hyperposterior(scaled_data, z)
-    mode = theta_posterior.maximize(start, quadratic_only=quadratic_only)
+    hyperposterior = _Hyperposterior(scaled_data, z)
+    theta = hyperposterior.maximize(start, quadratic_only=quadratic_only)
+    mode = Posterior(scaled_data, z, theta)
     return GaussianProcess(
         data=scaled_data,
         z=z,
@@ -382,12 +372,12 @@ def fit_gaussian_process(
 def marginalize(process: GaussianProcess) -> GaussianProcess:
     """Average a process over draws of hyperparameters around the mode."""
     hyperposterior = _Hyperposterior(process.data, process.z)
-    draws, weights, posteriors = hyperposterior.draw(process.mode)
+    draws, weights = hyperposterior.draw(process.mode.theta)
     return replace(
         process,
         draws=draws,
         draw_weights=weights,
-        inflation=_inflation(posteriors, weights, process.z),
+        inflation=_inflation(draws, weights, process.z),
         discrepancy=_discrepancy(process.data, draws),
     )
 
@@ -482,25 +472,23 @@ class _Hyperposterior:
             log_saturation=mean.log_saturation + 2.0 * stddev.log_saturation,
         )
 
-    def draw(
-        self, mode: Hyperparameters
-    ) -> tuple[list[Hyperparameters], FloatArray, list[Posterior]]:
-        """Draw thetas around the mode, with importance weights and posteriors."""
+    def draw(self, mode: Hyperparameters) -> tuple[list[Posterior], FloatArray]:
+        """Return posteriors for thetas around the mode, with importance weights."""
         precisions, axes = self._laplace_axes(mode.vector)
         normals = _quasi_random_normals(len(precisions))
         unbounded = mode.vector + (normals / np.sqrt(precisions)) @ axes.T
         lower, upper = _bounds(self.data.U.shape[1])
         vectors = np.clip(unbounded, lower.vector, upper.vector)
-        draws = [Hyperparameters.from_vector(vector) for vector in vectors]
-        posteriors = [Posterior(self.data, self.z, draw) for draw in draws]
-        log_likelihoods = np.array([-one.negative_log_likelihood for one in posteriors])
+        thetas = [Hyperparameters.from_vector(vector) for vector in vectors]
+        draws = [Posterior(self.data, self.z, theta) for theta in thetas]
+        log_likelihoods = np.array([-one.negative_log_likelihood for one in draws])
         deviations = (vectors - self.prior_mean.vector) / self.prior_stddev.vector
         log_priors = -(deviations**2).sum(axis=1) / 2
         log_proposals = -(normals**2).sum(axis=1) / 2  # of the density drawn from
         log_weights = log_likelihoods + log_priors - log_proposals
         weights = np.exp(np.maximum(log_weights - log_weights.max(), -30.0))
         limited = np.minimum(weights / weights.sum(), _MAX_WEIGHT / _N_DRAWS)
-        return draws, limited / limited.sum(), posteriors
+        return draws, limited / limited.sum()
 
     def _laplace_axes(self, mode: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return eigenvalues and eigenvectors (columns) of the Hessian at the mode."""
@@ -532,15 +520,13 @@ def _quasi_random_normals(size: int) -> FloatArray:
     return np.asarray(ndtri((0.5 + multiples) % 1))
 
 
-def _inflation(
-    posteriors: list[Posterior], weights: FloatArray, z: FloatArray
-) -> float:
+def _inflation(draws: list[Posterior], weights: FloatArray, z: FloatArray) -> float:
     """Return the factor that widens the errors, for few merges and large LOO errors.
 
     Merges close to others inform little about the box and have small expected errors;
     each counts by its expected error.
     """
-    predictions = [posterior.leave_one_out() for posterior in posteriors]
+    predictions = [posterior.leave_one_out() for posterior in draws]
     means, variances = (np.array(rows) for rows in zip(*predictions, strict=True))
     mean = weights @ means
     variance = weights @ (variances + (means - mean) ** 2)  # (n,) of the mixture
@@ -550,7 +536,7 @@ def _inflation(
     return float(np.sqrt((1 + _SMALL_SAMPLE / n) * shrunk))
 
 
-def _discrepancy(data: TrainingData, draws: list[Hyperparameters]) -> FloatArray:
+def _discrepancy(data: TrainingData, draws: list[Posterior]) -> FloatArray:
     """Estimate the part of the noise that is signal, a standard deviation per draw.
 
     Merges measured on the same items scatter by less than their standard errors: the
@@ -559,7 +545,7 @@ def _discrepancy(data: TrainingData, draws: list[Hyperparameters]) -> FloatArray
     counts, as a second measurement would have the same result.
     """
     measured_noise = np.sqrt(data.noise_variance.mean())
-    ratio = np.exp([draw.log_noise for draw in draws])  # scatter / measured noise
+    ratio = np.exp([draw.theta.log_noise for draw in draws])  # scatter / measured noise
     if not data.known_noise:
         return np.asarray(measured_noise * ratio)
     unexplained = 1 - np.minimum(ratio, 1 / ratio) ** 2

@@ -42,19 +42,12 @@ INVERT_MARGIN = 1e-6
 class Link:
     """A strictly increasing map from the real line onto the range of a metric.
 
-    Infinite bounds stand for "unbounded"; both default to it. Arrays of any shape go
-    in and come out with that shape; NaN stays NaN.
-
-    Raises:
-        ValueError: the bounds are NaN or not in increasing order.
+    Infinite bounds, the default, stand for "unbounded". Arrays of any shape go in and
+    come out with that shape; NaN stays NaN.
     """
 
     lower: float = -math.inf
     upper: float = math.inf
-
-    def __post_init__(self) -> None:
-        if not self.lower < self.upper:
-            raise ValueError(f"a metric's range is empty: [{self.lower}, {self.upper}]")
 
     @property
     def is_identity(self) -> bool:
@@ -236,7 +229,7 @@ def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray
 
 def observation_weights(y: FloatArray, stderr: FloatArray | None) -> FloatArray:
     """Weigh values by their standard errors (n,), positive; None if unknown."""
-    if stderr is None or not stderr.any():
+    if stderr is None:
         return np.ones_like(y)
     # Relative to the largest one: the squares of tiny standard errors would underflow.
     variances = (stderr / stderr.max()) ** 2

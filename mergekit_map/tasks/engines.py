@@ -64,9 +64,8 @@ class EngineChoice:
 
     def definition(self, task: LoadedTask) -> str:
         """Return the digest of a task and its engine, unless that is Hugging Face's."""
-        own = task.fingerprint[:16]
         if self.name == HF:
-            return own
+            return task.fingerprint[:16]
         args = {k: v for k, v in self.args.items() if k not in _NO_MATTER}
         return fingerprint("engine", self.name, task.fingerprint, args)[:16]
 
@@ -250,11 +249,7 @@ def longest_input(tasks: Iterable[LoadedTask], tokenizer: Any, most: int) -> int
 
 
 def write_merge(lm: Any, coefficients: Mapping[str, float]) -> None:
-    """Have the workers write a merge, and forget what was computed of the last one.
-
-    Raises:
-        MergeError: they cannot, or vLLM keeps what it computed.
-    """
+    """Have the workers write a merge and forget the last one, or raise MergeError."""
     call_workers(lm, "write_merge", dict(coefficients))
     if lm.model.reset_prefix_cache() is not True:
         raise MergeError("vLLM keeps what it computed of the merge before")

@@ -217,7 +217,6 @@ def _apply_chat_template(task: HarnessTask, lm: Any) -> None:
 
 
 def _warn_of_long_prompts(task: HarnessTask, lm: HarnessModel) -> None:
-    """Warn how many prompts lm-eval will cut."""
     with quiet():
         n_long = sum(_is_too_long(request, lm) for request in task.requests)
     if n_long:
@@ -374,8 +373,10 @@ def _read_answers(
         totals, sizes = sums(aggregation, results)
         if len(results) != len(of_leaf) or not (sizes > 0).all():
             return None
+        # Of a document of this task, 1 on average over all.
+        weight = 1.0 if task.by_size else task.size / len(task.sizes) / task.sizes[leaf]
         values += (totals / sizes).tolist()
-        weights += (sizes * task.weight_in(leaf)).tolist()
+        weights += (sizes * weight).tolist()
         exponential = aggregation in EXPONENTIAL
     ids = range(task.size) if documents is None else documents
     return Answers(tuple(ids), tuple(values), tuple(weights), exponential)

@@ -49,8 +49,7 @@ def load_tasks(
 ) -> tuple[dict[str, LoadedTask], list[Problem]]:
     """Load every task; relative paths start at ``directory``.
 
-    Returns:
-        The tasks that could be loaded, and the mistakes of the others.
+    Returns the tasks that could be loaded, and the mistakes of the others.
     """
     loaded: dict[str, LoadedTask] = {}
     problems: list[Problem] = []
@@ -127,9 +126,6 @@ def prepare_generating(
     """Prepare tasks that generate for a model of lm-eval that is no Hugging Face model.
 
     Clear ``generations`` when its weights change.
-
-    Raises:
-        EvaluationError: a task cannot be measured by it.
     """
     _share_generations(lm, generations)
     measures: dict[str, PreparedTask] = {}

@@ -236,7 +236,7 @@ def prepare_perplexity(
     task: PerplexityText,
     model: PreTrainedModel,
     tokenizer: Any,
-    batch_size: BatchSize = "auto",
+    batch_size: BatchSize,
 ) -> PreparedTask:
     """Tokenise once; each block is a request, some of whose tokens are not scored.
 

@@ -73,7 +73,10 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
             + nearest(function_name, known),
         )
     try:
-        partial = _takes_documents(inspect.signature(function))
+        signature = inspect.signature(function)
+        partial = "documents" in signature.parameters
+        documents = {"documents": None} if partial else {}
+        signature.bind("model", "tokenizer", **documents)
     except (TypeError, ValueError) as error:
         raise InvalidTask(
             _KEY,
@@ -96,15 +99,6 @@ def prepare_function(
     """Bind the function to the model, and to a tokenizer that it may change."""
     run = functools.partial(_measure, task, model, copy.deepcopy(tokenizer))
     return PreparedTask(run, None)
-
-
-def _takes_documents(signature: inspect.Signature) -> bool:
-    """Whether the function takes documents; raise TypeError if it cannot be called."""
-    if "documents" in signature.parameters:
-        signature.bind(None, None, documents=None)
-        return True
-    signature.bind(None, None)
-    return False
 
 
 def _import(module_name: str, directory: Path) -> ModuleType:

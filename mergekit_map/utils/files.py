@@ -158,7 +158,6 @@ def _removed_after(path: Path) -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
     shutil.rmtree(path, ignore_errors=True)
     path.unlink(missing_ok=True)
 

@@ -67,7 +67,8 @@ def measuring(progress: Progress) -> None:
 @contextmanager
 def stage(text: str) -> Iterator[None]:
     """Report the start and the end of a long stage."""
-    (listener, _), started = _LISTENER.get(), time.perf_counter()
+    listener, _ = _LISTENER.get()
+    started = time.perf_counter()
     listener.on_stage(text, None)
     try:
         yield

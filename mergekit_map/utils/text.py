@@ -67,5 +67,6 @@ def secrets() -> list[str]:
 def _short(number: float, units: Sequence[str]) -> str:
     power = 0
     while number >= 999.5 and power < len(units) - 1:
-        number, power = number / 1000, power + 1
+        number /= 1000
+        power += 1
     return f"{number:.3g} {units[power]}".rstrip()

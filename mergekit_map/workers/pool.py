@@ -73,11 +73,9 @@ class WorkerHandle(Protocol):
 
     def ask(self, opening: Opening, request: MeasurementRequest) -> Future[Answer]:
         """Return the future of an answer; start a worker if there is none."""
-        ...
 
     def end(self) -> None:
         """End the worker, dead or alive."""
-        ...
 
 
 @dataclass(eq=False)
@@ -104,9 +102,8 @@ class _Slot:
 class WorkerPool(AbstractContextManager["WorkerPool"]):
     """Measures merges with several workers; a context that ends them.
 
-    Args:
-        handles: The workers. They start at the first measurement of a project.
-        threads: Threads of each worker; by default they share those of this process.
+    They start at the first measurement of a project. By default, they share the threads
+    of this process.
     """
 
     def __init__(self, handles: Sequence[WorkerHandle], threads: int | None = None):
@@ -186,7 +183,6 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             self._collect()
 
     def _assign(self) -> None:
-        """Assign a task to every free worker."""
         assert self._opening is not None
         for slot in self._slots:
             if slot.task is None and (task := self._next_task(slot)) is not None:
@@ -204,7 +200,6 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         return next(iter(own or new or tasks), None)
 
     def _collect(self) -> None:
-        """Collect the results of workers."""
         for slot in self._slots:
             task, future = slot.task, slot.future
             if task is None or future is None or not future.done():
@@ -283,11 +278,7 @@ def _folder_of_sockets() -> Path:
 
 
 class WorkerProcess:
-    """A worker that is a process of this machine.
-
-    Args:
-        gpus: The GPUs for it; None where there are none.
-    """
+    """A worker that is a process of this machine, with some GPUs if there are any."""
 
     dies_with: type[Exception] = BrokenProcessPool
 
@@ -306,7 +297,6 @@ class WorkerProcess:
         return self._start(opening, request)
 
     def _start(self, opening: Opening, request: MeasurementRequest) -> Future[Answer]:
-        """Start a process with its first request."""
         scratch = self._stack.enter_context(scratch_folder())
         environment = {**os.environ, "TMPDIR": str(scratch)}
         if self._gpus is not None:

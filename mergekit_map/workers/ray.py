@@ -35,12 +35,7 @@ class Actor:
 
 
 class RayWorker:
-    """A worker that is an actor.
-
-    Args:
-        ray: The module.
-        make: A function that starts an actor for a project.
-    """
+    """A worker that is an actor, which ``make`` starts for a project."""
 
     def __init__(self, ray: Any, make: Callable[[Opening], Any]):
         self.dies_with: type[Exception] = ray.exceptions.RayActorError

@@ -302,9 +302,3 @@ def test_values_on_a_bound_are_moved_inside_by_the_margin(
     width = 2.0 if math.isfinite(link.lower + link.upper) else 1.0
     np.testing.assert_allclose(np.abs(back - moved), INVERT_MARGIN * width, rtol=1e-6)
     np.testing.assert_array_equal(y, values)
-
-
-@pytest.mark.parametrize("ends", [(1.0, 1.0), (math.nan, 1.0)])
-def test_an_empty_range_is_refused(ends: tuple[float, float]) -> None:
-    with pytest.raises(ValueError, match="range is empty"):
-        Link(*ends)

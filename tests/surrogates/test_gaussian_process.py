@@ -124,9 +124,9 @@ def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:
         fit = multivariate_normal(cov=covariance.matrix).logpdf(seen)
         return float(fit - (((vector - belief) / vague) ** 2).sum() / 2)
 
-    best = probability(process.mode.vector)
+    best = probability(process.mode.theta.vector)
     for step in 0.05 * np.vstack([np.eye(8), -np.eye(8)]):
-        assert probability(process.mode.vector + step) < best
+        assert probability(process.mode.theta.vector + step) < best
 
 
 def test_the_unit_of_the_metric_does_not_matter() -> None:
@@ -150,7 +150,7 @@ def test_draws_are_probable_and_the_same_each_time() -> None:
     assert first.draw_weights.sum() == pytest.approx(1)
     assert (first.draw_weights >= 0).all()
     assert 1 / (first.draw_weights**2).sum() > 5  # as many draws as count
-    thetas, same = ([draw.vector for draw in p.draws] for p in (first, again))
+    thetas, same = ([draw.theta.vector for draw in p.draws] for p in (first, again))
     np.testing.assert_array_equal(thetas, same)
     assert np.std(thetas, axis=0).min() > 0.01
 
