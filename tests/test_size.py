@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 25_840, "tests": 19_921, "benchmarks": 9_893}
+MOST_LINES = {"mergekit_map": 25_848, "tests": 19_917, "benchmarks": 9_893}
 MOST_MODULES = 108
 
 

@@ -53,7 +53,7 @@ def show_front(run: Path, front: Front, written: Path) -> Answer:
         "reason": front.reason,
         "gains": gains(front).content(),
     }
-    set_output(content, quiet=written)
+    set_output(content, quiet_path=written)
     return found
 
 

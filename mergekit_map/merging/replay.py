@@ -48,7 +48,10 @@ class MethodReplay:
 
 @dataclass(frozen=True, eq=False)
 class TaskVectorReplay:
-    """A tensor of the task-arithmetic family: base plus weighted deltas."""
+    """A tensor of the task-arithmetic family: base plus weighted deltas.
+
+    Kept from one merge, it gives the tensor of another with other weights.
+    """
 
     models: tuple[Any, ...]
     base: Tensor  # (*shape)
@@ -96,10 +99,7 @@ class TaskVectorReplay:
         sign = total.new_ones(()).copysign(total)
         agreeing = rows.mul_(sign).clamp_(min=0)
         merged = _sum(agreeing).mul_(sign)
-        # Two things that the mask does. A sum of nothing is +0, not -0. Infinities of
-        # both signs give NaN, as infinity times 0 does: the total is NaN there, too.
-        zero_or_nan = total.clamp_(0, 1).mul_(0)
-        merged += zero_or_nan
+        merged += _zero_or_nan(total)
         if self.normalize:
             divisor = _sum(agreeing.sign_().mul_(weights))
             divisor[divisor == 0] = 1
@@ -109,8 +109,8 @@ class TaskVectorReplay:
     def _blocks(self) -> Iterator[slice]:
         """Yield the blocks of a flat tensor.
 
-        Each begins at a multiple of ``_UNIT``. The last is longer than the others if
-        what is left of the tensor would be shorter than ``_UNIT``.
+        Each begins at a multiple of ``_UNIT``, where torch sums as in the whole tensor.
+        The last is longer than the others if the rest would be shorter than ``_UNIT``.
         """
         size = self.base.numel()
         length = _BLOCK // len(self.models)
@@ -150,6 +150,15 @@ def tensor_bytes(replay: Replay) -> int:
 
     with_tensors(replay, note)
     return sum(sizes)
+
+
+def _zero_or_nan(total: Tensor) -> Tensor:
+    """Return what mergekit's mask adds to a sum; ``total`` is overwritten.
+
+    This is +0, so that no sum is -0; or NaN where the total is NaN, as the sum of two
+    infinities is: there the mask multiplies an infinity by 0.
+    """
+    return total.clamp_(0, 1).mul_(0)
 
 
 def _sum(rows: Tensor) -> Tensor:

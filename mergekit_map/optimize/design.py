@@ -4,7 +4,7 @@ Notation: ``n`` evaluations, ``d`` coefficients, ``bounds`` (d, 2) lower and upp
 bounds of the box, ``anchors`` (a, d) points evaluated in any case. The paper draws
 uniformly; Sobol points are ours. A metric of one recipe is deterministic, so a
 second evaluation of a point adds nothing: no design repeats a point, and points nearer
-to each other than ``SAME_POINT`` of the box's width count as one.
+to each other than 1e-12 of the box's width count as one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.stats import qmc
 from mergekit_map.errors import DesignError
 from mergekit_map.surrogates.arrays import FloatArray, from_unit, to_unit
 
-SAME_POINT = 1e-12
+_SAME_DIGITS = 12  # in widths of the box, of points that count as one
 
 
 def make_design(
@@ -48,18 +48,18 @@ def make_design(
         )
     d = len(bounds)
     sobol = qmc.Sobol(d, seed=rng) if kind == "sobol" else None
-    while len(design) < n:
-        k = n - len(design)
-        U = rng.random((k, d)) if sobol is None else _draw_sobol(sobol, k)
+    while len(design) < n:  # drawn again where some were dropped as duplicates
+        missing = n - len(design)
+        U = rng.random((missing, d)) if sobol is None else _draw_sobol(sobol, missing)
         design = _distinct(np.vstack([design, from_unit(U, bounds)]), bounds)
     return design[:n]
 
 
 def _draw_sobol(sobol: qmc.Sobol, n: int) -> FloatArray:
-    """Return at least n further points of a Sobol sequence; (., d).
+    """Return the next n or more points of a Sobol sequence; (at least n, d).
 
     SciPy warns of a number that is not a power of two. More points do no harm: they are
-    the next ones of the same sequence.
+    the next ones, which a longer design draws, too.
     """
     next_power_of_two = 1 << (n - 1).bit_length()
     return np.asarray(sobol.random(next_power_of_two), dtype=np.float64)
@@ -72,7 +72,6 @@ def sobol_points(n: int, bounds: FloatArray) -> FloatArray:
 
 def _distinct(points: FloatArray, bounds: FloatArray) -> FloatArray:
     """Return the points (k, d) that repeat none before them, in their order."""
-    digits = -round(np.log10(SAME_POINT))
-    rounded = np.round(to_unit(points, bounds), digits)
+    rounded = np.round(to_unit(points, bounds), _SAME_DIGITS)
     _, first_indices = np.unique(rounded, axis=0, return_index=True)
     return points[np.sort(first_indices)]

@@ -119,16 +119,16 @@ class SampleStore:
     def find(self, request: MeasurementRequest) -> Measurement | None:
         """Read a finite value on the requested documents; None if there is none."""
         record = self._read(request.coefficients, request.task)
-        measured, answers = record.measured, record.answers
+        stored, answers = record.measured, record.answers
         if record.documents != request.documents:
             return None
-        if measured is None or measured.value is None:
+        if stored is None or stored.value is None:
             return None
         # If only some documents are requested, each must have its answer.
         answered = None if answers is None else answers.ids
         if request.documents is not None and answered != request.documents:
             return None
-        return Measurement(**vars(measured), answers=answers)
+        return Measurement(**vars(stored), answers=answers)
 
     def write(self, request: MeasurementRequest, measured: Measurement) -> None:
         """Write a measurement with its records, in place of an earlier one."""
@@ -153,7 +153,7 @@ class SampleStore:
     def _read(self, coefficients: Mapping[str, float], task: str) -> SampleFile:
         record = read_samples(self._folder / task, coefficients)
         if record.definition != self._definitions.get(task, ""):
-            return SampleFile()  # as if there were none
+            return SampleFile()  # the task has changed since
         return record
 
 

@@ -51,19 +51,19 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     Example: mergekit-map report with-ties with-arithmetic --out both.html
     """
     for run in runs:
-        update_front(run)
+        update_front(run)  # if the search is not finished
     with slow_imports(f"reading {listed(map(str, runs))} and drawing"):
         from mergekit_map.report.overlay import write_fronts_report
         from mergekit_map.report.page import write_report
         from mergekit_map.results.run_folder import RunFolder
 
-    pictures = []
     if len(runs) > 1:
         page = write_fronts_report(runs, out)
+        pictures = []
     else:
         page = write_report(runs[0], out)
-        pictures.append(str(RunFolder(runs[0]).picture))
-    set_output({"page": str(page), "pictures": pictures}, quiet=page)
+        pictures = [str(RunFolder(runs[0]).picture)]
+    set_output({"page": str(page), "pictures": pictures}, quiet_path=page)
     size = bytes_in_words(page.stat().st_size)
     click.echo(f"{page} ({size}): open it in a browser")
     for picture in pictures:
@@ -132,7 +132,7 @@ def compare(
         {**vars(t), "columns": [c.name for c in t.columns], "rows": t.text()}
         for t in tables
     ]
-    set_output({"tables": content, "folder": str(folder)}, quiet=folder)
+    set_output({"tables": content, "folder": str(folder)}, quiet_path=folder)
     for table in tables:
         Console().print(Markdown(markdown(table)))
     click.echo(f"The tables are in {folder}, as Markdown and CSV.")
