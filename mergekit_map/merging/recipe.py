@@ -126,13 +126,14 @@ def recipe_digest(identity: Identity, coefficients: Mapping[str, float]) -> str:
     """
     places, rest = identity.coefficients, identity.remainder
     config = filled(identity.configuration, places, rest, coefficients)
-    recipe = _by_content(config, identity.models)
-    if identity.dtype and recipe.get("base_model") and not recipe.keys() & _SHARED:
-        recipe = _without_zeros(recipe, _most_in_order(identity))
+    if identity.dtype and config.get("base_model") and not config.keys() & _SHARED:
+        config = _without_zeros(config, _most_in_order(identity))
     content = identity.content()
     apart = {"models", "coefficients", "remainder"}
+    if not models_with_adapter(config):
+        apart.add("lora_merge_dtype")
     kept = {key: content[key] for key in content.keys() - apart}
-    return digest({**kept, "configuration": recipe})
+    return digest({**kept, "configuration": _by_content(config, identity.models)})
 
 
 def _by_content(config: MergeConfig, models: Mapping[str, str]) -> dict[str, Any]:

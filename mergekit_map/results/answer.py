@@ -364,12 +364,11 @@ def wider_bounds(front: Front) -> str:
 
 
 def _ending(ending: Ending) -> str:
-    merges = f"{ending.evaluations} of at most {ending.allowed} merges"
     if ending.trusted:
-        return f"The search converged after {merges}."
+        return f"The search converged after {ending.evaluations} merges."
     return (
-        f"The search used its budget: {merges}, those of the front apart. More might "
-        f"improve the front by up to {percent(ending.hope)} (hypervolume)."
+        f"The search used its budget: {ending.evaluations} merges, those of the front "
+        f"apart. More might improve the front by up to {percent(ending.hope)}."
     )
 
 

@@ -22,8 +22,7 @@ from mergekit_map.utils.text import listed
 MISSED = "misses its limits"
 _Values: TypeAlias = Mapping[str, Mapping[str, float]]  # by label, then by name
 
-# A limit that all reference points keep by so many times their range is a mistake,
-# such as 95 for 95%.
+# A limit so many ranges of the models away from all of them, as 95, is a mistake.
 _SUSPICIOUS_MARGIN, _MIN_PERCENTAGE = 2, 5
 
 
@@ -174,19 +173,23 @@ class Request:
         )
 
     def _refuse_missing_percent(self, task: str, value: float) -> None:
-        """Refuse a limit that no merge or every reference point keeps: 95 for 95%."""
+        """Refuse a limit that no merge or every model keeps: 95 or 0.95 for 95%."""
         metric = self.metrics[task]
         limit = metric.utility(value)
         known = self.anchors.values.values()
         measured = [metric.utility(of[task]) for of in known if task in of]
         margin = _SUSPICIOUS_MARGIN * np.ptp(measured) if measured else 0
-        by_far = 0 < margin < min(measured, default=0) - limit
+        far_below = 0 < margin < min(measured, default=0) - limit
+        far_above = 0 < margin < limit - max(measured, default=0)
         out_of_reach = limit > max(map(metric.utility, metric.bounds))
-        if value >= _MIN_PERCENTAGE and (by_far or out_of_reach):
-            kept = "every model and the soup keep" if by_far else "no merge keeps"
+        is_percentage = value >= _MIN_PERCENTAGE and (far_below or out_of_reach)
+        is_fraction = 0 < value <= 1 and far_above and metric.bounds != (0, 1)
+        if is_percentage or is_fraction:
+            kept = "every model and the soup keep" if far_below else "no merge keeps"
+            percentage = value if is_percentage else 100 * value
             raise ConfigError(
-                f"require: {kept} {task}={value:g}; did you mean {value:g}%, a share "
-                "of the best parent's gain over the base?"
+                f"require: {kept} {task}={value:g}; did you mean {percentage:g}%, a "
+                "share of the best parent's gain over the base?"
             )
 
     def _rival_limits(self) -> Iterator[tuple[str, Limit]]:
@@ -298,8 +301,7 @@ def keep_limits(front: Front, rows: IntArray) -> BoolArray:
 def unmet_limits(front: Front, *, predicted: bool = False) -> str:
     """Describe how far the chosen point misses its limits; "" if it keeps them.
 
-    Of a measured point, the measured values count, and by noise alone it misses none;
-    or those ``predicted``.
+    Unless ``predicted``, its measured values count, which miss none by noise alone.
     """
     select, metrics, chosen = front.select, front.metrics, front.chosen
     if not select.limited:
@@ -313,7 +315,7 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
     violation = excess(front, selected)[0] if measured else shortfall
     lines = [
         f"{limit_in_words(task, metrics[task], limits[task])} ({kind} "
-        f"{chosen.readings(kind)[task]}, {max(amount, 0):.2g} short)"
+        f"{chosen.readings(kind)[task].value:.4g}, {max(amount, 0):.2g} short)"
         for task, amount, excess_ in zip(metrics, shortfall, violation, strict=True)
         if excess_ > 0
     ]

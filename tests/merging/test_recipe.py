@@ -54,6 +54,15 @@ def test_a_model_of_weight_0_is_left_out() -> None:
     assert len({recipe_digest(with_c, weights) for weights in ones}) == 1
 
 
+def test_an_adapter_of_weight_0_is_left_out_with_its_dtype() -> None:
+    with_adapter = identity("ab", lora_merge_dtype="float32")
+    models: Any = with_adapter.configuration["models"]
+    models[1]["model"] = "/models/base+/models/b"
+    weights = {"a": 0.3, "b": 0.0}
+
+    assert recipe_digest(with_adapter, weights) == recipe_digest(identity("a"), weights)
+
+
 @pytest.mark.parametrize("weight", [0, [0.0, 0], [{"filter": "mlp", "value": 0}, 0]])
 def test_a_weight_is_0_where_all_of_it_is(weight: Any) -> None:
     fixed = identity("abc")
