@@ -102,7 +102,7 @@ class TaskVectorReplay:
         merged += _zero_or_nan(total)
         if self.normalize:
             divisor = _sum(agreeing.sign_().mul_(weights))
-            divisor[divisor == 0] = 1
+            divisor += 1 - divisor.sign().abs_()  # 1 where it is 0
             merged /= divisor
         return merged
 

@@ -365,7 +365,7 @@ def limits_in_words(front: Front) -> str:
     if missed := [
         f"{amount:.2g} short of its limit on {task}"
         for task, amount in zip(metrics, shortfall, strict=True)
-        if amount > 0
+        if amount > 1e-4 * abs(chosen.measured[task].value or 0)  # 4 digits are shown
     ]:
         return f"is {listed(missed)}{where}, less than the noise"
     word = "limits" if len(required) > 1 else "limit"

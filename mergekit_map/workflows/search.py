@@ -186,10 +186,16 @@ def _begin(
         coefficients=study.bounds,
         tasks=study.tasks,
         total=total,
-        known=known,
+        known=[*known, *_held_out_before(project, log)],
     )
     events.start(started)
     log.listener = events.on_measured
+
+
+def _held_out_before(project: Project, log: EvaluationLog) -> list[Evaluation]:
+    """List what this search has measured on its held-out data, before a stop."""
+    parts = project.held_out_study().parts if project.held_out else ()
+    return [e for part in parts for e in matching(part, log) if e.role == "holdout"]
 
 
 def _warn_of_failures(study: Study, log: EvaluationLog) -> None:

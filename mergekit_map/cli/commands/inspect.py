@@ -179,7 +179,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     about = "" if plan.expected == plan.measurements else f"about {plan.expected}, "
     yield f"measurements, each of a merge on a task: {about}at most {plan.measurements}"
     if plan.confirming:
-        yield f"measurements on held-out documents, of these: {plan.confirming}"
+        yield f"measurements on held-out data, of these: {plan.confirming}"
     if plan.hours is not None:
         yield f"hours: at most {plan.hours:g}"
     for task, engine in plan.engines.items():
