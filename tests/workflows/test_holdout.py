@@ -14,7 +14,10 @@ import pytest
 from fakes import front_of, killed_at
 from runs import invoke, lines, read, write, write_plain
 
+from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.gains import gains
+from mergekit_map.workflows.callbacks import Callback, Started
+from mergekit_map.workflows.search import search_front
 
 # Of each document the square of how far the output layer is from one of its own.
 OWN = """
@@ -143,6 +146,21 @@ def test_a_search_that_was_killed_goes_on(run: Path) -> None:
             [json.loads(line)[k] for k in keys] for line in whole
         ]
         assert (run / "front.json").read_bytes() == front
+
+
+def test_what_was_confirmed_before_a_stop_is_counted(run: Path) -> None:
+    ours, confirmed = split(lines(f"{run}/evaluations.jsonl"))
+    kept = [*ours, *confirmed[:2]]
+    text = "".join(f"{json.dumps(line)}\n" for line in kept)
+    (run / "evaluations.jsonl").write_text(text)
+    heard: list[Started] = []
+    callback = Callback()
+    callback.on_start = heard.append  # type: ignore[method-assign]
+
+    search_front(load_project("config.yml"), run, callbacks=[callback])
+
+    assert len(heard[0].known) == len(kept)
+    assert heard[0].total >= len(ours) + len(confirmed)
 
 
 def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
