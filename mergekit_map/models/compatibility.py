@@ -335,7 +335,8 @@ def _compare_tensors(
         ours, theirs = mine.headers[name].shape, base.headers[name].shape
         if ours != theirs:
             is_rows = name in mine.vocabulary_tensors and ours[1:] == theirs[1:]
-            text = f"{name} has shape {[*ours]} here and {[*theirs]} in {base.name}"
+            here, there = f"{[*ours]!s:.60}", f"{[*theirs]!s:.60}"
+            text = f"{name} has shape {here} here and {there} in {base.name}"
             (rows if is_rows else texts).append(text)
     odd = sorted((one ^ other) - known)  # of others each model is asked for
     if odd and one and other and (one < other or other < one):
