@@ -7,13 +7,12 @@ go by their Hub id or by the name of their folder, any other file by its own nam
 from __future__ import annotations
 
 import html
-import itertools
 import json
 import mmap
 import os
 import re
 import urllib.parse
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -26,7 +25,7 @@ from mergekit_map.models.references import (
     Reference,
     referenced_models,
 )
-from mergekit_map.utils.text import secrets
+from mergekit_map.utils.text import secrets, unused_name
 
 RUN_FOLDER = "mergekit-map"  # where the search lies in a repository
 # Files that are not rewritten, as tokens may look like paths.
@@ -160,14 +159,8 @@ def public_names(
         if snapshot := _HUB_SNAPSHOT.fullmatch(path):
             names[path] = f"{snapshot[1].replace('--', '/')}@{snapshot[2]}"
         else:
-            names[path] = _unused_name(Path(path).name or "model", names.values())
+            names[path] = unused_name(Path(path).name or "model", names.values())
     return PublicNames(names, directory, str(Path.home()))
-
-
-def _unused_name(name: str, used: Collection[str]) -> str:
-    """Return the name; if it is used, with the first number that is not: ``name-2``."""
-    names = itertools.chain([name], (f"{name}-{i}" for i in itertools.count(2)))
-    return next(unused for unused in names if unused not in used)
 
 
 def _find_local(paths: Sequence[str], parent: str) -> str:

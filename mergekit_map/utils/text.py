@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 # Variables whose values are secrets: HF_TOKEN, HUGGING_FACE_HUB_TOKEN, OPENAI_API_KEY,
 # AWS_SECRET_ACCESS_KEY, PGPASSWORD, ...
@@ -40,6 +41,12 @@ def listed(words: Iterable[str]) -> str:
     """Join words: ``a``, ``a and b``, ``a, b and c``."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def unused_name(name: str, used: Collection[str]) -> str:
+    """Return the name; if it is used, with the first number that is not: ``name-2``."""
+    names = itertools.chain([name], (f"{name}-{i}" for i in itertools.count(2)))
+    return next(unused for unused in names if unused not in used)
 
 
 def printable(text: str) -> str:

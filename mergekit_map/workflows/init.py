@@ -18,6 +18,7 @@ from mergekit_map.config.yaml_file import read_yaml, yaml_text
 from mergekit_map.errors import ConfigError
 from mergekit_map.models.references import short_names, walk_entries, weight_setting
 from mergekit_map.utils.files import read_json_or_nothing
+from mergekit_map.utils.text import unused_name
 
 # Without a density these methods drop nothing, and are another method by name.
 _SPARSE = {"ties", "dare_ties", "dare_linear", "della", "della_linear"}
@@ -182,12 +183,7 @@ def _task_names(texts: Iterable[str]) -> list[str]:
     for text in texts:
         word = re.sub(r"[^A-Za-z0-9_.-]", "-", text)
         word = word if TASK_NAME.fullmatch(word) else f"task{word}"
-        name = word
-        number = 1
-        while name in names:
-            number += 1
-            name = f"{word}-{number}"
-        names.append(name)
+        names.append(unused_name(word, names))
     return names
 
 
