@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 
@@ -20,6 +20,7 @@ from mergekit_map.cli.options import (
 )
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.tasks import PRESETS
+from mergekit_map.config.yaml_file import Settings
 from mergekit_map.errors import ArtifactError
 from mergekit_map.utils.files import (
     refuse_existing,
@@ -28,7 +29,6 @@ from mergekit_map.utils.files import (
     write_atomically,
 )
 
-Settings: TypeAlias = Mapping[str, Mapping[str, Any]]  # of blocks of ``map:``, by key
 _METHOD = "task_arithmetic"
 _TITLE = "Written by mergekit-map from options; edit it, and name it in their place."
 _SIGNATURE = "# as written: "  # a digest of the text above follows, to detect edits

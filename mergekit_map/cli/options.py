@@ -79,7 +79,7 @@ model_options = with_options(
 
 
 @contextmanager
-def slow_imports(activity: str | None = None) -> Iterator[None]:
+def slow_imports(activity: str | None) -> Iterator[None]:
     """Print the activity on standard error; imports inside the context are faster.
 
     The garbage collector is paused: imports make no garbage, yet its passes take a

@@ -227,7 +227,7 @@ class BackendSpec(Strict):
 def named_code(
     tasks: Mapping[str, TaskSpec],
     backend: BackendSpec | None,
-    engine: EngineSpec | None = None,
+    engine: EngineSpec | None,
 ) -> list[str]:
     """List what a configuration runs, which a stranger may have written."""
     code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]

@@ -31,6 +31,7 @@ _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 DAMAGES = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 _MOST_SHOWN = 20  # problems of one file
 MergeConfig: TypeAlias = Mapping[str, Any]  # of mergekit's schema, without ``map``
+Settings: TypeAlias = Mapping[str, Mapping[str, Any]]  # of blocks of ``map:``, by key
 # Keys of a merge configuration that hold a model.
 MODEL_KEYS = {"model", "base_model", "tokenizer_source", "source"}
 
@@ -199,9 +200,7 @@ def _too_much(place: str) -> ConfigError:
     )
 
 
-def with_settings(
-    file: YamlFile, settings: Mapping[str, Mapping[str, Any]]
-) -> YamlFile:
+def with_settings(file: YamlFile, settings: Settings) -> YamlFile:
     """Set keys of the ``map:`` block, in content and text; lines stay the file's.
 
     A block that is no mapping stays as it is; its validation reports that.

@@ -31,10 +31,8 @@ from mergekit_map.merging.replay import (
     Replay,
     TaskVectorReplay,
 )
-from mergekit_map.merging.validation import settings_of
+from mergekit_map.merging.validation import PREFIX, settings_of
 from mergekit_map.utils.shutdown import check_interrupt
-
-PREFIX = "map_"
 
 Prepare = Callable[[TensorGroup, Parameters], Replay]
 Keep = Callable[[str, Replay], None]

@@ -34,8 +34,8 @@ from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.tasks import RESERVED
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig, filled, put
-from mergekit_map.merging.methods import PREFIX
 from mergekit_map.merging.validation import (
+    PREFIX,
     ModelEntry,
     leaves_of,
     method_spec,

@@ -32,6 +32,7 @@ from mergekit_map.types import DTYPES
 
 # Shares of the entries of a task vector, which mergekit asserts when it merges.
 _SHARES = {"density", "gamma", "select_topk"}
+PREFIX = "map_"  # of the methods of ``merging.methods``, twins of mergekit's own
 _SHORTEST_TEMPLATE = 20  # letters, as mergekit has it
 
 
@@ -195,7 +196,7 @@ def _unknown_names(merge: MergeConfig) -> Iterator[Problem]:
         short = name.removeprefix("torch.") if kind == "dtype" else name
         is_template = "{" in name and len(name) >= _SHORTEST_TEMPLATE
         if short not in known and not (kind == "chat template" and is_template):
-            offered = [name for name in known if not name.startswith("map_")]
+            offered = [name for name in known if not name.startswith(PREFIX)]
             text = f"there is no {kind} {shown(name)}; {nearest(short, offered)}"
             yield Problem((key,), text)
 
@@ -251,7 +252,7 @@ def merge_schema() -> dict[str, Any]:
                 form["propertyNames"] = {"enum": parameters}
     schema["properties"]["merge_method"] = {
         "description": "Any merge method of mergekit that has a weight per model.",
-        "enum": [*methods, *(f"map_{name}" for name in methods)],
+        "enum": [*methods, *(PREFIX + name for name in methods)],
     }
     return schema
 
@@ -262,7 +263,7 @@ def _weighted_methods() -> tuple[list[str], list[str]]:
         method.spec
         for method in merge_methods.registered_methods()
         if "weight" in {parameter.name for parameter in method.spec.input_parameters}
-        and not method.spec.name.startswith("map_")
+        and not method.spec.name.startswith(PREFIX)
     ]
     parameters = {parameter.name for spec in specs for parameter in spec.parameters}
     return [spec.name for spec in specs], sorted(parameters)

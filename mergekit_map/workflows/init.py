@@ -14,7 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.tasks import TASK_NAME
-from mergekit_map.config.yaml_file import read_yaml, yaml_text
+from mergekit_map.config.yaml_file import Settings, read_yaml, yaml_text
 from mergekit_map.errors import ConfigError
 from mergekit_map.models.references import short_names, walk_entries, weight_setting
 from mergekit_map.utils.files import read_json_or_nothing
@@ -26,7 +26,6 @@ _USUAL_DTYPE = "bfloat16"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _BASE_KEY = "base_model_name_or_path"
 Tasks = Mapping[str, Mapping[str, Any]]
-Settings = Mapping[str, Mapping[str, Any]]  # of ``map.search`` and ``map.select``
 
 
 def map_block(
