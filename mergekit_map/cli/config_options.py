@@ -88,11 +88,7 @@ def _require_one_source(configs: Sequence[Path], options: Sequence[str]) -> None
 
 
 def new_config_text(given: Mapping[str, Any], settings: Settings) -> str:
-    """Write the configuration that options stand for.
-
-    Raises:
-        click.UsageError: the models are missing, or the method has no density.
-    """
+    """Write the configuration that options stand for."""
     if not given["model"]:
         raise click.UsageError(
             "Missing option '--model': what is merged; once for each."

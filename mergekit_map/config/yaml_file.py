@@ -145,12 +145,7 @@ def map_references(merge: MergeConfig, change: Callable[[str], str]) -> MergeCon
 
 
 def read_yaml(path: Path) -> YamlFile:
-    """Read a YAML file that holds one mapping.
-
-    Raises:
-        ConfigError: the file is missing, unreadable, not YAML, not a mapping, or more
-            than a configuration can be.
-    """
+    """Read a YAML file that holds one mapping; ConfigError for any other file."""
     text = _read_text(path)
     places = _Places(path)
     try:

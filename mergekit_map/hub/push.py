@@ -176,9 +176,6 @@ def upload(api: HfApi, plan: Plan, message: str) -> str | None:
 
     Files that the Hub has already are not uploaded again, so that an interrupted upload
     continues. Returns the address of the commit, None if nothing was new.
-
-    Raises:
-        HubError: the Hub cannot be reached or refuses.
     """
     target, repo = plan.target, plan.target.repo_id
     added = [CommitOperationAdd(file.path, file.content) for file in plan.files]

@@ -147,10 +147,7 @@ def public_names(
     """Name models: by Hub id where that is known, else by the name of their folder.
 
     ``references`` has local models by absolute path; ``parents`` their Hub ids, by path
-    or by the name of the folder.
-
-    Raises:
-        ConfigError: one of ``parents`` is no local model, or several.
+    or by the name of the folder, each of one local model.
     """
     parts = [part for text in references for part in Reference.parse(text).parts]
     paths = list(dict.fromkeys(part.path for part in parts if is_local(part.path)))

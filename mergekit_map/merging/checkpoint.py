@@ -89,11 +89,8 @@ _OTHER_NAMES = (
 def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -> None:
     """Merge into ``folder`` with mergekit, as ``mergekit-yaml`` does.
 
-    The model card is our own: mergekit's looks relative paths up on the Hub.
-
-    Raises:
-        MergeError: mergekit refuses the models or the configuration, or the folder
-            cannot be written.
+    The model card is our own: mergekit's looks relative paths up on the Hub. Errors of
+    mergekit and of the disk become a MergeError.
     """
     options = options.model_copy(update={"write_model_card": False})
     with _translate_errors(folder):

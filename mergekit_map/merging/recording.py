@@ -112,11 +112,7 @@ class Recorded:
 
 
 def record(space: MergeSpace, options: MergeOptions) -> Path:
-    """Return the folder of a recorded merge; record it if there is none.
-
-    Raises:
-        MergeError: mergekit refuses the models, or the disk is full.
-    """
+    """Return the folder of a recorded merge; record it if there is none."""
     key = recording_key(space, options)
     folder = recordings_folder() / key
     try:

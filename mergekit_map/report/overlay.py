@@ -55,11 +55,7 @@ def write_fronts_report(runs: Sequence[StrPath], page: StrPath | None = None) ->
 
 
 def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
-    """Return the content of the page of finished searches, the first one first.
-
-    Raises:
-        ArtifactError: they share no task, or one measured no merge on all of them.
-    """
+    """Return the content of the page of several searches, the first one first."""
     names = run_names([run.folder.path for run in runs])
     tasks = _shared_tasks(runs)
     measured = [_measured_merges(run, tasks) for run in runs]

@@ -135,11 +135,7 @@ def _policy(*scripts: str) -> str:
 
 
 def report_content(run: FinishedSearch) -> Mapping[str, object]:
-    """Return the content of the page of a finished search.
-
-    Raises:
-        ArtifactError: a recipe is missing.
-    """
+    """Return the content of the page of a search."""
     front = run.front
     references = [anchor.coefficients for anchor in front.anchors]
     return {

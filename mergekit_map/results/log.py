@@ -44,11 +44,7 @@ _MOST_BYTES = 1 << 30  # of a log: hundreds of thousands of lines
 
 
 def whole_lines(path: Path) -> list[bytes]:
-    """Return the complete lines; none where there is no log yet.
-
-    Raises:
-        ArtifactError: the log cannot be read.
-    """
+    """Return the complete lines; none where there is no log yet."""
     try:
         return read_whole(path, _MOST_BYTES).split(b"\n")[:-1]
     except FileNotFoundError:

@@ -88,11 +88,7 @@ R = TypeVar("R", bound=Record)
 
 
 def read_record(path: Path, kind: type[R], what: str) -> R:
-    """Read a file of a run folder.
-
-    Raises:
-        ArtifactError: it is not there, damaged, or of another version.
-    """
+    """Read a file of a run folder; ArtifactError if it is missing or damaged."""
     try:
         return kind.model_validate_json(read_whole(path, MOST_BYTES))
     except FileNotFoundError:

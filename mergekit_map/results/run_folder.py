@@ -180,12 +180,7 @@ def _state_of(path: Path) -> Path:
 
 
 def open_run(path: Path) -> RunFolder:
-    """Return the folder of a search, if nothing in it leads out of it.
-
-    Raises:
-        ArtifactError: it holds a link, or something that is neither file nor folder;
-            or a folder of it cannot be read.
-    """
+    """Return the folder of a search; ArtifactError if it holds a link or a device."""
     for folder, folders, files in os.walk(path, onerror=_refuse_unreadable):
         for found in (Path(folder, name) for name in sorted([*folders, *files])):
             try:

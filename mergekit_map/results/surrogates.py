@@ -40,7 +40,7 @@ _SAME_STDERRS = 0.01  # more than another processor rounds, less than any fit
 
 @dataclass(frozen=True, eq=False)
 class FinishedSearch:
-    """The contents of the folder of a finished search, read once."""
+    """The contents of the folder of a search with a front, read once."""
 
     folder: RunFolder
     manifest: Manifest
@@ -54,11 +54,7 @@ class FinishedSearch:
 
 
 def read_finished(run: Path) -> FinishedSearch:
-    """Read the folder of a finished search.
-
-    Raises:
-        ArtifactError: the search is not finished, or a file of it is damaged.
-    """
+    """Read the folder of a search that is finished, or has a partial front."""
     folder = open_run(run)
     front, manifest = folder.read_front(), folder.read_manifest()
     evaluations = read_evaluations(folder, front)
