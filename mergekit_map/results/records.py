@@ -28,7 +28,7 @@ from mergekit_map.utils.text import printable
 
 STATE = ".state"  # folder in a run folder, of what users need not open
 MOST_BYTES = 1 << 29  # of a file: far more than any search writes
-# Control characters, separators of lines, halves of characters, turns of direction.
+# Control characters, separators of lines, lone surrogates, marks of text direction.
 NO_LINE = re.compile(
     r"[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\u202a-\u202e\u2066-\u2069]"
 )
