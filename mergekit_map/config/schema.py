@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -33,6 +32,7 @@ from mergekit_map.config.tasks import (
     Strict,
     TaskSpec,
     WrittenTask,
+    is_task_file,
 )
 from mergekit_map.types import SurrogateKind
 
@@ -240,8 +240,7 @@ def named_code(
 
 def _names_code(task: TaskSpec) -> bool:
     if isinstance(task, LmEvalTask):  # a file of them may hold functions, templates
-        is_file = Path(task.lm_eval).suffix in {".yaml", ".yml"}
-        return is_file or task.confirm_run_unsafe_code
+        return is_task_file(task.lm_eval) or task.confirm_run_unsafe_code
     return not isinstance(task, PerplexityTask)
 
 

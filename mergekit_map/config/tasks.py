@@ -198,6 +198,11 @@ class LmEvalTask(BenchmarkSettings):
     """Possible values, such as `[0, 1]` or `[0, null]`; known for common metrics."""
 
 
+def is_task_file(name: str) -> bool:
+    """Whether lm-eval loads a task of this name from a YAML file, with its code."""
+    return Path(name).suffix in {".yaml", ".yml"}
+
+
 _FUNCTION = r"^[\w.]+:\w+$"
 
 

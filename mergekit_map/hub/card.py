@@ -27,7 +27,7 @@ from huggingface_hub import (
 )
 from huggingface_hub.repocard import metadata_load
 
-from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
+from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec, is_task_file
 from mergekit_map.config.yaml_file import MergeConfig, yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.hub.sanitize import PublicNames, parts_of, public_names
@@ -134,8 +134,7 @@ def _data_and_metric(spec: TaskSpec) -> tuple[str, str]:
         return source.dataset or Path(str(source.file)).name, "loss"
     if isinstance(spec, LmEvalTask):
         path = Path(spec.lm_eval)
-        is_file = path.suffix in {".yaml", ".yml"}  # no benchmark has such a name
-        return path.name if is_file else str(path), spec.metric
+        return path.name if is_task_file(path.name) else str(path), spec.metric
     return spec.python, "score"
 
 

@@ -34,7 +34,7 @@ from lm_eval.models.dummy import DummyLM
 from lm_eval.tasks import TaskManager, _yaml_loader
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from mergekit_map.config.tasks import NO_METRIC, PRESETS, LmEvalTask
+from mergekit_map.config.tasks import NO_METRIC, PRESETS, LmEvalTask, is_task_file
 from mergekit_map.errors import InvalidTask, in_words, nearest
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.tasks.base import (
@@ -177,7 +177,7 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
     Raises:
         InvalidTask: there is no such task or file, or it cannot be loaded.
     """
-    if Path(name).suffix in {".yaml", ".yml"}:
+    if is_task_file(name):
         manager = TaskManager(include_defaults=False)
         known_as = str(_check_file(directory / name))
     else:
