@@ -179,9 +179,7 @@ class Itemised:
     influences: FloatArray  # (n,) in the unit of the value
 
 
-def with_differences(
-    front: Front, run: RunFolder, log: Iterable[Evaluation] = ()
-) -> Front:
+def with_differences(front: Front, run: RunFolder, log: Iterable[Evaluation]) -> Front:
     """Compare the merges of a front item by item where its run folder has records."""
     samples = run.samples(run.read_manifest().merge)
     evaluations = list(log)

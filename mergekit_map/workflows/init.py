@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -29,11 +28,7 @@ Tasks = Mapping[str, Mapping[str, Any]]
 
 
 def map_block(
-    models: Sequence[str],
-    tasks: Tasks,
-    settings: Settings = MappingProxyType({}),
-    *,
-    on_base: bool = False,
+    models: Sequence[str], tasks: Tasks, settings: Settings, *, on_base: bool = False
 ) -> dict[str, Any]:
     """Return a ``map:`` block; without tasks, with a text per model to fill in.
 
@@ -131,7 +126,7 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
             f"'parameters: weight: {shared[1]}' below holds for all models: remove it, "
             "so that theirs can be searched"
         )
-    content = {**merge, "map": map_block(tuned, tasks)}
+    content = {**merge, "map": map_block(tuned, tasks, {})}
     return yaml_text(content, [*comments, *_hints(tasks)])
 
 

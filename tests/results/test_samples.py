@@ -183,7 +183,7 @@ def searched(tmp_path: Path) -> tuple[RunFolder, Front, list[Answers]]:
 def test_merges_are_compared_item_by_item(searched: Any) -> None:
     run, front, answers = searched
 
-    found = with_differences(front, run).differences["code"]
+    found = with_differences(front, run, []).differences["code"]
 
     values, tokens = np.array([each.values for each in answers]), np.array(TOKENS)
     means = np.average(values, axis=1, weights=tokens)
@@ -206,7 +206,7 @@ def test_only_records_of_the_same_items_and_of_what_was_measured_count(
         other = replace(known, ids=tuple(range(1, N + 1)))
     keep(run, {"a": 0.01, "b": 0.5}, other)
 
-    assert with_differences(front, run).differences["code"].merges == (0, 2)
+    assert with_differences(front, run, []).differences["code"].merges == (0, 2)
 
 
 @pytest.mark.parametrize(
