@@ -130,7 +130,7 @@ def _written_config(
     name = "options" if target.name in {"", ".."} else target.name
     config = target.parent / f"{name}.yml"
     if config.exists():
-        text = config.read_text(errors="replace")
+        text = config.read_text(encoding="utf-8", errors="replace")
         signed_part, _, _ = text.rpartition(_SIGNATURE)
         if text != _sign(signed_part):
             raise ArtifactError(

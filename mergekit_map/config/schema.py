@@ -60,13 +60,11 @@ def share_of(limit: float | str) -> float | None:
 
 
 _LARGEST_SHARE = 1000.0  # 100000%
-_SHARE = r"^\d*[1-9]\d*(\.\d+)?%$|^\d*\.\d*[1-9]\d*%$"  # above 0%
+_SHARE = r"^\d*[1-9]\d*(\.\d+)? ?%$|^\d*\.\d*[1-9]\d* ?%$"  # above 0%
 
 
 def _require_limit(limit: Any) -> Any:
     is_number = type(limit) in {int, float} and abs(limit) <= sys.float_info.max
-    if isinstance(limit, str):
-        limit = limit.replace(" %", "%")  # as it is printed
     is_share = isinstance(limit, str) and re.fullmatch(_SHARE, limit) is not None
     if is_number or (is_share and (share_of(limit) or 0.0) <= _LARGEST_SHARE):
         return limit

@@ -194,7 +194,9 @@ def with_places(written: MergeConfig, given: Mapping[str, StrPath]) -> MergeConf
     """
     references = map(Reference.parse, references_in(written))
     named = dict.fromkeys(part.path for each in references for part in each.parts)
-    paths = [path for path in named if path not in NO_MODELS]
+    of_models = map(Reference.parse, referenced_models(written))
+    sources = NO_MODELS - {part.path for each in of_models for part in each.parts}
+    paths = [path for path in named if path not in sources]
     places = {_named(name, paths): _place(f) for name, f in given.items()}
     if len({places.get(path, path) for path in paths}) < len(paths):
         raise ConfigError("--model-path: two models have one folder; give each its own")

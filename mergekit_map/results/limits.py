@@ -185,7 +185,9 @@ class Request:
         is_percentage = value >= _MIN_PERCENTAGE and (far_below or out_of_reach)
         is_fraction = 0 < value <= 1 and far_above and metric.bounds != (0, 1)
         if is_percentage or is_fraction:
-            kept = "every model and the soup keep" if far_below else "no merge keeps"
+            kept = (
+                "every model and the soup keep" if far_below else "no model comes near"
+            )
             percentage = value if is_percentage else 100 * value
             raise ConfigError(
                 f"require: {kept} {task}={value:g}; did you mean {percentage:g}%, a "

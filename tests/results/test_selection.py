@@ -273,7 +273,7 @@ def test_a_limit_of_what_nobody_knows_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("task", "who"), [("math", "no merge"), ("code", "every model")]
+    ("task", "who"), [("math", "no model"), ("code", "every model")]
 )
 def test_a_number_that_was_meant_as_a_share_is_refused(task: str, who: str) -> None:
     with pytest.raises(ConfigError, match=f"{who}.* {task}=95; did you mean 95%"):
@@ -284,7 +284,7 @@ def test_a_number_that_was_meant_as_a_share_is_refused(task: str, who: str) -> N
 
 def test_a_fraction_that_was_meant_as_a_share_is_refused() -> None:
     losses = Anchors({"base": {"code": 4.9}, "coder": {"code": 4.4}})
-    with pytest.raises(ConfigError, match=r"no merge .* code=0\.95; did you mean 95%"):
+    with pytest.raises(ConfigError, match=r"no model .* code=0\.95; did you mean 95%"):
         limits_of(losses, require={"code": 0.95})
 
 

@@ -108,7 +108,7 @@ map:
     prose: {perplexity: prose.txt}
     choices: {preset: arc_easy, limit: null}
   search: {strategy: nested, order: [[low, high], x], bounds: {low: [0, 2]}}
-  select: {require: {math: 95%, code: 2.5}, prefer: {own: 2}}
+  select: {require: {math: 95 %, code: 2.5}, prefer: {own: 2}}
   merge: disk
   backend: {name: vllm, args: {gpu_memory_utilization: 0.8}}
 """

@@ -145,6 +145,14 @@ def test_names_that_do_not_tell_a_model_and_folders_that_are_not_there() -> None
     )
 
 
+def test_a_model_that_is_called_base_can_move(family: Models) -> None:
+    configure({"base": "base", "a": str(family["a"]), "b": str(family["b"])})
+
+    project = load_project(Path("config.yml"), model_paths={"base": family["base"]})
+
+    assert project.space.template["base_model"] == str(family["base"].resolve())
+
+
 def test_two_models_of_one_name_are_told_apart_by_more_of_their_paths(
     family: Models,
 ) -> None:

@@ -7,7 +7,7 @@ const choosing = (() => {
   // Scores and distances nearer than this are ties: they differ by rounding.
   const TIE = 1e-12;
   const NUMBER = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i;
-  const SHARE = /^(?=.*[1-9])\d*\.?\d+%$/;
+  const SHARE = /^(?=.*[1-9])\d*\.?\d+ ?%$/;
 
   // Return the `index` of the point for `weights` and `limits` (number or null) by task,
   // and which points are `allowed`. Where none is, `index` is the nearest to the limits,
