@@ -19,6 +19,7 @@ from pymoo.algorithms.moo.nsga3 import NSGA3
 from pymoo.core.problem import Problem
 from pymoo.problems.static import StaticProblem
 from pymoo.util.ref_dirs import get_reference_directions
+from pymoo.util.reference_direction import get_partition_closest_to_points
 from scipy.stats import qmc
 
 from mergekit_map.optimize.front_filling import (
@@ -145,10 +146,10 @@ def _best_per_task(scores: Predict, samples: FloatArray, n_tasks: int) -> FloatA
 
 
 def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
-    """Spread at most n_points directions (at least one per task) over the simplex."""
-    outer = _partitions(n_tasks, n_points)
+    """Spread at most n_points directions over the simplex; one, if not one per task."""
+    outer = get_partition_closest_to_points(n_points, n_tasks)
     directions = get_reference_directions("das-dennis", n_tasks, n_partitions=outer)
-    inner = _partitions(n_tasks, n_points - len(directions))
+    inner = get_partition_closest_to_points(n_points - len(directions), n_tasks)
     if outer < n_tasks and inner > 0:
         # All of them lie on the border of the simplex: a second layer goes inside.
         inner_layer = get_reference_directions(
@@ -156,14 +157,6 @@ def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
         )
         directions = np.vstack([directions, inner_layer])
     return np.asarray(directions, dtype=np.float64)
-
-
-def _partitions(n_tasks: int, n_points: int) -> int:
-    """Return the largest number of partitions with at most n_points directions."""
-    k = 0
-    while math.comb((k + 1) + n_tasks - 1, n_tasks - 1) <= n_points:
-        k += 1
-    return k
 
 
 def _run_nsga3(
