@@ -39,7 +39,8 @@ from mergekit_map.utils.shutdown import check_interrupt
 
 N_GENERATIONS = 20
 N_DIRECTIONS = 120  # at most; what lies between them is filled in afterwards
-# How many points to look for: enough for 99 % of the hypervolume of two to four tasks.
+# About how many points to look for, where the front is a line (of two tasks) and where
+# it is not: enough for 99 % of the hypervolume of two to four tasks.
 N_POINTS_LINE, N_POINTS_SURFACE = 100, 450
 N_SAMPLES = 4096  # Sobol points that set the scale of every task and the starts
 N_BEST_SAMPLES = 200  # of those that no other sample dominates
@@ -57,12 +58,7 @@ _MUTATION_STEPS = (0.1, 0.03, 0.01)  # shares of the box
 
 
 def compute_front(
-    predict: Predict,
-    bounds: FloatArray,
-    n_tasks: int,
-    *,
-    seed: int,
-    n_points: int | None = None,
+    predict: Predict, bounds: FloatArray, n_tasks: int, *, seed: int
 ) -> FloatArray:
     """Return the non-dominated coefficients of the box.
 
@@ -72,17 +68,12 @@ def compute_front(
         bounds: (d, 2) lower and upper bounds of the box.
         n_tasks: m, the width of what ``predict`` returns.
         seed: Of NSGA-III; the same seed gives the same bytes.
-        n_points: About how many points to look for, by default 100 for two tasks, whose
-            front is a line, and 450 for more. A front that shrinks to fewer returns
-            fewer, and more tasks than points return the best of each task.
 
     Returns:
         (k, d) mutually non-dominated coefficients, k >= 1, of which no two predict the
         same metrics, in increasing order of the first task, then of the others. For
         one task the best point alone.
     """
-    if n_points is None:
-        n_points = N_POINTS_LINE if n_tasks <= 2 else N_POINTS_SURFACE
 
     def predict_unit(U: FloatArray) -> FloatArray:
         check_interrupt()
@@ -92,7 +83,7 @@ def compute_front(
     scores = _normalized(predict_unit, samples)
     points = _best_per_task(scores, samples, n_tasks)
     if n_tasks > 1:
-        points = _search_front(scores, samples, points, n_points, seed)
+        points = _search_front(scores, samples, points, seed)
     # Points that all but touch a side of the unit box move onto it.
     points = np.where(points < SAME_POINT, 0.0, points)
     points = np.where(points > 1 - SAME_POINT, 1.0, points)
@@ -107,9 +98,10 @@ def compute_front(
 
 
 def _search_front(
-    scores: Predict, samples: FloatArray, extremes: FloatArray, n_points: int, seed: int
+    scores: Predict, samples: FloatArray, extremes: FloatArray, seed: int
 ) -> FloatArray:
     """Locate the front by NSGA-III, from the best samples and the extremes; fill it."""
+    n_points = N_POINTS_LINE if len(extremes) == 2 else N_POINTS_SURFACE
     best = samples[non_dominated(scores(samples))]
     best = best[farthest_point_subset(scores(best), N_BEST_SAMPLES)]
     directions = _reference_directions(len(extremes), min(n_points, N_DIRECTIONS))
