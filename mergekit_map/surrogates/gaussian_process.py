@@ -249,7 +249,7 @@ class GaussianProcess:
     draws: list[Posterior]  # s of them, each for other hyperparameters
     # (s,) importance weights, of sum 1
     draw_weights: FloatArray = field(default_factory=lambda: np.ones(1))
-    inflation: float = 1.0  # of all standard deviations, from leave-one-out errors
+    inflation: float = 1.0  # factor on standard deviations, from leave-one-out errors
     # (s,) the part of the noise that is signal
     discrepancy: FloatArray = field(default_factory=lambda: np.zeros(1))
 
