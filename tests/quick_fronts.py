@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import functools
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -15,8 +14,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from mergekit.common import ModelReference
 
-from mergekit_map.optimize.nsga3 import N_GENERATIONS, N_SAMPLES, compute_front
+from mergekit_map.optimize import nsga3
 
+SIZES = ("N_POINTS_LINE", "N_POINTS_SURFACE", "N_GENERATIONS", "N_SAMPLES")
+WHOLE = [vars(nsga3)[name] for name in SIZES]
 ONE_PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJ"
     "RU5ErkJggg=="
@@ -25,8 +26,7 @@ ONE_PIXEL = base64.b64decode(
 
 def fronts_of_few_points(n_points: int = 10) -> AbstractContextManager[None]:
     """Find fronts of few points, which takes less long, and only meanwhile."""
-    few = functools.partial(compute_front, n_points=n_points)
-    return _fronts(few, n_generations=5, n_samples=256)
+    return _fronts(n_points, n_points, 5, 256)
 
 
 def unforced_files() -> AbstractContextManager[None]:
@@ -36,7 +36,7 @@ def unforced_files() -> AbstractContextManager[None]:
 
 def whole_fronts() -> AbstractContextManager[None]:
     """Find the fronts that a user gets, within a suite that finds them quickly."""
-    return _fronts(compute_front, N_GENERATIONS, N_SAMPLES)
+    return _fronts(*WHOLE)
 
 
 def blank_pictures() -> AbstractContextManager[None]:
@@ -69,16 +69,9 @@ def configurations_read_once() -> AbstractContextManager[None]:
     return _patched({"mergekit.common.ModelReference.config": config})
 
 
-def _fronts(
-    compute: object, n_generations: int, n_samples: int
-) -> AbstractContextManager[None]:
-    return _patched(
-        {
-            "mergekit_map.optimize.nsga3.N_GENERATIONS": n_generations,
-            "mergekit_map.optimize.nsga3.N_SAMPLES": n_samples,
-            "mergekit_map.search.study.compute_front": compute,
-        }
-    )
+def _fronts(*sizes: int) -> AbstractContextManager[None]:
+    places = (f"mergekit_map.optimize.nsga3.{name}" for name in SIZES)
+    return _patched(dict(zip(places, sizes, strict=True)))
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from pymoo.util.ref_dirs import get_reference_directions
 from scipy.stats import qmc
 
 from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.optimize.design import draw_sobol
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.surrogates.arrays import FloatArray, from_unit, ranges
 
@@ -278,10 +279,7 @@ def draw_seed(rng: np.random.Generator) -> int:
 
 def sobol_points(d: int, n: int, rng: np.random.Generator) -> FloatArray:
     """Draw scrambled Sobol points of the unit box, (n, d)."""
-    engine = qmc.Sobol(d, seed=rng)
-    # A whole power of two keeps SciPy from warning.
-    points = engine.random_base2((n - 1).bit_length())[:n]
-    return np.asarray(points, dtype=np.float64)
+    return draw_sobol(qmc.Sobol(d, seed=rng), n)[:n]
 
 
 def _random(evaluations: Budget, rng: np.random.Generator) -> None:

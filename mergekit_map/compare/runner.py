@@ -151,9 +151,9 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
     predicted = search.front.utilities(search.points, "predicted")
     known = np.where(np.isnan(contest.points), np.nan, predicted)
     methods[OURS] = contest.points[best_merges(known, preferences, ends)]
+    evaluations = read_evaluations(search.run, search.front)
     # Those of nested MAP predict merges of their pair only.
-    surrogates = fit_again(search.front, read_evaluations(search.run, search.front))
-    surrogates = {} if search.front.groups else surrogates
+    surrogates = {} if search.front.groups else fit_again(search.front, evaluations)
     return ComparedRun(
         name=search.name,
         models=len(fine_tuned_models(project.space)),

@@ -72,7 +72,7 @@ def split_problems(
 
     ``7 + 5`` is held out exactly when ``5 + 7`` is: seeing one answers the other.
     Sums and differences have operands up to ``largest``, differences are never
-    negative, and products are those of the times table up to 12.
+    negative, and products are those of the times table from 2 to 9.
     """
     train: list[Problem] = []
     held_out: list[Problem] = []

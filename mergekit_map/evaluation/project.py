@@ -348,10 +348,8 @@ class Project:
     @cached_property
     def held_out(self) -> HeldOut | None:
         """Return the held-out documents; None where the search sees all."""
-        search = self.spec.search
-        if search.holdout is None:
-            return None
-        return HeldOut(search.holdout, search.seed)
+        share, seed = self.spec.search.holdout, self.spec.search.seed
+        return None if share is None else HeldOut(share, seed)
 
     def held_out_study(self) -> Study:
         """Return the study whose tasks are the held-out documents."""

@@ -70,9 +70,7 @@ def merges_in_vllm(project: Project) -> Iterator[InPlace | VllmFromDisk]:
     """
     require_vllm()
     with ExitStack() as stack:
-        engine = None
-        if project.spec.merge == "memory":
-            engine = _in_place(project, stack)
+        engine = _in_place(project, stack) if project.spec.merge == "memory" else None
         yield engine or VllmFromDisk(project, stack)
 
 

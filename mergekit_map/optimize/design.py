@@ -50,12 +50,12 @@ def make_design(
     sobol = qmc.Sobol(d, seed=rng) if kind == "sobol" else None
     while len(design) < n:  # drawn again where some were dropped as duplicates
         missing = n - len(design)
-        U = rng.random((missing, d)) if sobol is None else _draw_sobol(sobol, missing)
+        U = rng.random((missing, d)) if sobol is None else draw_sobol(sobol, missing)
         design = _distinct(np.vstack([design, from_unit(U, bounds)]), bounds)
     return design[:n]
 
 
-def _draw_sobol(sobol: qmc.Sobol, n: int) -> FloatArray:
+def draw_sobol(sobol: qmc.Sobol, n: int) -> FloatArray:
     """Return the next n or more points of a Sobol sequence; (at least n, d).
 
     SciPy warns of a number that is not a power of two. More points do no harm: they are

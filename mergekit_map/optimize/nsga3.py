@@ -19,6 +19,7 @@ from pymoo.algorithms.moo.nsga3 import NSGA3
 from pymoo.core.problem import Problem
 from pymoo.problems.static import StaticProblem
 from pymoo.util.ref_dirs import get_reference_directions
+from pymoo.util.reference_direction import get_partition_closest_to_points
 from scipy.stats import qmc
 
 from mergekit_map.optimize.front_filling import (
@@ -38,7 +39,8 @@ from mergekit_map.utils.shutdown import check_interrupt
 
 N_GENERATIONS = 20
 N_DIRECTIONS = 120  # at most; what lies between them is filled in afterwards
-# How many points to look for: enough for 99 % of the hypervolume of two to four tasks.
+# About how many points to look for, where the front is a line (of two tasks) and where
+# it is not: enough for 99 % of the hypervolume of two to four tasks.
 N_POINTS_LINE, N_POINTS_SURFACE = 100, 450
 N_SAMPLES = 4096  # Sobol points that set the scale of every task and the starts
 N_BEST_SAMPLES = 200  # of those that no other sample dominates
@@ -56,12 +58,7 @@ _MUTATION_STEPS = (0.1, 0.03, 0.01)  # shares of the box
 
 
 def compute_front(
-    predict: Predict,
-    bounds: FloatArray,
-    n_tasks: int,
-    *,
-    seed: int,
-    n_points: int | None = None,
+    predict: Predict, bounds: FloatArray, n_tasks: int, *, seed: int
 ) -> FloatArray:
     """Return the non-dominated coefficients of the box.
 
@@ -71,17 +68,12 @@ def compute_front(
         bounds: (d, 2) lower and upper bounds of the box.
         n_tasks: m, the width of what ``predict`` returns.
         seed: Of NSGA-III; the same seed gives the same bytes.
-        n_points: About how many points to look for, by default 100 for two tasks, whose
-            front is a line, and 450 for more. A front that shrinks to fewer returns
-            fewer, and more tasks than points return the best of each task.
 
     Returns:
         (k, d) mutually non-dominated coefficients, k >= 1, of which no two predict the
         same metrics, in increasing order of the first task, then of the others. For
         one task the best point alone.
     """
-    if n_points is None:
-        n_points = N_POINTS_LINE if n_tasks <= 2 else N_POINTS_SURFACE
 
     def predict_unit(U: FloatArray) -> FloatArray:
         check_interrupt()
@@ -91,7 +83,7 @@ def compute_front(
     scores = _normalized(predict_unit, samples)
     points = _best_per_task(scores, samples, n_tasks)
     if n_tasks > 1:
-        points = _search_front(scores, samples, points, n_points, seed)
+        points = _search_front(scores, samples, points, seed)
     # Points that all but touch a side of the unit box move onto it.
     points = np.where(points < SAME_POINT, 0.0, points)
     points = np.where(points > 1 - SAME_POINT, 1.0, points)
@@ -106,9 +98,10 @@ def compute_front(
 
 
 def _search_front(
-    scores: Predict, samples: FloatArray, extremes: FloatArray, n_points: int, seed: int
+    scores: Predict, samples: FloatArray, extremes: FloatArray, seed: int
 ) -> FloatArray:
     """Locate the front by NSGA-III, from the best samples and the extremes; fill it."""
+    n_points = N_POINTS_LINE if len(extremes) == 2 else N_POINTS_SURFACE
     best = samples[non_dominated(scores(samples))]
     best = best[farthest_point_subset(scores(best), N_BEST_SAMPLES)]
     directions = _reference_directions(len(extremes), min(n_points, N_DIRECTIONS))
@@ -145,10 +138,10 @@ def _best_per_task(scores: Predict, samples: FloatArray, n_tasks: int) -> FloatA
 
 
 def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
-    """Spread at most n_points directions (at least one per task) over the simplex."""
-    outer = _partitions(n_tasks, n_points)
+    """Spread at most n_points directions over the simplex; one, if not one per task."""
+    outer = get_partition_closest_to_points(n_points, n_tasks)
     directions = get_reference_directions("das-dennis", n_tasks, n_partitions=outer)
-    inner = _partitions(n_tasks, n_points - len(directions))
+    inner = get_partition_closest_to_points(n_points - len(directions), n_tasks)
     if outer < n_tasks and inner > 0:
         # All of them lie on the border of the simplex: a second layer goes inside.
         inner_layer = get_reference_directions(
@@ -156,14 +149,6 @@ def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
         )
         directions = np.vstack([directions, inner_layer])
     return np.asarray(directions, dtype=np.float64)
-
-
-def _partitions(n_tasks: int, n_points: int) -> int:
-    """Return the largest number of partitions with at most n_points directions."""
-    k = 0
-    while math.comb((k + 1) + n_tasks - 1, n_tasks - 1) <= n_points:
-        k += 1
-    return k
 
 
 def _run_nsga3(

@@ -135,12 +135,13 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
 
 
 def wanted_evaluations(study: Study) -> int:
-    """Return the requested number of evaluations, or the default.
+    """Return the requested number of evaluations, or twice the terms of a quadratic.
 
-    With a budget of hours, many times the default.
+    With a budget of hours, many times that default.
     """
     times = 1 if study.search.hours is None else _TIMES
-    return study.search.evaluations or times * default_evaluations(len(study.bounds))
+    default = 2 * n_quadratic_terms(len(study.bounds))
+    return study.search.evaluations or times * default
 
 
 def _imported(study: Study, known: Sequence[Evaluation]) -> FloatArray:
@@ -149,11 +150,6 @@ def _imported(study: Study, known: Sequence[Evaluation]) -> FloatArray:
     merges = {e.key[0]: e.coefficients for e in known if e.role == "imported"}
     points = study.vectors(c for key, c in merges.items() if key not in anchors)
     return points[study.contains(points)]
-
-
-def default_evaluations(d: int) -> int:
-    """Return twice the number of terms of a quadratic in ``d`` coefficients."""
-    return 2 * n_quadratic_terms(d)
 
 
 @dataclass(frozen=True, eq=False)

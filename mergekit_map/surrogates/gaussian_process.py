@@ -247,9 +247,11 @@ class GaussianProcess:
     scale: float
     mode: Posterior  # for the most probable hyperparameters
     draws: list[Posterior]  # s of them, each for other hyperparameters
-    draw_weights: FloatArray  # (s,) importance weights, of sum 1
-    inflation: float  # factor on all standard deviations, from leave-one-out errors
-    discrepancy: FloatArray  # (s,) the part of the noise that is signal
+    # (s,) importance weights, of sum 1
+    draw_weights: FloatArray = field(default_factory=lambda: np.ones(1))
+    inflation: float = 1.0  # factor on standard deviations, from leave-one-out errors
+    # (s,) the part of the noise that is signal
+    discrepancy: FloatArray = field(default_factory=lambda: np.zeros(1))
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return latent mean and standard deviation (s, k) at U (k, d), noise-free."""
@@ -356,17 +358,7 @@ def fit_gaussian_process(
     hyperposterior = _Hyperposterior(scaled_data, z)
     theta = hyperposterior.maximize(start, quadratic_only=quadratic_only)
     mode = Posterior(scaled_data, z, theta)
-    return GaussianProcess(
-        data=scaled_data,
-        z=z,
-        offset=offset,
-        scale=scale,
-        mode=mode,
-        draws=[mode],
-        draw_weights=np.ones(1),
-        inflation=1.0,
-        discrepancy=np.zeros(1),
-    )
+    return GaussianProcess(scaled_data, z, offset, scale, mode, draws=[mode])
 
 
 def marginalize(process: GaussianProcess) -> GaussianProcess:
@@ -498,8 +490,9 @@ class _Hyperposterior:
         signs = np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
         return np.maximum(precisions, smallest), axes * signs
 
-    def _hessian(self, vector: FloatArray, step: float = 1e-3) -> FloatArray:
+    def _hessian(self, vector: FloatArray) -> FloatArray:
         """Return the Hessian of the loss, by central differences of its gradient."""
+        step = 1e-3
         steps = step * np.eye(len(vector))
         rows = [self._loss(vector + s)[1] - self._loss(vector - s)[1] for s in steps]
         hessian = np.array(rows) / (2 * step)

@@ -26,7 +26,7 @@ from mergekit_map.config.tasks import (
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.checks import forecast
-from mergekit_map.search.planning import default_evaluations, design
+from mergekit_map.search.planning import design, wanted_evaluations
 from mergekit_map.search.study import Study
 from mergekit_map.types import Metric
 
@@ -36,7 +36,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 def default_merges() -> str:
     """Write how many merges a search begins with and measures at most, by default."""
     rows = [
-        (str(d), str(len(design(_study(d)))), str(default_evaluations(d)))
+        (str(d), str(len(design(_study(d)))), str(wanted_evaluations(_study(d))))
         for d in (1, 2, 3, 4, 6, 8)
     ]
     return _markdown(["coefficients", "merges at first", "merges at most"], rows)

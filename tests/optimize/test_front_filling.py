@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from quick_fronts import fronts_of_few_points
 from surrogate_data import bowls, unit
 
 from mergekit_map.optimize.front_filling import (
@@ -132,8 +133,8 @@ def test_limits_that_a_merge_keeps_are_met_though_no_point_keeps_them() -> None:
     m = 4
     centres = np.eye(m) + np.random.default_rng(0).normal(scale=0.15, size=(m, m))
     predict, box = bowls(centres), unit(m)
-    front = compute_front(predict, box, m, seed=0, n_points=30)
-    truth = compute_front(predict, box, m, seed=1, n_points=30)
+    with fronts_of_few_points(30):
+        front, truth = (compute_front(predict, box, m, seed=seed) for seed in (0, 1))
     Y, width = predict(front), np.ptp(predict(front), axis=0)
     by_points = 0
     for optimum in predict(truth):

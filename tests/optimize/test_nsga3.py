@@ -118,7 +118,7 @@ def test_the_best_of_each_task_is_that_of_an_exhaustive_search() -> None:
     predict = quadratics(A @ A.transpose(0, 2, 1), 3 * rng.normal(size=(m, d)))
     corners = np.array(list(np.ndindex(*[2] * d)), dtype=float)
 
-    front = compute_front(predict, unit(d), m, seed=0, n_points=30)
+    front = compute_front(predict, unit(d), m, seed=0)
 
     best = predict(corners).max(axis=0)
     np.testing.assert_allclose(predict(front).max(axis=0), best, rtol=1e-6)
@@ -132,7 +132,7 @@ def test_a_constant_task_does_not_widen_the_front(rounding: float) -> None:
         constant = 5e5 + rounding * np.sin(5 * X.sum(axis=1))
         return np.column_stack([bowls(centre)(X)[:, 0], constant])
 
-    front = compute_front(predict, unit(2), 2, seed=0, n_points=30)
+    front = compute_front(predict, unit(2), 2, seed=0)
 
     np.testing.assert_allclose(front, centre, atol=1e-5)
 
@@ -141,13 +141,12 @@ def test_units_and_the_box_do_not_matter() -> None:
     tasks = bowls(np.array([[0.2, 0.3], [0.7, 0.9]]))
     scale, lower, width = np.array([[1e-6, 1e6], [-5, 100], [10, 0.1]])
 
-    plain = compute_front(tasks, unit(2), 2, seed=0, n_points=30)
+    plain = compute_front(tasks, unit(2), 2, seed=0)
     moved = compute_front(
         lambda X: tasks((X - lower) / width) * scale + 3,
         np.column_stack([lower, lower + width]),
         2,
         seed=0,
-        n_points=30,
     )
 
     spread = np.linalg.norm(plain[:, None] - (moved - lower) / width, axis=2)

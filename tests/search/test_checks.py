@@ -9,7 +9,6 @@ import pytest
 from fakes import LOSS, make_study
 
 from mergekit_map.search.checks import forecast, probe_multiples
-from mergekit_map.search.planning import default_evaluations
 from mergekit_map.types import Metric
 
 SIZES = {"loss": 80, "right": 200}
@@ -23,7 +22,7 @@ ENDS = 3 + 2 + 1
     ("documents", "search", "searched", "shares"),
     [
         ({}, {"evaluations": 9, "holdout": 0.2}, 9, (1, 1)),
-        ({}, {"hours": 0.01}, default_evaluations(1), (1, 1)),  # as without them
+        ({}, {"hours": 0.01}, 6, (1, 1)),  # as without them
         ({"loss": 20, "right": 100}, {"evaluations": 9}, 9, (1 / 4, 1 / 2)),
     ],
 )
