@@ -185,12 +185,10 @@ class Request:
         is_percentage = value >= _MIN_PERCENTAGE and (far_below or out_of_reach)
         is_fraction = 0 < value <= 1 and far_above and metric.bounds != (0, 1)
         if is_percentage or is_fraction:
-            kept = (
-                "every model and the soup keep" if far_below else "no model comes near"
-            )
+            why = "every model and the soup keep" if far_below else "no model is near"
             percentage = value if is_percentage else 100 * value
             raise ConfigError(
-                f"require: {kept} {task}={value:g}; did you mean {percentage:g}%, a "
+                f"require: {why} {task}={value:g}; did you mean {percentage:g}%, a "
                 "share of the best parent's gain over the base?"
             )
 

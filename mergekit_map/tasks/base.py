@@ -6,6 +6,7 @@ machines. Other libraries are kept from the terminal and from the global randomn
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import inspect
@@ -66,8 +67,7 @@ def fingerprint(*parts: Any) -> str:
 def modules_beside(module: ModuleType) -> dict[str, Path]:
     """Map the modules that a module imports from its own folder to their files.
 
-    Directly or by one another, wherever in the text an import stands: those that lines
-    with ``import`` name, of a package all.
+    Directly or by one another, wherever in a file an import stands; of a package all.
     """
     if getattr(module, "__file__", None) is None:
         return {}
@@ -95,11 +95,14 @@ def _module_name(file: Path, root: Path) -> str:
 
 
 def _imported_words(file: Path) -> set[str]:
-    """List the words of the import statements of a file, continued lines too."""
-    text = file.read_text(encoding="utf-8-sig", errors="replace").replace("\\\n", "")
-    start = r"(?:^|[;:])[ \t\f]*(?:from|import)\s"
-    imports = re.findall(rf"{start}[^(\n]*(?:\([^)]*\))?", text, re.MULTILINE)
-    return set(re.findall(r"\w+", " ".join(imports)))
+    """List the names in the import statements of a file, without their dots."""
+    try:
+        nodes = [*ast.walk(ast.parse(file.read_bytes()))]
+    except (SyntaxError, ValueError):
+        return set()  # Python cannot import it either
+    names = [node.name for node in nodes if isinstance(node, ast.alias)]
+    names += [n.module for n in nodes if isinstance(n, ast.ImportFrom) and n.module]
+    return {word for name in names for word in name.split(".")}
 
 
 def plain(value: Any) -> Any:

@@ -181,6 +181,11 @@ def test_the_folder_comes_last_on_the_path_after_importing(
         {"own_task.py": "import own_pack.deep", "own_pack/deep.py": "K = 1"},
         {"own_parts/own_task.py": "", "own_parts/__init__.py": "K = 1"},
         {
+            "own_lib/own_task.py": "from . import (\n    one,  # (first)\n    two,\n)",
+            "own_lib/one.py": "K = 1",
+            "own_lib/two.py": "K = 1",
+        },
+        {
             "own_task.py": "def late():\n    import own_one",
             "own_one.py": "from own_two import *",
             "own_two.py": "import own_one  # in a circle",
