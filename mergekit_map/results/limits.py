@@ -254,19 +254,19 @@ def excess(front: Front, rows: IntArray) -> FloatArray:
         if merge.label in rivals and merge.is_measured(*tasks):
             z_scores = PairedMerges.of(front, rows, index).z_scores
             np.fmax(behind_rivals, -SIGNIFICANT - z_scores, out=behind_rivals)
-    shortfall = _shortfall(front, rows)
+    short = shortfall(front, rows)
     with np.errstate(divide="ignore", invalid="ignore"):
-        in_stderrs = shortfall / _noise(front, rows)
-    below_limits = np.where(shortfall > 0, in_stderrs - 1, -np.inf)
+        in_stderrs = short / _noise(front, rows)
+    below_limits = np.where(short > 0, in_stderrs - 1, -np.inf)
     return np.asarray(np.fmax(behind_rivals, below_limits))
 
 
-def _shortfall(front: Front, rows: IntArray) -> FloatArray:
+def shortfall(front: Front, rows: IntArray) -> FloatArray:
     """Return how far measured merges are below the required values; (r, m)."""
     request = Request.of(front)
     Y = front.utilities([front.all_merges[row] for row in rows], "measured")
-    shortfall = request.lower_bounds(request.required()) - Y
-    return np.where(shortfall > TIE * np.abs(Y), shortfall, 0.0)
+    short = request.lower_bounds(request.required()) - Y
+    return np.where(short > TIE * np.abs(Y), short, 0.0)
 
 
 def _noise(front: Front, rows: IntArray) -> FloatArray:
@@ -310,13 +310,13 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
     kind: Kind = "measured" if measured else "predicted"
     request = Request.of(front)
     limits = request.limits()
-    shortfall = request.lower_bounds(limits) - front.utilities([chosen], kind)[0]
+    short = request.lower_bounds(limits) - front.utilities([chosen], kind)[0]
     selected = np.array([front.selected])
-    violation = excess(front, selected)[0] if measured else shortfall
+    violation = excess(front, selected)[0] if measured else short
     lines = [
         f"{limit_in_words(task, metrics[task], limits[task])} ({kind} "
         f"{chosen.readings(kind)[task].value:.4g}, {max(amount, 0):.2g} short)"
-        for task, amount, excess_ in zip(metrics, shortfall, violation, strict=True)
+        for task, amount, excess_ in zip(metrics, short, violation, strict=True)
         if excess_ > 0
     ]
     return listed(lines) if lines else ""
@@ -361,10 +361,10 @@ def limits_in_words(front: Front) -> str:
     if not required or not chosen.is_measured(*metrics):
         return ""
     where = "" if front.holdout is None else " on the data of the search"
-    shortfall = _shortfall(front, np.array([front.selected]))[0]
+    short = shortfall(front, np.array([front.selected]))[0]
     if missed := [
         f"{amount:.2g} short of its limit on {task}"
-        for task, amount in zip(metrics, shortfall, strict=True)
+        for task, amount in zip(metrics, short, strict=True)
         if amount > 1e-4 * abs(chosen.measured[task].value or 0)  # 4 digits are shown
     ]:
         return f"is {listed(missed)}{where}, less than the noise"

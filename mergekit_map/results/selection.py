@@ -3,7 +3,8 @@
 At the end of a search the choice is among the measured points of its front:
 
 1. *Allowed* is a point that keeps the limits and is on no task significantly worse than
-   the base: by two standard errors of the paired difference.
+   the base: by two standard errors of the paired difference. A limit may be missed by
+   less than a standard error, but points that meet it come first.
 2. A point is left out if an allowed merge *dominates* it: is significantly better on
    some task and behind by a standard error on none.
 3. Points that are significantly better than the base, on a task that counts or in the
@@ -35,6 +36,7 @@ from mergekit_map.results.limits import (
     excess,
     keep_limits,
     reason,
+    shortfall,
     unmet_limits,
 )
 from mergekit_map.results.paired import Indices, PairedMerges
@@ -71,6 +73,7 @@ def choose_measured(front: Front) -> Front:
     is_base = anchors == front.anchor_index(BASE)
     beats_base = [_beats(front, p, anchors)[is_base].any() for p in candidates]
     candidates = _preferably(candidates, np.array(beats_base))
+    candidates = _preferably(candidates, shortfall(front, candidates).max(axis=1) == 0)
     mask = np.isin(np.arange(len(front.points)), candidates)
     weights = Request.of(front).weights()
     achievement = select.scalarization == "achievement"

@@ -148,7 +148,7 @@ def _show_probe(probe: Probe) -> None:
     _print(f"- a merge: {probe.merge_seconds:.2g} s")
     for task, seconds in probe.task_seconds.items():
         _print(f"- {task}: {seconds:.2g} s")
-    _print(f"- memory: at most {bytes_in_words(probe.peak_bytes)}")
+    _print(f"- memory: about {bytes_in_words(probe.peak_bytes)}")
     duration = timedelta(seconds=math.ceil(3600 * probe.expected_hours))
     _print(f"- the whole search: about {duration}")
 
