@@ -85,25 +85,16 @@ class TaskVectorReplay:
     def _merge_elected(self, rows: Tensor, weights: Tensor) -> Tensor:
         """Sum, for each element, the deltas with the sign of their sum (TIES).
 
-        The result is that of mergekit, bit for bit, in half the time:
-
-            mask = rows.sign() == (rows.sum(dim=0) >= 0) * 2 - 1
-            merged = (rows * mask).sum(dim=0)
-            divisor = (weights * mask).sum(dim=0), or 1 where this is 0
-
-        Instead of the mask, which is slow on a CPU, the rows are multiplied by the
-        elected sign: those that agree are then positive, and the others are cut at 0.
-        Rounding is the same for both signs. The rows are overwritten.
+        The rows are overwritten.
         """
         total = _sum(rows)
-        sign = total.new_ones(()).copysign(total)
-        agreeing = rows.mul_(sign).clamp_(min=0)
-        merged = _sum(agreeing).mul_(sign)
-        merged += _zero_or_nan(total)
+        elected_sign = torch.ones_like(total).copysign_(total)
+        # 1 where a delta has this sign, else 0: torch multiplies booleans more slowly.
+        mask = rows.sign().eq_(elected_sign)
+        merged = _sum(rows.mul_(mask))
         if self.normalize:
-            divisor = _sum(agreeing.sign_().mul_(weights))
-            divisor += 1 - divisor.sign().abs_()  # 1 where it is 0
-            merged /= divisor
+            divisor = _sum(mask.mul_(weights))
+            merged /= divisor.masked_fill_(divisor == 0, 1)
         return merged
 
     def _blocks(self) -> Iterator[slice]:
@@ -152,21 +143,8 @@ def tensor_bytes(replay: Replay) -> int:
     return sum(sizes)
 
 
-def _zero_or_nan(total: Tensor) -> Tensor:
-    """Return what mergekit's mask adds to a sum; ``total`` is overwritten.
-
-    This is +0, so that no sum is -0; or NaN where the total is NaN, as the sum of two
-    infinities is: there the mask multiplies an infinity by 0.
-    """
-    return total.clamp_(0, 1).mul_(0)
-
-
 def _sum(rows: Tensor) -> Tensor:
-    """Sum (n, k) to (k,) with the bits of ``rows.sum(dim=0)``, in less time.
-
-    torch sums half precision in float32 as well, but slower than on request.
-    """
+    """Return ``rows.sum(dim=0)``, (n, k) to (k,), bit for bit; two rows faster."""
     if len(rows) == 2:
         return torch.add(*rows).add_(0)  # from zero, as a sum: no negative zero
-    half = rows.element_size() == 2
-    return rows.sum(dim=0, dtype=torch.float32 if half else None).to(rows.dtype)
+    return rows.sum(dim=0)
