@@ -336,7 +336,7 @@ def border_in_words(front: Front) -> str:
     command = f": search again with `--bounds {bounds}`" if bounds else ""
     return (
         f"Some merges of the front have a weight at its bound ({reached}). Wider "
-        f"bounds may improve the front by {percent(_gain_beyond(front))}{command}."
+        f"bounds may add {percent(_gain_beyond(front))} to the hypervolume{command}."
     )
 
 
@@ -368,7 +368,7 @@ def _ending(ending: Ending) -> str:
         return f"The search converged after {ending.evaluations} merges."
     return (
         f"The search used its budget: {ending.evaluations} merges, those of the front "
-        f"apart. More might improve the front by up to {percent(ending.hope)}."
+        f"apart. More merges may add up to {percent(ending.hope)} to the hypervolume."
     )
 
 

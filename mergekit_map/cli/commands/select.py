@@ -113,7 +113,7 @@ def merge_and_show(
     answer = show_front(run, merged.front, out)
     set_output({"model": str(out), "command": merged.command})
     click.echo(
-        f"\nThe merge {merged.point.weights} (point {selection.index} of the front) "
+        f"\nThis merge ({merged.point.weights}; point {selection.index} of the front) "
         f"is in the folder {out}.\n"
         f"Stock mergekit writes the same tensors with:\n  {merged.command}"
     )
