@@ -300,6 +300,18 @@ class Posterior:
         half_log_det = np.log(self._L.diagonal()).sum()
         return float(self._z @ self.alpha / 2 + half_log_det)
 
+    def likelihood_gradient(self) -> FloatArray:
+        """Differentiate the negative log likelihood by ``theta.vector``; (6 + d,).
+
+        Its derivative by K is (K^-1 - alpha alpha') / 2 (equation 5.9).
+        """
+        by_K = self._K_inverse - np.outer(self.alpha, self.alpha)
+        return self.covariance.gradient(by_K) / 2
+
+    @property
+    def _K_inverse(self) -> FloatArray:
+        return np.asarray(cho_solve((self._L, True), np.eye(len(self.alpha))))
+
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean k alpha and standard deviation at U (m, d); (m,) each."""
         k, features = self.covariance.cross(U)
@@ -315,8 +327,7 @@ class Posterior:
 
         Of merge i they are z_i - alpha_i / K^-1_ii and 1 / K^-1_ii (equation 5.12).
         """
-        K_inverse = cho_solve((self._L, True), np.eye(len(self._z)))
-        variances = 1 / K_inverse.diagonal()
+        variances = 1 / self._K_inverse.diagonal()
         return self._z - self.alpha * variances, variances
 
 
@@ -418,20 +429,13 @@ class _Hyperposterior:
 
     def _loss(self, vector: FloatArray) -> tuple[float, FloatArray]:
         """Return the negative log posterior, up to a constant, and its gradient."""
-        covariance = Covariance(self.data, Hyperparameters.from_vector(vector))
-        try:
-            L = cholesky(covariance.matrix, lower=True, check_finite=False)
-        except LinAlgError:
-            return 1e12, np.zeros_like(vector)  # so that no step ends here
-        alpha = cho_solve((L, True), self.z)
-        half_log_det = np.log(L.diagonal()).sum()
+        theta = Hyperparameters.from_vector(vector)
+        posterior = Posterior(self.data, self.z, theta)
         prior_stddev = self.prior_stddev.vector
         deviation = (vector - self.prior_mean.vector) / prior_stddev
-        loss = self.z @ alpha / 2 + half_log_det + deviation @ deviation / 2
-        # The derivative of twice the likelihood part by K is K^-1 - alpha alpha'.
-        K_inverse = cho_solve((L, True), np.eye(len(alpha)))
-        by_theta = covariance.gradient(K_inverse - np.outer(alpha, alpha)) / 2
-        return float(loss), by_theta + deviation / prior_stddev
+        loss = posterior.negative_log_likelihood + deviation @ deviation / 2
+        gradient = posterior.likelihood_gradient() + deviation / prior_stddev
+        return float(loss), gradient
 
     def maximize(
         self, start: Hyperparameters | None, *, quadratic_only: bool
