@@ -334,9 +334,10 @@ def border_in_words(front: Front) -> str:
     reached = " or ".join(f"{one.coefficient}={one.end:g}" for one in front.border)
     bounds = wider_bounds(front)
     command = f": search again with `--bounds {bounds}`" if bounds else ""
+    gain = percent(_gain_beyond(front))
     return (
         f"Some merges of the front have a weight at its bound ({reached}). Wider "
-        f"bounds may add {percent(_gain_beyond(front))} to the hypervolume{command}."
+        f"bounds may improve the front (hypervolume +{gain}){command}."
     )
 
 
@@ -368,7 +369,8 @@ def _ending(ending: Ending) -> str:
         return f"The search converged after {ending.evaluations} merges."
     return (
         f"The search used its budget: {ending.evaluations} merges, those of the front "
-        f"apart. More merges may add up to {percent(ending.hope)} to the hypervolume."
+        f"apart. More merges may improve the front (hypervolume up to "
+        f"+{percent(ending.hope)})."
     )
 
 

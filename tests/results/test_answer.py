@@ -195,7 +195,7 @@ def test_what_changes_a_decision_is_a_finding_and_the_rest_a_detail() -> None:
         "Predictions",
         "Some",
     ]
-    assert "add 2 % to the hypervolume: " in found.findings[2]
+    assert "improve the front (hypervolume +2 %): " in found.findings[2]
     assert found.wider_bounds == "a=0:1.2"
     assert found.details == ("Chosen before.",)
 
