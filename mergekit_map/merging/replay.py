@@ -50,7 +50,8 @@ class MethodReplay:
 class TaskVectorReplay:
     """A tensor of the task-arithmetic family: base plus weighted deltas.
 
-    Kept from one merge, it gives the tensor of another with other weights.
+    The deltas of one merge are kept without their weights, so that it can be done again
+    with others, quickly.
     """
 
     models: tuple[Any, ...]
@@ -61,7 +62,7 @@ class TaskVectorReplay:
     scale: float  # mergekit's ``lambda``
 
     def write(self, weights: Sequence[float], target: Tensor) -> None:
-        """Write base + merged deltas into ``target`` of the same shape."""
+        """Write base + merged deltas into ``target`` of the same shape, in blocks."""
         base, out = self.base.reshape(-1), target.view(-1)
         deltas = self.deltas.reshape(len(self.models), -1)
         column = deltas.new_tensor(weights)[:, None]

@@ -58,8 +58,8 @@ def make_design(
 def draw_sobol(sobol: qmc.Sobol, n: int) -> FloatArray:
     """Return the next n or more points of a Sobol sequence; (at least n, d).
 
-    SciPy warns of a number that is not a power of two. More points do no harm: they are
-    the next ones, which a longer design draws, too.
+    SciPy warns of a number that is not a power of two. Points beyond n do no harm: a
+    longer design would draw the same ones next.
     """
     next_power_of_two = 1 << (n - 1).bit_length()
     return np.asarray(sobol.random(next_power_of_two), dtype=np.float64)

@@ -257,7 +257,7 @@ class EvaluationLog:
 def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLog]:
     """Open a log for one search at a time; a line that a kill cut short is dropped.
 
-    The lock is a file beside the log, where none is named.
+    ``lock_file`` is a hidden file beside the log by default.
 
     Raises:
         ArtifactError: another search has it open, or a line cannot be read.
@@ -267,11 +267,11 @@ def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLo
         f"another search is writing {path}; wait for it or stop it, or name another "
         "run folder"
     )
-    with locked(lock, lock, busy):
+    with locked(lock, place=lock, busy=busy):
         evaluations = list(read_log(path))  # an error leaves the file as it is
-        whole = sum(len(line) + 1 for line in whole_lines(path))
-        if path.exists() and whole < path.stat().st_size:
-            os.truncate(path, whole)
+        bytes_of_lines = sum(len(line) + 1 for line in whole_lines(path))
+        if path.exists() and bytes_of_lines < path.stat().st_size:
+            os.truncate(path, bytes_of_lines)
         yield EvaluationLog(path, evaluations)
 
 

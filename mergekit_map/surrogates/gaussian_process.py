@@ -284,7 +284,8 @@ class Posterior:
     """The posterior for given hyperparameters (Rasmussen and Williams, algorithm 2.1).
 
     Notation: ``K`` (n, n) covariance of the training data, ``L`` its Cholesky factor,
-    ``k`` (m, n) covariance of new merges with the training data, alpha = K^-1 z.
+    ``k`` (m, n) covariance of new merges with the training data, alpha = K^-1 z;
+    ``features`` (m, t) the terms of the quadratic, 1, w_i and w_i w_j, of new merges.
     """
 
     def __init__(self, data: TrainingData, z: FloatArray, theta: Hyperparameters):
@@ -305,15 +306,15 @@ class Posterior:
 
         Its derivative by K is (K^-1 - alpha alpha') / 2 (equation 5.9).
         """
-        by_K = self._K_inverse - np.outer(self.alpha, self.alpha)
-        return self.covariance.gradient(by_K) / 2
+        gradient_by_K = (self._K_inverse - np.outer(self.alpha, self.alpha)) / 2
+        return self.covariance.gradient(gradient_by_K)
 
     @property
     def _K_inverse(self) -> FloatArray:
         return np.asarray(cho_solve((self._L, True), np.eye(len(self.alpha))))
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return mean k alpha and standard deviation at U (m, d); (m,) each."""
+        """Return mean k alpha and standard deviation, noise-free, at U (m, d); (m,)."""
         k, features = self.covariance.cross(U)
         terms_variance = ((features * self.theta.term_stddevs) ** 2).sum(axis=1)
         prior_variance = terms_variance + self.theta.signal_variance

@@ -38,13 +38,14 @@ from mergekit_map.utils.text import bytes_in_words, listed
 def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Write the search RUN as one HTML page.
 
-    The page begins with the answer. It shows the front, finds points by sliders and
-    limits, and has their recipes, the predictions and all measurements. It is one file
-    that fetches nothing and can be mailed; recipes name your models as you did, with
-    paths. Of a search that is not finished it shows the front so far.
+    The page begins with the answer, and shows the front. Sliders and limits find its
+    points; each has its recipe. The page also has the predictions and all measurements.
+    It is one file that you can mail: it loads nothing else. Recipes name your models as
+    you did, with paths. If the search is not finished, the page shows the front so far.
 
-    Several searches, for example with TIES and with task arithmetic, are compared on
-    one page: answers, hypervolumes and fronts, on shared tasks. Nothing is measured.
+    If you name several searches, for example one with TIES and one with task
+    arithmetic, the page compares their answers, hypervolumes and fronts, on the tasks
+    that they share. Nothing is measured.
 
     Example: mergekit-map report my-search
 
