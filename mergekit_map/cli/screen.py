@@ -36,6 +36,7 @@ _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
 def show_front(run: Path, front: Front, written: Path) -> Answer:
     """Print the answer of a front; set what --json and --quiet print."""
     from mergekit_map.results.gains import gains
+    from mergekit_map.results.limits import unmet_limits
 
     found = show_answer(front, verbose=output_options().verbose)
     content = {
@@ -46,6 +47,7 @@ def show_front(run: Path, front: Front, written: Path) -> Answer:
         "advice": found.advice,
         "headline": found.headline,
         "sample": found.sample,
+        "missed": unmet_limits(front),
         "findings": list(found.findings),
         "details": list(found.details),
         "chosen": {"index": front.selected, **front.chosen.model_dump(mode="json")},
@@ -63,18 +65,25 @@ def show_answer(front: Front, *, verbose: bool = False) -> Answer:
 
     console = Console()
     found = answer(front)
-    console.print(Text(found.headline, style="bold"))
+    _print_wrapped(console, found.headline, "bold")
     console.print()
     for line in _gain_lines((found.headings, *found.table), console.width):
         console.print(line)
-    console.print(Text(f"\n{found.sample} {advice_on_sample(front)}".rstrip()))
+    _print_wrapped(console, f"\n{found.sample} {advice_on_sample(front)}")
     for finding in found.findings:
-        console.print(Text(f"- {finding}"))
+        _print_wrapped(console, f"- {finding}")
     if verbose:
         console.print()
         for detail in found.details:
-            console.print(Text(f"- {detail}"))
+            _print_wrapped(console, f"- {detail}")
     return found
+
+
+def _print_wrapped(console: Console, text: str, style: str = "") -> None:
+    """Print a text without the spaces that rich leaves at the ends of lines."""
+    for line in Text(text, style).wrap(console, console.width):
+        line.rstrip()
+        console.print(line)
 
 
 def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:

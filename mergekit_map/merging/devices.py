@@ -221,7 +221,7 @@ def room_of(
         return None, None, None
     sizes = _bytes(space, facts.headers)
     recorded = [_bytes(s, facts.headers).recorded for s in (space, beside) if s]
-    parts = {"base and task vectors": sum(recorded)}
+    parts = {"base, task vectors and a merge": sum(recorded)}
     disk = _room(str(recordings_folder()), free_bytes(), parts)
     on_disk = disk if spec.merge == "memory" else None
     return _memory(spec, options, sizes), on_disk, _place(spec, options, sizes)
@@ -236,7 +236,7 @@ def _place(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Place | None
 
 def _memory(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Room:
     device = torch.device(str(options.device))
-    parts = {"the model under evaluation": sizes.shipped}
+    parts = {"the model under evaluation, without activations": sizes.shipped}
     held_in = "memory" if device == _HOST else "device"
     if _place(spec, options, sizes) == held_in:
         parts["the models that are merged"] = sizes.held

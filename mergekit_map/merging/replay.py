@@ -50,8 +50,7 @@ class MethodReplay:
 class TaskVectorReplay:
     """A tensor of the task-arithmetic family: base plus weighted deltas.
 
-    The deltas of one merge are kept without their weights, so that it can be done again
-    with others, quickly.
+    It merges the tensor again with other weights, without sparsifying the deltas again.
     """
 
     models: tuple[Any, ...]
@@ -65,9 +64,9 @@ class TaskVectorReplay:
         """Write base + merged deltas into ``target`` of the same shape, in blocks."""
         base, out = self.base.reshape(-1), target.view(-1)
         deltas = self.deltas.reshape(len(self.models), -1)
-        column = deltas.new_tensor(weights)[:, None]
+        weight_column = deltas.new_tensor(weights)[:, None]
         for block in self._blocks():
-            merged = self.merge_deltas(deltas[:, block], column)
+            merged = self.merge_deltas(deltas[:, block], weight_column)
             out[block] = base[block] + merged
 
     def merge_deltas(self, deltas: Tensor, weights: Tensor) -> Tensor:
@@ -89,12 +88,13 @@ class TaskVectorReplay:
         The rows are overwritten.
         """
         total = _sum(rows)
-        elected_sign = torch.ones_like(total).copysign_(total)
+        elected_sign = torch.ones_like(total).copysign_(total)  # +1 where it is 0
         # 1 where a delta has this sign, else 0: torch multiplies booleans more slowly.
         mask = rows.sign().eq_(elected_sign)
         merged = _sum(rows.mul_(mask))
         if self.normalize:
-            divisor = _sum(mask.mul_(weights))
+            elected_weights = mask.mul_(weights)
+            divisor = _sum(elected_weights)
             merged /= divisor.masked_fill_(divisor == 0, 1)
         return merged
 

@@ -52,7 +52,7 @@ def make_design(
         missing = n - len(design)
         U = rng.random((missing, d)) if sobol is None else draw_sobol(sobol, missing)
         design = _distinct(np.vstack([design, from_unit(U, bounds)]), bounds)
-    return design[:n]
+    return design[:n]  # a larger design would go on with the others
 
 
 def draw_sobol(sobol: qmc.Sobol, n: int) -> FloatArray:

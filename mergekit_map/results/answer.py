@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mergekit_map.optimize.scalarization import stderr_of_difference
-from mergekit_map.results.front import Ending, Front, Reading
+from mergekit_map.results.front import Border, Ending, Front, Reading
 from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, Verdict, gains
 from mergekit_map.results.limits import MISSED, Request, keep_limits, limits_in_words
 from mergekit_map.results.paired import PairedMerges
@@ -193,8 +193,12 @@ def sample(front: Front, gained: Gains) -> str:
     """Return on which data the gains were measured."""
     sources, holdout = gained.sources, front.holdout
     if "predicted" in sources.values():
+        if holdout is None:
+            text = "The values of this merge are predicted"
+            return f"{text}; `mergekit-map merge` measures it."
         return (
-            "The values of this merge are predicted; `mergekit-map merge` measures it."
+            "This merge is predicted, and the others are measured, on the data of the "
+            "search, not on held-out data; `mergekit-map merge` measures it on both."
         )
     searched = "Measured on the data that the search used"
     if holdout is None:
@@ -204,7 +208,7 @@ def sample(front: Front, gained: Gains) -> str:
         return f"{searched}: gains may look larger than they are."
     tasks = [task for task, source in sources.items() if source == "held-out"]
     if not tasks:
-        return f"{searched}; merging it measures the held-out ones."
+        return f"{searched}, not on held-out data; merging it measures it there, too."
     counts = {task: holdout.documents.get(task, 0) for task in tasks}
     text = f"Measured on held-out data ({_counted(front, counts)})."
     if others := [task for task in sources if task not in tasks]:
@@ -251,8 +255,8 @@ def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
         yield f"Not confirmed on held-out data: {listed(unconfirmed)}.", True
     if (search := front.unfinished) is not None:
         yield search.in_words, True
-    n_fitted = min(task.fit.n for task in front.tasks.values())
-    if n_fitted < _LEAST_MERGES * (len(front.axes) + 1):
+    if _is_guess(front):
+        n_fitted = min(task.fit.n for task in front.tasks.values())
         text = (
             f"Only {n_fitted} merges were measured for {len(front.axes)} coefficients: "
             "predictions are a guess."
@@ -268,6 +272,12 @@ def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
             yield border, _gain_beyond(front) >= _WORTH_MORE
     if front.ending is not None:
         yield _ending(front.ending), False
+
+
+def _is_guess(front: Front) -> bool:
+    """Whether too few merges were measured for any prediction."""
+    n_fitted = min(task.fit.n for task in front.tasks.values())
+    return n_fitted < _LEAST_MERGES * (len(front.axes) + 1)
 
 
 def _within_noise(front: Front) -> bool:
@@ -329,9 +339,9 @@ def prediction_quality(front: Front) -> tuple[str, bool] | None:
 
 def border_in_words(front: Front) -> str:
     """Write, for whoever searches, that points lie at a bound; "" if none do yet."""
-    if front.unfinished is not None or not front.border:
+    if front.unfinished is not None or not (border := _known_border(front)):
         return ""
-    reached = " or ".join(f"{one.coefficient}={one.end:g}" for one in front.border)
+    reached = " or ".join(f"{one.coefficient}={one.end:g}" for one in border)
     bounds = wider_bounds(front)
     command = f": search again with `--bounds {bounds}`" if bounds else ""
     gain = percent(_gain_beyond(front))
@@ -341,9 +351,16 @@ def border_in_words(front: Front) -> str:
     )
 
 
+def _known_border(front: Front) -> tuple[Border, ...]:
+    """Return the bounds that points lie at, if predictions tell what is beyond."""
+    quality = prediction_quality(front)
+    reliable = quality is None or quality[1] is False
+    return front.border if reliable and not _is_guess(front) else ()
+
+
 def _gain_beyond(front: Front) -> float:
     """Return the predicted share that wider bounds add to the hypervolume."""
-    return max((border.gain for border in front.border), default=0.0)
+    return max((border.gain for border in _known_border(front)), default=0.0)
 
 
 def wider_bounds(front: Front) -> str:
@@ -369,8 +386,8 @@ def _ending(ending: Ending) -> str:
         return f"The search converged after {ending.evaluations} merges."
     return (
         f"The search used its budget: {ending.evaluations} merges, those of the front "
-        f"apart. More merges may improve the front (hypervolume up to "
-        f"+{percent(ending.hope)})."
+        "apart. If others turned out better than predicted by one standard error, the "
+        f"hypervolume would grow by {percent(ending.hope)}."
     )
 
 

@@ -13,6 +13,7 @@ from mergekit_map.config.schema import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.optimize.scalarization import TIE, Scalarization
 from mergekit_map.results.front import Front, Kind
+from mergekit_map.results.gains import on_held_out
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.paired import PairedMerges, stderrs_beside
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
@@ -360,7 +361,7 @@ def limits_in_words(front: Front) -> str:
         return f"{MISSED}: {unmet}"
     if not required or not chosen.is_measured(*metrics):
         return ""
-    where = "" if front.holdout is None else " on the data of the search"
+    where = _on_held_out_too(front)
     short = shortfall(front, np.array([front.selected]))[0]
     if missed := [
         f"{amount:.2g} short of its limit on {task}"
@@ -370,3 +371,17 @@ def limits_in_words(front: Front) -> str:
         return f"is {listed(missed)}{where}, less than the noise"
     word = "limits" if len(required) > 1 else "limit"
     return f"meets its {word} on {listed(required)}{where}"
+
+
+def _on_held_out_too(front: Front) -> str:
+    """Write on which data the chosen merge keeps its limits; "" without held-out."""
+    if front.holdout is None:
+        return ""
+    tasks, held_out = on_held_out(front)
+    searched = " on the data of the search"
+    if not tasks:
+        return searched
+    if unmet := unmet_limits(held_out):
+        return f"{searched}, but misses on held-out data: {unmet}"
+    short = shortfall(held_out, np.array([front.selected])).any()
+    return f"{searched}, and {'within noise ' if short else ''}on held-out data"

@@ -68,6 +68,10 @@ class NewMerge:
 def new_config(merge: NewMerge, tasks: Tasks, title: str, settings: Settings) -> str:
     """Return a whole configuration; ``tasks`` are the result of ``new_tasks``."""
     base = merge.base or _base_of_adapters(merge.models)
+    if base in merge.models:
+        raise ConfigError(
+            f"--model {base} is the base, whose weight nothing changes; leave it out"
+        )
     dtype = _dtype_of(Path(base or merge.models[0]))
     content: dict[str, Any] = {"merge_method": merge.method}
     if base is not None:
@@ -87,6 +91,9 @@ def new_tasks(texts: Iterable[str], benchmarks: Iterable[str]) -> Tasks:
     ``TASK:METRIC,FILTER`` of lm-eval.
     """
     named = [*map(_text_task, texts), *map(_benchmark, benchmarks)]
+    for index, (name, task) in enumerate(named):
+        if task in (other for _, other in named[:index]):
+            raise ConfigError(f"{name} is given twice, and would count twice")
     names = _task_names(name for name, _ in named)
     return dict(zip(names, (task for _, task in named), strict=True))
 

@@ -10,9 +10,11 @@ import pytest
 from fronts import ANCHORS, CHOSEN, MATH, NOT_MEASURED, Row, as_json, front, make_front
 from scipy import stats
 
+from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import gains
+from mergekit_map.results.limits import limits_in_words
 from mergekit_map.results.selection import MERGE, advice
 
 
@@ -156,3 +158,18 @@ def test_the_gain_is_that_on_held_out_documents() -> None:
     other = gains(held_out_front().model_copy(update={"selected": 1}))
     assert other.over("base")["math"].reading.value == 0.50  # 0.51 held out
     assert other.over("base")["math"].amount == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "where"),
+    [  # It has 2.0 in the search, and 2.1 ± 0.02 beside the base on held-out data.
+        (2.2, ", and on held-out data"),
+        (2.09, ", and within noise on held-out data"),
+        (2.05, ", but misses on held-out data: code at most 2.05 nats"),
+    ],
+)
+def test_a_limit_is_tried_on_held_out_documents(limit: float, where: str) -> None:
+    select = SelectSpec(require={"code": limit})
+    front = held_out_front().model_copy(update={"select": select})
+    met = "meets its limit on code on the data of the search"
+    assert limits_in_words(front).startswith(f"{met}{where}")

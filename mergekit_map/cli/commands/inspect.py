@@ -72,7 +72,7 @@ def inspect(
 
     Example: mergekit-map inspect merge.yml --probe
     """
-    options = make_options(f"reading {config.name}")
+    options = make_options("reading the configuration")
     from mergekit_map.workflows.inspect import inspect_config, probe_config
 
     inspection = inspect_config(config, options, **models)

@@ -53,6 +53,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """
     for run in runs:
         update_front(run)  # does nothing if the search is finished
+    # The message comes before the imports, which take longer than the work.
     with slow_imports(f"reading {listed(map(str, runs))} and drawing"):
         from mergekit_map.report.overlay import write_fronts_report
         from mergekit_map.report.page import write_report

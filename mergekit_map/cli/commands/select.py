@@ -113,8 +113,7 @@ def merge_and_show(
     answer = show_front(run, merged.front, out)
     set_output({"model": str(out), "command": merged.command})
     click.echo(
-        f"\nThis merge ({merged.point.weights}; point {selection.index} of the front) "
-        f"is in the folder {out}.\n"
+        f"\nThis merge ({merged.point.weights}) is in the folder {out}.\n"
         f"Stock mergekit writes the same tensors with:\n  {merged.command}"
     )
     show_steps(run, answer, out, trusted=models.get("trust_run", False))
