@@ -111,11 +111,11 @@ class Evaluation(Record):
     """Duration of the measurement."""
     details: Mapping[str, int | Finite] = Field(default_factory=dict)
     """Other values of the task."""
-    merge: str
+    merge: Line
     """Fingerprint of models, method, dtype and seed, common to a search."""
     recipe: Line | None = left_out()
     """Fingerprint of this merge alone, in any search; left out where unknown."""
-    definition: str
+    definition: Line
     """Fingerprint of the task."""
     error: str | None = left_out()
     """Message of a failed measurement; left out otherwise."""
