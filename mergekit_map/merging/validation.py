@@ -34,6 +34,7 @@ from mergekit_map.types import DTYPES
 _SHARES = {"density", "gamma", "select_topk"}
 PREFIX = "map_"  # of the methods of ``merging.methods``, twins of mergekit's own
 _SHORTEST_TEMPLATE = 20  # letters, as mergekit has it
+_LONGEST_PATH = 4096  # characters, as Linux has it
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def _bad_models(part: MergeConfig, key: KeyPath) -> Iterator[Problem]:
     in_a_list = key != () and isinstance(key[-1], int)  # elsewhere it is for 'models'
     for name in ("base_model", *(["model"] if in_a_list else [])):
         model = part.get(name)
-        if not isinstance(model, str | None):
+        if not isinstance(model, str | None) or len(model or "") > _LONGEST_PATH:
             text = "a model is written as text (path, path@revision or path+lora)"
             yield Problem((*key, name), f"{text}, got {shown(model)}")
         elif model is not None:
