@@ -236,7 +236,7 @@ def _place(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Place | None
 
 def _memory(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Room:
     device = torch.device(str(options.device))
-    parts = {"the model under evaluation, without activations": sizes.shipped}
+    parts = {"the model under evaluation": sizes.shipped}
     held_in = "memory" if device == _HOST else "device"
     if _place(spec, options, sizes) == held_in:
         parts["the models that are merged"] = sizes.held
@@ -244,7 +244,9 @@ def _memory(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Room:
     if needs_all_gpus(sum(parts.values()), str(device)):
         gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
         place, free = "all GPUs", sum(free_memory(gpu) or 0 for gpu in gpus)
-    return _room(f"the memory of {place}", free, parts)
+    return _room(
+        f"the memory of {place}, beside activations and libraries", free, parts
+    )
 
 
 def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None:

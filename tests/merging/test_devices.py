@@ -64,7 +64,9 @@ def test_what_does_not_fit_on_a_device_is_refused(
     check_room(space, spec, options)  # the host's memory is not checked
     sizes["meta"] = 1000
 
-    text = r"in the memory of meta \(.* evaluation .*\), 1 kB are free; write"
+    text = (
+        r"beside activations and libraries \(.* evaluation .*\), 1 kB are free; write"
+    )
     with pytest.raises(MergeError, match=text):
         check_room(space, spec, options)
 
