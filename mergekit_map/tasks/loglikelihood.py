@@ -147,12 +147,18 @@ class Likelihoods:
     width: int | None  # as ``grow_trees`` has it
     bounded: bool = False  # whether logits are computed by chunk, and not all at once
 
-    def score_all(self, requests: Sequence[Request]) -> list[Likelihood]:
-        """Score requests in the order in which they were given."""
+    def score_all(
+        self, requests: Sequence[Request], *, greedy: bool = True
+    ) -> list[Likelihood]:
+        """Score requests in the order in which they were given.
+
+        Whether targets are the most likely tokens is False unless ``greedy``: to find
+        out takes as long as the loss.
+        """
         batches = self.batches(requests)
         scores = dict[int, Likelihood]()
         for number, batch in enumerate(batches, start=1):
-            scores |= self.score(batch, requests)
+            scores |= self.score(batch, requests, greedy=greedy)
             step(number, len(batches))
         return [scores[index] for index in range(len(requests))]
 
@@ -178,7 +184,7 @@ class Likelihoods:
         return batches
 
     def score(
-        self, trees: Sequence[Tree], requests: Sequence[Request]
+        self, trees: Sequence[Tree], requests: Sequence[Request], *, greedy: bool = True
     ) -> dict[int, Likelihood]:
         """Score a batch, by number of request."""
         inputs = _stack(trees, self.model)
@@ -199,7 +205,8 @@ class Likelihoods:
                 logits = chunk.float()
                 target = wanted.to(logits.device)
                 losses.append(F.cross_entropy(logits, target, reduction="none").cpu())
-                is_best.append((logits.argmax(-1) == target).cpu())
+                best = logits.argmax(-1) if greedy else torch.full_like(target, -1)
+                is_best.append((best == target).cpu())
         lengths = [len(requests[index].targets) for index in indices]
         by_request = zip(
             indices,

@@ -283,7 +283,7 @@ def _measure(
     """
     ids = range(len(requests)) if documents is None else documents
     blocks = [requests[i] for i in ids]
-    losses = [-score for score, _ in scores.score_all(blocks)]
+    losses = [-score for score, _ in scores.score_all(blocks, greedy=False)]
     tokens = [len(b.targets) - b.targets.count(NOT_SCORED) for b in blocks]
     value = sum(losses) / sum(tokens)
     means = [loss / count for loss, count in zip(losses, tokens, strict=True)]
