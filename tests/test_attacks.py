@@ -202,8 +202,7 @@ def test_escapes_in_a_recipe_are_not_shown(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw",
-    [b"", b"\xff\xfe", b"{", b"[]", pytest.param(b"[" * 100_000, id="deep")],
+    "raw", [b"", b"\xff\xfe", b"{", b"[]", pytest.param(b"[" * 100_000, id="deep")]
 )
 @pytest.mark.parametrize("name", ["front.json", "manifest.json"])
 def test_what_is_no_json_is_one_sentence(run: Path, name: str, raw: bytes) -> None:

@@ -112,10 +112,7 @@ def test_a_script_does_not_push_to_a_public_repository_by_accident(hub: Hub) -> 
 
 @pytest.mark.slow
 def test_only_after_a_yes_files_are_uploaded_and_none_has_a_local_path_or_token(
-    merged: Path,
-    family: dict[str, Path],
-    hub: Hub,
-    monkeypatch: pytest.MonkeyPatch,
+    merged: Path, family: dict[str, Path], hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push, licence = ("push", "out", REPO, "--run", "run"), ("--license", "mit")
     monkeypatch.setattr(os, "isatty", lambda _: True)

@@ -12,11 +12,7 @@ import pytest
 from fronts import CODE, MATH, Row, make_front, write_folder
 
 from mergekit_map.cli.main import main
-from mergekit_map.cli.screen import (
-    next_steps,
-    show_answer,
-    show_steps,
-)
+from mergekit_map.cli.screen import next_steps, show_answer, show_steps
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
 from mergekit_map.results.selection import MERGE

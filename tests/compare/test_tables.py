@@ -7,12 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mergekit_map.compare.indicators import (
-    ComparedRun,
-    Comparison,
-    FrontScores,
-    Spread,
-)
+from mergekit_map.compare.indicators import ComparedRun, Comparison, FrontScores, Spread
 from mergekit_map.compare.tables import (
     Column,
     Table,
@@ -46,18 +41,8 @@ def comparison() -> Comparison:
             "MAP": [0.6894, 0.7246],
         },
     )
-    methods = {
-        "random": [0.72, 0.74],
-        "nsga2": [math.nan],
-        "MAP": [0.7184, 0.7384],
-    }
-    four = replace(
-        two,
-        name="four",
-        models=4,
-        r2={},
-        methods=methods,
-    )
+    methods = {"random": [0.72, 0.74], "nsga2": [math.nan], "MAP": [0.7184, 0.7384]}
+    four = replace(two, name="four", models=4, r2={}, methods=methods)
     return Comparison(preferences=20, seed=0, unit="percent", runs=[two, four])
 
 
@@ -98,10 +83,7 @@ def test_a_table_is_written_for_reading_and_for_computing() -> None:
         Column("GD", digits=2),
         Column("HV", percent=True, digits=1),
     ]
-    rows = [
-        ["a|b", None, 0.25, Spread(0.671, 0.0204)],
-        ["c", 30, math.nan, 0.71],
-    ]
+    rows = [["a|b", None, 0.25, Spread(0.671, 0.0204)], ["c", 30, math.nan, 0.71]]
     table = Table("methods", "Sums", "What it says.", columns, rows)
 
     assert lines(table)[2:] == [

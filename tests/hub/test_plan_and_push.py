@@ -93,10 +93,7 @@ def run(merged: Path, tmp_path: Path) -> Path:
 
 
 def planned(
-    folder: Path,
-    api: HfApi | None = None,
-    run: Path | None = None,
-    **wishes: Any,
+    folder: Path, api: HfApi | None = None, run: Path | None = None, **wishes: Any
 ) -> Plan:
     wishes = {"repo": REPO, "licence": "mit", **wishes}
     return plan_push(folder, run, PushOptions(**wishes), api)

@@ -112,13 +112,7 @@ def test_no_spelling_of_the_path_of_a_model_is_missed(spelled: str) -> None:
 
 @pytest.mark.parametrize("path", ["config.json", "LICENSE", "mergekit-map/front.json"])
 @pytest.mark.parametrize(
-    "text",
-    [
-        "file:///home/jane/x",
-        f"({HOME})",
-        "/home/joe/models/x",
-        "/Users/joe/x",
-    ],
+    "text", ["file:///home/jane/x", f"({HOME})", "/home/joe/models/x", "/Users/joe/x"]
 )
 def test_a_home_directory_is_refused_with_its_file_and_line(
     text: str, path: str

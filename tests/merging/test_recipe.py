@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from mergekit_map.merging.recipe import (
-    recipe_digest,
-    space_digest,
-)
+from mergekit_map.merging.recipe import recipe_digest, space_digest
 from mergekit_map.results.records import Identity
 
 

@@ -14,12 +14,7 @@ import torch
 from mergekit.options import MergeOptions
 from runs import invoke
 from safetensors.torch import load_file
-from test_in_memory import (
-    OPTIONS,
-    assert_equal_states,
-    config,
-    space_of,
-)
+from test_in_memory import OPTIONS, assert_equal_states, config, space_of
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging import recording

@@ -161,11 +161,7 @@ def test_equal_models_and_zeros_are_seen(store: Store) -> None:
 
     figures = measure_vectors(
         store("base", base),
-        {
-            "same": store("same", base),
-            "x": store("x", x),
-            "again": store("again", x),
-        },
+        {"same": store("same", base), "x": store("x", x), "again": store("again", x)},
     )
 
     assert figures.models["same"].changed == 0

@@ -18,11 +18,7 @@ from mergekit_map.results.front import UNKNOWN, Front, Reading
 from mergekit_map.results.log import Role
 from mergekit_map.results.paired import stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import (
-    SampleStore,
-    are_of,
-    with_differences,
-)
+from mergekit_map.results.samples import SampleStore, are_of, with_differences
 from mergekit_map.types import Answers, Measurement, MeasurementRequest
 
 

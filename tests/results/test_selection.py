@@ -14,10 +14,7 @@ from fronts import MATH, NOT_MEASURED, Row, make_front
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
-from mergekit_map.results.answer import (
-    poor_tasks,
-    prediction_quality,
-)
+from mergekit_map.results.answer import poor_tasks, prediction_quality
 from mergekit_map.results.front import Front
 from mergekit_map.results.limits import Anchors, Request, excess
 from mergekit_map.results.paired import Differences, stderrs_of_differences

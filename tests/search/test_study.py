@@ -8,16 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import (
-    IDEAL,
-    Recorder,
-    bowls,
-    changed,
-    front_of,
-    logged,
-    make_study,
-    run,
-)
+from fakes import IDEAL, Recorder, bowls, changed, front_of, logged, make_study, run
 from quick_fronts import fronts_of_few_points
 
 from mergekit_map.config.schema import SelectSpec

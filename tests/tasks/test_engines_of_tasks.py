@@ -10,11 +10,7 @@ from task_files import write_choices, write_generation
 
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.tasks import LmEvalTask
-from mergekit_map.tasks.engines import (
-    EngineChoice,
-    choose_engines,
-    installed_vllm,
-)
+from mergekit_map.tasks.engines import EngineChoice, choose_engines, installed_vllm
 from mergekit_map.tasks.loading import load_tasks
 
 
@@ -49,10 +45,7 @@ def choose(
     ("version", "on_cpu"), [("0.33.0", "hf"), ("0.33.0+cpu", "vllm")]
 )
 def test_vllm_is_taken_where_it_is_installed_and_runs(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    version: str,
-    on_cpu: str,
+    folder: Path, monkeypatch: pytest.MonkeyPatch, version: str, on_cpu: str
 ) -> None:
     for on_gpu in (False, True):
         found = choose(folder, on_gpu=on_gpu)

@@ -401,8 +401,7 @@ def test_a_plan_that_does_not_fit_is_a_warning(
 ) -> None:
     models = [str(tuned(base, tmp_path / "a", 1))]
     monkeypatch.setattr(
-        "shutil.disk_usage",
-        lambda _: shutil._ntuple_diskusage(10**6, 10**6, 100_000),
+        "shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6, 100_000)
     )
 
     result = inspect(configure(base, models))
