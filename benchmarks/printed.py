@@ -36,7 +36,7 @@ _MODELS = (
 )
 # The commands of each page, and its title.
 PAGES: dict[str, tuple[str, Sequence[str]]] = {
-    "demo": ("The end of the demo's output (weights from 0 to 2)", ["demo"]),
+    "demo": ("The end of the demo's output (its bounds: 0 to 2)", ["demo"]),
     "tutorial": (
         "What the commands of the tutorial print",
         [
