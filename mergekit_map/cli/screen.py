@@ -70,12 +70,8 @@ def show_answer(front: Front, *, verbose: bool = False) -> Answer:
     for line in _gain_lines((found.headings, *found.table), console.width):
         console.print(line)
     _print_wrapped(console, f"\n{found.sample} {advice_on_sample(front)}")
-    for finding in found.findings:
+    for finding in [*found.findings, *(found.details if verbose else [])]:
         _print_wrapped(console, f"- {finding}")
-    if verbose:
-        console.print()
-        for detail in found.details:
-            _print_wrapped(console, f"- {detail}")
     return found
 
 

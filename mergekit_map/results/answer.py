@@ -193,13 +193,9 @@ def sample(front: Front, gained: Gains) -> str:
     """Return on which data the gains were measured."""
     sources, holdout = gained.sources, front.holdout
     if "predicted" in sources.values():
-        if holdout is None:
-            text = "The values of this merge are predicted"
-            return f"{text}; `mergekit-map merge` measures it."
-        return (
-            "This merge is predicted, and the others are measured, on the data of the "
-            "search, not on held-out data; `mergekit-map merge` measures it on both."
-        )
+        where = " on the data of the search, not on held-out data" if holdout else ""
+        text = f"The values of this merge are predicted{where}"
+        return f"{text}; `mergekit-map merge` measures it."
     searched = "Measured on the data that the search used"
     if holdout is None:
         if front.differences:
@@ -255,8 +251,8 @@ def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
         yield f"Not confirmed on held-out data: {listed(unconfirmed)}.", True
     if (search := front.unfinished) is not None:
         yield search.in_words, True
-    if _is_guess(front):
-        n_fitted = min(task.fit.n for task in front.tasks.values())
+    n_fitted = min(task.fit.n for task in front.tasks.values())
+    if n_fitted < _LEAST_MERGES * (len(front.axes) + 1):
         text = (
             f"Only {n_fitted} merges were measured for {len(front.axes)} coefficients: "
             "predictions are a guess."
@@ -272,12 +268,6 @@ def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
             yield border, _gain_beyond(front) >= _WORTH_MORE
     if front.ending is not None:
         yield _ending(front.ending), False
-
-
-def _is_guess(front: Front) -> bool:
-    """Whether too few merges were measured for any prediction."""
-    n_fitted = min(task.fit.n for task in front.tasks.values())
-    return n_fitted < _LEAST_MERGES * (len(front.axes) + 1)
 
 
 def _within_noise(front: Front) -> bool:
@@ -354,8 +344,7 @@ def border_in_words(front: Front) -> str:
 def _known_border(front: Front) -> tuple[Border, ...]:
     """Return the bounds that points lie at, if predictions tell what is beyond."""
     quality = prediction_quality(front)
-    reliable = quality is None or quality[1] is False
-    return front.border if reliable and not _is_guess(front) else ()
+    return () if quality is not None and quality[1] else front.border
 
 
 def _gain_beyond(front: Front) -> float:

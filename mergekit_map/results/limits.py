@@ -375,10 +375,8 @@ def limits_in_words(front: Front) -> str:
 
 def _on_held_out_too(front: Front) -> str:
     """Write on which data the chosen merge keeps its limits; "" without held-out."""
-    if front.holdout is None:
-        return ""
     tasks, held_out = on_held_out(front)
-    searched = " on the data of the search"
+    searched = "" if front.holdout is None else " on the data of the search"
     if not tasks:
         return searched
     if unmet := unmet_limits(held_out):

@@ -212,8 +212,7 @@ def by_merge(
 def read_log(path: Path) -> Iterator[Evaluation]:
     """Read the complete lines of a log; none where there is no log yet.
 
-    Raises:
-        ArtifactError: a line is not of the form that this version writes.
+    Raises ArtifactError if a line is not of the form that this version writes.
     """
     seen = set[bytes]()
     for number, line in enumerate(whole_lines(path), start=1):
@@ -257,10 +256,8 @@ class EvaluationLog:
 def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLog]:
     """Open a log for one search at a time; a line that a kill cut short is dropped.
 
-    ``lock_file`` is a hidden file beside the log by default.
-
-    Raises:
-        ArtifactError: another search has it open, or a line cannot be read.
+    ``lock_file`` is a hidden file beside the log by default. Raises ArtifactError if
+    another search has it open, or a line cannot be read.
     """
     lock = lock_file or path.with_name(f".{path.name}.lock")
     busy = (
@@ -279,9 +276,8 @@ def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLo
 def locked(lock: Path, place: Path, busy: str, patience: float = 0) -> Iterator[None]:
     """Hold a lock file for one process.
 
-    Raises:
-        ArtifactError: another process still holds it after ``patience`` seconds, with
-            the message ``busy``; or the ``place`` cannot be written.
+    Raises ArtifactError with the message ``busy`` if another process still holds it
+    after ``patience`` seconds; or if the ``place`` cannot be written.
     """
     try:
         held = FileLock(lock).acquire(timeout=patience)

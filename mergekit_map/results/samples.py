@@ -1,9 +1,8 @@
 """Records per item: ``samples/MERGE/TASK/COEFFICIENTS.json``.
 
 Items are documents, blocks or questions. Paired standard errors of differences follow
-from the scores of the same items of two merges. The scores lie beside the records. A
-resumed search estimates the value on all documents from them, and held-out measurements
-are paired by them.
+from the scores of the same items of two merges, in a resumed search and on held-out
+data, too.
 
 A record also has the measurement itself. A log has its lines in the order of a search
 with one process: what workers finish sooner, and what a kill kept out of the log, is

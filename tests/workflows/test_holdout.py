@@ -173,7 +173,7 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
 
     selected = invoke("select", "run", f"--index={other}")
 
-    assert "This merge is predicted" in selected.output
+    assert "The values of this merge are predicted" in selected.output
     assert set(gains(front_of(run)).sources.values()) == {"predicted"}
 
     merged = invoke("merge", "run", "out", "--trust-run")

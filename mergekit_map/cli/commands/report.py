@@ -38,14 +38,13 @@ from mergekit_map.utils.text import bytes_in_words, listed
 def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Write the search RUN as one HTML page.
 
-    The page begins with the answer, and shows the front. Sliders and limits find its
-    points; each has its recipe. The page also has the predictions and all measurements.
-    It is one file that you can mail: it loads nothing else. Recipes name your models as
-    you did, with paths. If the search is not finished, the page shows the front so far.
+    The page has the answer, the front with sliders and limits that find its points,
+    their recipes, the predictions and all measurements. It is one file that you can
+    mail: it loads nothing else. Recipes name your models as you did, with paths. If the
+    search is not finished, the page shows the front so far.
 
-    If you name several searches, for example one with TIES and one with task
-    arithmetic, the page compares their answers, hypervolumes and fronts, on the tasks
-    that they share. Nothing is measured.
+    If you name several searches, the page compares their answers, hypervolumes and
+    fronts, on the tasks that they share. Nothing is measured.
 
     Example: mergekit-map report my-search
 
@@ -53,7 +52,6 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """
     for run in runs:
         update_front(run)  # does nothing if the search is finished
-    # The message comes before the imports, which take longer than the work.
     with slow_imports(f"reading {listed(map(str, runs))} and drawing"):
         from mergekit_map.report.overlay import write_fronts_report
         from mergekit_map.report.page import write_report
