@@ -169,6 +169,10 @@ CASES: dict[str, tuple[Change, str]] = {
         copied("model", "a+b+c"),
         r"\d+: models\[0\].model: mergekit refuses this: Can't parse .*a\+b\+c",
     ),
+    "longer than a path": (
+        lambda config, _: config["models"][0].update(model="x" * 5000),
+        r"\d+: models\[0\].model: a model is written as text .*, got 'xxx",
+    ),
     "copy of the base": (copied("base"), r"does not differ from base"),
     "no weights": (copied("model", without="*.safetensors"), r"holds no weights"),
     # Tasks.

@@ -70,7 +70,7 @@ def new_config(merge: NewMerge, tasks: Tasks, title: str, settings: Settings) ->
     base = merge.base or _base_of_adapters(merge.models)
     if base in merge.models:
         raise ConfigError(
-            f"--model {base} is the base, whose weight nothing changes; leave it out"
+            f"--model {base} is the base, which no weight changes; leave it out"
         )
     dtype = _dtype_of(Path(base or merge.models[0]))
     content: dict[str, Any] = {"merge_method": merge.method}
@@ -93,7 +93,9 @@ def new_tasks(texts: Iterable[str], benchmarks: Iterable[str]) -> Tasks:
     named = [*map(_text_task, texts), *map(_benchmark, benchmarks)]
     for index, (name, task) in enumerate(named):
         if task in (other for _, other in named[:index]):
-            raise ConfigError(f"{name} is given twice, and would count twice")
+            raise ConfigError(
+                f"{name} is given twice, and would count twice; leave one out"
+            )
     names = _task_names(name for name, _ in named)
     return dict(zip(names, (task for _, task in named), strict=True))
 

@@ -94,5 +94,9 @@ def test_a_program_gets_one_object_and_people_nothing_less() -> None:
     assert content["chosen"]["index"] == front.selected
     assert content["chosen"]["coefficients"] == front.chosen.coefficients
     assert content["findings"]
+    assert content["missed"] == ""
+    limit = ["--require", "one=300%", "--json"]
+    content = json.loads(invoke("search", "config.yml", "run", *limit).stdout)
+    assert content["missed"].startswith("one at ")
     for line in plain.stdout.splitlines():
         assert line.strip() in result.stderr

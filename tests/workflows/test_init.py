@@ -89,6 +89,20 @@ def test_init_writes_it_and_names_the_next_steps() -> None:
     assert Path("plain.yml").read_text() == PLAIN
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--model base --model b --text fr.txt", "--model base is the base"),
+        ("--model b --text fr.txt --text fr=fr.txt", "fr is given twice"),
+        ("--model b --task bbh --task bbh", "bbh is given twice"),
+    ],
+)
+def test_what_is_given_twice_is_refused(options: str, message: str) -> None:
+    words = options.split()
+    result = invoke("init", "--base", "base", *words, "merge.yml", code=2)
+    assert message in " ".join(result.stderr.split())
+
+
 CONFIG = """
 merge_method: dare_linear
 base_model: org/base
