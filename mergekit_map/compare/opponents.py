@@ -279,7 +279,7 @@ def draw_seed(rng: np.random.Generator) -> int:
 
 def sobol_points(d: int, n: int, rng: np.random.Generator) -> FloatArray:
     """Draw scrambled Sobol points of the unit box, (n, d)."""
-    return draw_sobol(qmc.Sobol(d, seed=rng), n)[:n]
+    return draw_sobol(n, d, rng)[:n]
 
 
 def _random(evaluations: Budget, rng: np.random.Generator) -> None:

@@ -46,23 +46,22 @@ def make_design(
             f"{len(design)} reference points are always evaluated, but only {n} "
             f"evaluations were asked for; allow at least {len(design) - n} more"
         )
-    d = len(bounds)
-    sobol = qmc.Sobol(d, seed=rng) if kind == "sobol" else None
-    while len(design) < n:  # drawn again where some were dropped as duplicates
-        missing = n - len(design)
-        U = rng.random((missing, d)) if sobol is None else draw_sobol(sobol, missing)
-        design = _distinct(np.vstack([design, from_unit(U, bounds)]), bounds)
-    return design[:n]  # a larger design would go on with the others
+    # n new points suffice even if every anchor is one of them.
+    new = from_unit(_draw(kind, n, len(bounds), rng), bounds)
+    return _distinct(np.vstack([design, new]), bounds)[:n]
 
 
-def draw_sobol(sobol: qmc.Sobol, n: int) -> FloatArray:
-    """Return the next n or more points of a Sobol sequence; (at least n, d).
+def _draw(kind: str, n: int, d: int, rng: np.random.Generator) -> FloatArray:
+    """Draw at least n points of the unit cube of d dimensions."""
+    if kind == "uniform":
+        return rng.random((n, d))
+    return draw_sobol(n, d, rng)
 
-    SciPy warns of a number that is not a power of two. Points beyond n do no harm: a
-    longer design would draw the same ones next.
-    """
-    next_power_of_two = 1 << (n - 1).bit_length()
-    return np.asarray(sobol.random(next_power_of_two), dtype=np.float64)
+
+def draw_sobol(n: int, d: int, rng: np.random.Generator) -> FloatArray:
+    """Draw at least n scrambled Sobol points, a power of two; (at least n, d)."""
+    exponent = (n - 1).bit_length()
+    return np.asarray(qmc.Sobol(d, seed=rng).random_base2(exponent), dtype=np.float64)
 
 
 def sobol_points(n: int, bounds: FloatArray) -> FloatArray:
