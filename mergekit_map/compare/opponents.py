@@ -32,7 +32,6 @@ from pymoo.algorithms.moo.sms import SMSEMOA
 from pymoo.core.problem import Problem
 from pymoo.optimize import minimize
 from pymoo.util.ref_dirs import get_reference_directions
-from scipy.stats import qmc
 
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.optimize.design import draw_sobol
