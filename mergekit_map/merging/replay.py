@@ -65,7 +65,10 @@ class TaskVectorReplay:
         base, out = self.base.reshape(-1), target.view(-1)
         deltas = self.deltas.reshape(len(self.models), -1)
         weight_column = deltas.new_tensor(weights)[:, None]
-        for block in self._blocks():
+        # An accelerator needs much to be busy.
+        on_cpu = base.device.type == "cpu"
+        length = _BLOCK // len(self.models) if on_cpu else base.numel()
+        for block in _blocks(base.numel(), length):
             merged = self.merge_deltas(deltas[:, block], weight_column)
             out[block] = base[block] + merged
 
@@ -98,21 +101,6 @@ class TaskVectorReplay:
             merged /= divisor.masked_fill_(divisor == 0, 1)
         return merged
 
-    def _blocks(self) -> Iterator[slice]:
-        """Yield the blocks of a flat tensor.
-
-        Each begins at a multiple of ``_UNIT``, where torch sums as in the whole tensor.
-        The last is longer than the others if the rest would be shorter than ``_UNIT``.
-        """
-        size = self.base.numel()
-        length = _BLOCK // len(self.models)
-        if self.base.device.type != "cpu":
-            length = size  # an accelerator needs much to be busy
-        length = max(_UNIT, length // _UNIT * _UNIT)
-        starts = [*range(0, max(1, size - _UNIT), length)]
-        ends = [*starts[1:], size]
-        return map(slice, starts, ends)
-
 
 # An output tensor of a merge, ready to be merged again with one weight for each of its
 # ``models``.
@@ -142,6 +130,17 @@ def tensor_bytes(replay: Replay) -> int:
 
     with_tensors(replay, note)
     return sum(sizes)
+
+
+def _blocks(size: int, length: int) -> Iterator[slice]:
+    """Yield blocks of about ``length`` entries, which cover a flat tensor of ``size``.
+
+    They begin where torch sums as in the whole tensor, so that no bit differs. A rest
+    of at most ``_UNIT`` entries belongs to the block before it.
+    """
+    length = max(_UNIT, length // _UNIT * _UNIT)
+    starts = [*range(0, max(1, size - _UNIT), length)]
+    return map(slice, starts, [*starts[1:], size])
 
 
 def _sum(rows: Tensor) -> Tensor:

@@ -123,9 +123,9 @@ class SampleStore:
             return None
         if stored is None or stored.value is None:
             return None
-        # If only some documents are requested, each must have its answer.
-        answered = None if answers is None else answers.ids
-        if request.documents is not None and answered != request.documents:
+        # Each requested document must have its answer.
+        complete = answers is not None and answers.ids == request.documents
+        if request.documents is not None and not complete:
             return None
         return Measurement(**vars(stored), answers=answers)
 
