@@ -137,8 +137,7 @@ def answer_text(view: View) -> RenderableType:
     text.append(f"{found.sample}\n")
     for sentence in (*found.findings, *found.details):
         if sentence != view.front.reason:  # which is of the chosen point
-            about_point = sentence.replace("the chosen merge", f"point {view.at}")
-            text.append(f"\n{about_point}\n")
+            text.append(f"\n{sentence}\n")
     return text
 
 

@@ -265,10 +265,10 @@ def renamed_card(
     data = ModelCard(card.content).data  # a copy
     text = card.text
     name = repo.rpartition("/")[2]
-    heading = f"# {escape_markdown(name)}\n"
+    heading = f"\n# {escape_markdown(name)}\n"
     assignment = f"\n{_name_assignment(repo)}\n"
     for old in (folder, str(data.get("model_name"))):
-        text = text.replace(f"# {escape_markdown(old)}\n", heading, 1)
+        text = text.replace(f"\n# {escape_markdown(old)}\n", heading, 1)
         text = text.replace(f"\n{_name_assignment(old)}\n", assignment)
     if data.get("eval_results"):
         data["model_name"] = name
@@ -286,7 +286,9 @@ def with_parents(card: ModelCard, config: MergeConfig, names: PublicNames) -> Mo
     old_names = public_names(referenced_models(config))
     text = card.text
     for part in parts_of(config):
-        text = text.replace(_linked_model(part, old_names), _linked_model(part, names))
+        old, new = (_linked_model(part, known) for known in (old_names, names))
+        for mark in ("\n- ", " + "):  # one name may be the end of another
+            text = text.replace(f"{mark}{old}", f"{mark}{new}")
     old_recipe = _recipe_block(config, old_names)
     return _card(card.data, text.replace(old_recipe, _recipe_block(config, names)))
 

@@ -12,11 +12,11 @@ import mmap
 import os
 import re
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeAlias
+from typing import Any
 
 from mergekit_map.config.yaml_file import MODEL_KEYS, MergeConfig
 from mergekit_map.errors import ArtifactError, ConfigError
@@ -54,8 +54,6 @@ _TOKEN = r"hf_[A-Za-z0-9]{20,}"
 # Shorter secrets of the environment, such as a word, may be in any file by chance.
 _MIN_SECRET_LENGTH = 16
 _MAX_LISTED = 10  # leaks; a file with more has the same one many times
-
-_Bytes: TypeAlias = "bytes | mmap.mmap"
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ class PublicNames:
 
     def text(self, text: str) -> str:
         """Replace every absolute path by its last name, a home directory by a dot."""
-        home = rf"{_PATH_START}{re.escape(self.home)}{_PATH_END}"
+        home = rf"{_PATH_START}(?:{_any_of({self.home} - {'/'})}){_PATH_END}"
 
         def public_name(match: re.Match[str]) -> str:
             path = match[0]
@@ -151,23 +149,25 @@ def public_names(
     """
     parts = [part for text in references for part in Reference.parse(text).parts]
     paths = list(dict.fromkeys(part.path for part in parts if is_local(part.path)))
-    names = {_find_local(paths, parent): i for parent, i in (parents or {}).items()}
-    for path in [path for path in paths if path not in names]:
+    names: dict[str, str] = {}
+    for path in paths:
         if snapshot := _HUB_SNAPSHOT.fullmatch(path):
             names[path] = f"{snapshot[1].replace('--', '/')}@{snapshot[2]}"
         else:
             names[path] = unused_name(Path(path).name or "model", names.values())
-    return PublicNames(names, directory, str(Path.home()))
+    names |= {_find_local(names, parent): i for parent, i in (parents or {}).items()}
+    home = os.path.expanduser("~")  # itself where a user has none
+    return PublicNames(names, directory, "/" if home == "~" else home)
 
 
-def _find_local(paths: Sequence[str], parent: str) -> str:
-    """Find a local model by its path, or by the name of its folder."""
+def _find_local(names: Mapping[str, str], parent: str) -> str:
+    """Find a local model by its path, its public name, or the name of its folder."""
     absolute = str(Path(parent).expanduser().resolve())
-    matches = [path for path in paths if Path(path).name == parent]
-    if absolute in paths:
+    matches = [path for path in names if parent in {names[path], Path(path).name}]
+    if absolute in names:
         matches = [absolute]
     if len(matches) != 1:
-        choices = ", ".join(matches or paths) or "all are of the Hub"
+        choices = ", ".join(matches or names) or "all are of the Hub"
         raise ConfigError(f"--parent: no one local model is {parent!r} ({choices})")
     return matches[0]
 
@@ -231,7 +231,7 @@ def _exists_here(match: re.Match[bytes]) -> bool:
 
 
 @contextmanager
-def _open_text(file: PublicFile) -> Iterator[_Bytes]:
+def _open_text(file: PublicFile) -> Iterator[bytes | mmap.mmap]:
     """Open a file; of safetensors the header, which is all text they have."""
     if isinstance(file.content, bytes):
         yield file.content

@@ -89,8 +89,8 @@ def build_page(
     template: str, scripts: Iterable[str], content: Mapping[str, object]
 ) -> str:
     """Return a page with its data; later scripts may use what earlier ones define."""
-    plotly = _as_parsed(get_plotlyjs()).replace(_SHARING, "")
-    script = _as_parsed("\n".join(map(_page_file, scripts)))
+    plotly = get_plotlyjs().replace(_SHARING, "")
+    script = "\n".join(map(_page_file, scripts))
     data = {**content, "plotlyjs": get_plotlyjs_version()}
     return Template(_page_file(template)).substitute(
         policy=_policy(plotly, script),
@@ -107,7 +107,7 @@ def page_path(page: StrPath) -> Path:
     path = Path(page)
     if path.suffix != ".html":
         raise ArtifactError(f"{path} is no name of a page; end it in .html")
-    is_file = path.is_file() and not path.is_symlink()  # a link is refused later
+    is_file = path.is_file() and not path.is_symlink()  # a link is replaced
     if is_file and b"<title>mergekit-map" not in path.read_bytes():
         raise ArtifactError(f"{path} is there, and no page of ours; name another file")
     return path
@@ -116,11 +116,6 @@ def page_path(page: StrPath) -> Path:
 def _page_file(name: str) -> str:
     folder = importlib.resources.files(__package__) / "pages"
     return (folder / name).read_text(encoding="utf-8")
-
-
-def _as_parsed(script: str) -> str:
-    """Normalise line ends as browsers do, before they hash a script."""
-    return script.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _policy(*scripts: str) -> str:

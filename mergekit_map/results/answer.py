@@ -171,7 +171,7 @@ def _kept(gained: Gains) -> str:
 
 
 def _against(gained: Gains, label: str) -> str:
-    if all(one.stderr == 0 for one in gained.over(label).values()):
+    if all(one.amount == one.stderr == 0 for one in gained.over(label).values()):
         return ""  # it was not measured, or is the chosen merge itself
     tasks = {verdict: gained.where(label, verdict) for verdict in VERDICTS}
     on = {verdict: _tasks(names) for verdict, names in tasks.items() if names}
@@ -237,7 +237,7 @@ def _counted(front: Front, counts: Mapping[str, int]) -> str:
 
 def share_in_words(share: float | None) -> str:
     """Write ``84 %``; a dash where no parent gains anything."""
-    return "-" if share is None else f"{round(100 * share) + 0} %"
+    return "-" if share is None else f"{round(100 * share)} %"
 
 
 def value_in_words(reading: Reading) -> str:
@@ -307,7 +307,7 @@ def poor_tasks(front: Front, min_r2: float = _GOOD_R2) -> list[str]:
 def prediction_quality(front: Front) -> tuple[str, bool] | None:
     """Write how good predictions are on the front, where the choice is made.
 
-    With it comes whether they are not reliable; None where nothing is known of them.
+    With it comes whether they are not reliable. None without an error or poor task.
     """
     fits = {name: task.fit for name, task in front.tasks.items()}
     worst = max(fits, key=lambda task: fits[task].front_error or 0.0)

@@ -303,6 +303,9 @@ class Front(Record):
         for index, values in enumerate(self.utilities(self.points, "predicted")):
             if np.isnan(values).any() and self.unfinished is None:
                 raise ValueError(f"points.{index}.predicted: a value is null")
+        asked = {**(self.select.prefer or {}), **(self.select.require or {})}
+        if not asked.keys() <= self.tasks.keys():
+            raise ValueError(f"select: the tasks are {[*self.tasks]}")
         compared = [(self.differences, self.all_merges)]
         if self.holdout is not None:
             compared.append((self.holdout.differences, self.holdout.merges))

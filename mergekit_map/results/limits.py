@@ -379,7 +379,11 @@ def _on_held_out_too(front: Front) -> str:
     searched = "" if front.holdout is None else " on the data of the search"
     if not tasks:
         return searched
-    if unmet := unmet_limits(held_out):
+    try:
+        unmet = unmet_limits(held_out)
+    except ConfigError:  # beside these references a limit cannot be computed
+        return f"{searched}; held-out data cannot tell"
+    if unmet:
         return f"{searched}, but misses on held-out data: {unmet}"
     short = shortfall(held_out, np.array([front.selected])).any()
     return f"{searched}, and {'within noise ' if short else ''}on held-out data"

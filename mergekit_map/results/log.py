@@ -65,9 +65,7 @@ Role = Literal[
     "holdout",  # on documents that the search never sees
 ]
 # Measured to judge a search by, so that no search fits them unless it asks for them.
-ASSESSING: frozenset[Role] = frozenset(
-    {"front", "opponent", "baseline", "checkpoint", "holdout"}
-)
+ASSESSING = frozenset[Role]({"front", "opponent", "baseline", "checkpoint", "holdout"})
 MergeKey: TypeAlias = tuple[tuple[str, float], ...]  # coefficients by name
 Key: TypeAlias = tuple[MergeKey, str]  # with the task
 
@@ -260,10 +258,7 @@ def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLo
     another search has it open, or a line cannot be read.
     """
     lock = lock_file or path.with_name(f".{path.name}.lock")
-    busy = (
-        f"another search is writing {path}; wait for it or stop it, or name another "
-        "run folder"
-    )
+    busy = f"another search is writing {path}; wait for it, or name another run folder"
     with locked(lock, place=lock, busy=busy):
         evaluations = list(read_log(path))  # an error leaves the file as it is
         bytes_of_lines = sum(len(line) + 1 for line in whole_lines(path))

@@ -154,7 +154,7 @@ class RunFolder:
     def remove_recipes(self, count: int) -> None:
         """Remove recipes without a point."""
         for stale in self.path.glob("recipes/*.yml"):
-            if stale.stem.isdigit() and int(stale.stem) >= count:
+            if stale.stem.isdecimal() and int(stale.stem) >= count:
                 stale.unlink()
 
     def claim(self) -> None:

@@ -237,9 +237,7 @@ def compare_items(known: Sequence[Itemised | None]) -> Differences | None:
     for index, one in enumerate(known):
         if one is not None:
             groups.setdefault(one.items, {})[index] = one.influences
-    if not groups:
-        return None
-    items, same = max(groups.items(), key=lambda group: len(group[1]))
+    items, same = max(groups.items(), key=lambda g: len(g[1]), default=((), {}))
     if len(same) < 2:
         return None
     parts = np.unique([part for part, _ in items], return_inverse=True)[1]

@@ -3,8 +3,9 @@
 At the end of a search the choice is among the measured points of its front:
 
 1. *Allowed* is a point that keeps the limits and is on no task significantly worse than
-   the base: by two standard errors of the paired difference. A limit may be missed by
-   less than a standard error, but points that meet it come first.
+   ``not_worse_than``, or than the base if nothing is selected: by two standard errors
+   of the paired difference. A limit may be missed by one, but points that meet it come
+   first.
 2. A point is left out if an allowed merge *dominates* it: is significantly better on
    some task and behind by a standard error on none.
 3. Points that are significantly better than the base, on a task that counts or in the

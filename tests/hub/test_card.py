@@ -245,11 +245,14 @@ def test_publishing_completes_a_card_and_leaves_the_rest(tmp_path: Path) -> None
     assert "`mergekit-map/`" in part(public, "The search")
     assert part(public, "Models") == part(card, "Models")
     assert with_search(public, uploaded=True).content == public.content
+    other = renamed_card(card, "Models", "me/new", None)  # the name of a section
+    assert part(other, "Models") == part(card, "Models")
     assert "The search" not in with_search(public, uploaded=False).text
 
 
 def test_publishing_calls_local_models_by_their_hub_ids(tmp_path: Path) -> None:
-    config = {"base_model": "x/base", "models": [{"model": "/data/one"}]}
+    models = [{"model": "/data/one"}, {"model": "/data/big-one"}]
+    config = {"base_model": "x/base", "models": models}
     card = written(tmp_path, record(config))
     before = part(card, "Recipe")
 
@@ -257,8 +260,9 @@ def test_publishing_calls_local_models_by_their_hub_ids(tmp_path: Path) -> None:
     public = with_parents(card, config, names)
 
     assert public.data.base_model == ["x/base", "me/one"]
-    assert "[me/one](https://huggingface.co/me/one)" in part(public, "Models")
+    assert "\n- [me/one](https://huggingface.co/me/one)" in part(public, "Models")
+    assert "\n- big-one (a local model" in part(public, "Models")
     assert "model: me/one" in part(public, "Recipe")
     assert part(public, "Recipe").replace("me/one", "one") == before
     assert "- one (a local model, in a folder of this name)" in part(card, "Models")
-    assert "local" not in public.text
+    assert public.text.count("local") == 1

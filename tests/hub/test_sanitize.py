@@ -54,6 +54,8 @@ def test_the_user_may_say_what_a_model_is_called_on_the_hub() -> None:
     assert names.reference("/old/base@r1") == "me/base@r1"
     assert names.reference("/data/m/base") == "base"
     assert names.hub_parents({"base_model": "/old/base", "models": []}) == ["me/base"]
+    # By the name that it has beside the other.
+    assert public_names(models, {"base-2": "me/base"}).names == names.names
 
 
 def test_relative_paths_of_a_configuration_are_found(names: PublicNames) -> None:
