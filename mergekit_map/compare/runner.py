@@ -8,7 +8,7 @@ twice. A search that is continued later does not fit them: they have their own r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -125,7 +125,6 @@ def _search(
     # All points, or as many that show the whole front.
     chosen = sorted(farthest_point_subset(predicted, spec.points))
     points = [front.points[i] for i in chosen]
-    study = replace(study, bounds=front.coefficients)
     budget = spec.budget or len(own_merges(study, read_log(folder.log)))
     merges = len(points) + len(spec.rivals) * budget
     merges += count_baselines(project.space, spec.preferences)

@@ -46,16 +46,10 @@ def make_design(
             f"{len(design)} reference points are always evaluated, but only {n} "
             f"evaluations were asked for; allow at least {len(design) - n} more"
         )
-    # n new points suffice even if every anchor is one of them.
-    new = from_unit(_draw(kind, n, len(bounds), rng), bounds)
-    return _distinct(np.vstack([design, new]), bounds)[:n]
-
-
-def _draw(kind: str, n: int, d: int, rng: np.random.Generator) -> FloatArray:
-    """Draw at least n points of the unit cube of d dimensions."""
-    if kind == "uniform":
-        return rng.random((n, d))
-    return draw_sobol(n, d, rng)
+    d = len(bounds)
+    # Each anchor repeats at most one of n new points, so n distinct ones remain.
+    U = rng.random((n, d)) if kind == "uniform" else draw_sobol(n, d, rng)
+    return _distinct(np.vstack([design, from_unit(U, bounds)]), bounds)[:n]
 
 
 def draw_sobol(n: int, d: int, rng: np.random.Generator) -> FloatArray:

@@ -223,21 +223,18 @@ def _maximize(
     problem = _smooth_problem(scaled, scalarization, limits)
 
     @lru_cache(maxsize=1)  # SLSQP evaluates objective and constraints in turn
-    def cached_linearization(variables: bytes) -> FloatArray:  # arrays have no hash
-        return _linearize(problem, np.frombuffer(variables), d)
-
-    def linearization(variables: FloatArray) -> FloatArray:
-        return cached_linearization(variables.tobytes()).copy()  # SLSQP changes it
+    def linearization(*variables: float) -> FloatArray:  # arrays have no hash
+        return _linearize(problem, np.array(variables), d)
 
     def objective(variables: FloatArray) -> tuple[float, FloatArray]:
-        value_and_gradient = linearization(variables)[0]
-        return float(value_and_gradient[0]), value_and_gradient[1:]
+        value, *gradient = linearization(*variables)[0]
+        return float(value), np.array(gradient)
 
     # Typed by hand: SciPy's stubs do not know the "jac" of a constraint.
     constraints: Any = {
         "type": "ineq",
-        "fun": lambda variables: linearization(variables)[1:, 0],
-        "jac": lambda variables: linearization(variables)[1:, 1:],
+        "fun": lambda variables: linearization(*variables)[1:, 0].copy(),
+        "jac": lambda variables: linearization(*variables)[1:, 1:].copy(),
     }
     S = scaled(start[None])[0]
     auxiliary = np.maximum(limits - S, 0)[np.isfinite(limits)]

@@ -14,7 +14,7 @@ from mergekit_map.config.problems import Problem, shown
 from mergekit_map.config.schema import share_of
 from mergekit_map.errors import DesignError, nearest
 from mergekit_map.results.front import Order
-from mergekit_map.results.log import EvaluationLog
+from mergekit_map.results.log import EvaluationLog, merge_key
 from mergekit_map.search.bayesian import MAX_COEFFICIENTS, N_ROUND
 from mergekit_map.search.measure import missing_of, own_evaluations
 from mergekit_map.search.nested import (
@@ -135,7 +135,7 @@ def forecast(study: Study) -> Forecast:
     if study.search.holdout is not None:  # the chosen merge and the references
         held_out = (1 + len(study.labels)) * n_tasks
     in_part = not all(map(study.is_whole, study.tasks))
-    whole = len(first_candidates(study)) if in_part else searched
+    whole = len(set(map(merge_key, study.fixed.values()))) if in_part else searched
     return Forecast(
         searched=searched,
         front=front,

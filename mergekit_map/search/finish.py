@@ -121,7 +121,8 @@ class _End:
                 break
         if len(study.tasks) == 1:
             X, Y = self._measured_merges()
-            rows, selected = X[[np.nanargmax(Y[:, 0])]], 0
+            best = X[[Y[:, 0].argmax()]] if len(X) else rows[[selected]]
+            rows, selected = best, 0
             self._measure(rows)
         return rows, selected
 
@@ -141,10 +142,9 @@ class _End:
         before = {e.key: e for e in self.known}
         measured = self.measure_all(planned, self.surrogates)
         # A failure never replaces a value.
-        usable = [e for e in measured if not (e.failed and e.key in before)]
-        after = before | {e.key: e for e in usable}
-        if any(before.get(key) is not e for key, e in after.items()):
-            self.known = list(after.values())
+        new = {e.key: e for e in measured if not (e.failed and e.key in before)}
+        if any(before.get(key) is not e for key, e in new.items()):
+            self.known = list((before | new).values())
             self.surrogates = self.study.fit(self.known)
 
     def _with_measured(self, front: FloatArray) -> FloatArray:
@@ -353,8 +353,8 @@ def find_partial_front(
             "nested merges pair by pair, and can be looked at when it is finished"
         )
     known = [e for e in own_evaluations(study, log) if e.failed or is_fitted(e)]
-    latest = list({e.key: e for e in known}.values())
-    seen = by_merge(latest)
+    seen = by_merge(known)
+    latest = [e for found in seen.values() for e in found.values()]
     fixed = [seen.get(merge_key(merge), {}) for merge in study.fixed.values()]
     if not all(found.keys() >= study.tasks.keys() for found in fixed):
         raise ArtifactError("base, parents and soup are not measured on every task yet")

@@ -10,7 +10,14 @@ from functools import partial
 from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Ending, Readings
 from mergekit_map.results.limits import Request
-from mergekit_map.results.log import Evaluation, EvaluationLog, Key, MergeKey, merge_key
+from mergekit_map.results.log import (
+    Evaluation,
+    EvaluationLog,
+    Key,
+    MergeKey,
+    by_merge,
+    merge_key,
+)
 from mergekit_map.results.surrogates import is_fitted, predict
 from mergekit_map.search.finish import end_search
 from mergekit_map.search.measure import (
@@ -49,7 +56,8 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
     measure_all = partial(_measure, study, evaluate, log)
     while True:
         evaluations = _visible_after(study, log, rounds)
-        latest = list({e.key: e for e in evaluations}.values())
+        merges = by_merge(evaluations).values()
+        latest = [e for measured in merges for e in measured.values()]
         surrogates: Mapping[str, Surrogate] = {}
         is_out_of_time = bool(rounds) and not can_go_on(study, [*beside, *evaluations])
         if is_out_of_time:
@@ -134,14 +142,11 @@ def _visible_after(
     ]
     if not rounds:
         return [e for e in usable if e.role != "front"]
-    first: dict[Key, int] = {}
-    for i, e in enumerate(usable):
-        first.setdefault(e.key, i)
     # A requested merge may also be a point of the front. That line counts only where it
     # came first: from a shorter search, before a round requested the merge.
-    of_rounds = [
-        i
-        for i, e in enumerate(usable)
-        if e.key[0] in requested and (e.role != "front" or first[e.key] == i)
-    ]
-    return usable[: max(of_rounds, default=-1) + 1]
+    end, earlier = 0, set[Key]()
+    for index, e in enumerate(usable, start=1):
+        if e.key[0] in requested and (e.role != "front" or e.key not in earlier):
+            end = index
+        earlier.add(e.key)
+    return usable[:end]

@@ -69,7 +69,7 @@ def measure(
     values = {t: [e.value for e in measured if e.task == t] for t in study.tasks}
     missing = missing_of(study, candidates, log)
     merge: Mapping[str, float] | None = None
-    subsets: Mapping[str, Subset] = {}
+    subsets: Mapping[str, Subset | None] = {}
     for index, (role, coefficients, task) in enumerate(missing):
         check_interrupt()
         report(Progress(index, len(missing), coefficients, task, role))
@@ -90,26 +90,27 @@ def measure(
 
 
 def _coming_requests(
-    study: Study, missing: Sequence[_Missing], subsets: Mapping[str, Subset]
+    study: Study, missing: Sequence[_Missing], subsets: Mapping[str, Subset | None]
 ) -> list[MeasurementRequest]:
     """List the coming measurements, as far as they do not depend on results."""
     wanted = []
     for role, coefficients, task in missing:
-        merge = tuple(coefficients.items())
-        if _asks_all(study, role, task):
-            wanted.append(MeasurementRequest(merge, task))
-        elif task in subsets:
-            wanted.append(MeasurementRequest(merge, task, subsets[task].ids))
+        asks_all = _asks_all(study, role, task)
+        if asks_all or task in subsets:
+            subset = None if asks_all else subsets[task]
+            ids = None if subset is None else subset.ids
+            merge = tuple(coefficients.items())
+            wanted.append(MeasurementRequest(merge, task, ids))
     return wanted
 
 
-def _subsets(study: Study, evaluate: Evaluator) -> dict[str, Subset]:
+def _subsets(study: Study, evaluate: Evaluator) -> dict[str, Subset | None]:
     """Draw the documents of each task that merges are measured on, alike for all.
 
-    None for a task without the scores of a reference point on record, or with no more
-    documents than a subset would have.
+    None where that is all of them. A task is left out until the scores of a reference
+    point are on record.
     """
-    found = {}
+    found: dict[str, Subset | None] = {}
     for task, count in study.documents.items():
         if count == "all" or task not in study.tasks:
             continue
@@ -117,8 +118,7 @@ def _subsets(study: Study, evaluate: Evaluator) -> dict[str, Subset]:
         if references := [one for one in answers if one is not None and one.whole]:
             identity = [study.search.seed, study.definitions[task]]
             rng = np.random.default_rng(int(digest(identity), 16))
-            if (subset := draw_subset(count, references, rng)) is not None:
-                found[task] = subset
+            found[task] = draw_subset(count, references, rng)
     return found
 
 

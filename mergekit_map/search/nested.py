@@ -130,8 +130,7 @@ def _measure_pair(
     candidates = [(role, flat(merge, groups)) for role, merge in planned]
     # Merges of a pair are the same merge of the models where they differ only in the
     # coefficient of a group whose weights are all 0. The first of them is kept.
-    keys = [merge_key(candidate) for _, candidate in candidates]
-    in_pair = dict(zip(reversed(keys), (c for _, c in reversed(planned)), strict=True))
+    in_pair = {merge_key(flat(c, groups)): c for _, c in reversed(planned)}
     latest = {e.key: e for e in measure_on(study.tasks, candidates)}
     return [
         e.model_copy(update={"coefficients": in_pair[e.key[0]]})
@@ -220,6 +219,8 @@ class Grouping:
         tasks = self._study.tasks
         owned = tuple(t for t in tasks if any(t in group.tasks for group in pair))
         label = f"pair-{len(self._study.bounds) - len(self._groups) + 1}"
+        while label in self._study.bounds:  # a model has this name
+            label += "'"
         one, other = pair
         loss = self._loss(owned, self._row(measured))
         merged = Group(label, (one.order, other.order), owned, loss)

@@ -113,12 +113,13 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     merges = {merge_key(c): c for c in study.fixed.values()}
     anchors = study.vectors(merges.values())
     n_anchors = len(merges)
+    n_outside = n_anchors - int(study.contains(anchors).sum())
     imported = _imported(study, known)
     is_quadratic = study.search.surrogate == "quadratic"
     needed = n_quadratic_terms(len(study.bounds)) if is_quadratic else 3
     count = wanted_evaluations(study)
     if study.search.refines:
-        first_fit = max(n_anchors, needed) + len(study.bounds)
+        first_fit = max(n_anchors, needed + n_outside) + len(study.bounds)
         count = min(count, max(first_fit, n_anchors + len(imported)))
     start = np.vstack([anchors, imported[: max(count - n_anchors, 0)]])
     points = make_design(study.search.design, count, study.box, start, rng)

@@ -57,7 +57,8 @@ def reuse_measurements(
     used = {id(e) for e in (*own, *(original for original, _ in copies))}
     of_tasks = [e for e in log if e.task in study.tasks and e.role not in _APART]
     unused = [e for e in of_tasks if id(e) not in used]
-    n_redefined = sum(e.merge == study.merge for e in unused)
+    present = {part.merge for part in study.parts}
+    n_redefined = sum(e.merge in present for e in unused)
     reasons = {"the task definition": n_redefined, changed: len(unused) - n_redefined}
     for reason, count in reasons.items():
         if count:

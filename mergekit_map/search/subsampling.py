@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import stdtrit
 
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray
 from mergekit_map.types import Answers, Measurement
@@ -160,13 +161,7 @@ def _sampling_error(fit: _Fit, size: int, *, is_binary: bool) -> float:
     squares = float(fit.left_out @ fit.left_out) + (_UNSEEN if is_binary else 0.0)
     variance = (1 - n / size) * squares / n**2
     freedom = fit.freedom if is_binary else _NORMAL * fit.freedom
-    return math.sqrt(variance) * _student(max(freedom, 1.0))
-
-
-def _student(freedom: float) -> float:
-    """Return the 97.5 % point of Student's t over the normal's (Fisher and Cornish)."""
-    first = (_Z**2 + 1) / (4 * freedom)
-    return 1 + first + (5 * _Z**4 + 16 * _Z**2 + 3) / (96 * freedom**2)
+    return math.sqrt(variance) * float(stdtrit(max(freedom, 1.0), 0.975)) / _Z
 
 
 def _population_error(residuals: FloatArray, w: FloatArray, size: int) -> float:

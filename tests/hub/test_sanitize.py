@@ -87,6 +87,15 @@ def test_paths_in_texts_become_names(
     assert names.text(text) == public
 
 
+def test_a_home_that_is_none_or_the_root_hides_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "see https://host/a or yes / no"
+    for home in ("/", None):
+        monkeypatch.setattr("os.path.expanduser", lambda path, home=home: home or path)
+        assert public_names([]).text(text) == text
+
+
 TOKEN = "api_org_secretsecret"
 MODEL, HOME = "/home/jane/models/it's <mine> & so/bäse", "/home/jane"
 PRIVATE = PublicNames({MODEL: "bäse"}, home=HOME)

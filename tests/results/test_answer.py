@@ -69,6 +69,13 @@ def test_the_table_compares_by_paired_differences_and_one_word() -> None:
     assert "holdout" not in sample  # math has no documents to hold out
 
 
+def test_values_without_noise_are_compared() -> None:
+    exact = {**APART, "stderr": [[0.0] * n for n in (1, 2, 3, 4)]}
+    noiseless = front(differences={"math": exact, "code": exact})
+
+    assert "is better than the soup on math and code" in answer(noiseless).headline
+
+
 def test_a_difference_of_unknown_error_is_neither_better_nor_worse() -> None:
     """Such as those of one block of text, or of a function that returns one number."""
     row: Row = [(0.70, None), (2.0, 0.05)]

@@ -141,6 +141,12 @@ def test_a_gain_on_held_out_documents_alone_is_no_reason_for_the_soup() -> None:
     assert advice(held_out_front(anchors, merges=merges)) == MERGE
 
 
+def test_a_limit_without_a_parent_on_held_out_documents_is_that_of_the_search() -> None:
+    front = held_out_front(select={"require": {"math": "30%"}})
+
+    assert limits_in_words(front).endswith("; held-out data cannot tell")
+
+
 def test_the_gain_is_that_on_held_out_documents() -> None:
     found = gains(held_out_front())
     in_search = gains(held_out_front(), in_search=True)

@@ -43,3 +43,11 @@ def test_anchors_and_ends_are_on_all_documents_and_the_others_on_those_asked_for
     expected = [ENDS + share * others for share in shares]
     assert [times[task] for task in SIZES] == pytest.approx(expected)
     assert not documents or forecast(study).whole == ENDS
+
+
+def test_models_that_no_reference_point_is_are_no_measurements_on_all_documents() -> (
+    None
+):
+    study = make_study("abcd", ["x"], ("base", "soup"), documents={"x": 5}, remeasure=0)
+
+    assert forecast(study).whole == 2 + 1  # and the chosen merge

@@ -8,7 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import IDEAL, Recorder, bowls, changed, front_of, logged, make_study, run
+from fakes import (
+    IDEAL,
+    Recorder,
+    bowls,
+    changed,
+    front_of,
+    line,
+    logged,
+    make_study,
+    run,
+)
 from quick_fronts import fronts_of_few_points
 
 from mergekit_map.config.schema import SelectSpec
@@ -76,6 +86,36 @@ def test_anchors_outside_the_box_are_measured_but_not_fitted(
     assert {s.quality.n for s in result.surrogates.values()} == {10 - 2 + n_front}
     front = np.array([list(c.values()) for c in result.front])
     assert np.all(front >= [0.2, 0.1])
+
+
+@pytest.mark.parametrize("ends", [(0.6, 1.5), (0.1, 0.4)])
+def test_a_box_without_any_reference_point_is_searched(
+    ends: tuple[float, float], tmp_path: Path
+) -> None:
+    study = make_study("ab", list(IDEAL), remeasure=1)
+
+    run(replace(study, bounds=dict.fromkeys("ab", ends)), tmp_path, bowls)
+
+    front = [list(point.coefficients.values()) for point in front_of(tmp_path).points]
+    assert np.min(front) >= ends[0]
+    assert np.max(front) <= ends[1]
+
+
+def test_one_task_has_a_partial_front_before_a_merge_is_measured_on_all() -> None:
+    study = make_study("ab", ["near_a"], ("base", "a", "b"), documents={"near_a": 5})
+    study = replace(study, bounds=dict.fromkeys("ab", (0.2, 0.8)))
+    places = np.random.default_rng(0).uniform(0.2, 0.8, (8, 2))
+    merges = [dict(zip("ab", place, strict=True)) for place in places.tolist()]
+    log = [
+        line(merge, "near_a", bowls(merge, "near_a").value, **more)
+        for known, more in (
+            (study.anchors.values(), {}),
+            (merges, {"sampling": 0.1, "stderr": 0.2}),
+        )
+        for merge in known
+    ]
+
+    assert len(find_partial_front(study, log, []).points) == 1
 
 
 def own_corner(c: Mapping[str, float], task: str) -> Measurement:

@@ -24,7 +24,7 @@ from mergekit_map.results.log import merge_key
 from mergekit_map.search import measure
 from mergekit_map.search.loop import can_go_on
 from mergekit_map.search.study import Study
-from mergekit_map.types import Answers, Measure, Measurement, Metric
+from mergekit_map.types import Answers, Measure, Measurement, MeasurementRequest, Metric
 
 SIZE = 96
 Search: TypeAlias = Callable[..., "Models"]
@@ -112,16 +112,18 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     """
 
     def searched(
-        study: Study, models: Models | None = None, folder: Path = tmp_path
+        study: Study,
+        models: Models | None = None,
+        folder: Path = tmp_path,
+        kind: type[MergeEvaluator] = MergeEvaluator,
     ) -> Models:
         models = models or Models()
         # A time that passes by 1 for every document.
         clock = SimpleNamespace(perf_counter=lambda: float(sum(models.counts)))
         monkeypatch.setattr(measure, "time", clock)
         monkeypatch.setattr(evaluator, "time", clock)
-        merges = MergeEvaluator(
-            Worker(nullcontext(models)), folder / "samples", study.definitions
-        )
+        worker = Worker(nullcontext(models))
+        merges = kind(worker, folder / "samples", study.definitions)
         run(study, folder, merges)
         return models
 
@@ -181,6 +183,24 @@ def test_anchors_and_the_front_are_measured_on_all_and_others_on_the_same_subset
     assert front.merges
     for merge in front.merges:
         assert {merge.measured[task].documents for task in METRICS} == {12}
+
+
+def test_workers_hear_of_coming_merges_however_many_documents_each_is_of(
+    search: Search, tmp_path: Path
+) -> None:
+    counts: dict[Any, list[int]] = {}
+    for documents in ("all", 12, SIZE):
+
+        class Ahead(MergeEvaluator):
+            found = counts.setdefault(documents, [])
+
+            def expect(self, ahead: Sequence[MeasurementRequest]) -> None:
+                self.found.append(len(ahead))
+
+        asked = study_of(documents, evaluations=6, refine=False, remeasure=0)
+        search(asked, Models(), tmp_path / f"{documents}", Ahead)
+
+    assert counts[SIZE] == counts[12] == counts["all"]
 
 
 @pytest.mark.parametrize(("before", "after"), [(12, "all"), ("all", 12), (12, 24)])
