@@ -142,7 +142,8 @@ def test_a_gain_on_held_out_documents_alone_is_no_reason_for_the_soup() -> None:
 
 
 def test_a_limit_without_a_parent_on_held_out_documents_is_that_of_the_search() -> None:
-    front = held_out_front(select={"require": {"math": "30%"}})
+    limited = {"select": SelectSpec(require={"math": "30%"})}
+    front = held_out_front().model_copy(update=limited)
 
     assert limits_in_words(front).endswith("; held-out data cannot tell")
 
