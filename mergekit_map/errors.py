@@ -79,9 +79,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"known: {shown}"
 
 
-def alike(name: str, known: Iterable[str]) -> str:
+def alike(name: str, known: Iterable[str], folder: str = "") -> str:
     """Return a hint with the nearest known names; empty where none is near."""
     close = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.6)
     if not close:
         return ""
-    return "did you mean " + " or ".join(repr(option) for option in close) + "?"
+    return (
+        "did you mean " + " or ".join(repr(folder + option) for option in close) + "?"
+    )

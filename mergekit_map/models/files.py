@@ -275,8 +275,8 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
             why = "it is not the id of a Hub repository"
             check = "check the path (relative paths start at the working directory)"
         place = Path(path)
-        beside = [str(file.parent) for file in place.parent.glob("*/*config.json")]
-        like = alike(str(place), beside)
+        beside = [file.parent.name for file in place.parent.glob("*/*config.json")]
+        like = alike(place.name, beside, f"{place.parent}/")
         raise MergeError(
             f"there is no folder {path!r}, and {why}; {check}; if the model lies "
             f"elsewhere now, add --model-path {'/'.join(place.parts[-2:])}=FOLDER"

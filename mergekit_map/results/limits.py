@@ -368,7 +368,7 @@ def limits_in_words(front: Front) -> str:
         for task, amount in zip(metrics, short, strict=True)
         if amount > 1e-4 * abs(chosen.measured[task].value or 0)  # 4 digits are shown
     ]:
-        return f"is {listed(missed)}{where}, less than the noise"
+        return f"is {listed(missed)}, less than the noise{where}"
     word = "limits" if len(required) > 1 else "limit"
     return f"meets its {word} on {listed(required)}{where}"
 
@@ -377,13 +377,14 @@ def _on_held_out_too(front: Front) -> str:
     """Write on which data the chosen merge keeps its limits; "" without held-out."""
     tasks, held_out = on_held_out(front)
     searched = "" if front.holdout is None else " on the data of the search"
-    if not tasks:
+    if not {*(front.select.require or ())} <= {*tasks}:
         return searched
     try:
         unmet = unmet_limits(held_out)
     except ConfigError:  # beside these references a limit cannot be computed
         return f"{searched}; held-out data cannot tell"
     if unmet:
-        return f"{searched}, but misses on held-out data: {unmet}"
+        return f"{searched}; on held-out data it misses {unmet}"
     short = shortfall(held_out, np.array([front.selected])).any()
-    return f"{searched}, and {'within noise ' if short else ''}on held-out data"
+    kept = "is within the noise of" if short else "meets"
+    return f"{searched}; on held-out data it {kept} what is asked"

@@ -4,8 +4,7 @@ At the end of a search the choice is among the measured points of its front:
 
 1. *Allowed* is a point that keeps the limits and is on no task significantly worse than
    ``not_worse_than``, or than the base if nothing is selected: by two standard errors
-   of the paired difference. A limit may be missed by one, but points that meet it come
-   first.
+   of the paired difference. A limit may be missed by one, if no such point meets it.
 2. A point is left out if an allowed merge *dominates* it: is significantly better on
    some task and behind by a standard error on none.
 3. Points that are significantly better than the base, on a task that counts or in the
@@ -64,6 +63,7 @@ def choose_measured(front: Front) -> Front:
     if not len(candidates):
         nearest_point = int(measured[violation[: len(points)].argmin()])
         return chosen_as(front, nearest_point, select)
+    candidates = _preferably(candidates, shortfall(front, candidates).max(axis=1) == 0)
     dominated = []
     for point in candidates:
         paired = PairedMerges.of(front, allowed, point)
@@ -74,7 +74,6 @@ def choose_measured(front: Front) -> Front:
     is_base = anchors == front.anchor_index(BASE)
     beats_base = [_beats(front, p, anchors)[is_base].any() for p in candidates]
     candidates = _preferably(candidates, np.array(beats_base))
-    candidates = _preferably(candidates, shortfall(front, candidates).max(axis=1) == 0)
     mask = np.isin(np.arange(len(front.points)), candidates)
     weights = Request.of(front).weights()
     achievement = select.scalarization == "achievement"

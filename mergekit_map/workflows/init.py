@@ -69,9 +69,7 @@ def new_config(merge: NewMerge, tasks: Tasks, title: str, settings: Settings) ->
     """Return a whole configuration; ``tasks`` are the result of ``new_tasks``."""
     base = merge.base or _base_of_adapters(merge.models)
     if base in merge.models:
-        raise ConfigError(
-            f"--model {base} is the base, which no weight changes; leave it out"
-        )
+        raise ConfigError(f"--model {base} is the base, too; leave it out")
     dtype = _dtype_of(Path(base or merge.models[0]))
     content: dict[str, Any] = {"merge_method": merge.method}
     if base is not None:
