@@ -82,8 +82,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def alike(name: str, known: Iterable[str], folder: str = "") -> str:
     """Return a hint with the nearest known names; empty where none is near."""
     close = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.6)
-    if not close:
-        return ""
-    return (
-        "did you mean " + " or ".join(repr(folder + option) for option in close) + "?"
-    )
+    options = " or ".join(repr(folder + option) for option in close)
+    return f"did you mean {options}?" if options else ""
