@@ -34,6 +34,9 @@ class InvalidTask(ConfigError):
         self.messages = (messages,) if isinstance(messages, str) else tuple(messages)
         super().__init__("\n".join(self.messages))
 
+    def __reduce__(self) -> tuple[type[InvalidTask], tuple[object, ...]]:
+        return InvalidTask, (self.key, self.messages)  # as a worker sends it
+
 
 class DesignError(MapError):
     """The evaluated merges cannot identify the requested surrogate."""

@@ -128,6 +128,12 @@ CASES: dict[str, tuple[Change, str]] = {
         put("map", "backend", {"name": "vllm"}),
         r"map: a backend loads each merge from disk; add 'merge: disk'",
     ),
+    "backend of one model": (
+        lambda config, _: config["map"].update(
+            merge="disk", backend={"name": "hf", "args": {"pretrained": "x"}}
+        ),
+        r"'pretrained' of a backend is each merge in turn",
+    ),
     # Methods and models.
     "method": (put("merge_method", "tise"), r"no merge method 'tise'.*'ties'"),
     "method without weights": (
@@ -159,6 +165,12 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "model twice": (
         lambda config, _: config["models"].append(copy.deepcopy(config["models"][0])),
+        r"stands twice",
+    ),
+    "model under two names": (
+        lambda config, _: config["models"][1].update(
+            model=f"{config['models'][0]['model']}/."
+        ),
         r"stands twice",
     ),
     "only the base": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ _SIGNATURE = "# as written: "  # a digest of the text above follows, to detect e
 
 def option_names(given: Mapping[str, Any]) -> list[str]:
     """List the options of models and tasks that were given."""
-    return [f"--{name}" for name, value in given.items() if value]
+    return [f"--{name}" for name, value in given.items() if value not in (None, ())]
 
 
 def config_or_options(target: str | None = None) -> Decorator:
@@ -47,11 +47,9 @@ def config_or_options(target: str | None = None) -> Decorator:
     from options is written beside the target, or to a temporary file without one.
     """
     decorators = [click.argument("configs", nargs=-1, type=CONFIG, metavar="[CONFIG]")]
-    if target is not None:
-        decorators.append(click.argument(target, type=FOLDER))
-    decorators += NEW_MERGE_OPTIONS.values()
-    overriding = {} if target is None else _SETTINGS
-    for options in overriding.values():
+    decorators += [click.argument(target, type=FOLDER)] if target else []
+    overriding = _SETTINGS if target else {}
+    for options in (NEW_MERGE_OPTIONS, *overriding.values()):
         decorators += options.values()
 
     def add(command: Any) -> Any:
@@ -61,16 +59,15 @@ def config_or_options(target: str | None = None) -> Decorator:
             _require_one_source(configs, option_names(given))
             if "out" in arguments:
                 refuse_existing(arguments["out"])  # before a file is written beside it
-            settings = {}
-            for block, keys in overriding.items():
-                values = {key: arguments.pop(key) for key in keys}
-                settings[block] = {k: v for k, v in values.items() if v is not None}
+            settings = {
+                block: {k: v for k in keys if (v := arguments.pop(k)) is not None}
+                for block, keys in overriding.items()
+            }
             path = arguments[target] if target else None
-            if target:
-                arguments["settings"] = settings
-            if configs:
-                return command(config=configs[0], **arguments)
-            with _written_config(given, settings, path) as config:
+            written = _written_config(given, settings, path)
+            with nullcontext(configs[0]) if configs else written as config:
+                if target:
+                    arguments["settings"] = settings
                 return command(config=config, **arguments)
 
         return with_options(decorators)(run_command)

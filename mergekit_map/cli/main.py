@@ -74,9 +74,7 @@ class _LazyGroup(click.Group):
             click.echo(f"error: {printable(str(error))}", err=True)
             code = MapError.exit_code
         except (KeyboardInterrupt, click.Abort) as error:
-            # At a question, click raises Abort in the place of a KeyboardInterrupt.
-            cause = error.__cause__ if isinstance(error, click.Abort) else None
-            reason, code = stopped_by(cause or error)
+            reason, code = stopped_by(error)
             text = f"{reason}; to go on, type it again: {typed_command()}"
             click.echo(f"\n{printable(text)}", err=True)
         finally:

@@ -109,9 +109,9 @@ def update_front(run: Path) -> None:
 
         look_at(run)
     if (progress := folder.read_front().unfinished) is not None:
-        from mergekit_map.cli.screen import search_command, trust_options
+        from mergekit_map.cli.screen import search_command
 
-        command = search_command(run, *trust_options(run / "config.yml"))
+        command = search_command(run)
         again = f"again, or: {command}" if command else "again, where you typed it."
         click.echo(f"{progress.in_words} To go on, type its command {again}", err=True)
 

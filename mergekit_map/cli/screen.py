@@ -132,7 +132,7 @@ def next_steps(
             return look
         command = ["mergekit-yaml", str(recipe), "OUT"]
         # The recipe names the whole command, but a stranger may have written it.
-        if _ADAPTER_OPTION in recipe.read_text("utf-8"):
+        if _ADAPTER_OPTION in recipe.read_text("utf-8", "replace"):
             command += [_ADAPTER_OPTION, "CACHE"]
         return [("merge the soup", shlex.join(command)), *look]
     if out is None:

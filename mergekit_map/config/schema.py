@@ -91,8 +91,8 @@ class SearchSpec(Strict):
     """Distribution of the first merges."""
     evaluations: Annotated[Int, Field(ge=1, le=100_000)] | None = None
     """Largest number of merges that surrogates are fitted to; by default (N+1)(N+2)
-    for N weights. A few points of the front are measured after them, and base, parents
-    and soup as well if the method cannot make them."""
+    for N weights, ten times as many with `hours`. Points of the front come after them,
+    and base, parents and soup if the method cannot make them."""
     hours: Annotated[Float, Field(gt=0, le=10**6)] | None = None
     """After this many hours of measuring, summed over workers, only points of the front
     are still measured."""
@@ -278,6 +278,10 @@ class MapBlock(Strict):
         if self.backend is not None and self.merge != "disk":
             raise ValueError(
                 "a backend loads each merge from disk; add 'merge: disk' to use one"
+            )
+        if self.backend is not None and "pretrained" in self.backend.args:
+            raise ValueError(
+                "'pretrained' of a backend is each merge in turn; remove it from 'args'"
             )
         if self.backend is not None and self.engine.name != "auto":
             raise ValueError(

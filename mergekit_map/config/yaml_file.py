@@ -235,7 +235,7 @@ def _read_text(path: Path) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads plain values alone, as in YAML 1.2: a date is text, and 1e-3 a number."""
+    """Reads plain values; unlike in YAML 1.1, a date is text, and 1e-3 a number."""
 
 
 _Loader.yaml_constructors = {

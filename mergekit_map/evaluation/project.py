@@ -117,6 +117,7 @@ def read_draft(
     written = absolute_references(file.merge, root)
     moved = absolute_references(with_places(file.merge, model_paths), root)
     merge = with_adapter_bases(moved)
+    problems += check_merge(merge) if has_merge else []  # two paths may be one model
     # No model is downloaded for a merge that cannot be.
     family = inspect_models(merge, decided(given), download=download and has_merge)
     problems += [
@@ -132,6 +133,7 @@ def read_draft(
     problems += more
     if space is None:
         return Draft(file, problems, None, family)
+    facts = family.models[0].facts
     # With the tasks that could be loaded: problems of the search are told, too.
     project = Project(
         file=file,
@@ -142,8 +144,9 @@ def read_draft(
         options=full,
         notes=family.warnings,
         open_device=given.device is None,
+        layers=None if facts is None else facts.setting("num_hidden_layers"),
     )
-    if can_plan and "models" not in space.template:
+    if can_plan and not space.template.get("models"):
         project = _with_possible_references(project)
     study = project.outline()
     problems += [*search_problems(study), *select_problems(study)]
@@ -245,6 +248,7 @@ class Project:
     # What generated the answers of tasks before, where it may be chosen.
     used: Mapping[str, str] = field(default_factory=dict)
     has_references: bool = True  # other than merges of this space
+    layers: int | None = None  # of each model; None where that is not known
 
     def __repr__(self) -> str:
         """Return the coefficients and tasks on one line."""
@@ -284,7 +288,7 @@ class Project:
     @cached_property
     def reference_points(self) -> ReferencePoints:
         """Return base, parents and soup, and how they are measured."""
-        return reference_points(self.space)
+        return reference_points(self.space, self.layers)
 
     @cached_property
     def on_disk(self) -> Project | None:

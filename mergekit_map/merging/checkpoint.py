@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from filelock import FileLock
 from mergekit.common import ModelReference
 from mergekit.config import MergeConfiguration
 from mergekit.io.tasks import LoaderCache
@@ -59,18 +60,19 @@ def merge_adapters(merge: MergeConfig, options: MergeOptions) -> None:
         cache.mkdir(parents=True, exist_ok=True)
         done = cache / f".{sha256(reference)[:16]}.done"
         identity = _identity(reference, options)
-        if done.exists() and done.read_text() == identity:
-            continue
-        with partial_folder(cache / "adapter") as scratch:
-            merged = model.merged(
-                cache_dir=str(scratch),
-                trust_remote_code=options.trust_remote_code,
-                lora_merge_dtype=options.lora_merge_dtype,
-            )
-            made = Path(merged.model.path)
-            shutil.rmtree(cache / made.name, ignore_errors=True)
-            shutil.move(made, cache / made.name)
-        done.write_text(identity)
+        with FileLock(done.with_suffix(".lock")):  # workers begin at once
+            if done.exists() and done.read_text() == identity:
+                continue
+            with partial_folder(cache / "adapter") as scratch:
+                merged = model.merged(
+                    cache_dir=str(scratch),
+                    trust_remote_code=options.trust_remote_code,
+                    lora_merge_dtype=options.lora_merge_dtype,
+                )
+                made = Path(merged.model.path)
+                shutil.rmtree(cache / made.name, ignore_errors=True)
+                shutil.move(made, cache / made.name)
+            done.write_text(identity)
 
 
 def _identity(reference: str, options: MergeOptions) -> str:

@@ -75,11 +75,9 @@ class Recipes:
                 words += ["--lora-merge-dtype", options.lora_merge_dtype]
         if str(options.device) != "cpu":
             words += ["--device", str(options.device)]
-        if options.allow_crimes:
-            words.append("--allow-crimes")
-        if options.trust_remote_code:
-            words.append("--trust-remote-code")
-        return shlex.join(words)
+        flags = ("allow_crimes", "trust_remote_code", "unsafe_truncate_embeddings")
+        given = [flag for flag in flags if getattr(options, flag)]
+        return shlex.join([*words, *(f"--{f.replace('_', '-')}" for f in given)])
 
 
 def draws_random_numbers(space: MergeSpace) -> bool:

@@ -48,16 +48,22 @@ class ReferencePoints:
     others: Merges  # reference points as coefficients of the linear merge
 
 
-def reference_points(space: MergeSpace) -> ReferencePoints:
-    """Decide which merges of a space are its reference points."""
+def reference_points(space: MergeSpace, layers: int | None = None) -> ReferencePoints:
+    """Decide which merges of a space are its reference points.
+
+    The models have so many ``layers``; None where that is not known.
+    """
     merges = space.anchors()
     if not space.coefficients:  # a merge by itself, such as a baseline
         return ReferencePoints(merges, {}, space, {})
     linear, weights = linear_space(space), _weights(space)
+    whole = _has_all_layers(space.template, layers)
     own = {
         label: merge
         for label, merge in merges.items()
-        if label in weights and _is_that_model(space, merge, label, weights[label])
+        if whole
+        and label in weights
+        and _is_that_model(space, merge, label, weights[label])
     }
     method = method_spec(space.template).pretty_name or space.template["merge_method"]
     names = {label: f"{label} alone, {method}" for label in merges}
@@ -125,8 +131,6 @@ def _is_that_model(
     """Whether a merge of the space is a reference point, up to rounding."""
     config = space.config(merge)
     names = _models(space)
-    if not _has_all_layers(config):
-        return False
     places = [(entry.key[:-1], entry.model) for entry in model_entries(config)]
     if len(places) > len(set(places)):  # a model that counts twice
         return False
@@ -146,13 +150,13 @@ def _is_that_model(
     return whole and not (elected and label == SOUP)
 
 
-def _has_all_layers(merge: Any) -> bool:
-    """Whether slices, if there are some, are layers in order, alike for all models."""
-    if "slices" in merge:
-        start = 0
-        for part in merge["slices"]:
-            ranges = {tuple(entry["layer_range"]) for entry in part["sources"]}
-            if len(ranges) > 1 or min(ranges)[0] != start:
-                return False
-            start = min(ranges)[1]
-    return all(map(_has_all_layers, (merge.get("modules") or {}).values()))
+def _has_all_layers(merge: Any, layers: int | None) -> bool:
+    """Whether slices, if there are some, are all layers, alike for all models."""
+    start = 0
+    for part in merge.get("slices") or ():
+        ranges = {tuple(entry["layer_range"]) for entry in part["sources"]}
+        if len(ranges) > 1 or min(ranges)[0] != start:
+            return False
+        start = min(ranges)[1]
+    modules = (merge.get("modules") or {}).values()
+    return start in {0, layers} and all(_has_all_layers(m, layers) for m in modules)

@@ -40,6 +40,7 @@ from mergekit_map.merging.validation import (
     leaves_of,
     method_spec,
     model_entries,
+    settings_of,
 )
 from mergekit_map.models.references import (
     models_with_adapter,
@@ -206,8 +207,8 @@ def _identifiable(
         defaults = {p.name: p.default for p in method_spec(template).shared_parameters}
         if defaults.get("normalize"):
             template["parameters"] = {**parameters, "normalize": False}
-        return coefficients, None, None
-    asked = switch is None or parameters.get(switch, shares)
+    by_default = shares and switch not in parameters
+    asked = by_default or any(settings_of(template, str(switch)))
     weights = [e.weight for e in entries if e.weighted and e.weight is not None]
     searched = [any(names_coefficient(w) for _, w in leaves_of(x)) for x in weights]
     if not asked or not all(searched):

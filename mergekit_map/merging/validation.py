@@ -137,6 +137,9 @@ def _mappings(part: Any, key: KeyPath = ()) -> Iterator[tuple[KeyPath, MergeConf
 
 
 def _bad_models(part: MergeConfig, key: KeyPath) -> Iterator[Problem]:
+    if key and part.get("base_model") is not None:  # of one slice
+        text = "a base model of its own has no part; write it at the top for all"
+        yield Problem((*key, "base_model"), text)
     in_a_list = key != () and isinstance(key[-1], int)  # elsewhere it is for 'models'
     for name in ("base_model", *(["model"] if in_a_list else [])):
         model = part.get(name)
@@ -225,7 +228,7 @@ def _bad_base(merge: MergeConfig) -> list[Problem]:
         text = f"{spec.name!r} has no base model, and would take it as one more model"
         text += " without a weight; remove 'base_model', or list it among the models"
         return [Problem(("base_model",), text)]
-    if "models" in merge and len(set(models)) < len(models):
+    if merge.get("models") and len(set(models)) < len(models):
         twice = next(m for m in models if models.count(m) > 1)
         return [Problem(("models",), f"{twice!r} stands twice; remove one of the two")]
     references = [ModelReference.parse(m) for m in models]

@@ -306,7 +306,7 @@ def _compare_models(
 
 def _selects_layers(merge: MergeConfig) -> bool:
     """Whether the user says which layers of which model are merged."""
-    return "slices" in merge or "modules" in merge
+    return bool(merge.get("slices") or merge.get("modules"))
 
 
 def _is_aligned(merge: MergeConfig) -> bool:

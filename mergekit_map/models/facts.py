@@ -150,12 +150,13 @@ def _read_config(
             f"transformers cannot use {path}: {reason}; put right what it names, or "
             "download the model again"
         ) from None
-    if len(config.architectures or ()) != 1:
-        raise MergeError(
-            f"{path} must name one architecture, got {config.architectures!r:.100}; "
-            "add for example 'architectures: [LlamaForCausalLM]'"
-        )
-    return config
+    match config.architectures:
+        case [str()]:
+            return config
+    raise MergeError(
+        f"{path} must name one architecture, got {config.architectures!r:.100}; add "
+        "for example 'architectures: [LlamaForCausalLM]'"
+    )
 
 
 def _refuse_layers(config: Settings, most: int, path: Path) -> None:

@@ -59,9 +59,6 @@ class Reference:
         """Read ``base`` or ``base+adapter``."""
         return cls(tuple(map(ModelPart.parse, text.split("+"))))
 
-    def __str__(self) -> str:
-        return "+".join(map(str, self.parts))
-
     @property
     def model(self) -> ModelPart:
         """Return the base model."""
@@ -92,7 +89,7 @@ def map_parts(
     """Replace every model and adapter that a configuration names."""
 
     def changed(reference: str) -> str:
-        return str(Reference(tuple(map(change, Reference.parse(reference).parts))))
+        return "+".join(str(change(part)) for part in Reference.parse(reference).parts)
 
     return map_references(merge, changed)
 

@@ -87,7 +87,7 @@ def measure_vectors(
         for place in _rows(header, share, number * _GOLDEN % 1):
             rows = [model.read(name, *place).view(-1) for model in weights]
             sums.add(name, torch.stack(rows))
-    for name in headers.keys() - compared.keys():
+    for name in sorted(headers.keys() - compared.keys()):
         for found, model in zip(sums.not_finite, weights, strict=True):
             own = model.headers.get(name)
             places = _rows(own, share, 0.0) if own and own.shape and own.n_bytes else ()

@@ -78,7 +78,9 @@ def modules_beside(module: ModuleType) -> dict[str, Path]:
         return {}  # what is installed is not the user's own
     if not Path(name).is_absolute():  # lm-eval names those of local tasks by paths
         root = file.parents[name.count(".") + (file.name == "__init__.py")]
-    unread = [file] if root == folder else [file, folder / "__init__.py"]
+    above = [folder, *folder.parents]
+    packages = above[: above.index(root)]
+    unread = [file, *(package / "__init__.py" for package in packages)]
     found = set[Path]()
     while unread:
         path = unread.pop()

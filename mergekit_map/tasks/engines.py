@@ -119,10 +119,9 @@ def _choose(task: HarnessTask, spec: MapBlock, *, on_gpu: bool) -> EngineChoice:
 
 def _is_random(task: HarnessTask) -> bool:
     """Whether a task has the model sample its answers, instead of the likeliest."""
-    return any(
-        bool(options.get("do_sample")) or float(options.get("temperature") or 0) > 0
-        for options in (request.args[1] for request in task.requests)
-    )
+    with quiet():  # lm-eval logs options that contradict each other
+        found = [normalize_gen_kwargs(request.args[1]) for request in task.requests]
+    return any(options["do_sample"] for options in found)
 
 
 def installed_vllm() -> str | None:

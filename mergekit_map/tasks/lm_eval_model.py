@@ -27,6 +27,7 @@ from lm_eval.api import metrics
 from lm_eval.api.model import LM, CacheHook
 from lm_eval.api.registry import MODEL_REGISTRY, get_model
 from lm_eval.models.huggingface import HFLM
+from lm_eval.models.utils import normalize_gen_kwargs
 from transformers import PreTrainedModel
 
 from mergekit_map.config.schema import BackendSpec
@@ -233,7 +234,8 @@ def _is_too_long(request: Any, lm: HarnessModel) -> bool:
         return False  # windows cut nothing
     if request.request_type == GENERATED:
         text, options = request.args[:2]
-        room = lm.max_length - options.get("max_gen_toks", lm.max_gen_toks)
+        answer = normalize_gen_kwargs(options, lm.max_gen_toks)["max_gen_toks"]
+        room = lm.max_length - answer
     else:
         context, continuation = request.args[:2]
         text = context + continuation

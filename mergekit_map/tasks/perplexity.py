@@ -99,7 +99,7 @@ def _refusal(key: str, text: str) -> InvalidTask:
 
 def _read_text(path: Path) -> str:
     try:
-        text = read_whole(path, _LARGEST).decode("utf-8")
+        text = read_whole(path, _LARGEST).decode("utf-8-sig")
         return text.replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
         like = alike(path.name, [file.name for file in path.parent.glob("*.*")])

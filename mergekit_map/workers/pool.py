@@ -323,7 +323,7 @@ def visible_gpus() -> Sequence[str]:
     """List the GPUs that this program may use, without opening CUDA."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
-        return [name.strip() for name in named.split(",") if name.strip()]
+        return [n for name in named.split(",") if (n := name.strip()) not in {"", "-1"}]
     if shutil.which("nvidia-smi") is None:
         return []
     listing = subprocess.run(

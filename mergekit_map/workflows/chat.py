@@ -17,10 +17,10 @@ import transformers
 from mergekit.options import MergeOptions
 
 from mergekit_map.errors import EvaluationError
+from mergekit_map.evaluation.merges import merged_on_disk
 from mergekit_map.evaluation.project import finished_project
-from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
+from mergekit_map.merging.checkpoint import load_checkpoint
 from mergekit_map.merging.in_memory import resident_merge
-from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.shutdown import check_interrupt
 
 _MOST_TOKENS = 512  # of an answer
@@ -107,9 +107,7 @@ def open_chat(
         return
 
     def on_disk(coefficients: Mapping[str, float]) -> ChatModel:
-        with scratch_folder() as scratch:
-            folder, config = scratch / "model", project.space.config(coefficients)
-            write_checkpoint(config, folder, project.options)
+        with merged_on_disk(project, coefficients) as folder:
             return _chat_model(*load_checkpoint(folder, project.options))
 
     yield on_disk

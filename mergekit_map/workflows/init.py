@@ -12,7 +12,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from mergekit_map.config.schema import MapBlock
-from mergekit_map.config.tasks import TASK_NAME
+from mergekit_map.config.tasks import LONGEST_TASK, RESERVED, TASK_NAME
 from mergekit_map.config.yaml_file import Settings, read_yaml, yaml_text
 from mergekit_map.errors import ConfigError
 from mergekit_map.models.references import short_names, walk_entries, weight_setting
@@ -67,7 +67,7 @@ class NewMerge:
 
 def new_config(merge: NewMerge, tasks: Tasks, title: str, settings: Settings) -> str:
     """Return a whole configuration; ``tasks`` are the result of ``new_tasks``."""
-    base = merge.base or _base_of_adapters(merge.models)
+    base = _base_of_adapters(merge.models) if merge.base is None else merge.base
     if base in merge.models:
         raise ConfigError(f"--model {base} is the base, too; leave it out")
     dtype = _dtype_of(Path(base or merge.models[0]))
@@ -182,9 +182,9 @@ def _task_names(texts: Iterable[str]) -> list[str]:
     """Return a valid and unique name for each task."""
     names: list[str] = []
     for text in texts:
-        word = re.sub(r"[^A-Za-z0-9_.-]", "-", text)
-        word = word if TASK_NAME.fullmatch(word) else f"task{word}"
-        names.append(unused_name(word, names))
+        word = re.sub(r"[^A-Za-z0-9_.-]", "-", text)[: LONGEST_TASK - 8]
+        is_valid = TASK_NAME.fullmatch(word) and word not in RESERVED
+        names.append(unused_name(word if is_valid else f"task{word}", names))
     return names
 
 

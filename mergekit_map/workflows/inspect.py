@@ -177,7 +177,7 @@ def inspect_config(
     trust_run: bool = False,
     model_paths: Mapping[str, StrPath] = MappingProxyType({}),
 ) -> Inspection:
-    """Check models and plan of a configuration; no model is loaded or downloaded.
+    """Check models and plan of a configuration; no model is loaded.
 
     Raises:
         ConfigError: the file cannot be read.

@@ -43,13 +43,15 @@ def dense(model: str, density: float) -> dict[str, Any]:
         (merge("breadcrumbs", "x/one", "y/two"), ["base"]),
         (sliced([0, 4], [4, 8]), EVERY),
         (sliced([0, 6], [2, 8]), []),
+        (sliced([0, 4]), []),
+        (added("x/one", slices=None), EVERY),
     ],
 )
 def test_merges_that_are_these_models_stand_for_them(
     config: dict[str, Any], own: list[str]
 ) -> None:
     space = space_of(config)
-    found = reference_points(space)
+    found = reference_points(space, 8)
 
     assert list(found.own) == own
     assert sorted([*found.own, *found.others]) == sorted(EVERY)

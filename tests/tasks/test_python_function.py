@@ -181,6 +181,11 @@ def test_the_folder_comes_last_on_the_path_after_importing(
         {"own_task.py": "import own_pack.deep", "own_pack/deep.py": "K = 1"},
         {"own_parts/own_task.py": "", "own_parts/__init__.py": "K = 1"},
         {
+            "own_deep/in/own_task.py": "",
+            "own_deep/in/__init__.py": "",
+            "own_deep/__init__.py": "",
+        },
+        {
             "own_lib/own_task.py": "from . import (\n    one,  # (first)\n    two,\n)",
             "own_lib/one.py": "K = 1",
             "own_lib/two.py": "K = 1",
@@ -196,7 +201,7 @@ def test_the_fingerprint_changes_with_the_file_and_what_it_imports_beside_it(
     folder: Path, files: dict[str, str]
 ) -> None:
     for name, code in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{code}\ndef score(model, tokenizer): return 1\n")
     module = next(iter(files)).removesuffix(".py").replace("/", ".")
     spec = PythonTask(python=f"{module}:score", direction="maximize")
@@ -239,4 +244,6 @@ def test_says_what_is_wrong_with_the_function(
 ) -> None:
     with pytest.raises(InvalidTask, match=message) as caught:
         load(folder, code, function)
-    assert caught.value.key == ("python",)
+    sent = pickle.loads(pickle.dumps(caught.value))  # by a worker
+    assert sent.key == caught.value.key == ("python",)
+    assert str(sent) == str(caught.value)

@@ -75,7 +75,9 @@ def test_what_cannot_be_extended_is_told(
 def test_init_writes_it_and_names_the_next_steps() -> None:
     Path("plain.yml").write_text(PLAIN)
     Path("fr.txt").touch()
-    command = ["init", "plain.yml", "merge.yml", "--text", "fr.txt", "--task", "bbh"]
+    Path("point.txt").touch()  # the name of a column
+    texts = ["--text", "fr.txt", "--text", "point.txt"]
+    command = ["init", "plain.yml", "merge.yml", *texts, "--task", "bbh"]
 
     result = invoke(*command)
 
@@ -85,6 +87,7 @@ def test_init_writes_it_and_names_the_next_steps() -> None:
         "  mergekit-map run merge.yml OUT",
     ]
     tasks = yaml.safe_load(Path("merge.yml").read_text())["map"]["tasks"]
+    assert tasks.pop("taskpoint") == {"perplexity": "point.txt"}
     assert tasks == {"fr": {"perplexity": "fr.txt"}, "bbh": {"preset": "bbh"}}
     assert Path("plain.yml").read_text() == PLAIN
 
