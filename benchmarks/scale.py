@@ -6,7 +6,7 @@
 Models are random Llamas in bfloat16 and fine-tunes of them, texts of 2048 tokens; every
 point is a search of 8 evaluations and 6 of its front in a process of its own, of one
 thread. Prints Markdown; ``--keep`` writes it to ``results/scale.md``, from which
-``tests/docs/reference.py`` takes the tables of docs/scale.md, and docs/scale.png. About
+``tests/reference.py`` takes the tables of docs/scale.md, and docs/scale.png. About
 15 minutes on two cores with the sizes by default. Seconds are those of the processor,
 which other programs on the machine change little.
 """

@@ -52,21 +52,9 @@ class Watched:
 
 
 @contextmanager
-def watched_page(
-    browser: Browser,
-    path: Path,
-    width: int = 1280,
-    ready: str = "#front-chart .main-svg",
-    place: str = "",
-    **options: object,
-) -> Iterator[Watched]:
-    """Open a file and note its errors, warnings, dialogs, requests and new windows.
-
-    ``ready`` is there when the page is drawn; ``place`` is what follows its address.
-    """
-    context = browser.new_context(
-        viewport={"width": width, "height": 900}, offline=True, **options
-    )
+def watched_page(browser: Browser, path: Path) -> Iterator[Watched]:
+    """Open a file and note its errors, warnings, dialogs, requests and new windows."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True)
     page = context.new_page()
     watched = Watched(page)
 
@@ -80,8 +68,8 @@ def watched_page(
     page.on("pageerror", lambda error: watched.problems.append(str(error)))
     page.on("dialog", lambda dialog: watched.problems.append(f"says {dialog.message}"))
     page.on("popup", lambda opened: watched.fetched.append(opened.url))
-    page.goto(path.as_uri() + place)
-    page.wait_for_selector(ready)
+    page.goto(path.as_uri())
+    page.wait_for_selector("#front-chart .main-svg")
     watched.settle()
     yield watched
     context.close()

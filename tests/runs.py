@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +62,15 @@ def assert_same_run(run: Path, other: Path) -> None:
 
 
 def files_of(run: Path) -> dict[str, bytes]:
-    """Read all files of a folder, but for locks."""
+    """Read all files of a folder, but for locks, by their places in it."""
     files = (p for p in sorted(run.rglob("[!.]*")) if p.is_file())
-    return {str(path): path.read_bytes() for path in files}
+    return {str(path.relative_to(run)): path.read_bytes() for path in files}
+
+
+def change_json(path: Path, change: Callable[[Any], object]) -> None:
+    content = read(path)
+    change(content)
+    path.write_text(json.dumps(content))
 
 
 def tensors_of(checkpoint: str | Path) -> dict[str, torch.Tensor]:
@@ -89,24 +95,22 @@ def stock(recipe: str, out: str) -> None:
         for line in Path(recipe).read_text().splitlines()
         if line.startswith("# Merge it with: ")
     )
-    program, *arguments = shlex.split(command)
-    arguments = [out if a == "OUT" else a for a in arguments]
-    run_mergekit(program, *arguments)
+    run_mergekit(command, out)
 
 
 def merged_by_stock(output: str, out: str) -> None:
     """Run the command that merge said writes the same checkpoint."""
     said = output.split("mergekit writes the same tensors with:\n")[1]
-    program, *words = shlex.split(said.splitlines()[0])
-    assert "OUT" in words
-    run_mergekit(program, *(out if word == "OUT" else word for word in words))
+    run_mergekit(said.splitlines()[0], out)
 
 
-def run_mergekit(program: str, *arguments: str) -> None:
+def run_mergekit(command: str, out: str) -> None:
     """Run a stock command, in this process because importing it takes seconds."""
-    assert program == "mergekit-yaml"
+    program, *words = shlex.split(command)
+    assert (program, "OUT" in words) == ("mergekit-yaml", True)
+    words = [out if word == "OUT" else word for word in words]
     LoaderCache().loaders.clear()
-    result = click.testing.CliRunner().invoke(run_yaml.main, [*arguments, "--quiet"])
+    result = click.testing.CliRunner().invoke(run_yaml.main, [*words, "--quiet"])
     LoaderCache().loaders.clear()
     assert result.exception is None, result.output
 
@@ -122,20 +126,30 @@ def two(model, tokenizer):
 
 def write_plain(
     family: Mapping[str, Path | str],
-    tasks: Sequence[str] = ("one", "two"),
+    tasks: Sequence[str] | Mapping[str, Any] = ("one", "two"),
     code: str = PLAIN_TASKS,
+    *,
+    names: Sequence[str] = "ab",
+    method: str = "task_arithmetic",
+    density: float | None = None,
     **search: Any,
 ) -> dict[str, Any]:
-    """Write a search of two models into the working directory, and return it."""
+    """Write a search into the working directory, and return it.
+
+    ``tasks`` are functions of ``code``, to be minimized, or tasks as they are written.
+    """
     Path("mine.py").write_text(code)
-    task = {"direction": "minimize"}
+    if not isinstance(tasks, Mapping):
+        own = {"direction": "minimize"}
+        tasks = {name: {"python": f"mine:{name}", **own} for name in tasks}
+    more = {} if density is None else {"parameters": {"density": density}}
     content = {
-        "merge_method": "task_arithmetic",
+        "merge_method": method,
         "base_model": str(family["base"]),
-        "models": [{"model": str(family[name])} for name in "ab"],
+        "models": [{"model": str(family[name]), **more} for name in names],
         "dtype": "float32",
         "map": {
-            "tasks": {name: {"python": f"mine:{name}", **task} for name in tasks},
+            "tasks": dict(tasks),
             "search": {"evaluations": 6, "remeasure": 1, **search},
         },
     }

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 import yaml
 from lm_eval import simple_evaluate
+from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from tiny_tokenizer import make_tokenizer
 from tokenizers import processors
@@ -96,6 +98,18 @@ def by_lm_eval(
         )
     assert results is not None
     return dict(results)
+
+
+def kept_generations(patch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Keep what lm-eval's model generates, call by call."""
+    real, kept = HFLM.generate_until, []
+
+    def generate(*args: Any, **options: Any) -> list[str]:
+        kept.append(real(*args, **options))
+        return kept[-1]
+
+    patch.setattr(HFLM, "generate_until", generate)
+    return kept
 
 
 @dataclass

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
+from model_files import edit_config, edit_tensors
 from run_v1 import DATA
-from runs import invoke, write, write_plain, write_texts
-from safetensors.torch import load_file, save_file
+from runs import change_json, invoke, write_plain, write_texts
+from safetensors.torch import load_file
 
 SECRET = "merge_method: linear  # the secret of somebody else\n"
 SELECT, REPORT, MERGE = ["select", "run"], ["report", "run"], ["merge", "run", "out"]
@@ -67,10 +67,7 @@ def run() -> Path:
 
 
 def change(name: str, bend: Callable[[Any], Any]) -> None:
-    path = Path("run", name)
-    content = json.loads(path.read_text())
-    bend(content)
-    path.write_text(json.dumps(content))
+    change_json(Path("run", name), bend)
 
 
 def put(content: Any, value: Any, *keys: Any) -> None:
@@ -268,10 +265,8 @@ def test_a_line_of_the_log_that_no_search_writes_is_one_sentence(
 def model(family: dict[str, Path]) -> Path:
     """Copy a fine-tune that a good configuration, ``config.yml``, merges."""
     shutil.copytree(family["a"], "tuned")
-    config = write_plain({**family, "a": "tuned"}, [], evaluations=4, remeasure=0)
-    config["models"].pop()
-    config["map"]["tasks"] = write_texts("text", max_tokens=64)
-    write(config)
+    models, text = {**family, "a": "tuned"}, write_texts("text", max_tokens=64)
+    write_plain(models, text, names="a", evaluations=4, remeasure=0)
     return Path("tuned")
 
 
@@ -279,15 +274,6 @@ def raw(make: Callable[[bytes], bytes]) -> Damage:
     return lambda model: (model / WEIGHTS).write_bytes(
         make((model / WEIGHTS).read_bytes())
     )
-
-
-def tensors(bend: Callable[[dict[str, torch.Tensor]], Any]) -> Damage:
-    def damage(model: Path) -> None:
-        content = load_file(model / WEIGHTS)
-        bend(content)
-        save_file(content, model / WEIGHTS, {"format": "pt"})
-
-    return damage
 
 
 def index(place: Any, *others: str) -> Damage:
@@ -313,14 +299,6 @@ def pickled(model: Path) -> None:
     (model / "pytorch_model.bin").write_bytes(pickle.dumps(Evil()))
 
 
-def settings(**values: Any) -> Damage:
-    def damage(model: Path) -> None:
-        path = model / "config.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
-
-    return damage
-
-
 def linked(model: Path, name: str = WEIGHTS) -> None:
     (model / name).unlink()
     (model / name).symlink_to(model / "nowhere")
@@ -333,16 +311,19 @@ MODELS: dict[str, tuple[Damage, str]] = {
         "cannot be read as safetensors",
     ),
     "truncated": (raw(lambda d: d[: len(d) // 2]), "cannot be read as safetensors"),
-    "not finite": (tensors(lambda t: t[TENSOR].fill_(float("nan"))), "NaN or infinity"),
-    "missing tensor": (tensors(lambda t: t.pop(TENSOR)), TENSOR),
+    "not finite": (
+        edit_tensors(lambda t: t[TENSOR].fill_(float("nan"))),
+        "NaN or infinity",
+    ),
+    "missing tensor": (edit_tensors(lambda t: t.pop(TENSOR)), TENSOR),
     "index out of the folder": (index("../secret.txt"), "index.json"),
     "index of a lost tensor": (index(WEIGHTS, "lost"), "names 1 tensors that"),
     "code of its own": (
-        settings(auto_map={"AutoModelForCausalLM": "evil.Model"}, model_type="evil"),
+        edit_config(auto_map={"AutoModelForCausalLM": "evil.Model"}, model_type="evil"),
         "models[0].model",
     ),
-    "sizes": (settings(hidden_size=10**9), "hidden_size is 1000000000 here"),
-    "no heads": (settings(num_attention_heads=0), "transformers cannot"),
+    "sizes": (edit_config(hidden_size=10**9), "hidden_size is 1000000000 here"),
+    "no heads": (edit_config(num_attention_heads=0), "transformers cannot"),
     "link to nowhere": (linked, "model.safetensors"),
     "a pipe": (lambda m: os.mkfifo(m / "vocab.txt"), "is no ordinary file"),
     "no tokenizer": (lambda m: linked(m, "tokenizer.json"), "cannot be loaded"),

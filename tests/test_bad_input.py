@@ -230,12 +230,13 @@ def good(
 ) -> dict[str, Any]:
     """A configuration that works, in the working directory."""
     monkeypatch.chdir(tmp_path)
-    config = write_plain(family, [], evaluations=6, remeasure=0)
+    text, merge = (
+        write_texts("text", max_tokens=300),
+        {"method": "ties", "density": 0.5},
+    )
+    config = write_plain(family, text, **merge, evaluations=6, remeasure=0)
     del config["dtype"]
-    for model in config["models"]:
-        model["parameters"] = {"density": 0.5}
-    config["map"]["tasks"] = write_texts("text", max_tokens=300)
-    return {**config, "merge_method": "ties"}
+    return config
 
 
 def search(config: dict[str, Any], code: int = 2) -> str:

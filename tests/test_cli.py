@@ -37,18 +37,15 @@ def config(
     write_choices(tmp_path, "questions")
     folder = Path('it\'s a "Märge"')
     models = {n: shutil.copytree(family[n], folder / n) for n in ("base", "a", "b")}
-    config = write_plain(models, [], SPREAD, evaluations=7, remeasure=2, seed=3)
-    config["merge_method"] = "dare_ties"
-    for model in config["models"]:
-        model["parameters"] = {"density": 0.6}
     code = {"perplexity": {"file": "code.jsonl", "field": "body"}, "block": 32}
-    config["map"]["tasks"] = {
+    tasks = {
         "greeting": {"perplexity": {"file": "greeting.txt"}, "block": 32},
         "code": code,
         "questions": {"lm_eval": "questions.yaml", "metric": "acc"},
         "spread": {"python": "mine:spread", "direction": "maximize"},
     }
-    return config
+    more = {"evaluations": 7, "remeasure": 2, "seed": 3}
+    return write_plain(models, tasks, SPREAD, method="dare_ties", density=0.6, **more)
 
 
 def write(config: dict[str, Any], **search: Any) -> None:

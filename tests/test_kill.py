@@ -74,14 +74,10 @@ print(codes)
 
 
 def write_search(family: dict[str, Path], other: Path) -> None:
-    config = write_plain(family, evaluations=14, remeasure=3)
-    config["map"]["tasks"] = write_texts("one", "two", block=64)
+    models, texts = {**family, "c": other}, write_texts("one", "two", block=64)
+    more = {"density": 0.5, "evaluations": 14, "remeasure": 3}
+    config = write_plain(models, texts, names="abc", method="dare_ties", **more)
     del config["dtype"]
-    config["merge_method"] = "dare_ties"
-    config["models"] = [
-        {"model": str(path), "parameters": {"density": 0.5}}
-        for path in (family["a"], family["b"], other)
-    ]
     write(config)
 
 

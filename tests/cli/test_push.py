@@ -31,13 +31,11 @@ def merged(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
 
 def write_config(folder: Path, family: dict[str, Path]) -> None:
     """Name models and texts by absolute and relative paths."""
-    config = write_plain(family, evaluations=7, seed=3)
-    config["map"]["tasks"] = write_texts("greeting", "code", block=64)
-    config["map"]["tasks"]["code"]["perplexity"]["file"] = str(folder / "code.txt")
-    config["merge_method"] = "dare_linear"
-    config["models"][1]["model"] = os.path.relpath(family["b"], folder)
-    for model in config["models"]:
-        model["parameters"] = {"density": 0.6}
+    texts = write_texts("greeting", "code", block=64)
+    texts["code"]["perplexity"]["file"] = str(folder / "code.txt")
+    models = {**family, "b": os.path.relpath(family["b"], folder)}
+    merge = {"method": "dare_linear", "density": 0.6}
+    config = write_plain(models, texts, **merge, evaluations=7, seed=3)
     text = yaml.safe_dump(config, sort_keys=False)
     (folder / "config.yml").write_text(f"# texts of {folder}\n{text}")
 

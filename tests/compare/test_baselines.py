@@ -121,10 +121,8 @@ def test_baselines_are_merges_of_whole_models_with_parameters_that_mergekit_know
         config = merge.config({})
         assert check_merge(config) == []
         assert "slices" not in config
-        assert (config["merge_method"], config.get("parameters")) == (
-            method,
-            parameters,
-        )
+        assert config["merge_method"] == method
+        assert config.get("parameters") == parameters
         assert [model.get("parameters") for model in config["models"]] == [of_each] * 2
     # Both ends of an arc are models.
     assert whole_merges(space)[NAMES.slerp].template["base_model"] == str(family["a"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from quick_fronts import fronts_of_few_points
-from runs import invoke, read, write, write_plain
+from runs import invoke, read, write_plain
 from runs import lines as read_lines
 
 from mergekit_map.compare import baselines, contest
@@ -68,9 +68,7 @@ def compared(
         yield Compared(run, front, searched, compare(run))
 
 
-def write_config(
-    folder: Path, family: dict[str, Path], evaluations: int = 7, **changes: Any
-) -> Path:
+def write_config(folder: Path, family: dict[str, Path]) -> Path:
     """Write a configuration of two models, measured on two texts."""
     texts = {
         "greeting": "hello world, one plus two\n" * 4,
@@ -85,9 +83,7 @@ def write_config(
         patch.chdir(folder)
         # Whose front has points to measure, where these models hardly differ.
         plain = {"remeasure": 0, "surrogate": "quadratic", "refine": False}
-        config = write_plain(family, evaluations=evaluations, **plain) | changes
-        config["map"]["tasks"] = tasks
-        write(config)
+        write_plain(family, tasks, evaluations=7, **plain)
     return folder / "config.yml"
 
 
@@ -109,13 +105,6 @@ def stop_after(patch: pytest.MonkeyPatch, count: int, kind: str = "") -> None:
         original(bench, progress)
 
     patch.setattr(Bench, "_report", report)
-
-
-def measured_itself(line: dict[str, Any]) -> bool:
-    """Tell what a search measured from what only judges it."""
-    if line["role"] == "front":
-        return line.get("foretold") is not None
-    return line["role"] not in ASSESSING
 
 
 def lines(run: Path) -> list[dict[str, Any]]:
@@ -152,7 +141,11 @@ def test_all_is_there_in_files_and_on_the_terminal(compared: Compared) -> None:
     }
     (win,) = rows(folder, "win_rate")
     # Seven evaluations, and what the search measured of its front at its end.
-    own = {str(e["coefficients"]) for e in lines(compared.run) if measured_itself(e)}
+    own = {
+        str(e["coefficients"])
+        for e in lines(compared.run)
+        if e.get("foretold") or e["role"] not in ASSESSING
+    }
     assert len(own) > 7
     assert (win["models"], win["tasks"]) == ("2", "2")
     assert win["merges, MAP"] == str(len(own))

@@ -31,6 +31,7 @@ from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import measure
 from mergekit_map.search.planning import next_round
 from mergekit_map.search.study import Evaluator, Study
+from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.types import Measurement
 
@@ -44,11 +45,8 @@ def study() -> Study:
 
 
 def measuring(study: Study, log: EvaluationLog, evaluate: Evaluator) -> MeasureMerges:
-    def measure_merges(
-        role: Role, merges: Points
-    ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-        candidates = [(role, merge) for merge in merges]
-        measure(study, candidates, evaluate, log)
+    def measure_merges(role: Role, merges: Points) -> FloatArray:
+        measure(study, [(role, merge) for merge in merges], evaluate, log)
         return read_utilities(study, log, merges)
 
     return measure_merges
@@ -60,19 +58,16 @@ def true_front(study: Study) -> list[dict[str, float]]:
     return [study.named(start + t * (end - start)) for t in np.linspace(0, 1, 60)]
 
 
-def contested(
-    study: Study, path: Path, evaluate: Evaluator, spec: ComparisonSpec = SPEC
-) -> Contest:
+def contested(study: Study, path: Path, evaluate: Evaluator) -> Contest:
     """Measure a design, as a search does, and hold the true front against rivals."""
     with open_log(path / "evaluations.jsonl") as log:
         measure(study, next_round(study, [], []), evaluate, log)
         measure_merges = measuring(study, log, evaluate)
-        return run_contest(study, true_front(study), spec, log, measure_merges)
+        return run_contest(study, true_front(study), SPEC, log, measure_merges)
 
 
 def fitted(study: Study, path: Path) -> dict[str, Surrogate]:
-    fitted = [e for e in logged(path) if e.role in {"anchor", "design"}]
-    return study.fit(fitted)
+    return study.fit([e for e in logged(path) if e.role in {"anchor", "design"}])
 
 
 def test_the_true_front_and_exact_surrogates_and_what_they_cost(

@@ -4,6 +4,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from runs import files_of
 from tiny_demo import TINY
 
 from mergekit_map.demo.corpus import Problem, read_corpus, split_problems
@@ -24,11 +25,6 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train_family(tmp_path_factory.mktemp("cache") / "family", TINY)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
 @pytest.mark.slow
 def test_elsewhere_it_trains_to_the_same_bytes(family: Path, tmp_path: Path) -> None:
     folder = tmp_path / "other"
@@ -39,8 +35,8 @@ def test_elsewhere_it_trains_to_the_same_bytes(family: Path, tmp_path: Path) -> 
         second = train_family(folder, TINY)
 
     assert stages(callback) == ["training base", "training code", "training math"]
-    assert len(contents(family)) >= 2 + 3 * 4
-    assert contents(second) == contents(family)
+    assert len(files_of(family)) >= 2 + 3 * 4
+    assert files_of(second) == files_of(family)
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 

@@ -58,7 +58,7 @@ def completed(part: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_pages_have_from_the_code_is_fresh(page: str) -> None:
-    assert with_parts(text(page)) == text(page), "run: python tests/docs/reference.py"
+    assert with_parts(text(page)) == text(page), "run: python tests/reference.py"
 
 
 @pytest.mark.parametrize(("page", "line"), COMMAND_LINES)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import runs
+from runs import write_plain
 from task_files import write_ask
 
 SIZE = {
@@ -40,26 +41,16 @@ def write_config(
     Path("text.txt").write_text("hello world, one plus two\n" * 40)
 
     def write(kind: str, method: str = "task_arithmetic", **block: Any) -> Path:
-        parameters = {"density": 0.5} if method == "ties" else {}
         family = make_half(f"vllm-{kind}", noise=0.05, **SIZE, **KINDS[kind])
-        config = {
-            "merge_method": method,
-            "base_model": str(family["base"]),
-            "dtype": "bfloat16",
-            "models": [
-                {"model": str(family[name]), "parameters": parameters} for name in "ab"
-            ],
-            "map": {
-                "tasks": {
-                    "ask": {"lm_eval": "ask.yaml", "metric": "answer_tokens"},
-                    "text": {"perplexity": "text.txt", "max_tokens": 300},
-                },
-                "search": {"evaluations": 4, "remeasure": 1, "refine": False},
-                **block,
-            },
+        tasks = {
+            "ask": {"lm_eval": "ask.yaml", "metric": "answer_tokens"},
+            "text": {"perplexity": "text.txt", "max_tokens": 300},
         }
-        path = Path(f"{method}.yml")
-        path.write_text(yaml.safe_dump(config))
-        return path
+        density = 0.5 if method == "ties" else None
+        search = {"evaluations": 4, "refine": False}
+        config = write_plain(family, tasks, method=method, density=density, **search)
+        config["map"] |= block
+        runs.write({**config, "dtype": "bfloat16"})
+        return Path("config.yml")
 
     return write

@@ -45,10 +45,8 @@ def test_an_engine_is_opened_and_written_to_when_its_task_is_measured() -> None:
     with side_by_side(engines) as merges:  # type: ignore[arg-type]
         for a in (0.0, 1.0):
             measures = merges({"a": a})
-            assert [measures[t] for t in ("one", "two")] == [
-                "measures one",
-                "measures two",
-            ]
+            for task in ("one", "two"):
+                assert measures[task] == f"measures {task}"
         assert second.told == []
         assert merges({"a": 0.5})["three"] == "measures three"
         assert list(measures) == ["one", "two", "three"]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lm_eval.models.huggingface import HFLM
 from runs import write, write_plain, write_texts
-from task_files import write_ask
+from task_files import kept_generations, write_ask
 
 from mergekit_map.errors import EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import Worker, merges_in_memory
 from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.log import read_log
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.types import Measurement, MeasurementRequest
+from mergekit_map.types import MeasurementRequest
 from mergekit_map.workflows.search import search_front
 
 
@@ -29,21 +27,10 @@ def config(
     """A text and a function of one's own as tasks."""
     monkeypatch.chdir(tmp_path)
     code = "def f(model, tokenizer):\n    return 0.5\n"
-    config = write_plain(family, ["f"], code)
+    config = write_plain(family, ["f"], code, method="ties", density=0.5)
     del config["dtype"]
-    for model in config["models"]:
-        model["parameters"] = {"density": 0.5}
     config["map"]["tasks"] |= write_texts("text", max_tokens=300)
-    return {**config, "merge_method": "ties"}
-
-
-def measured(
-    config: dict[str, Any], coefficients: Mapping[str, float], **search: Any
-) -> dict[str, Measurement]:
-    config["map"]["search"] = search
-    write(config)
-    with merges_in_memory(load_project(Path("config.yml"))) as merges:
-        return {task: measure() for task, measure in merges(coefficients).items()}
+    return config
 
 
 @pytest.mark.parametrize("change", ["mul_(2)", "copy_(model.lm_head.weight.flip(0))"])
@@ -74,15 +61,12 @@ def test_two_metrics_of_a_merge_are_of_one_generation_and_of_that_merge(
         for name, metric in (("right", "exact_match"), ("length", "answer_tokens"))
     }
     coefficients = [{"a": x, "b": 1 - x} for x in (0.0, 1.0, 0.0)]
-    alone = [measured(config, c)["length"] for c in coefficients[:2]]
-    generated = []
-    real = HFLM.generate_until
-
-    def generate(*args: Any, **options: Any) -> list[str]:
-        generated.append(real(*args, **options))
-        return generated[-1]
-
-    monkeypatch.setattr(HFLM, "generate_until", generate)
+    write(config)
+    alone = []
+    for c in coefficients[:2]:
+        with merges_in_memory(load_project(Path("config.yml"))) as merges:
+            alone.append(merges(c)["length"]())
+    generated = kept_generations(monkeypatch)
     with merges_in_memory(load_project(Path("config.yml"))) as merges:
         found = []
         for c in coefficients:

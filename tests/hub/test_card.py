@@ -58,11 +58,8 @@ def record(
     return MergeRecord(name, text, command, made, TASKS)
 
 
-def written(
-    folder: Path, made: MergeRecord, architecture: str = "LlamaForCausalLM"
-) -> ModelCard:
-    config = json.dumps({"architectures": [architecture]})
-    (folder / "config.json").write_text(config)
+def written(folder: Path, made: MergeRecord) -> ModelCard:
+    (folder / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
     write_card(folder, made)
     return ModelCard.load(folder / "README.md")
 

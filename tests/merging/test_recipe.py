@@ -43,9 +43,8 @@ def test_a_model_of_weight_0_is_left_out() -> None:
     with_c, without = identity("abc"), identity("ab")
 
     assert recipe_digest(with_c, WEIGHTS) == recipe_digest(without, WEIGHTS)
-    assert recipe_digest(with_c, {**WEIGHTS, "c": 0.1}) != recipe_digest(
-        without, WEIGHTS
-    )
+    more = {**WEIGHTS, "c": 0.1}
+    assert recipe_digest(with_c, more) != recipe_digest(without, WEIGHTS)
     assert space_digest(with_c) != space_digest(without)
     ones = ({**WEIGHTS, "a": one} for one in (1, 1.0))
     assert len({recipe_digest(with_c, weights) for weights in ones}) == 1
@@ -91,12 +90,10 @@ def test_a_model_that_may_leave_a_trace_at_weight_0_stays(
 def test_sums_of_more_than_four_models_depend_on_all_of_them() -> None:
     weights = {**WEIGHTS, "d": 0.1, "e": 0.0}
 
-    assert recipe_digest(identity("abde"), weights) == recipe_digest(
-        identity("abd"), weights
+    five, four, three = (
+        recipe_digest(identity(models), weights) for models in ("abcde", "abde", "abd")
     )
-    assert recipe_digest(identity("abcde"), weights) != recipe_digest(
-        identity("abde"), weights
-    )
+    assert five != four == three
 
 
 @pytest.mark.parametrize(

@@ -162,10 +162,8 @@ def test_two_models_of_another_base_point_the_same_way(
     found = inspected(family["base"], *models)
 
     assert codes(found) == [[], [], [("alike", "warning")]]
-    assert (
-        "both were tuned from another base than base"
-        in found.models[2].findings[0].cause
-    )
+    cause = found.models[2].findings[0].cause
+    assert "both were tuned from another base than base" in cause
     copy = Path(shutil.copytree(models[0], tmp_path / "copy"))
     found = inspected(family["base"], models[0], copy)
     assert codes(found) == [[], [], [("same-weights", "error")]]

@@ -155,20 +155,6 @@ def test_nan_is_named_and_kept_out_of_the_sums(store: Store) -> None:
     assert figures.pairs["x", "y"].cosine is None
 
 
-def test_equal_models_and_zeros_are_seen(store: Store) -> None:
-    base = random_tensors(0)
-    x = tuned(base, 1)
-
-    figures = measure_vectors(
-        store("base", base),
-        {"same": store("same", base), "x": store("x", x), "again": store("again", x)},
-    )
-
-    assert figures.models["same"].changed == 0
-    assert figures.pairs["x", "again"].cosine == pytest.approx(1)
-    assert figures.pairs["same", "x"].cosine is None
-
-
 def adapted(
     model: Any, folder: Path, settings: dict[str, Any]
 ) -> tuple[ModelWeights, Tensors]:

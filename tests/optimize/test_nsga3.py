@@ -23,12 +23,6 @@ def quadratics(A: np.ndarray, b: np.ndarray) -> Predict:
     return lambda X: X @ b.T + np.einsum("ki,mij,kj->km", X, A, X) / 2
 
 
-def random_tasks(d: int, m: int, seed: int) -> Predict:
-    rng = np.random.default_rng(seed)
-    A = rng.normal(size=(m, d, d))
-    return quadratics(A + A.transpose(0, 2, 1), rng.normal(size=(m, d)))
-
-
 @pytest.mark.whole_front
 def test_the_front_of_two_bowls_is_the_segment_between_their_centres() -> None:
     d = 8
@@ -85,7 +79,9 @@ def test_one_task_has_one_best_point(d: int) -> None:
 @pytest.mark.whole_front
 @pytest.mark.parametrize(("d", "m"), [(1, 2), slow(2, 12), slow(6, 6)])
 def test_every_front_is_distinct_non_dominated_and_inside(d: int, m: int) -> None:
-    tasks = random_tasks(d, m, seed=d + m)
+    rng = np.random.default_rng(d + m)
+    A = rng.normal(size=(m, d, d))
+    tasks = quadratics(A + A.transpose(0, 2, 1), rng.normal(size=(m, d)))
     bounds = np.column_stack([np.full(d, -0.5), np.linspace(1, 2, d)])
     asked = []
 

@@ -128,14 +128,10 @@ def test_spread_ignores_units_and_repeated_points() -> None:
 
     chosen = farthest_point_subset(Y, 8)
 
-    np.testing.assert_array_equal(
-        farthest_point_subset(Y * [1e-3, 1.0, 1e3] + 7, 8), chosen
-    )
+    again = farthest_point_subset(Y * [1e-3, 1.0, 1e3] + 7, 8)
+    np.testing.assert_array_equal(again, chosen)
     assert len(set(chosen.tolist())) == 8
     assert set(Y.argmax(axis=0)) == set(chosen[:3].tolist())
-    assert farthest_point_subset(np.repeat(BALANCED, 4, axis=0), 10).tolist() == [
-        0,
-        8,
-        4,
-    ]
+    repeated = np.repeat(BALANCED, 4, axis=0)
+    assert farthest_point_subset(repeated, 10).tolist() == [0, 8, 4]
     assert farthest_point_subset(np.ones((5, 2)), 3).tolist() == [0]

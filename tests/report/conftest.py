@@ -14,7 +14,7 @@ import torch
 from browser import Watched, open_browser, watched_page
 from playwright.sync_api import Browser
 from quick_fronts import fronts_of_few_points
-from runs import invoke, write
+from runs import invoke, write, write_plain
 from safetensors.torch import load_file
 
 from mergekit_map.report.page import write_report
@@ -48,10 +48,10 @@ def b_sometimes(model, tokenizer):
 SCORE = {"direction": "maximize", "range": [0, 1]}
 LOSS = {"direction": "minimize"}
 TASKS: dict[str, dict[str, Any]] = {
-    "math": {"python": "report_tasks:a_score", **SCORE},
-    "code_loss": {"python": "report_tasks:b_loss", **LOSS},
-    "chat": {"python": "report_tasks:c_score", **SCORE},
-    "sometimes": {"python": "report_tasks:b_sometimes", **SCORE},
+    "math": {"python": "mine:a_score", **SCORE},
+    "code_loss": {"python": "mine:b_loss", **LOSS},
+    "chat": {"python": "mine:c_score", **SCORE},
+    "sometimes": {"python": "mine:b_sometimes", **SCORE},
 }
 
 # What is merged, measured, and else asked for.
@@ -97,20 +97,13 @@ def _search(name: str, family: Mapping[str, Path], folder: Path) -> Path:
         for n, path in family.items()
     }
     torch.save(heads, folder / "heads.pt")
-    (folder / "report_tasks.py").write_text(TASK_MODULE)
-    config = {
-        "merge_method": "ties" if name == "nested" else "task_arithmetic",
-        "base_model": str(family["base"]),
-        "models": [{"model": str(family[n])} for n in models],
-        "dtype": "float32",
-        "map": {
-            "tasks": {task: TASKS[task] for task in tasks},
-            "search": {"remeasure": 3, **search},
-            "select": select,
-        },
-    }
+    measured = {task: TASKS[task] for task in tasks}
+    method = "ties" if name == "nested" else "task_arithmetic"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        merge = {"names": models, "method": method}
+        config = write_plain(family, measured, TASK_MODULE, **merge)
+        config["map"] |= {"search": {"remeasure": 3, **search}, "select": select}
         write(config)
         invoke("search", "config.yml", "run")
         return folder / "run"
@@ -144,8 +137,8 @@ def open_report(
 ) -> Iterator[Callable[..., Watched]]:
     with ExitStack() as stack:
 
-        def open_one(name: str, **options: Any) -> Watched:
+        def open_one(name: str) -> Watched:
             path = reported(name) / "report.html"
-            return stack.enter_context(watched_page(browser, path, **options))
+            return stack.enter_context(watched_page(browser, path))
 
         yield open_one

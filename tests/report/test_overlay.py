@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import files_of, invoke, lines
+from runs import change_json, files_of, invoke, lines
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.overlay import fronts_content, joint_box
@@ -29,12 +29,6 @@ def two(finished_run: Make) -> Path:
 def other(two: Path, tmp_path: Path) -> Path:
     """A copy of the search of two tasks, to be changed."""
     return Path(shutil.copytree(two, tmp_path / "other"))
-
-
-def changed(path: Path, change: Callable[[Any], None]) -> None:
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
 
 
 def content_of(*runs: Path) -> dict[str, Any]:
@@ -66,8 +60,8 @@ def test_a_search_is_as_large_as_itself(two: Path, other: Path) -> None:
     # Their models are the same, so that each is drawn once where it measured the same.
     labels = ["base", "a", "b", "soup"]
     assert [r["label"] for r in content["references"]] == labels
-    moved = {"math": {"value": 0.123, "stderr": 0.02}}
-    changed(other / "front.json", lambda f: f["anchors"][1]["measured"].update(moved))
+    path, moved = other / "front.json", {"value": 0.123, "stderr": 0.02}
+    change_json(path, lambda f: f["anchors"][1]["measured"].update(math=moved))
     found = [r["label"] for r in content_of(two, other)["references"]]
     assert found == [*labels, "a (other)"]
 
@@ -76,14 +70,14 @@ def test_tasks_that_measure_something_else_are_left_out(two: Path, other: Path) 
     manifest, log = other / ".state/manifest.json", other / "evaluations.jsonl"
     definition = next(e["definition"] for e in lines(log) if e["task"] == "math")
     log.write_text(log.read_text().replace(definition, "another"))
-    changed(manifest, lambda m: m["definitions"].update(math="another"))
+    change_json(manifest, lambda m: m["definitions"].update(math="another"))
 
     content = content_of(two, other)
 
     assert [task["name"] for task in content["tasks"]] == ["code_loss"]
     (said,) = content["notes"]
     assert said.startswith("math is not compared: not every search")
-    changed(manifest, lambda m: m["definitions"].update(code_loss="another"))
+    change_json(manifest, lambda m: m["definitions"].update(code_loss="another"))
     with pytest.raises(ArtifactError, match=r"share no task: .*same documents"):
         content_of(two, other)
 

@@ -156,7 +156,7 @@ def test_a_search_that_is_stopped_ends_byte_for_byte_the_same(
 
 
 def test_lines_that_were_copied_change_nothing(whole: Path, tmp_path: Path) -> None:
-    lines = (whole / "evaluations.jsonl").read_bytes().splitlines(keepends=True)
+    lines = lines_of(whole)
     (tmp_path / "evaluations.jsonl").write_bytes(b"".join([*lines, *lines[2:9]]))
 
     run(study_of(), tmp_path, Recorder(rippled))
@@ -166,11 +166,8 @@ def test_lines_that_were_copied_change_nothing(whole: Path, tmp_path: Path) -> N
 
 def test_first_merges_that_fail_are_made_up_for(tmp_path: Path) -> None:
     def partly(c: Mapping[str, float], task: str) -> Measurement:
-        return (
-            Measurement(math.nan, None, 1)
-            if sum(c.values()) > 0.9
-            else rippled(c, task)
-        )
+        failed = Measurement(math.nan, None, 1)
+        return failed if sum(c.values()) > 0.9 else rippled(c, task)
 
     run(study_of(surrogate="quadratic", evaluations=14), tmp_path, partly)
 
@@ -206,11 +203,8 @@ def test_recommended_points_are_measured_and_nothing_measured_dominates_them(
     front, log = front_of(whole), by_merge(logged(whole))
     tasks = list(front.tasks)
     Y = {key: -np.array([found[t].value for t in tasks]) for key, found in log.items()}
-    best = {
-        key
-        for key, yes in zip(Y, non_dominated(np.array(list(Y.values()))), strict=True)
-        if yes
-    }
+    kept = non_dominated(np.array(list(Y.values())))
+    best = {key for key, yes in zip(Y, kept, strict=True) if yes}
 
     recommended = {merge_key(front.points[i].coefficients) for i in front.recommended}
 
@@ -271,9 +265,8 @@ def test_a_failure_in_any_round_stops_nothing(
     searched = merges(tmp_path, "anchor", "design", "refinement")
     assert len(searched) <= 11
     front = front_of(tmp_path)
-    assert all(
-        front.points[i].is_measured(t) for i in front.recommended for t in study.tasks
-    )
+    recommended = [front.points[i] for i in front.recommended]
+    assert all(point.is_measured(*study.tasks) for point in recommended)
     # What broke is tried again, and what was no number is not.
     again = Recorder(rippled)
     run(study, tmp_path, again)

@@ -33,15 +33,8 @@ from mergekit_map.types import Measurement
 
 @pytest.fixture
 def study() -> Study:
-    return make_study(
-        "ab",
-        list(IDEAL),
-        ("base", "a"),
-        evaluations=10,
-        remeasure=3,
-        surrogate="quadratic",
-        refine=False,
-    )
+    plain = {"remeasure": 3, "surrogate": "quadratic", "refine": False}
+    return make_study("ab", list(IDEAL), ("base", "a"), evaluations=10, **plain)
 
 
 @pytest.mark.whole_front

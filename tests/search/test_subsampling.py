@@ -32,14 +32,7 @@ def drawn(
     count: int, references: Any, weights: Any = None, seed: int = 0, **more: Any
 ) -> Subset:
     known = [answers_of(scores, weights, **more) for scores in references]
-    subset = draw_subset(count, known, np.random.default_rng(seed))
-    return subset
-
-
-def all_of(references: Any, weights: Any) -> Subset:
-    """Take every document for the subset."""
-    known = np.array(references).T
-    return Subset(tuple(range(len(known))), known, np.array(weights), False)
+    return draw_subset(count, known, np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("exponential", [False, True])
@@ -76,7 +69,7 @@ def test_all_documents_have_the_value_and_the_error_of_a_measurement_on_all() ->
     rng = np.random.default_rng(2)
     references, weights = rng.normal(size=(3, SIZE)), rng.uniform(1, 5, size=SIZE)
     scores = references.sum(axis=0) + rng.normal(size=SIZE)
-    subset = all_of(references, weights)
+    subset = Subset(tuple(range(SIZE)), references.T, weights, False)
 
     found = subset.estimate(measured(subset, scores), ANYTHING)
 

@@ -80,12 +80,8 @@ class _Measured:
         stderr = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else None
         if exponential:
             value, stderr = float(np.exp(value)), None
-        answers = Answers(
-            ids=tuple(ids),
-            values=tuple(values.tolist()),
-            weights=(1.0,) * n,
-            exponential=exponential,
-        )
+        known = (tuple(ids), tuple(values.tolist()), (1.0,) * n)
+        answers = Answers(*known, exponential=exponential)
         samples = tuple({"document": i} for i in ids)
         return Measurement(value, stderr, n, samples=samples, answers=answers)
 
@@ -249,9 +245,8 @@ def test_scores_that_are_no_numbers_are_on_record_as_failures(
     def answer(coefficients: Any, task: str, values: np.ndarray) -> Any:
         inside = 0 < coefficients["x"] < 1 and coefficients["x"] > coefficients["y"]
         broken = task == "loss" and inside  # away from the anchors
-        return (
-            np.where(np.arange(len(values)) == 0, np.nan, values) if broken else values
-        )
+        first = np.arange(len(values)) == 0
+        return np.where(first & broken, np.nan, values)
 
     study = study_of(12, evaluations=8)
     with np.errstate(invalid="ignore"):

@@ -14,6 +14,7 @@ from task_files import (
     Bench,
     build_tokenizer,
     by_lm_eval,
+    kept_generations,
     write_choices,
     write_generation,
     write_rolling,
@@ -45,16 +46,14 @@ def stock(bench: Bench, task: str, **options: Any) -> dict[str, Any]:
     return by_lm_eval(path, task, bench.folder, **options)
 
 
-def assert_equal_samples(
-    mine: Measurement, theirs: list[dict[str, Any]], rounding: float = 1e-5
-) -> None:
+def assert_equal_samples(mine: Measurement, theirs: list[dict[str, Any]]) -> None:
     """Compare log-likelihoods to what rounding is: other batches of lm-eval differ."""
     assert [s["doc_hash"] for s in mine.samples] == [s["doc_hash"] for s in theirs]
     found = [s["loglikelihoods"] for s in mine.samples]
     expected = [[one for one, _ in s["filtered_resps"]] for s in theirs]
     assert list(map(len, found)) == list(map(len, expected))
     for mine_of_one, theirs_of_one in zip(found, expected, strict=True):
-        np.testing.assert_allclose(mine_of_one, theirs_of_one, rtol=rounding)
+        np.testing.assert_allclose(mine_of_one, theirs_of_one, rtol=1e-5)
 
 
 def loglikelihoods(results: dict[str, Any]) -> Any:
@@ -75,10 +74,8 @@ def test_choices_are_scored_as_by_the_command(
 
     expected = stock(bench, "choices", **options)
     theirs = expected["results"]["choices"]
-    assert (result.value, result.stderr) == (
-        theirs["acc,none"],
-        theirs["acc_stderr,none"],
-    )
+    assert result.value == theirs["acc,none"]
+    assert result.stderr == theirs["acc_stderr,none"]
     assert result.details == {"acc_norm,none": theirs["acc_norm,none"]}
     assert 0 < result.value < 1
     assert result.n == theirs["sample_len"]
@@ -301,15 +298,7 @@ LENGTH = {"lm_eval": "generation.yaml", "metric": "answer_tokens"}
 
 @pytest.fixture
 def generated(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Keep what lm-eval's model generates, call by call."""
-    real, kept = HFLM.generate_until, []
-
-    def generate(*args: Any, **options: Any) -> list[str]:
-        kept.append(real(*args, **options))
-        return kept[-1]
-
-    monkeypatch.setattr(HFLM, "generate_until", generate)
-    return kept
+    return kept_generations(monkeypatch)
 
 
 def test_the_tokens_of_the_text_before_the_stop_string_are_counted(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import Kind
 from lm_eval.tasks._yaml_loader import load_yaml
 from task_files import write_choices, write_generation, write_rolling, write_yaml
@@ -177,16 +176,12 @@ def test_the_fingerprint_changes_with_the_code_of_the_task(
     assert load(folder, "choices.yaml", "acc").fingerprint != first
 
 
-@pytest.fixture
-def manager() -> TaskManager:
-    return built_in_tasks()
-
-
-def leaves(manager: TaskManager, name: str) -> Iterator[str]:
+def leaves(name: str) -> Iterator[str]:
     """List the tasks of a group, or a task itself."""
-    entry = manager.task_index[name]
+    index = built_in_tasks().task_index
+    entry = index[name]
     if entry.kind is Kind.TAG:
-        yield from (t for t, e in sorted(manager.task_index.items()) if name in e.tags)
+        yield from (t for t, e in sorted(index.items()) if name in e.tags)
         return
     if entry.kind is Kind.TASK:
         yield name
@@ -194,18 +189,17 @@ def leaves(manager: TaskManager, name: str) -> Iterator[str]:
     for member in load_yaml(entry.yaml_path, resolve_func=False)["task"]:
         listed = member if isinstance(member, str) else member["task"]
         for part in [listed] if isinstance(listed, str) else listed:
-            yield from leaves(manager, part)
+            yield from leaves(part)
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_lm_eval_has_the_metric_and_the_filter(name: str, manager: TaskManager) -> None:
-    task = PresetTask(preset=name).in_full()
-    entry = manager.task_index[task.lm_eval]
-    found = list(leaves(manager, task.lm_eval))
+def test_lm_eval_has_the_metric_and_the_filter(name: str) -> None:
+    task, index = PresetTask(preset=name).in_full(), built_in_tasks().task_index
+    entry, found = index[task.lm_eval], list(leaves(task.lm_eval))
 
     assert found
     for leaf in found:
-        content = load_yaml(manager.task_index[leaf].yaml_path, resolve_func=False)
+        content = load_yaml(index[leaf].yaml_path, resolve_func=False)
         filters = [kept["name"] for kept in content.get("filter_list") or ()]
         metrics = {entry["metric"]: entry for entry in content["metric_list"]}
         assert metrics[task.metric].get("higher_is_better", True)

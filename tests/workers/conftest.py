@@ -15,8 +15,9 @@ def config(
 ) -> dict[str, Any]:
     """Give a configuration, which is in the working directory, too."""
     monkeypatch.chdir(tmp_path)
-    config = write_plain(family, [], evaluations=9, remeasure=2)
+    texts = write_texts("one", "two", block=32)
+    config = write_plain(family, texts, evaluations=9, remeasure=2)
     del config["dtype"]
-    config["map"] |= {"batch_size": 4, "tasks": write_texts("one", "two", block=32)}
+    config["map"]["batch_size"] = 4
     write(config)
     return config

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import front_of, killed_at
-from runs import invoke, lines, read, write, write_plain
+from runs import invoke, lines, read, write_plain
 
 from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.gains import gains
@@ -48,9 +48,7 @@ SHARE = 0.3
 
 def configure(family: Mapping[str, Path], **search: Any) -> None:
     Path("text.txt").write_text("hello world def return plus one two three " * 12)
-    config = write_plain(family, [], OWN, **search)
-    config["map"]["tasks"] = TASKS
-    write(config)
+    write_plain(family, TASKS, OWN, **search)
 
 
 @pytest.fixture(scope="module")
@@ -164,12 +162,8 @@ def test_what_was_confirmed_before_a_stop_is_counted(run: Path) -> None:
 
 
 def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
-    front = read(f"{run}/front.json")
-    other = next(
-        i
-        for i, point in enumerate(front["points"])
-        if point["measured"]["own"]["value"] is None
-    )
+    front = front_of(run)
+    other = next(i for i, p in enumerate(front.points) if not p.is_measured("own"))
 
     selected = invoke("select", "run", f"--index={other}")
 
@@ -189,7 +183,7 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
     added = lines(f"{run}/evaluations.jsonl")[count:]
     assert {e["role"] for e in added} == {"checkpoint"}
 
-    back = invoke("select", "run", f"--index={front['selected']}")
+    back = invoke("select", "run", f"--index={front.selected}")
     assert "Measured on held-out data" in " ".join(back.output.split())
 
 

@@ -14,7 +14,7 @@ import torch
 import transformers
 from fakes import front_of
 from model_files import make_adapter
-from runs import invoke, stock, write, write_plain
+from runs import invoke, stock, write_plain
 from safetensors.torch import load_file
 from task_files import plain_loss
 
@@ -45,14 +45,9 @@ def write_search(parents: Mapping[str, Path], method: str, **search: Any) -> Non
         Path(f"{task}.txt").write_text(text)
     lora = f"{parents['base']}+{parents['de']}"
     models = {"base": parents["base"], "a": parents["fr"], "b": lora}
-    config = write_plain(models, [], refine=False, **search)
-    config["merge_method"] = method
-    for model in config["models"]:
-        model["parameters"] = {"density": 0.5}
-    config["map"]["tasks"] = {
-        t: {"perplexity": {"file": f"{t}.txt"}, "block": BLOCK} for t in TEXTS
-    }
-    write(config)
+    tasks = {t: {"perplexity": {"file": f"{t}.txt"}, "block": BLOCK} for t in TEXTS}
+    more = {"density": 0.5, "refine": False, **search}
+    write_plain(models, tasks, method=method, **more)
 
 
 def on_disk(parents: Mapping[str, Path]) -> dict[str, dict[str, float]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from fakes import front_of
 from mergekit.options import MergeOptions
 from model_files import edit_tensors
 from runs import invoke, lines, read, write, write_plain
@@ -96,11 +97,8 @@ def test_a_checkpoint_that_is_not_what_was_measured_is_told(
 
 @pytest.mark.usefixtures("place")
 def test_what_the_search_has_not_measured_it_has_from_the_checkpoint() -> None:
-    index = next(
-        i
-        for i, point in enumerate(read("run/front.json")["points"])
-        if point["measured"]["first"]["value"] is None
-    )
+    points = front_of(Path("run")).points
+    index = next(i for i, p in enumerate(points) if not p.is_measured("first"))
 
     invoke("merge", "run", "out", "--trust-run", "--index", str(index))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 from pathlib import Path
@@ -11,10 +10,10 @@ import pytest
 import yaml
 from runs import (
     assert_same_weights,
+    change_json,
     invoke,
     merged_by_stock,
     read,
-    write,
     write_plain,
     write_texts,
 )
@@ -27,9 +26,8 @@ Models = dict[str, Path]
 
 def configure(models: dict[str, str]) -> None:
     """Configure a search that measures by own text, so that it names no code."""
-    config = write_plain(models, [], evaluations=7, remeasure=0)
-    config["map"]["tasks"] = write_texts("one", "two", block=16)
-    write({**config, "merge_method": "ties"})
+    texts = write_texts("one", "two", block=16)
+    write_plain(models, texts, method="ties", evaluations=7, remeasure=0)
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +54,7 @@ def place(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     files = [folder / "run" / file for file in (".state/manifest.json", "recipe.yml")]
     for path in (*files, *(folder / "run/recipes").iterdir()):
         path.write_text(path.read_text().replace(f"{project}/models", "/old/gone"))
-    manifest = json.loads((folder / "run/.state/manifest.json").read_text())
-    manifest["directory"] = "/old"
-    (folder / "run/.state/manifest.json").write_text(json.dumps(manifest))
+    change_json(files[0], lambda manifest: manifest.update(directory="/old"))
     _measured_as(folder / "run")
     monkeypatch.chdir(folder)
     return folder
@@ -68,7 +64,7 @@ def _measured_as(run: Path) -> None:
     """Let a folder be what another machine wrote, whose paths began with /old."""
     from mergekit_map.utils.files import digest
 
-    manifest = json.loads((run / ".state/manifest.json").read_text())
+    manifest = read(run / ".state/manifest.json")
     new = digest(manifest["identity"])
     for file in (".state/manifest.json", "evaluations.jsonl"):
         path = run / file
@@ -163,19 +159,14 @@ def test_two_models_of_one_name_are_told_apart_by_more_of_their_paths(
     both = dict.fromkeys(["law/model", "code/model"], family["a"])
     with pytest.raises(ConfigError, match="two models have one folder"):
         load_project(Path("config.yml"), model_paths=both)
-    with pytest.raises(
-        ConfigError, match=r"no folder 'law/model'.* --model-path law/model="
-    ):
+    missing = r"no folder 'law/model'.* --model-path law/model="
+    with pytest.raises(ConfigError, match=missing):
         load_project(Path("config.yml"))
-    project = load_project(
-        Path("config.yml"),
-        model_paths={"law/model": family["a"], "code/model": str(family["b"])},
-    )
+    apart = {"law/model": family["a"], "code/model": str(family["b"])}
+    project = load_project(Path("config.yml"), model_paths=apart)
     assert project.space.names == ("law/model", "code/model")
-    assert [entry["model"] for entry in project.space.template["models"]] == [
-        str(family["a"].resolve()),
-        str(family["b"].resolve()),
-    ]
+    models = [entry["model"] for entry in project.space.template["models"]]
+    assert models == [str(family[name].resolve()) for name in "ab"]
 
 
 def test_a_project_that_moved_as_a_whole_needs_no_option(

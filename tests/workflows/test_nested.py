@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from runs import assert_same_weights, invoke, lines, read, stock, write
+from runs import assert_same_weights, invoke, lines, read, stock, write_plain
 from safetensors.torch import load_file
 
 from mergekit_map.evaluation.evaluator import MergeEvaluator
@@ -43,16 +43,9 @@ SEARCH = {
 
 def write_search(models: dict[str, Path], method: str) -> None:
     """Four models, three tasks: how far the output layer is from what it should be."""
-    tasks = {t: {"python": f"mine:{t}", "direction": "minimize"} for t in TASKS}
-    density = {"parameters": {"density": 0.7}} if method == "dare_ties" else {}
-    config = {
-        "merge_method": method,
-        "base_model": str(models["base"]),
-        "models": [{"model": str(models[n]), **density} for n in NAMES],
-        "dtype": "float32",
-        "map": {"tasks": tasks, "search": SEARCH},
-    }
-    write(config)
+    density = 0.7 if method == "dare_ties" else None
+    merge = {"names": NAMES, "method": method, "density": density}
+    write_plain(models, TASKS, TASK_MODULE, **merge, **SEARCH)
     heads = {
         n: load_file(path / "model.safetensors")["lm_head.weight"]
         for n, path in models.items()
@@ -61,7 +54,6 @@ def write_search(models: dict[str, Path], method: str) -> None:
     both = base + 0.8 * (heads["c"] - base) + 0.6 * (heads["d"] - base)
     targets = {"like_a": heads["a"], "like_b": heads["b"], "like_cd": both}
     torch.save(targets, "targets.pt")
-    Path("mine.py").write_text(TASK_MODULE)
 
 
 # A method that adds up, and one that elects signs and draws random numbers.

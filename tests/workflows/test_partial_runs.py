@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import invoke, write, write_plain
+from runs import files_of, invoke, write, write_plain
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.front import Front
 from mergekit_map.results.log import open_log
-from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import read_finished
 from mergekit_map.workflows.merge import merge_point
@@ -68,9 +66,8 @@ TWO = ("one", "two")
 
 def files(run: Path) -> dict[str, bytes]:
     """Read a run folder, without timings."""
-    paths = [path for path in run.rglob("*") if path.is_file()]
     seconds = re.compile(rb'"seconds": ?[\d.e-]+')
-    return {str(p.relative_to(run)): seconds.sub(b"", p.read_bytes()) for p in paths}
+    return {name: seconds.sub(b"", text) for name, text in files_of(run).items()}
 
 
 @pytest.mark.parametrize("count", [9, 11])
@@ -168,8 +165,7 @@ def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
     stopped(11, evaluations=8)
     invoke("search", "config.yml", "run")
     assert look_at(Path("run")) == Path("run")
-    front = read_record(Path("run/front.json"), Front, "front")
-    assert front.unfinished is None
+    assert RunFolder(Path("run")).read_front().unfinished is None
     assert not Path("run/.state/search.json").exists()
 
     config = Path("config.yml").read_text().replace("evaluations: 8", "evaluations: 12")

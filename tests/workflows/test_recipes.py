@@ -22,13 +22,6 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path)
 
 
-def test_a_recipe_is_read_wherever_its_models_lie(folder: RunFolder) -> None:
-    path = folder.recipe(0)
-    path.write_text(path.read_text().replace("model: one", "model: /elsewhere/one"))
-
-    assert "/elsewhere/one" in recipe_of(folder, FRONT, 1)
-
-
 def test_what_is_left_of_1_is_the_last_weight_of_a_recipe(folder: RunFolder) -> None:
     content = json.loads(folder.manifest.read_text())
     identity, path = content["identity"], folder.recipe(0)

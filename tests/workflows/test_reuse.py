@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fakes import killed_at, without_times
-from runs import invoke, lines, read, write, write_plain
+from runs import invoke, lines, read, write_plain
 
 from mergekit_map.utils.files import digest, write_json
 
@@ -36,14 +36,9 @@ Models = dict[str, Path]
 
 
 def configure(models: Models, names: str, **search: Any) -> None:
-    config = write_plain(models, TASKS, MODULE, evaluations=10, remeasure=2) | {
-        "merge_method": "ties",
-        "models": [
-            {"model": str(models[n]), "parameters": {"density": 0.5}} for n in names
-        ],
-    }
-    config["map"]["search"].update(search)
-    write(config)
+    merge = {"names": names, "method": "ties", "density": 0.5}
+    spec = {"evaluations": 10, "remeasure": 2, **search}
+    write_plain(models, TASKS, MODULE, **merge, **spec)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import os
 import shutil
 from pathlib import Path
 
-import click.testing
 import pytest
 import yaml
 from fakes import front_of
@@ -51,15 +50,6 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _number(recipe: str) -> int:
-    """Tell whose recipe it is: the first weight of point i is i / 100."""
-    return round(100 * yaml.safe_load(recipe)["models"][0]["weight"])
-
-
-def select(run: Path, *options: str, code: int = 0) -> click.testing.Result:
-    return invoke("select", run, *options, code=code)
-
-
 @pytest.mark.parametrize(
     ("options", "index"),
     [
@@ -74,14 +64,14 @@ def select(run: Path, *options: str, code: int = 0) -> click.testing.Result:
 def test_the_options_choose_and_the_recipe_says_why(
     run: Path, options: str, index: int
 ) -> None:
-    select(run, *options.split())
+    invoke("select", run, *options.split())
 
     front = json.loads((run / "front.json").read_text())
     assert front["selected"] == index
     assert f"the merge (point {index}) " in front["reason"].lower()
     recipe = (run / "recipe.yml").read_text()
     assert recipe.startswith(f"# {front['reason']}\n")
-    assert _number(recipe) == index
+    assert yaml.safe_load(recipe)["models"][0]["weight"] == index / 100
     rows = list(csv.DictReader((run / "front.csv").read_text().splitlines()))
     assert [row["selected"] for row in rows].index("1") == index
 
@@ -110,7 +100,6 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
         ("--not-worse-than bas", "there is no 'bas' to compare with; did you mean 'ba"),
         ("--not-worse-than coder", "what coder has, within noise (predicted "),
         ("--index 0 --not-worse-than base", "give 'not_worse_than' or 'index', not bo"),
-        ("--scalarization max", "'max' is not one of 'sum', 'achievement'"),
     ],
 )
 def test_bad_choices_are_explained_and_change_nothing(
@@ -118,7 +107,7 @@ def test_bad_choices_are_explained_and_change_nothing(
 ) -> None:
     before = files_of(run)
 
-    result = select(run, *options.split(), code=2)
+    result = invoke("select", run, *options.split(), code=2)
 
     assert message in " ".join(result.stderr.split())
     assert files_of(run) == before

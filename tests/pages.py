@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 _ON_TOP = ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")
 PAGES = {
     str(path.relative_to(ROOT)): path

@@ -1,6 +1,6 @@
 """What the pages have from the code and from kept results, made from these themselves.
 
-Write it anew with: python tests/docs/reference.py
+Write it anew with: python tests/reference.py
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from fakes import make_study
 from pages import PAGES, ROOT
 from pydantic import BaseModel, TypeAdapter
 
@@ -55,20 +56,7 @@ def nested_measurements() -> str:
 def _study(n: int, strategy: str = "map") -> Study:
     """Search n models, measured on as many tasks."""
     names = [f"m{i}" for i in range(n)]
-    zero = dict.fromkeys(names, 0.0)
-    return Study(
-        bounds=dict.fromkeys(names, (0.0, 1.0)),
-        anchors={
-            "base": zero,
-            **{name: {**zero, name: 1.0} for name in names},
-            "soup": dict.fromkeys(names, 1 / n),
-        },
-        tasks=dict.fromkeys(names, Metric(True, 0.0, 1.0)),
-        definitions=dict.fromkeys(names, ""),
-        merge="",
-        search=SearchSpec.model_validate({"strategy": strategy}),
-        select=SelectSpec(),
-    )
+    return make_study(names, names, metric=Metric(True, 0.0, 1.0), strategy=strategy)
 
 
 def opponents() -> str:
