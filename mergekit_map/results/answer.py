@@ -254,10 +254,10 @@ def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
     n_fitted = min(task.fit.n for task in front.tasks.values())
     if n_fitted < _LEAST_MERGES * (len(front.axes) + 1):
         text = (
-            f"Only {n_fitted} merges were measured for {len(front.axes)} coefficients: "
-            "predictions are a guess."
+            f"Only {n_fitted} merges were measured for {len(front.axes)} coefficients"
         )
-        yield text if search else f"{text} Allow more evaluations.", True
+        remedy = "" if search else " Allow more evaluations."
+        yield f"{text}: predictions are a guess.{remedy}", True
     if _within_noise(front):
         text = "The points of the front differ by less than the noise on every task"
         yield f"{text}: measure more documents.", True
@@ -407,9 +407,8 @@ def _chosen_name(front: Front) -> str:
 def difference(amount: float, stderr: float | None) -> str:
     """Write ``+0.085 ± 0.012``, with two digits of the standard error."""
     if not stderr or not math.isfinite(stderr):
-        return f"{amount + 0:+.2g}"
+        return f"{amount + 0:+.2g}"  # minus 0 has no sign
     digits = max(0, 1 - math.floor(math.log10(stderr)))
     if digits > _DECIMALS:
         return f"{amount:+.1e} ± {stderr:.1e}"
-    # A sum with 0 has no sign where it is 0.
     return f"{round(amount, digits) + 0:+.{digits}f} ± {stderr:.{digits}f}"

@@ -314,13 +314,12 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
     short = request.lower_bounds(limits) - front.utilities([chosen], kind)[0]
     selected = np.array([front.selected])
     violation = excess(front, selected)[0] if measured else short
-    lines = [
+    return listed(
         f"{limit_in_words(task, metrics[task], limits[task])} ({kind} "
         f"{chosen.readings(kind)[task].value:.4g}, {max(amount, 0):.2g} short)"
         for task, amount, excess_ in zip(metrics, short, violation, strict=True)
         if excess_ > 0
-    ]
-    return listed(lines) if lines else ""
+    )
 
 
 def reason(front: Front) -> str:

@@ -38,8 +38,8 @@ def percent(share: float) -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """Join words: ``a``, ``a and b``, ``a, b and c``."""
-    *first, last = words
+    """Join words: ``a``, ``a and b``, ``a, b and c``; "" if there are none."""
+    *first, last = [*words] or [""]
     return f"{', '.join(first)} and {last}" if first else last
 
 
