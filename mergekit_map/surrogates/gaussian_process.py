@@ -157,7 +157,7 @@ class Covariance:
 
     - quadratic: F F', where F (n, t) is the features of W times ``term_stddevs``,
     - process: amplitude**2 matern(r), with the distances r in V = W / length scales,
-    - noise: noise**2 noise_variance, on the diagonal,
+    - noise: noise**2 noise_variance, and ``_JITTER``, on the diagonal,
     - sampling: ``sampling_variance``, with the correlation ``_SAMPLING_CORRELATION``.
     """
 
@@ -230,8 +230,9 @@ class Covariance:
         s = _SQRT5 * self._distances
         variance = self._theta.signal_variance
         slopes = 5 / 3 * variance * weights * (1 + s) * np.exp(-s)
-        by_V_once = slopes @ self._V - slopes.sum(axis=1)[:, None] * self._V
-        return np.asarray(2 * by_V_once)
+        # Of row i, the sum over j of slopes_ij (V_j - V_i).
+        by_one_of_two = slopes @ self._V - slopes.sum(axis=1)[:, None] * self._V
+        return np.asarray(2 * by_one_of_two)
 
 
 @dataclass(frozen=True, eq=False)
