@@ -61,9 +61,8 @@ def choose_measured(front: Front) -> Front:
     allowed = measured[violation <= 0]
     candidates = np.intersect1d(points, allowed)
     if not len(candidates):
-        return chosen_as(
-            front, int(measured[violation[: len(points)].argmin()]), select
-        )
+        nearest_point = int(measured[violation[: len(points)].argmin()])
+        return chosen_as(front, nearest_point, select)
     candidates = _preferably(candidates, shortfall(front, candidates).max(axis=1) == 0)
     dominated = []
     for point in candidates:
