@@ -8,9 +8,10 @@ is that of their *mode*, the maximum a posteriori. Standard errors are averaged 
 draws around it, by Laplace's approximation with importance weights (Rasmussen and
 Williams 2006, chapters 2, 3.4 and 5).
 
-Notation: ``n`` merges, ``d`` coefficients, ``U`` (., d) coefficients scaled to [-1/2,
-1/2] by the bounds of the search, ``W`` (., d) their effects; ``t`` terms of the
-quadratic; ``z`` (n,) standardized latent values, ``s`` draws of theta.
+Notation: ``n`` measured merges, ``m`` others, ``d`` coefficients, ``U`` (., d)
+coefficients scaled to [-1/2, 1/2] by the bounds of the search, ``W`` (., d) their
+effects; ``t`` terms of the quadratic; ``z`` (n,) standardized latent values, ``s``
+draws of theta.
 """
 
 from __future__ import annotations
@@ -93,146 +94,8 @@ class TrainingData:
 
     U: FloatArray  # (n, d)
     noise_variance: FloatArray  # (n,), which a hyperparameter scales
-    # (n,), or (1,) for all: variance of a choice of documents, which none scales.
-    sampling_variance: FloatArray = field(default_factory=lambda: np.zeros(1))
+    sampling_variance: FloatArray | float = 0.0  # (n,) of a choice of documents
     known_noise: bool = True  # measured; otherwise ``noise_variance`` is a mere unit
-
-
-def _saturating_effect(U: FloatArray, log_saturation: float) -> FloatArray:
-    """Return an effect of coefficients U that saturates; (k, d).
-
-    Most of what a weight does to SmolLM2 it does while it is small
-    (docs/results/smollm2.md). With the saturation ``a`` and u = U + 1/2, from 0 to 1 in
-    the box, the effect is f(u) - 1/2, where f(u) = (1 - exp(-a u)) / (1 - exp(-a)).
-    Below the box it goes on as a straight line.
-    """
-    a = math.exp(log_saturation)
-    u = U + 0.5
-    straight = a * np.minimum(u, 0)
-    curved = -np.expm1(-a * np.maximum(u, 0))
-    return np.asarray((straight + curved) / -math.expm1(-a) - 0.5)
-
-
-def _effect_by_log_saturation(U: FloatArray, log_saturation: float) -> FloatArray:
-    """Return the derivative of the effect by log(a), in the box; (k, d).
-
-    It is a (u exp(-a u) - exp(-a) f(u)) / (1 - exp(-a)).
-    """
-    a = math.exp(log_saturation)
-    u = U + 0.5
-    denominator = -math.expm1(-a)
-    exp_times_f = math.exp(-a) * -np.expm1(-a * u) / denominator
-    return np.asarray(a * (u * np.exp(-a * u) - exp_times_f) / denominator)
-
-
-@cache
-def _kinds_of_terms(d: int) -> IntArray:
-    """Return the kinds of terms after the intercept: linear 0, square 1, product 2."""
-    rows, columns = np.triu_indices(d)
-    second_order = np.where(rows == columns, 1, 2)
-    return np.concatenate([np.zeros(d, dtype=np.int_), second_order])
-
-
-def _distances(V: FloatArray, W: FloatArray) -> FloatArray:
-    """Return the Euclidean distances of the rows of V (k, d) to those of W; (k, n)."""
-    squares: FloatArray = (V**2).sum(axis=1)[:, None] + (W**2).sum(axis=1)
-    squares -= 2 * V @ W.T
-    np.maximum(squares, 0, out=squares)  # rounding leaves less between equal rows
-    return np.sqrt(squares, out=squares)
-
-
-def _matern(distance: FloatArray) -> FloatArray:
-    """Return the Matérn-5/2 kernel of variance 1 at distances in length scales.
-
-    It is (1 + s + s**2 / 3) exp(-s), where s is sqrt(5) times the distance.
-    """
-    minus_s = -_SQRT5 * distance  # negated once: predictions spend their time here
-    return np.asarray((1 - minus_s + minus_s**2 / 3) * np.exp(minus_s))
-
-
-class Covariance:
-    """The covariance of the training data, and its derivatives by theta.
-
-    ``matrix`` (n, n) is the sum of
-
-    - quadratic: F F', where F (n, t) is the features of W times ``term_stddevs``,
-    - process: amplitude**2 matern(r), with the distances r in V = W / length scales,
-    - noise: noise**2 noise_variance, and ``_JITTER``, on the diagonal,
-    - sampling: ``sampling_variance``, with the correlation ``_SAMPLING_CORRELATION``.
-    """
-
-    def __init__(self, data: TrainingData, theta: Hyperparameters):
-        self._data = data
-        self._theta = theta
-        self._length_scales = np.exp(theta.log_length_scales)
-        self.W = _saturating_effect(data.U, theta.log_saturation)  # (n, d)
-        self.features = quadratic_features(self.W)
-        self._F = self.features * theta.term_stddevs
-        self._V = self.W / self._length_scales
-        self._distances = _distances(self._V, self._V)
-        self._process = theta.signal_variance * _matern(self._distances)
-        self._noise = np.exp(2 * theta.log_noise) * data.noise_variance
-        sampling = data.sampling_variance
-        own_errors = self._noise + (1 - _SAMPLING_CORRELATION) * sampling + _JITTER
-        common_errors = _SAMPLING_CORRELATION * np.sqrt(np.outer(sampling, sampling))
-        quadratic: FloatArray = self._F @ self._F.T
-        self.matrix = quadratic + self._process + np.diag(own_errors) + common_errors
-
-    def cross(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return covariance with the data (k, n) and features (k, t) at U (k, d)."""
-        theta = self._theta
-        W = _saturating_effect(U, theta.log_saturation)
-        features = quadratic_features(W)
-        quadratic: FloatArray = (features * theta.term_stddevs**2) @ self.features.T
-        correlation = _matern(_distances(W / self._length_scales, self._V))
-        return quadratic + theta.signal_variance * correlation, features
-
-    def gradient(self, weights: FloatArray) -> FloatArray:
-        """Differentiate ``(weights * matrix).sum()`` by ``theta.vector``; (6 + d,).
-
-        The weights (n, n) are symmetric. The hyperparameters are logarithms, so that
-        exp(2 h), for example, has the derivative 2 exp(2 h).
-        """
-        by_F = 2 * (weights @ self._F)
-        by_V = self._gradient_by_V(weights)
-        derivatives = Hyperparameters(
-            log_term_stddevs=self._by_term_stddevs(by_F),
-            log_noise=2 * (weights.diagonal() * self._noise).sum(),
-            log_amplitude=2 * (weights * self._process).sum(),
-            log_saturation=self._by_saturation(by_F, by_V),
-            log_length_scales=-(by_V * self._V).sum(axis=0),
-        )
-        return derivatives.vector
-
-    def _by_term_stddevs(self, by_F: FloatArray) -> FloatArray:
-        """Add up the derivatives of the terms of each kind; (3,)."""
-        by_term = (by_F * self._F).sum(axis=0)
-        after_intercept = by_term[1:]  # whose standard deviation is fixed
-        kinds = _kinds_of_terms(self.W.shape[1])
-        return np.asarray(np.bincount(kinds, after_intercept, 3), dtype=np.float64)
-
-    def _by_saturation(self, by_F: FloatArray, by_V: FloatArray) -> float:
-        """Differentiate by the saturation: it changes W, and so both F and V."""
-        log_saturation = self._theta.log_saturation
-        change_of_W = _effect_by_log_saturation(self._data.U, log_saturation)
-        change_of_features = directional_derivative(self.W, change_of_W)
-        change_of_F = change_of_features * self._theta.term_stddevs
-        effect_of_V = by_V * change_of_W / self._length_scales
-        return float((by_F * change_of_F).sum() + effect_of_V.sum())
-
-    def _gradient_by_V(self, weights: FloatArray) -> FloatArray:
-        """Differentiate ``(weights * process).sum()`` by V; (n, d).
-
-        The derivative of the kernel by its distance r is -5/3 r (1 + s) exp(-s), with s
-        as in ``_matern``, and that of r_ij by V_i is (V_i - V_j) / r_ij: r cancels. A
-        pair of rows counts twice, as (i, j) and as (j, i).
-        """
-        s = _SQRT5 * self._distances
-        variance = self._theta.signal_variance
-        slopes = 5 / 3 * variance * weights * (1 + s) * np.exp(-s)
-        # Of row i, the sum over j of slopes_ij (V_j - V_i).
-        by_one_of_two = slopes @ self._V - slopes.sum(axis=1)[:, None] * self._V
-        return np.asarray(2 * by_one_of_two)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +118,7 @@ class GaussianProcess:
     discrepancy: FloatArray = field(default_factory=lambda: np.zeros(1))
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return latent mean and standard deviation (s, k) at U (k, d), noise-free."""
+        """Return latent mean and standard deviation (s, m) at U (m, d), noise-free."""
         predictions = [posterior.predict(U) for posterior in self.draws]
         mean, stddev = (np.array(rows) for rows in zip(*predictions, strict=True))
         stddev = self.scale * np.hypot(stddev, self.discrepancy[:, None])
@@ -271,7 +134,7 @@ class GaussianProcess:
         return terms
 
     def mean(self, U: FloatArray) -> FloatArray:
-        """Return the latent mean at U (k, d), at the mode; (k,)."""
+        """Return the latent mean at U (m, d), at the mode; (m,)."""
         k, _ = self.mode.covariance.cross(U)
         return self.offset + self.scale * np.asarray(k @ self.mode.alpha)
 
@@ -279,69 +142,6 @@ class GaussianProcess:
         """Predict each merge from the others, at the mode; (n,)."""
         mean, _ = self.mode.leave_one_out()
         return self.offset + self.scale * mean
-
-
-class Posterior:
-    """The posterior for given hyperparameters (Rasmussen and Williams, algorithm 2.1).
-
-    Notation: ``K`` (n, n) covariance of the training data, ``L`` its Cholesky factor,
-    ``k`` (m, n) covariance of new merges with the training data, alpha = K^-1 z;
-    ``features`` (m, t) the terms of the quadratic, 1, w_i and w_i w_j, of new merges.
-    """
-
-    def __init__(self, data: TrainingData, z: FloatArray, theta: Hyperparameters):
-        self._z = z
-        self.theta = theta
-        self.covariance = Covariance(data, theta)
-        self._L = _cholesky_with_jitter(self.covariance.matrix)
-        self.alpha: FloatArray = cho_solve((self._L, True), z)
-
-    @property
-    def negative_log_likelihood(self) -> float:
-        """Return z' alpha / 2 + log det K / 2: up to a constant."""
-        half_log_det = np.log(self._L.diagonal()).sum()
-        return float(self._z @ self.alpha / 2 + half_log_det)
-
-    def likelihood_gradient(self) -> FloatArray:
-        """Differentiate the negative log likelihood by ``theta.vector``; (6 + d,).
-
-        Its derivative by K is (K^-1 - alpha alpha') / 2 (equation 5.9).
-        """
-        gradient_by_K = (self._K_inverse - np.outer(self.alpha, self.alpha)) / 2
-        return self.covariance.gradient(gradient_by_K)
-
-    @property
-    def _K_inverse(self) -> FloatArray:
-        return np.asarray(cho_solve((self._L, True), np.eye(len(self.alpha))))
-
-    def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return mean k alpha and standard deviation, noise-free, at U (m, d); (m,)."""
-        k, features = self.covariance.cross(U)
-        terms_variance = ((features * self.theta.term_stddevs) ** 2).sum(axis=1)
-        prior_variance = terms_variance + self.theta.signal_variance
-        L_inverse_k = solve_triangular(self._L, k.T, lower=True, check_finite=False)
-        explained = (L_inverse_k**2).sum(axis=0)  # k K^-1 k'
-        variance = np.maximum(prior_variance - explained, 0)
-        return k @ self.alpha, np.sqrt(variance)
-
-    def leave_one_out(self) -> tuple[FloatArray, FloatArray]:
-        """Predict each merge from the others: mean and variance with noise; (n,).
-
-        Of merge i they are z_i - alpha_i / K^-1_ii and 1 / K^-1_ii (equation 5.12).
-        """
-        variances = 1 / self._K_inverse.diagonal()
-        return self._z - self.alpha * variances, variances
-
-
-def _cholesky_with_jitter(K: FloatArray) -> FloatArray:
-    """Return the Cholesky factor of a covariance, with as little jitter as it needs."""
-    jitter = 0.0
-    largest = float(np.abs(K).max())
-    while jitter <= largest and 0 < largest < np.inf:
-        with suppress(LinAlgError):
-            return np.asarray(cholesky(K + jitter * np.eye(len(K)), lower=True))
-        jitter = max(10 * jitter, 1e-12 * largest)
-    raise DesignError("the measurements are too large or too small to be fitted")
 
 
 def fit_gaussian_process(
@@ -387,18 +187,220 @@ def marginalize(process: GaussianProcess) -> GaussianProcess:
     )
 
 
-def _bounds(d: int) -> tuple[Hyperparameters, Hyperparameters]:
-    """Return the smallest and largest values that are tried."""
-    lower = replace(
-        Hyperparameters.from_vector(np.full(6 + d, _MIN_LOG)),
-        log_length_scales=np.full(d, _MIN_LOG_LENGTH),
-    )
-    upper = replace(
-        Hyperparameters.from_vector(np.full(6 + d, _MAX_LOG)),
-        log_saturation=_MAX_LOG_SATURATION,
-        log_length_scales=np.full(d, _MAX_LOG_LENGTH),
-    )
-    return lower, upper
+def prediction_stderr(
+    process: GaussianProcess, link: Link, U: FloatArray, latent: FloatArray
+) -> FloatArray:
+    """Return the standard error of predictions at U (m, d), in metric units; (m,).
+
+    It is the root mean square error, over the draws of the process, of the predictions
+    ``latent`` (m,), which may be those of a quadratic.
+    """
+    # Equally likely quantiles of a normal distribution, scaled to the variance 1.
+    quantiles = ndtri((np.arange(_N_QUANTILES) + 0.5) / _N_QUANTILES)
+    quantiles /= np.sqrt((quantiles**2).mean())
+    stderrs = []
+    for start in range(0, max(len(U), 1), _BATCH_SIZE):  # one batch if U is empty
+        batch = slice(start, start + _BATCH_SIZE)
+        mean, stddev = process.predict(U[batch])
+        metric = link.apply(mean + quantiles[:, None, None] * stddev)
+        squared_errors = (metric - link.apply(latent[batch])) ** 2
+        # (quantiles, draws, merges): the mean over quantiles, then over draws
+        stderrs.append(np.sqrt(process.draw_weights @ squared_errors.mean(axis=0)))
+    return np.concatenate(stderrs)
+
+
+class Posterior:
+    """The posterior for given hyperparameters (Rasmussen and Williams, algorithm 2.1).
+
+    Notation: ``K`` (n, n) covariance of the training data, ``L`` its Cholesky factor,
+    ``k`` (m, n) covariance of new merges with the training data, alpha = K^-1 z;
+    ``features`` (m, t) the terms of the quadratic, 1, w_i and w_i w_j, of new merges.
+    """
+
+    def __init__(self, data: TrainingData, z: FloatArray, theta: Hyperparameters):
+        self._z = z
+        self.theta = theta
+        self.covariance = Covariance(data, theta)
+        self._L = _cholesky_with_jitter(self.covariance.matrix)
+        self.alpha: FloatArray = cho_solve((self._L, True), z)
+
+    @property
+    def negative_log_likelihood(self) -> float:
+        """Return z' alpha / 2 + log det K / 2: up to a constant."""
+        half_log_det = np.log(self._L.diagonal()).sum()
+        return float(self._z @ self.alpha / 2 + half_log_det)
+
+    def likelihood_gradient(self) -> FloatArray:
+        """Return the gradient of the negative log likelihood in theta; (6 + d,).
+
+        With respect to K it is (K^-1 - alpha alpha') / 2 (equation 5.9).
+        """
+        grad_K = (self._K_inverse - np.outer(self.alpha, self.alpha)) / 2
+        return self.covariance.gradient(grad_K)
+
+    @property
+    def _K_inverse(self) -> FloatArray:
+        return np.asarray(cho_solve((self._L, True), np.eye(len(self.alpha))))
+
+    def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return mean k alpha and standard deviation, noise-free, at U (m, d); (m,)."""
+        k, features = self.covariance.cross(U)
+        terms_variance = ((features * self.theta.term_stddevs) ** 2).sum(axis=1)
+        prior_variance = terms_variance + self.theta.signal_variance
+        v = solve_triangular(self._L, k.T, lower=True, check_finite=False)
+        variance = np.maximum(prior_variance - (v**2).sum(axis=0), 0)
+        return k @ self.alpha, np.sqrt(variance)
+
+    def leave_one_out(self) -> tuple[FloatArray, FloatArray]:
+        """Predict each merge from the others: mean and variance with noise; (n,).
+
+        Of merge i they are z_i - alpha_i / K^-1_ii and 1 / K^-1_ii (equation 5.12).
+        """
+        variances = 1 / self._K_inverse.diagonal()
+        return self._z - self.alpha * variances, variances
+
+
+def _cholesky_with_jitter(K: FloatArray) -> FloatArray:
+    """Return the Cholesky factor of a covariance, with as little jitter as it needs."""
+    jitter = 0.0
+    largest = float(np.abs(K).max())
+    while jitter <= largest and 0 < largest < np.inf:
+        with suppress(LinAlgError):
+            return np.asarray(cholesky(K + jitter * np.eye(len(K)), lower=True))
+        jitter = max(10 * jitter, 1e-12 * largest)
+    raise DesignError("the measurements are too large or too small to be fitted")
+
+
+class Covariance:
+    """The covariance of the training data, and its gradient.
+
+    ``matrix`` (n, n) is the sum of the covariances
+
+    - of the quadratic: F F', where F (n, t) is its features times ``term_stddevs``,
+    - of the process: ``signal_variance`` times the kernel of the distances of the rows
+      of V (n, d), the effects divided by the length scales,
+    - of the noise: a diagonal matrix,
+    - of the errors of sampling documents, a part of which all merges share.
+    """
+
+    def __init__(self, data: TrainingData, theta: Hyperparameters):
+        self._U = data.U
+        self._theta = theta
+        self._W = _effect(data.U, theta.log_saturation)
+        # The quadratic
+        self.features = quadratic_features(self._W)
+        self._stddevs = theta.term_stddevs
+        self._F = self.features * self._stddevs
+        quadratic: FloatArray = self._F @ self._F.T
+        # The process
+        self._length_scales = np.exp(theta.log_length_scales)
+        self._V = self._W / self._length_scales
+        self._distances = _distances(self._V, self._V)
+        self._process = theta.signal_variance * _matern(self._distances)
+        # The noise and the errors of sampling
+        self._noise = np.exp(2 * theta.log_noise) * data.noise_variance
+        sampling = data.sampling_variance
+        independent = self._noise + (1 - _SAMPLING_CORRELATION) * sampling + _JITTER
+        shared = _SAMPLING_CORRELATION * np.sqrt(np.outer(sampling, sampling))
+        self.matrix = quadratic + self._process + np.diag(independent) + shared
+
+    def cross(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return covariance with the data (m, n) and features (m, t) at U (m, d)."""
+        W = _effect(U, self._theta.log_saturation)
+        features = quadratic_features(W)
+        quadratic: FloatArray = (features * self._stddevs**2) @ self.features.T
+        correlation = _matern(_distances(W / self._length_scales, self._V))
+        return quadratic + self._theta.signal_variance * correlation, features
+
+    def gradient(self, grad_K: FloatArray) -> FloatArray:
+        """Return the gradient of a loss with respect to ``theta.vector``; (6 + d,).
+
+        ``grad_K`` (n, n), symmetric, is its gradient with respect to ``matrix``. The
+        entries of theta are logarithms: exp(2 h), for example, has the derivative
+        2 exp(2 h).
+        """
+        grad_F = 2 * (grad_K @ self._F)
+        grad_V = self._grad_V(grad_K)
+        # The standard deviation of the intercept, the first term, is fixed.
+        grad_log_stddevs = (grad_F * self._F).sum(axis=0)[1:]
+        kinds = _kinds_of_terms(self._W.shape[1])
+        # The saturation changes the effects W, and with them F and V.
+        dW = _effect_derivative(self._U, self._theta.log_saturation)
+        dF = directional_derivative(self._W, dW) * self._stddevs
+        through_F = (grad_F * dF).sum()
+        through_V = (grad_V * dW / self._length_scales).sum()
+        return Hyperparameters(
+            log_term_stddevs=np.bincount(kinds, grad_log_stddevs, 3).astype(np.float64),
+            log_noise=2 * (grad_K.diagonal() * self._noise).sum(),
+            log_amplitude=2 * (grad_K * self._process).sum(),
+            log_saturation=through_F + through_V,
+            log_length_scales=-(grad_V * self._V).sum(axis=0),
+        ).vector
+
+    def _grad_V(self, grad_K: FloatArray) -> FloatArray:
+        """Return the gradient of the loss with respect to V; (n, d).
+
+        A distance r changes the kernel by -5/3 r (1 + s) exp(-s), where s is sqrt(5) r,
+        and V_i changes the distance r_ij by (V_i - V_j) / r_ij: r cancels.
+        """
+        s = _SQRT5 * self._distances
+        variance = self._theta.signal_variance
+        slopes = 5 / 3 * variance * grad_K * (1 + s) * np.exp(-s)
+        # Row i: the sum over j of slopes_ij (V_j - V_i).
+        sums = slopes @ self._V - slopes.sum(axis=1)[:, None] * self._V
+        return np.asarray(2 * sums)  # a pair of merges is in the matrix twice
+
+
+def _distances(A: FloatArray, B: FloatArray) -> FloatArray:
+    """Return the Euclidean distances of the rows of A (m, d) to those of B; (m, n)."""
+    squares: FloatArray = (A**2).sum(axis=1)[:, None] + (B**2).sum(axis=1)
+    squares -= 2 * A @ B.T
+    np.maximum(squares, 0, out=squares)  # rounding leaves less between equal rows
+    return np.sqrt(squares, out=squares)
+
+
+def _matern(distance: FloatArray) -> FloatArray:
+    """Return the Matérn-5/2 kernel of variance 1 at distances in length scales.
+
+    It is (1 + s + s**2 / 3) exp(-s), where s is sqrt(5) times the distance.
+    """
+    minus_s = -_SQRT5 * distance  # negated once: predictions spend their time here
+    return np.asarray((1 - minus_s + minus_s**2 / 3) * np.exp(minus_s))
+
+
+def _effect(U: FloatArray, log_saturation: float) -> FloatArray:
+    """Return an effect of coefficients U that saturates; (m, d).
+
+    Most of what a weight does to SmolLM2 it does while it is small
+    (docs/results/smollm2.md). With the saturation ``a`` and u = U + 1/2, from 0 to 1 in
+    the box, the effect is f(u) - 1/2, where f(u) = (1 - exp(-a u)) / (1 - exp(-a)).
+    Below the box it goes on as a straight line.
+    """
+    a = math.exp(log_saturation)
+    u = U + 0.5
+    straight = a * np.minimum(u, 0)
+    curved = -np.expm1(-a * np.maximum(u, 0))
+    return np.asarray((straight + curved) / -math.expm1(-a) - 0.5)
+
+
+def _effect_derivative(U: FloatArray, log_saturation: float) -> FloatArray:
+    """Return the derivative of the effect with respect to log(a); (m, d).
+
+    In the box it is a (u exp(-a u) - exp(-a) f(u)) / (1 - exp(-a)).
+    """
+    a = math.exp(log_saturation)
+    u = U + 0.5
+    denominator = -math.expm1(-a)
+    exp_times_f = math.exp(-a) * -np.expm1(-a * u) / denominator
+    return np.asarray(a * (u * np.exp(-a * u) - exp_times_f) / denominator)
+
+
+@cache
+def _kinds_of_terms(d: int) -> IntArray:
+    """Return the kinds of terms after the intercept: linear 0, square 1, product 2."""
+    rows, columns = np.triu_indices(d)
+    second_order = np.where(rows == columns, 1, 2)
+    return np.concatenate([np.zeros(d, dtype=np.int_), second_order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -429,16 +431,6 @@ class _Hyperposterior:
             log_length_scales=np.full(self.data.U.shape[1], 0.6),
         )
 
-    def _loss(self, vector: FloatArray) -> tuple[float, FloatArray]:
-        """Return the negative log posterior, up to a constant, and its gradient."""
-        theta = Hyperparameters.from_vector(vector)
-        posterior = Posterior(self.data, self.z, theta)
-        prior_stddev = self.prior_stddev.vector
-        deviation = (vector - self.prior_mean.vector) / prior_stddev
-        loss = posterior.negative_log_likelihood + deviation @ deviation / 2
-        gradient = posterior.likelihood_gradient() + deviation / prior_stddev
-        return float(loss), gradient
-
     def maximize(
         self, start: Hyperparameters | None, *, quadratic_only: bool
     ) -> Hyperparameters:
@@ -458,18 +450,6 @@ class _Hyperposterior:
         best = min(results, key=lambda result: result.fun)
         return Hyperparameters.from_vector(np.asarray(best.x))
 
-    @property
-    def _noisy_start(self) -> Hyperparameters:
-        """Return a start with more noise and saturation and less process."""
-        mean = self.prior_mean
-        stddev = self.prior_stddev
-        return replace(
-            mean,
-            log_noise=mean.log_noise + 0.75 * stddev.log_noise,
-            log_amplitude=mean.log_amplitude - 1.5 * stddev.log_amplitude,
-            log_saturation=mean.log_saturation + 2.0 * stddev.log_saturation,
-        )
-
     def draw(self, mode: Hyperparameters) -> tuple[list[Posterior], FloatArray]:
         """Return posteriors for thetas around the mode, with importance weights."""
         precisions, axes = self._laplace_axes(mode.vector)
@@ -488,6 +468,28 @@ class _Hyperposterior:
         limited = np.minimum(weights / weights.sum(), _MAX_WEIGHT / _N_DRAWS)
         return draws, limited / limited.sum()
 
+    @property
+    def _noisy_start(self) -> Hyperparameters:
+        """Return a start with more noise and saturation and less process."""
+        mean = self.prior_mean
+        stddev = self.prior_stddev
+        return replace(
+            mean,
+            log_noise=mean.log_noise + 0.75 * stddev.log_noise,
+            log_amplitude=mean.log_amplitude - 1.5 * stddev.log_amplitude,
+            log_saturation=mean.log_saturation + 2.0 * stddev.log_saturation,
+        )
+
+    def _loss(self, vector: FloatArray) -> tuple[float, FloatArray]:
+        """Return the negative log posterior, up to a constant, and its gradient."""
+        theta = Hyperparameters.from_vector(vector)
+        posterior = Posterior(self.data, self.z, theta)
+        prior_stddev = self.prior_stddev.vector
+        deviation = (vector - self.prior_mean.vector) / prior_stddev
+        loss = posterior.negative_log_likelihood + deviation @ deviation / 2
+        gradient = posterior.likelihood_gradient() + deviation / prior_stddev
+        return float(loss), gradient
+
     def _laplace_axes(self, mode: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return eigenvalues and eigenvectors (columns) of the Hessian at the mode."""
         precisions, axes = np.linalg.eigh(self._hessian(mode))
@@ -503,6 +505,20 @@ class _Hyperposterior:
         rows = [self._loss(vector + s)[1] - self._loss(vector - s)[1] for s in steps]
         hessian = np.array(rows) / (2 * step)
         return np.asarray(hessian + hessian.T) / 2
+
+
+def _bounds(d: int) -> tuple[Hyperparameters, Hyperparameters]:
+    """Return the smallest and largest values that are tried."""
+    lower = replace(
+        Hyperparameters.from_vector(np.full(6 + d, _MIN_LOG)),
+        log_length_scales=np.full(d, _MIN_LOG_LENGTH),
+    )
+    upper = replace(
+        Hyperparameters.from_vector(np.full(6 + d, _MAX_LOG)),
+        log_saturation=_MAX_LOG_SATURATION,
+        log_length_scales=np.full(d, _MAX_LOG_LENGTH),
+    )
+    return lower, upper
 
 
 @cache
@@ -549,25 +565,3 @@ def _discrepancy(data: TrainingData, draws: list[Posterior]) -> FloatArray:
         return np.asarray(measured_noise * ratio)
     unexplained = 1 - np.minimum(ratio, 1 / ratio) ** 2
     return np.asarray(measured_noise * ratio * unexplained)
-
-
-def prediction_stderr(
-    process: GaussianProcess, link: Link, U: FloatArray, latent: FloatArray
-) -> FloatArray:
-    """Return the standard error of predictions at U (k, d), in metric units; (k,).
-
-    It is the root mean square error, over the draws of the process, of the predictions
-    ``latent`` (k,), which may be those of a quadratic.
-    """
-    # Equally likely quantiles of a normal distribution, scaled to the variance 1.
-    quantiles = ndtri((np.arange(_N_QUANTILES) + 0.5) / _N_QUANTILES)
-    quantiles /= np.sqrt((quantiles**2).mean())
-    stderrs = []
-    for start in range(0, max(len(U), 1), _BATCH_SIZE):  # one batch if U is empty
-        batch = slice(start, start + _BATCH_SIZE)
-        mean, stddev = process.predict(U[batch])
-        metric = link.apply(mean + quantiles[:, None, None] * stddev)
-        squared_errors = (metric - link.apply(latent[batch])) ** 2
-        # (quantiles, draws, merges): the mean over quantiles, then over draws
-        stderrs.append(np.sqrt(process.draw_weights @ squared_errors.mean(axis=0)))
-    return np.concatenate(stderrs)
