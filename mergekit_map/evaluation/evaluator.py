@@ -125,7 +125,7 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
     ):
         self._workers = workers
         self._held_out = held_out
-        self._records = None if samples is None else SampleStore(samples, definitions)
+        self._store = None if samples is None else SampleStore(samples, definitions)
 
     def __exit__(self, *_: object) -> None:
         self._workers.close()
@@ -163,14 +163,14 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
         """Return the scores on record, of this definition of the task."""
-        return self._records.answers(coefficients, task) if self._records else None
+        return self._store.answers(coefficients, task) if self._store else None
 
     def _stored(self, request: MeasurementRequest) -> Measurement | None:
-        return self._records.find(request) if self._records else None
+        return self._store.read(request) if self._store else None
 
     def _record(self, request: MeasurementRequest, measured: Measurement) -> None:
-        if self._records is not None:
-            self._records.write(request, measured)
+        if self._store is not None:
+            self._store.write(request, measured)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import (
     Itemised,
     SampleStore,
-    are_of,
+    agree,
     differences_of,
     itemise,
 )
@@ -145,7 +145,7 @@ def with_confirmation(
             for task, of_merges in items.items():
                 answers = store.answers(coefficients, task)
                 reading = measured.get(task, UNKNOWN)
-                of_merges.append(itemise(answers) if are_of(answers, reading) else None)
+                of_merges.append(itemise(answers) if agree(answers, reading) else None)
     # The chosen merge may be a reference point, too.
     chosen = merge_key(front.chosen.coefficients)
     choices = by_merge(known[study.merge]).keys() - labels.keys()

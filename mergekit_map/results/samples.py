@@ -1,12 +1,11 @@
-"""Records per item: ``samples/MERGE/TASK/COEFFICIENTS.json``.
+"""Files of measurements: ``samples/MERGE/TASK/COEFFICIENTS.json``.
 
-Items are documents, blocks or questions. Paired standard errors of differences follow
-from the scores of the same items of two merges, in a resumed search and on held-out
-data, too.
+A file has the measurement of a task on a merge, and a record of each item: a document,
+a block or a question. Scores of the same items of two merges define the paired standard
+error of their difference, in a resumed search and on held-out data, too.
 
-A record also has the measurement itself. A log has its lines in the order of a search
-with one process: what workers finish sooner, and what a kill kept out of the log, is
-taken from its record when that order reaches it.
+A log has its lines in the order of a search with one process. A measurement that a
+worker finished sooner, or that a kill kept out of the log, is read from its file.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ _ROUNDING = 1e-9  # between sums of the same numbers
 _RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
 
 
-def _possible(answers: Answers) -> Answers:
-    """Raise ValueError for scores that nobody measured."""
+def _checked(answers: Answers) -> Answers:
+    """Return the scores; raise ValueError if nobody can have measured them."""
     rising = all(a < b for a, b in pairwise((-1, *answers.ids)))
     paired = len(answers.ids) == len(answers.values) == len(answers.weights)
     # Such that no square of a sum overflows.
@@ -74,7 +73,61 @@ class SampleFile(Frozen):
     documents: tuple[int, ...] | None = None  # the requested ones; None for all
     measured: _Measured | None = None  # not kept by earlier versions
     samples: tuple[dict[str, Any], ...] = ()
-    answers: Annotated[Answers, AfterValidator(_possible)] | None = None
+    answers: Annotated[Answers, AfterValidator(_checked)] | None = None
+
+
+class SampleStore:
+    """The stored measurements of a search, by the present definitions of its tasks."""
+
+    def __init__(self, folder: Path, definitions: Mapping[str, str]):
+        self._folder = folder
+        self._definitions = definitions  # fingerprint of each task
+
+    def write(self, request: MeasurementRequest, measurement: Measurement) -> None:
+        """Write a measurement with its records, in place of an earlier one."""
+        details = {k: v for k, v in measurement.details.items() if math.isfinite(v)}
+        content: dict[str, Any] = {
+            "coefficients": request.coefficients,
+            "definition": self._definitions.get(request.task, ""),
+            "documents": request.documents,
+            "measured": {
+                "value": measurement.value,
+                "stderr": measurement.stderr,
+                "n": measurement.n,
+                "details": details,
+                "seconds": measurement.seconds or 0.0,
+            },
+            "samples": measurement.samples,
+        }
+        if measurement.answers is not None:
+            content["answers"] = vars(measurement.answers)
+        text = json.dumps(plain(content), allow_nan=False, ensure_ascii=False) + "\n"
+        path = _path(self._folder / request.task, request.coefficients)
+        # A model may write lone surrogates, which cannot be encoded.
+        write_atomically(path, text.encode(errors="replace"))
+
+    def read(self, request: MeasurementRequest) -> Measurement | None:
+        """Read the measurement of a request; None if there is no finite one."""
+        file = self._read_file(request.coefficients, request.task)
+        measured, answers = file.measured, file.answers
+        if measured is None or measured.value is None:
+            return None
+        if file.documents != request.documents:
+            return None
+        # Each requested document must have its answer.
+        complete = answers is not None and answers.ids == request.documents
+        if request.documents is not None and not complete:
+            return None
+        return Measurement(**measured.model_dump(), answers=answers)
+
+    def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
+        """Read the scores of the items; None if there are none."""
+        return self._read_file(coefficients, task).answers
+
+    def _read_file(self, coefficients: Mapping[str, float], task: str) -> SampleFile:
+        file = read_samples(self._folder / task, coefficients)
+        is_current = file.definition == self._definitions.get(task, "")
+        return file if is_current else SampleFile()
 
 
 def read_samples(folder: Path, coefficients: Mapping[str, float]) -> SampleFile:
@@ -93,9 +146,9 @@ def copy_samples(
     names: Mapping[str, float],
 ) -> None:
     """Copy the records of a merge to the coefficients it has elsewhere."""
-    record = read_samples(folder, coefficients)
-    if record.coefficients is not None:
-        renamed = record.model_copy(update={"coefficients": dict(names)})
+    file = read_samples(folder, coefficients)
+    if file.coefficients is not None:
+        renamed = file.model_copy(update={"coefficients": dict(names)})
         content = renamed.model_dump_json(exclude_unset=True)
         write_atomically(_path(target, names), content + "\n")
 
@@ -104,63 +157,10 @@ def _path(folder: Path, coefficients: Mapping[str, float]) -> Path:
     return folder / f"{digest(coefficients)}.json"
 
 
-class SampleStore:
-    """The stored measurements of one search, by the definitions of its tasks."""
+def agree(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
+    """Whether the mean of scores is the measured value, up to rounding.
 
-    def __init__(self, folder: Path, definitions: Mapping[str, str]):
-        self._folder = folder
-        self._definitions = definitions  # fingerprint of each task
-
-    def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
-        """Read the scores of the items; None if there are none."""
-        return self._read(coefficients, task).answers
-
-    def find(self, request: MeasurementRequest) -> Measurement | None:
-        """Read a finite value on the requested documents; None if there is none."""
-        record = self._read(request.coefficients, request.task)
-        stored, answers = record.measured, record.answers
-        if record.documents != request.documents:
-            return None
-        if stored is None or stored.value is None:
-            return None
-        # Each requested document must have its answer.
-        complete = answers is not None and answers.ids == request.documents
-        if request.documents is not None and not complete:
-            return None
-        return Measurement(**vars(stored), answers=answers)
-
-    def write(self, request: MeasurementRequest, measured: Measurement) -> None:
-        """Write a measurement with its records, in place of an earlier one."""
-        coefficients, task = request.coefficients, request.task
-        details = {k: v for k, v in measured.details.items() if math.isfinite(v)}
-        numbers = {name: getattr(measured, name) for name in ("value", "stderr", "n")}
-        seconds = measured.seconds or 0.0
-        content: dict[str, Any] = {
-            "coefficients": coefficients,
-            "definition": self._definitions.get(task, ""),
-            "documents": request.documents,
-            "measured": {**numbers, "details": details, "seconds": seconds},
-            "samples": measured.samples,
-        }
-        if measured.answers is not None:
-            content["answers"] = vars(measured.answers)
-        text = json.dumps(plain(content), allow_nan=False, ensure_ascii=False)
-        # A model may write lone surrogates, which cannot be encoded.
-        data = text.encode(errors="replace") + b"\n"
-        write_atomically(_path(self._folder / task, coefficients), data)
-
-    def _read(self, coefficients: Mapping[str, float], task: str) -> SampleFile:
-        record = read_samples(self._folder / task, coefficients)
-        if record.definition != self._definitions.get(task, ""):
-            return SampleFile()  # the task has changed since
-        return record
-
-
-def are_of(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
-    """Whether scores are those of a measurement.
-
-    Others are of another definition of the task, or of another machine. Sums in another
-    order differ by rounding.
+    Otherwise they are of another definition of the task, or of another machine.
     """
     if answers is None or reading.value is None:
         return False
@@ -190,7 +190,7 @@ def with_differences(front: Front, run: RunFolder, log: Iterable[Evaluation]) ->
             return None
         folder = run.samples(merge.linear.merge) if merge.linear else samples
         found = read_samples(folder / task, merge.logged)
-        if not are_of(found.answers, merge.measured[task]):
+        if not agree(found.answers, merge.measured[task]):
             return None
         return itemise(found.answers, [str(s.get("task", "")) for s in found.samples])
 

@@ -18,7 +18,7 @@ from mergekit_map.results.front import UNKNOWN, Front, Reading
 from mergekit_map.results.log import Role
 from mergekit_map.results.paired import stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.samples import SampleStore, are_of, with_differences
+from mergekit_map.results.samples import SampleStore, agree, with_differences
 from mergekit_map.types import Answers, Measurement, MeasurementRequest
 
 
@@ -28,11 +28,11 @@ def test_scores_are_of_the_value_that_is_their_mean(
 ) -> None:
     answers = Answers((2, 5), (1.0, 4.0), (3.0, 1.0), exponential)
 
-    assert are_of(answers, Reading.of(answers.mean, None))
+    assert agree(answers, Reading.of(answers.mean, None))
     assert answers.mean == pytest.approx(value)
-    assert not are_of(answers, Reading.of(value + 0.01, 0.1))
-    assert not are_of(answers, UNKNOWN)
-    assert not are_of(None, Reading.of(value, 0.1))
+    assert not agree(answers, Reading.of(value + 0.01, 0.1))
+    assert not agree(answers, UNKNOWN)
+    assert not agree(None, Reading.of(value, 0.1))
 
 
 MERGE = {"a": 0.1, "b": 0.7}
@@ -81,10 +81,10 @@ def test_answers_are_read_as_they_were_written(
 
 def test_a_measurement_that_failed_is_not_taken_from_a_record(tmp_path: Path) -> None:
     put(tmp_path, replace(asked([0, 1]), value=math.nan))
-    assert kept(tmp_path).find(request()) is None
+    assert kept(tmp_path).read(request()) is None
 
     put(tmp_path, replace(asked([0, 1]), seconds=3.0))
-    assert kept(tmp_path).find(request()).seconds == 3.0
+    assert kept(tmp_path).read(request()).seconds == 3.0
 
 
 @pytest.mark.parametrize(
@@ -124,20 +124,20 @@ def test_a_measurement_is_found_by_its_merge_task_documents_and_definition(
     asked, measured = request(documents), SOME if documents else MEASURED
     kept(tmp_path).write(asked, measured)
 
-    assert kept(tmp_path).find(asked) == measured
+    assert kept(tmp_path).read(asked) == measured
     turned = replace(asked, merge=asked.merge[::-1])
-    assert kept(tmp_path).find(turned) == measured
-    assert kept(tmp_path, "other").find(asked) is None
+    assert kept(tmp_path).read(turned) == measured
+    assert kept(tmp_path, "other").read(asked) is None
     for other in (request(documents, a=0.2), request(documents, "another")):
-        assert kept(tmp_path).find(other) is None
+        assert kept(tmp_path).read(other) is None
     for others in {None, (1, 4), (0, 4)} - {documents}:
-        assert kept(tmp_path).find(request(others)) is None
+        assert kept(tmp_path).read(request(others)) is None
 
 
 def test_half_a_character_of_an_answer_costs_no_measurement(tmp_path: Path) -> None:
     put(tmp_path, replace(MEASURED, samples=({"answer": "\ud83d"},)))
 
-    assert kept(tmp_path).find(request()) == MEASURED
+    assert kept(tmp_path).read(request()) == MEASURED
 
 
 # --- merges compared item by item -----------------------------------------------------
