@@ -9,7 +9,7 @@ shorter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
@@ -48,14 +48,11 @@ class MethodReplay:
 
 @dataclass(frozen=True, eq=False)
 class TaskVectorReplay:
-    """A tensor of the task-arithmetic family: base plus weighted deltas.
-
-    It merges the tensor again with other weights, without sparsifying the deltas again.
-    """
+    """A tensor of the task-arithmetic family: base plus weighted deltas."""
 
     models: tuple[Any, ...]
     base: Tensor  # (*shape)
-    deltas: Tensor  # (len(models), *shape), sparsified, not weighted
+    deltas: Tensor  # (len(models), *shape), sparsified once, not weighted
     elects_signs: bool
     normalize: bool
     scale: float  # mergekit's ``lambda``
@@ -64,41 +61,22 @@ class TaskVectorReplay:
         """Write base + merged deltas into ``target`` of the same shape, in blocks."""
         base, out = self.base.reshape(-1), target.view(-1)
         deltas = self.deltas.reshape(len(self.models), -1)
-        weight_column = deltas.new_tensor(weights)[:, None]
-        # An accelerator needs much to be busy.
-        on_cpu = base.device.type == "cpu"
-        length = _BLOCK // len(self.models) if on_cpu else base.numel()
-        for block in _blocks(base.numel(), length):
-            merged = self.merge_deltas(deltas[:, block], weight_column)
-            out[block] = base[block] + merged
+        column = deltas.new_tensor(weights)[:, None]
+        for block in _blocks(deltas):
+            out[block] = base[block] + self.merge_deltas(deltas[:, block], column)
 
     def merge_deltas(self, deltas: Tensor, weights: Tensor) -> Tensor:
-        """Merge a part of the deltas, (n, k) with weights (n, 1), into (k,)."""
-        rows = deltas * weights
+        """Merge deltas (n, k) with weights (n, 1) into (k,), as mergekit does."""
+        weighted = deltas * weights
+        mask = None
         if self.elects_signs:
-            merged = self._merge_elected(rows, weights)
-        else:
-            merged = _sum(rows)
-            if self.normalize:
-                divisor = weights.sum(dim=0)
-                divisor[divisor.abs() < 1e-8] = 1
-                merged /= divisor
-        return merged.mul_(self.scale) if self.scale != 1 else merged
-
-    def _merge_elected(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Sum, for each element, the deltas with the sign of their sum (TIES).
-
-        The rows are overwritten.
-        """
-        total = _sum(rows)
-        elected_sign = torch.ones_like(total).copysign_(total)  # +1 where it is 0
-        # 1 where a delta has this sign, else 0: torch multiplies booleans more slowly.
-        mask = rows.sign().eq_(elected_sign)
-        merged = _sum(rows.mul_(mask))
+            mask = _sign_consensus(weighted)
+            weighted *= mask
+        merged = _sum(weighted)
         if self.normalize:
-            elected_weights = mask.mul_(weights)
-            divisor = _sum(elected_weights)
-            merged /= divisor.masked_fill_(divisor == 0, 1)
+            merged /= _total_weights(weights, mask)
+        if self.scale != 1:
+            merged *= self.scale
         return merged
 
 
@@ -132,15 +110,35 @@ def tensor_bytes(replay: Replay) -> int:
     return sum(sizes)
 
 
-def _blocks(size: int, length: int) -> Iterator[slice]:
-    """Yield blocks of about ``length`` entries, which cover a flat tensor of ``size``.
+def _blocks(deltas: Tensor) -> Iterable[slice]:
+    """Divide the columns of deltas (n, size) into blocks, which are merged in turn.
 
     They begin where torch sums as in the whole tensor, so that no bit differs. A rest
-    of at most ``_UNIT`` entries belongs to the block before it.
+    of at most ``_UNIT`` columns belongs to the block before it.
     """
-    length = max(_UNIT, length // _UNIT * _UNIT)
+    if deltas.device.type != "cpu":
+        return [slice(None)]  # an accelerator is faster with all at once
+    n, size = deltas.shape
+    length = max(_UNIT, _BLOCK // n // _UNIT * _UNIT)
     starts = [*range(0, max(1, size - _UNIT), length)]
     return map(slice, starts, [*starts[1:], size])
+
+
+def _sign_consensus(weighted: Tensor) -> Tensor:
+    """Return 1 where a delta (n, k) has the sign of the sum of all, else 0 (TIES)."""
+    total = _sum(weighted)
+    elected_sign = torch.ones_like(total).copysign_(total)  # +1 where it is 0
+    # Numbers, as torch multiplies booleans more slowly.
+    return weighted.sign().eq_(elected_sign)
+
+
+def _total_weights(weights: Tensor, mask: Tensor | None) -> Tensor:
+    """Sum the weights (n, 1), of elected deltas only with a mask; 1 instead of 0."""
+    if mask is None:
+        total = weights.sum(dim=0)
+        return total.masked_fill_(total.abs() < 1e-8, 1)
+    total = _sum(mask * weights)
+    return total.masked_fill_(total == 0, 1)
 
 
 def _sum(rows: Tensor) -> Tensor:
