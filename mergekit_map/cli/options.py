@@ -198,11 +198,11 @@ def output_options() -> OutputOptions:
     return OutputOptions() if context is None else context.ensure_object(OutputOptions)
 
 
-def set_output(content: Mapping[str, Any], quiet_path: Path | None = None) -> None:
-    """Set what --json and --quiet print in the end; later calls add to the content."""
+def set_output(*, json: Mapping[str, Any], quiet: Path | None = None) -> None:
+    """Set what --json and --quiet print in the end; later calls add to the JSON."""
     output = output_options()
-    output.json_content.update(content)
-    output.quiet_path = quiet_path or output.quiet_path
+    output.json_content.update(json)
+    output.quiet_path = quiet or output.quiet_path
 
 
 def _store(_: click.Context, param: click.Parameter, value: Any) -> None:

@@ -55,7 +55,7 @@ def show_front(run: Path, front: Front, written: Path) -> Answer:
         "reason": front.reason,
         "gains": gains(front).content(),
     }
-    set_output(content, quiet_path=written)
+    set_output(json=content, quiet=written)
     return found
 
 

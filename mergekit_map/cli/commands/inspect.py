@@ -82,7 +82,7 @@ def inspect(
     if inspection.probe is not None:
         _show_probe(inspection.probe)
     _show_verdict(inspection)
-    set_output(plain(asdict(inspection)))
+    set_output(json=plain(asdict(inspection)))
     return 0 if inspection.mergeable else 2
 
 

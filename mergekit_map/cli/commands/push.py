@@ -119,7 +119,7 @@ def push(
         "files": [file.path for file in plan.files],
         "bytes": sum(file.size for file in plan.files),
     }
-    set_output(content)
+    set_output(json=content)
 
 
 def _show(plan: Plan) -> None:

@@ -57,17 +57,17 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
         from mergekit_map.report.page import write_report
         from mergekit_map.results.run_folder import RunFolder
 
-    if len(runs) > 1:
-        page = write_fronts_report(runs, out)
-        pictures = []
-    else:
+    if len(runs) == 1:
         page = write_report(runs[0], out)
         pictures = [str(RunFolder(runs[0]).picture)]
-    set_output({"page": str(page), "pictures": pictures}, quiet_path=page)
+    else:
+        page = write_fronts_report(runs, out)
+        pictures = []
     size = bytes_in_words(page.stat().st_size)
     click.echo(f"{page} ({size}): open it in a browser")
     for picture in pictures:
         click.echo(picture)
+    set_output(json={"page": str(page), "pictures": pictures}, quiet=page)
 
 
 @click.command(cls=MergeCommand)
@@ -128,11 +128,11 @@ def compare(
     spec = ComparisonSpec(tuple(map(str.strip, opponents.split(","))), **settings)
     with deferred(), TerminalReporter() as reporter:
         tables = compare_runs(runs, folder, spec, options, [reporter])
+    for table in tables:
+        Console().print(Markdown(markdown(table)))
+    click.echo(f"The tables are in {folder}, as Markdown and CSV.")
     content = [
         {**vars(t), "columns": [c.name for c in t.columns], "rows": t.text()}
         for t in tables
     ]
-    set_output({"tables": content, "folder": str(folder)}, quiet_path=folder)
-    for table in tables:
-        Console().print(Markdown(markdown(table)))
-    click.echo(f"The tables are in {folder}, as Markdown and CSV.")
+    set_output(json={"tables": content, "folder": str(folder)}, quiet=folder)

@@ -63,7 +63,7 @@ def select(run: Path, **choice: Any) -> None:
     selection = select_point(run, **choice)
     recipe = run / "recipe.yml"
     answer = show_front(run, selection.front, recipe)
-    set_output({"recipe": selection.recipe, "recipe_file": str(recipe)})
+    set_output(json={"recipe": selection.recipe, "recipe_file": str(recipe)})
     if output_options().verbose:  # the details have the reason
         click.echo(f"\n{selection.recipe}")
     else:
@@ -111,7 +111,7 @@ def merge_and_show(
     with TerminalReporter() as reporter:
         merged = merge_point(run, out, selection, options, [reporter], **models)
     answer = show_front(run, merged.front, out)
-    set_output({"model": str(out), "command": merged.command})
+    set_output(json={"model": str(out), "command": merged.command})
     click.echo(
         f"\nThis merge ({merged.point.weights}) is in the folder {out}.\n"
         f"Stock mergekit writes the same tensors with:\n  {merged.command}"
