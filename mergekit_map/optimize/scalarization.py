@@ -143,15 +143,13 @@ def _scale(Y: FloatArray) -> FloatArray:
 
 
 def stderr_of_difference(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Combine two standard errors as if independent; NaN where neither is known.
+    """Combine two standard errors as if independent; NaN where one is unknown.
 
-    Where one is known, the difference has at least the noise of that one. Two merges
-    measured on the same items err together: where their records can be compared, that
-    is better. Predictions of one surrogate may err together or against one another; the
-    front does not carry their covariance.
+    Two merges measured on the same items err together: where their records can be
+    compared, that is better. Predictions of one surrogate may err together or against
+    one another; the front does not carry their covariance.
     """
-    stderr = np.hypot(np.nan_to_num(first), np.nan_to_num(second))
-    return np.where(np.isnan(first) & np.isnan(second), np.nan, stderr)
+    return np.hypot(first, second)
 
 
 @dataclass(frozen=True, eq=False)

@@ -194,8 +194,7 @@ def sample(front: Front, gained: Gains) -> str:
     sources, holdout = gained.sources, front.holdout
     if "predicted" in sources.values():
         where = " on the data of the search, not on held-out data" if holdout else ""
-        text = f"The values of this merge are predicted{where}"
-        return f"{text}; `mergekit-map merge` measures it."
+        return f"The values of this merge are predicted{where}."
     searched = "Measured on the data that the search used"
     if holdout is None:
         if front.differences:
@@ -204,7 +203,7 @@ def sample(front: Front, gained: Gains) -> str:
         return f"{searched}: gains may look larger than they are."
     tasks = [task for task, source in sources.items() if source == "held-out"]
     if not tasks:
-        return f"{searched}, not on held-out data; merging it measures it there, too."
+        return f"{searched}, not on held-out data."
     counts = {task: holdout.documents.get(task, 0) for task in tasks}
     text = f"Measured on held-out data ({_counted(front, counts)})."
     if others := [task for task in sources if task not in tasks]:
@@ -267,7 +266,7 @@ def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
         if border := border_in_words(front):
             yield border, _gain_beyond(front) >= _WORTH_MORE
     if front.ending is not None:
-        yield _ending(front.ending), False
+        yield _ending(front.ending, len(front.points)), False
 
 
 def _within_noise(front: Front) -> bool:
@@ -370,12 +369,15 @@ def wider_bounds(front: Front) -> str:
     )
 
 
-def _ending(ending: Ending) -> str:
+def _ending(ending: Ending, n_points: int) -> str:
     if ending.trusted:
         return f"The search converged after {ending.evaluations} merges."
+    spent = min(ending.evaluations, ending.allowed)  # earlier searches may have more
+    text = f"The search used its budget: {spent} merges, those of the front apart."
+    if n_points == 1 or ending.hope > 1:  # the front is smaller than its noise
+        return text
     return (
-        f"The search used its budget: {ending.evaluations} merges, those of the front "
-        "apart. If others turned out better than predicted by one standard error, the "
+        f"{text} If others turned out better than predicted by one standard error, the "
         f"hypervolume would grow by {percent(ending.hope)}."
     )
 

@@ -43,7 +43,8 @@ class Fit(Frozen):
     kind: Line = "quadratic"
     """The kind of surrogate: `quadratic`, `regularized` or `residual_gp`."""
     front_error: float | None = None
-    """Standard error of predictions on the front, as a share of the range there."""
+    """Standard error of predictions on the front, as a share of the range there, or of
+    a 20th of that within the bounds if this is larger."""
     expected_r2: float | None = None
     """Expected share of the variance within the bounds that predictions explain."""
 

@@ -243,23 +243,30 @@ def limit_in_words(task: str, metric: Metric, limit: Limit) -> str:
 def excess(front: Front, rows: IntArray) -> FloatArray:
     """Return by how much measured merges miss what the selection requires; (r, m).
 
-    In standard errors beyond those that noise explains: 0 or less where it is kept. A
-    requirement may be missed by one. No task may be significantly worse than with a
-    rival: the base, if nothing was selected. The merges, by their indices in
-    ``front.all_merges``, are measured on every task.
+    In standard errors beyond those that noise explains: 0 or less where it is kept. The
+    merges, by their indices in ``front.all_merges``, are measured on every task.
     """
+    return np.fmax(_behind_rivals(front, rows), _below_limits(front, rows))
+
+
+def _behind_rivals(front: Front, rows: IntArray) -> FloatArray:
+    """No task may be significantly worse than with a rival: the base by default."""
     select, tasks = front.select, list(front.tasks)
     rivals = select.rivals if select.model_fields_set else (BASE,)
-    behind_rivals = np.full((len(rows), len(tasks)), -np.inf)
+    behind = np.full((len(rows), len(tasks)), -np.inf)
     for index, merge in enumerate(front.all_merges):
         if merge.label in rivals and merge.is_measured(*tasks):
             z_scores = PairedMerges.of(front, rows, index).z_scores
-            np.fmax(behind_rivals, -SIGNIFICANT - z_scores, out=behind_rivals)
+            np.fmax(behind, -SIGNIFICANT - z_scores, out=behind)
+    return behind
+
+
+def _below_limits(front: Front, rows: IntArray) -> FloatArray:
+    """A requirement may be missed by one standard error."""
     short = shortfall(front, rows)
     with np.errstate(divide="ignore", invalid="ignore"):
         in_stderrs = short / _noise(front, rows)
-    below_limits = np.where(short > 0, in_stderrs - 1, -np.inf)
-    return np.asarray(np.fmax(behind_rivals, below_limits))
+    return np.where(short > 0, in_stderrs - 1, -np.inf)
 
 
 def shortfall(front: Front, rows: IntArray) -> FloatArray:
@@ -310,16 +317,22 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
     measured = chosen.is_measured(*metrics) and not predicted
     kind: Kind = "measured" if measured else "predicted"
     request = Request.of(front)
-    limits = request.limits()
-    short = request.lower_bounds(limits) - front.utilities([chosen], kind)[0]
-    selected = np.array([front.selected])
-    violation = excess(front, selected)[0] if measured else short
-    return listed(
-        f"{limit_in_words(task, metrics[task], limits[task])} ({kind} "
-        f"{chosen.readings(kind)[task].value:.4g}, {max(amount, 0):.2g} short)"
-        for task, amount, excess_ in zip(metrics, short, violation, strict=True)
-        if excess_ > 0
-    )
+    limits = request.required() if measured else request.limits()
+    below = short = request.lower_bounds(limits) - front.utilities([chosen], kind)[0]
+    behind = np.full(len(short), -np.inf)
+    if measured:
+        row = np.array([front.selected])
+        below, behind = _below_limits(front, row)[0], _behind_rivals(front, row)[0]
+    missed = []
+    for column, (task, metric) in enumerate(metrics.items()):
+        value = f"{kind} {chosen.readings(kind)[task].value:.4g}"
+        if below[column] > 0:
+            limit = limit_in_words(task, metric, limits[task])
+            missed.append(f"{limit} ({value}, {short[column]:.2g} short)")
+        elif behind[column] > 0:
+            limit = f"{task} not worse than {listed(select.rivals)}"
+            missed.append(f"{limit} ({value}, worse by over two standard errors)")
+    return listed(missed)
 
 
 def reason(front: Front) -> str:
@@ -328,9 +341,11 @@ def reason(front: Front) -> str:
     if select.index is not None:
         return f"The {merge} was chosen by its index."
     if unmet := unmet_limits(front):
+        if not keep_limits(front, front.measured_points).any():
+            merge += " is the nearest to its limits that was found: it"
         return (
-            f"The {merge} is the nearest to its limits that was found: it does not "
-            f"keep {unmet}; relax a limit, or allow more evaluations."
+            f"The {merge} does not keep {unmet}; relax a limit, or allow more "
+            "evaluations."
         )
     weights = Request.of(front).task_weights()
     counted = listed(f"{task} counts {w:.2g}" for task, w in weights.items())

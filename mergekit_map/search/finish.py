@@ -10,7 +10,6 @@ it, so that its course does not depend on it, and replaces it when it is finishe
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -46,7 +45,7 @@ from mergekit_map.search.measure import (
     own_evaluations,
     reference_values,
 )
-from mergekit_map.search.planning import find_border
+from mergekit_map.search.planning import LEAST_RANGE, find_border
 from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, ranges
 from mergekit_map.surrogates.fit import Surrogate
@@ -186,8 +185,6 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
     anchors = _merges(study, result, known, known.values(), seen)
     corners = {merge_key(c): label for label, c in study.corners.items()}
     shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
-    values = study.utilities(map(on_all_documents, seen.values()))
-    best = set(itertools.compress(seen, non_dominated(values)))
     front = Front(
         coefficients=dict(study.bounds),
         groups={label: dict(group) for label, group in result.groups.items()},
@@ -195,9 +192,6 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         tasks={task: _task(study, result, task) for task in study.tasks},
         surrogate=study.search.surrogate,
         selected=result.selected,
-        recommended=tuple(
-            i for i, p in enumerate(points) if merge_key(p.coefficients) in best
-        ),
         ending=result.ending,
         points=tuple(points),
         anchors=(*anchors, *_anchors_on_disk(study, log)),
@@ -211,7 +205,17 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         select=study.select,
         reason="",
     )
-    return chosen_as(front, result.selected, study.select)
+    return chosen_as(with_recommended(front), result.selected, study.select)
+
+
+def with_recommended(front: Front) -> Front:
+    """Recommend the measured points that no merge dominates, as measured."""
+    measured = [merge.measured.values() for merge in front.all_merges]
+    on_some = [any(one.documents is not None for one in of) for of in measured]
+    Y = front.utilities(front.all_merges, "measured")
+    Y[on_some] = np.nan
+    best = np.flatnonzero(non_dominated(Y)[: len(front.points)])
+    return front.model_copy(update={"recommended": tuple(best.tolist())})
 
 
 def _anchors_on_disk(study: Study, log: Sequence[Evaluation]) -> tuple[Merge, ...]:
@@ -269,6 +273,7 @@ def _fit(study: Study, result: StudyResult, task: str) -> Fit:
     error, seen = surrogate.stderr(places), surrogate.predict(places)
     unknown, level = (error**2).mean(), _ROUNDING * np.abs(seen).max()
     near, width = surrogate.stderr(front), np.ptp(surrogate.predict(front))
+    width = max(width, LEAST_RANGE * np.ptp(seen))
     share = unknown / (seen.var() + unknown) if np.ptp(seen) > level else 0.0
     front_error = np.sqrt((near**2).mean()) / width if width > level else math.nan
     expected = {"expected_r2": 1 - share, "front_error": front_error}

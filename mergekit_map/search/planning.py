@@ -48,7 +48,7 @@ _UNKNOWN = 0.05
 _GUESSES = 0.12
 _N_SAMPLES = 256
 # A task that varies by less than this share of its range over the box is level.
-_LEVEL, _ROUNDING = 0.05, 1e-9
+LEAST_RANGE, _ROUNDING = 0.05, 1e-9
 # Nearer to a measured merge than this share of the box, there is nothing to learn.
 _SAME = 0.03
 _BEYOND = 0.2  # how far past an end, as a share of the box
@@ -267,7 +267,7 @@ def _outlook(
     Y = study.predict(surrogates, points)
     box = study.predict(surrogates, sobol_points(_N_SAMPLES, study.box))
     # A task that hardly varies over the points is scaled by its range over the box.
-    width = np.maximum(np.ptp(Y, axis=0), _LEVEL * np.ptp(box, axis=0))
+    width = np.maximum(np.ptp(Y, axis=0), LEAST_RANGE * np.ptp(box, axis=0))
     is_constant = width <= _ROUNDING * np.abs(box).max(axis=0)
     width = np.where(is_constant, np.inf, width)  # so that it counts for nothing
     stderr = np.column_stack([s.stderr(points) for s in surrogates.values()])

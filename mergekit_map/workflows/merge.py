@@ -28,6 +28,8 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import EvaluationLog, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import with_differences
+from mergekit_map.results.selection import chosen_as
+from mergekit_map.search.finish import with_recommended
 from mergekit_map.search.measure import (
     measure,
     measured_at,
@@ -37,6 +39,7 @@ from mergekit_map.search.measure import (
 from mergekit_map.search.study import Candidate
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage, warn
+from mergekit_map.utils.text import listed
 from mergekit_map.workflows.callbacks import Callback, CallbackList, reporting
 from mergekit_map.workflows.results import Merged, Selection
 from mergekit_map.workflows.select import save_choice, select_point, selection_lock
@@ -89,16 +92,14 @@ def _merge(
     # Another search may renumber the recipes of the run folder.
     path = out / "mergekit_config.yml"
     text = recipes.of_point(selection.front, selection.index, path)
-    recipe = f"# {selection.front.reason}\n{text}"
     refuse_replaced(project.identity.models)
     # While the log is open, no search replaces the front.
     with open_log(run.log, run.lock) as log, whole_folder(out) as folder:
         _refuse_other_front(run, selection)
         log.listener = events.on_measured
         with stage(f"writing the model folder {out}"):
-            write_checkpoint(yaml.safe_load(recipe), folder, project.options)
+            write_checkpoint(yaml.safe_load(text), folder, project.options)
         refuse_replaced(project.identity.models)
-        (folder / path.name).write_text(recipe, encoding="utf-8")
         point = selection.point
         # Base, soup and parents are measured on held-out documents at the end.
         held_out = selection.front.unfinished is None and project.held_out is not None
@@ -110,6 +111,8 @@ def _merge(
         with selection_lock(run):
             front = _with_measured(project, selection, searched, run)
             save_choice(front, run, recipes.texts(front, run))
+        recipe = f"# {front.reason}\n{text}"
+        (folder / path.name).write_text(recipe, encoding="utf-8")
         shown = front.with_point(selection.index, written)
         command = recipes.command(Path(path.name))
         name, tasks = out.resolve().name, project.spec.tasks
@@ -134,15 +137,14 @@ def _with_measured(
     front = run.read_front().with_point(selection.index, searched)
     evaluations = list(read_log(run.log))
     front = with_differences(front, run, evaluations)
-    kept = ("selected", "select", "reason")
-    update = {key: getattr(selection.front, key) for key in kept}
     if front.unfinished is not None:  # it stays the partial front, and so the choice
-        of = {"of": measured_so_far(run)}
-        update["unfinished"] = front.unfinished.model_copy(update=of)
+        unfinished = front.unfinished.model_copy(update={"of": measured_so_far(run)})
+        front = front.model_copy(update={"unfinished": unfinished})
     elif project.held_out is not None:
         study = project.held_out_study()
         front = with_confirmation(study, front, run, evaluations)
-    return front.model_copy(update=update)
+    front = with_recommended(front)
+    return chosen_as(front, selection.index, selection.front.select)
 
 
 def _measure_checkpoint(
@@ -182,17 +184,20 @@ def _measure_checkpoint(
 
 def _difference(searched: Merge, written: Merge) -> str:
     """Describe differences to the search's measurements beyond rounding."""
-    differing = []
+    failed, differing = list[str](), list[str]()
     for task in searched.measured:
         values = [merge.measured[task].value for merge in (searched, written)]
         before, now = (math.nan if value is None else value for value in values)
         alike = math.isclose(now, before, rel_tol=_ROUNDING, abs_tol=_ROUNDING**2)
-        if not alike and values != [None, None]:
+        if values == [None, None]:
+            failed.append(task)
+        elif not alike:
             differing.append(f"{task} is {now:.7g}, and was {before:.7g}")
-    if not differing:
-        return ""
-    return (
-        f"The checkpoint is not what the search measured: {'; '.join(differing)}. "
-        "Either device, versions or files have changed since, or the task does not "
-        "give the same number twice."
-    )
+    found = f"The checkpoint cannot be measured on {listed(failed)}. " if failed else ""
+    if differing:
+        found += (
+            f"The checkpoint is not what the search measured: {'; '.join(differing)}. "
+            "Either device, versions or files have changed since, or the task does not "
+            "give the same number twice."
+        )
+    return found.rstrip()

@@ -146,7 +146,7 @@ def _measured_front(
         if project.held_out is None:
             return front
         held_out = project.held_out_study()
-        merges = [front.chosen.coefficients, *held_out.anchors.values()]
+        merges = [*held_out.anchors.values(), front.chosen.coefficients]
         measure_held_out(held_out, merges, evaluate.on_held_out, log)
         return with_confirmation(held_out, front, folder, log)
 
