@@ -15,7 +15,6 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -48,9 +47,9 @@ from mergekit_map.tasks.lm_eval_tasks import (
     HarnessTask,
     build_requests,
     cached_templates,
-    same_documents,
     standard_error,
     sums,
+    with_documents,
     with_lengths,
 )
 from mergekit_map.tasks.loglikelihood import (
@@ -99,10 +98,10 @@ class HarnessModel(HFLM):  # type: ignore[misc]
         self, texts: Any, context: list[int], continuation: list[int]
     ) -> Request:
         """Cut a request from the left, as lm-eval does, where it is too long."""
-        if not continuation:
+        if not 0 < len(continuation) <= self.max_length:
             raise EvaluationError(
-                f"a continuation has no token of its own: {texts!r:.200}; mend the "
-                "choices of the task"
+                f"a continuation must have 1 to {self.max_length} tokens, which the "
+                f"model takes, got {len(continuation)}: {texts!r:.200}; mend the task"
             )
         tokens = [*context, *continuation][-(self.max_length + 1) :]
         return Request(tuple(tokens[:-1]), tuple(continuation))
@@ -307,38 +306,12 @@ def _evaluate(task: HarnessTask, lm: Any, places: Places | None) -> Mapping[str,
         # Never use_cache or cache_requests: their keys do not contain the model.
         results: Mapping[str, Any] = lm_eval.evaluate(
             lm=lm,
-            task_dict=_with_documents(task.loaded, places),
+            task_dict=with_documents(task.loaded, places),
             bootstrap_iters=0,
             log_samples=True,
             confirm_run_unsafe_code=task.spec.confirm_run_unsafe_code,
         )
     return results
-
-
-def _with_documents(loaded: Mapping[str, Any], places: Places | None) -> dict[str, Any]:
-    """Return tasks with some of their documents, by place; without the other tasks.
-
-    Requests and documents are those of ``build_requests``, without responses. lm-eval
-    would build all of them again, and add responses to those that are there; its own
-    ``samples`` numbers documents anew, and needs one of each task.
-    """
-    parts = {}
-    for name, task in loaded["tasks"].items():
-        if places is not None and name not in places:
-            continue
-        documents = list(task.doc_iterator())
-        if places is not None:
-            documents = [documents[place] for place in places[name]]
-        ids = {doc_id for doc_id, _ in documents}
-        part = parts[name] = copy.copy(task)
-        part.doc_iterator = functools.partial(same_documents, documents)
-        part.build_all_requests = lambda **_: None
-        part._instances = [
-            replace(request, resps=[], filtered_resps={})
-            for request in task.instances
-            if request.doc_id in ids
-        ]
-    return {**loaded, "tasks": parts}
 
 
 def _read_samples(task: HarnessTask, results: Mapping[str, Any], lm: Any) -> Samples:
@@ -418,7 +391,5 @@ def _record(task: HarnessTask, leaf: str, sample: Mapping[str, Any]) -> dict[str
         metric: plain(sample[metric]),
     }
     if task.loaded["tasks"][leaf].OUTPUT_TYPE == "multiple_choice":
-        record["loglikelihoods"] = [
-            float(loglikelihood) for loglikelihood, _ in sample["filtered_resps"]
-        ]
+        record["loglikelihoods"] = [float(one[0][0]) for one in sample["resps"]]
     return record

@@ -1,10 +1,10 @@
 """Tasks of lm-evaluation-harness, found, checked and built before any model is loaded.
 
-A task is built in and found by name, or a YAML file of the user. It is rehearsed on two
-documents with lm-eval's dummy model, which answers at random: that shows which metrics
-and filters it really yields, and finds errors in templates, splits and aggregations
-that lm-eval reports only after a whole evaluation. Requests are then built once. The
-length of generated answers, in tokens of the merged model, is a metric of its own.
+A task is built in and found by name, or a YAML file of the user. Its requests are built
+once, and it is rehearsed with lm-eval's dummy model, which answers at random: that
+shows which metrics and filters it really yields, and finds errors in templates, splits
+and aggregations that lm-eval reports only after a whole evaluation. The length of
+generated answers, in tokens of the merged model, is a metric of its own.
 
 lm-eval guarantees none of the parts that are replaced here: hence the upper bound of
 its version.
@@ -48,6 +48,7 @@ from mergekit_map.types import Metric
 _KEY = ("lm_eval",)
 _FEWSHOT_SEED = 1234  # the default of the lm_eval command
 _TEMPLATES = 4096  # that are kept compiled
+_GROUPS = 50  # of documents, for standard errors: bleu takes a tenth of a second
 ANSWER_TOKENS = "answer_tokens"
 GENERATED = "generate_until"
 SCORED = frozenset({"loglikelihood", "loglikelihood_rolling"})
@@ -138,11 +139,12 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         loaded = find_tasks(spec.lm_eval, directory)
         subject = _choose_subject(loaded, spec)
         _set_shots(loaded, spec)
-        with setting_up(), separate_randomness():
+        with setting_up():
+            build_requests(loaded, spec.limit)
+        with setting_up(_REHEARSED), separate_randomness():
             results: Mapping[str, Any] = lm_eval.evaluate(
                 lm=DummyLM(),
-                task_dict=loaded,
-                limit=2,
+                task_dict=with_documents(loaded, None),
                 bootstrap_iters=0,
                 confirm_run_unsafe_code=spec.confirm_run_unsafe_code,
             )
@@ -155,8 +157,6 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
             reading = _choose_reading(readings[subject], subject, loaded, spec)
             parts = [leaf for leaf in tasks if reading in readings[leaf]]
             metric = _describe_metric(results, loaded, parts, spec)
-        with setting_up():
-            build_requests(loaded, spec.limit)
     return HarnessTask(
         name=name,
         spec=spec,
@@ -195,8 +195,18 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
     return loaded
 
 
+_FOUND = (
+    "its dataset must be on the Hub or, offline, in the cache, its data_files absolute "
+    "paths, and what it imports installed, such as lm-eval[ifeval]"
+)
+_REHEARSED = (
+    "its functions got made-up answers, 'lol' where text is generated, and must accept "
+    "any answer"
+)
+
+
 @contextmanager
-def setting_up() -> Iterator[None]:
+def setting_up(remedy: str = _FOUND) -> Iterator[None]:
     """Convert errors of lm-eval or a task's code to a message with a remedy."""
     try:
         yield
@@ -205,9 +215,7 @@ def setting_up() -> Iterator[None]:
     except BaseException as error:  # an exit, too: the search is not what ends
         raise InvalidTask(
             _KEY,
-            f"lm-eval cannot set this task up: {in_words(error)}; its dataset must be "
-            "on the Hub or, offline, in the cache, its data_files absolute paths, and "
-            "what it imports installed, such as lm-eval[ifeval]",
+            f"lm-eval cannot set this task up: {in_words(error)}; {remedy}",
         ) from error
 
 
@@ -269,6 +277,34 @@ def build_requests(
         documents = list(task.doc_iterator(limit=size))
         task.doc_iterator = functools.partial(same_documents, documents)
         task.build_all_requests(limit=size, **chat)
+
+
+def with_documents(
+    loaded: Mapping[str, Any], places: Mapping[str, Sequence[int]] | None
+) -> dict[str, Any]:
+    """Return tasks with some of their documents, by place; without the other tasks.
+
+    Requests and documents are those of ``build_requests``, without responses. lm-eval
+    would build all of them again, and add responses to those that are there; its own
+    ``samples`` numbers documents anew, and needs one of each task.
+    """
+    parts = {}
+    for name, task in loaded["tasks"].items():
+        if places is not None and name not in places:
+            continue
+        documents = list(task.doc_iterator())
+        if places is not None:
+            documents = [documents[place] for place in places[name]]
+        ids = {doc_id for doc_id, _ in documents}
+        part = parts[name] = copy.copy(task)
+        part.doc_iterator = functools.partial(same_documents, documents)
+        part.build_all_requests = lambda **_: None
+        part._instances = [
+            dataclasses.replace(request, resps=[], filtered_resps={})
+            for request in task.instances
+            if request.doc_id in ids
+        ]
+    return {**loaded, "tasks": parts}
 
 
 def same_documents(documents: list[Any], **_: Any) -> Iterator[Any]:
@@ -451,11 +487,24 @@ def standard_error(
 ) -> float | None:
     """Return lm-eval's closed form, or that of an exponential or ratio of means.
 
-    lm-eval bootstraps ``perplexity`` and gives no error for the two weighted ones;
-    for the others (f1, mcc, bleu, a task's own) no error is known.
+    Others (f1, mcc, bleu, a task's own) have that of the jackknife, with groups of
+    documents left out in turn; None where the rest has no finite value. lm-eval
+    bootstraps some of them, and gives none for the two weighted ones.
     """
-    if len(results) < 2 or aggregation not in _MEANS:
+    if len(results) < 2:
         return None
+    if aggregation not in _MEANS:
+        count = min(len(results), _GROUPS)
+        groups = [{*range(i, len(results), count)} for i in range(count)]
+        try:
+            values = [
+                float(aggregation([r for i, r in enumerate(results) if i not in group]))
+                for group in groups
+            ]
+        except Exception:  # noqa: BLE001 - of a task's own code, on fewer documents
+            return None
+        spread = float(np.std(values)) * math.sqrt(count - 1)
+        return spread if math.isfinite(spread) else None
     if aggregation is metrics.mean:
         return float(metrics.mean_stderr(results))
     error = ratio_standard_error(*sums(aggregation, results))
