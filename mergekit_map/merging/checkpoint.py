@@ -202,12 +202,13 @@ def _refuse_incomplete(report: Mapping[str, Iterable[str]]) -> None:
 
     transformers would fill missing tensors with random numbers.
     """
-    strange = sorted({*report["missing_keys"], *report["unexpected_keys"]})
-    if strange:
+    missing, unexpected = ({*report[f"{k}_keys"]} for k in ("missing", "unexpected"))
+    if strange := sorted(missing | unexpected):
+        why = "mergekit leaves them out, and cannot merge models of this architecture"
         raise MergeError(
             f"{len(strange)} tensors, {strange[0]} among them, are in the merged "
             "checkpoint only or in the loaded model only, so what is measured would "
-            f"not be what is shipped: {_OTHER_NAMES}"
+            f"not be what is shipped: {_OTHER_NAMES if unexpected else why}"
         )
 
 

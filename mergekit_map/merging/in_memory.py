@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -41,6 +41,8 @@ class ResidentMerge:
     tokenizer: transformers.PreTrainedTokenizerBase | None  # of language models only
     replays: Mapping[str, Replay]
     weights: WeightTable
+    # Of tensors that a checkpoint stores in another dtype than the model has in memory.
+    stored_dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         targets = self.model.state_dict()
@@ -55,7 +57,8 @@ class ResidentMerge:
         jobs = []
         for name, replay in self.replays.items():
             weights = self.weights.of(name, replay.models, coefficients)
-            jobs.append(partial(_write, replay, weights, targets[name]))
+            dtype = self.stored_dtypes.get(name)
+            jobs.append(partial(_write, replay, weights, targets[name], dtype))
         if any(isinstance(replay, MethodReplay) for replay in self.replays.values()):
             for job in jobs:  # whose norms depend on the number of threads
                 job()
@@ -89,10 +92,14 @@ def _layout(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
     return tensor.dtype, tensor.shape
 
 
-def _write(replay: Replay, weights: Sequence[float], target: Tensor) -> None:
+def _write(
+    replay: Replay, weights: Sequence[float], target: Tensor, dtype: torch.dtype | None
+) -> None:
     if target.device.type != "cpu":
         replay = with_tensors(replay, lambda t: t.to(target.device, non_blocking=True))
     replay.write(weights, target)
+    if dtype is not None:
+        target.copy_(target.to(dtype))
 
 
 def _run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
@@ -144,9 +151,12 @@ def resident_merge(
         where = "onto the device" if place == "device" else "into memory"
         with stage(f"reading base and task vectors {where}"):
             replays = _placed(replays, place, model.state_dict())
+    in_memory = {name: tensor.dtype for name, tensor in model.state_dict().items()}
+    stored = {name: tensor.dtype for name, tensor in _stored(recorded.checkpoint)}
+    rounded = {n: d for n, d in stored.items() if in_memory.get(n, d) != d}
     weights = recorded.weights
     del recorded  # its tensors may lie elsewhere now
-    yield ResidentMerge(model, tokenizer, replays, weights)
+    yield ResidentMerge(model, tokenizer, replays, weights, rounded)
 
 
 def _placed(

@@ -208,7 +208,8 @@ def _identifiable(
         if defaults.get("normalize"):
             template["parameters"] = {**parameters, "normalize": False}
     by_default = shares and switch not in parameters
-    asked = by_default or any(settings_of(template, str(switch)))
+    switched = [*settings_of(template, str(switch))]
+    asked = by_default or (bool(switched) and all(switched))
     weights = [e.weight for e in entries if e.weighted and e.weight is not None]
     searched = [any(names_coefficient(w) for _, w in leaves_of(x)) for x in weights]
     if not asked or not all(searched):

@@ -156,6 +156,7 @@ def inspect_models(
             model.findings += _check_tensors(model.facts)
         model.findings += _check_layers(model.facts, model.reference, merge)
         if model is base:
+            model.findings += _check_left_out(model.facts)
             model.findings += _check_tokenizer(model.facts)
         elif base.facts is not None:
             model.findings += _compare_models(model.facts, base.facts, merge, options)
@@ -188,7 +189,10 @@ def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> Iterator[F
         yield Finding("adapter", "error", str(error))
         return
     if model.facts is not None and "weights" not in model.facts.unread:
-        yield from check_adapter(model.adapter, front, model.facts.headers)
+        headers = dict(model.facts.headers)
+        for embeddings in model.facts.vocabulary_tensors:  # a head, too, if tied
+            headers.setdefault(_HEAD, headers[embeddings])
+        yield from check_adapter(model.adapter, front, headers)
 
 
 def _measure(models: Sequence[InspectedModel], merge: MergeConfig) -> Figures | None:
@@ -249,6 +253,18 @@ def _check_tensors(model: ModelFacts) -> Iterator[Finding]:
         yield Finding("tensors-missing", "error", cause, _AGAIN)
 
 
+def _check_left_out(model: ModelFacts) -> Iterator[Finding]:
+    """List the tensors of a model that mergekit does not know."""
+    known = {name for w in _weights(model) for name in (w.name, *(w.aliases or ()))}
+    others = sorted(model.headers.keys() - known - {_HEAD})
+    others = [name for name in others if not _CONSTANTS.search(name)]
+    # If any that it knows are not there, it may convert names.
+    if known and others and known - {_HEAD} <= model.headers.keys():
+        cause = f"mergekit leaves out {len(others)} of its tensors ({some(others)})"
+        advice = "the search ends when the merge is loaded if transformers needs them"
+        yield Finding("tensors-left-out", "warning", cause, advice)
+
+
 def _weights(model: ModelFacts) -> list[WeightInfo]:
     """Return the tensors that mergekit knows of a model; none where it infers them."""
     architecture = arch_info_for_config(model.config)
@@ -299,8 +315,8 @@ def _compare_models(
     if base.tokenizer is not None and "tokenizer" not in mine.unread:
         found += compare_tokenizers(mine.tokenizer, base.tokenizer, base.name, merge)
     if not layered and "size" not in {finding.code for finding in found}:
-        any_rows = options.unsafe_truncate_embeddings or _is_aligned(merge)
-        found += _compare_tensors(mine, base, any_rows=any_rows)
+        cuts = options.unsafe_truncate_embeddings
+        found += _compare_tensors(mine, base, cuts=cuts, any_rows=_is_aligned(merge))
     return found
 
 
@@ -315,7 +331,7 @@ def _is_aligned(merge: MergeConfig) -> bool:
 
 
 def _compare_tensors(
-    mine: ModelFacts, base: ModelFacts, *, any_rows: bool
+    mine: ModelFacts, base: ModelFacts, *, cuts: bool, any_rows: bool
 ) -> Iterator[Finding]:
     """List the tensors that one of both lacks, or that have other shapes.
 
@@ -335,6 +351,9 @@ def _compare_tensors(
         ours, theirs = mine.headers[name].shape, base.headers[name].shape
         if ours != theirs:
             is_rows = name in mine.vocabulary_tensors and ours[1:] == theirs[1:]
+            # mergekit cuts the rows of all, but not the size in the base's config.json.
+            if is_rows and (any_rows or (cuts and ours > theirs)):
+                continue
             here, there = f"{[*ours]!s:.60}", f"{[*theirs]!s:.60}"
             text = f"{name} has shape {here} here and {there} in {base.name}"
             (rows if is_rows else texts).append(text)
@@ -351,7 +370,7 @@ def _compare_tensors(
     if texts:
         cause = f"{len(texts)} of its tensors have another shape: {texts[0]}"
         yield Finding("tensor-shapes", "error", cause, _UNRELATED)
-    if rows and not any_rows:
+    if rows:
         cause = f"its vocabulary has another size: {rows[0]}"
         yield Finding("vocabulary-size", "error", cause, _ALIGN)
 

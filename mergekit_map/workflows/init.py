@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,14 @@ from pydantic.json_schema import models_json_schema
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.tasks import LONGEST_TASK, RESERVED, TASK_NAME
 from mergekit_map.config.yaml_file import Settings, read_yaml, yaml_text
-from mergekit_map.errors import ConfigError
-from mergekit_map.models.references import short_names, walk_entries, weight_setting
+from mergekit_map.errors import ConfigError, MergeError
+from mergekit_map.models.files import find_model
+from mergekit_map.models.references import (
+    Reference,
+    short_names,
+    walk_entries,
+    weight_setting,
+)
 from mergekit_map.utils.files import read_json_or_nothing
 from mergekit_map.utils.text import unused_name
 
@@ -61,7 +68,7 @@ class NewMerge:
     models: Sequence[str]
     base: str | None  # None: that of the models, where they are adapters of one
     method: str
-    dtype: str | None  # None: that of the base model, where that is a folder
+    dtype: str | None  # None: that of the base model
     density: float | None = None  # None: the usual one of methods that drop weights
 
 
@@ -70,14 +77,13 @@ def new_config(merge: NewMerge, tasks: Tasks, title: str, settings: Settings) ->
     base = _base_of_adapters(merge.models) if merge.base is None else merge.base
     if base in merge.models:
         raise ConfigError(f"--model {base} is the base, too; leave it out")
-    dtype = _dtype_of(Path(base or merge.models[0]))
     content: dict[str, Any] = {"merge_method": merge.method}
     if base is not None:
         content["base_model"] = base
     content["models"] = [{"model": model} for model in merge.models]
     if merge.density is not None or merge.method in _SPARSE:
         content["parameters"] = {"density": merge.density or 0.5}
-    content["dtype"] = dtype if merge.dtype is None else merge.dtype
+    content["dtype"] = merge.dtype or _dtype_of(base or merge.models[0])
     block = map_block(merge.models, tasks, settings, on_base=base is not None)
     return yaml_text({**content, "map": block}, [title, *_hints(tasks)])
 
@@ -198,8 +204,11 @@ def _base_of_adapters(models: Iterable[str]) -> str | None:
     return base if isinstance(base, str) and base else None
 
 
-def _dtype_of(model: Path) -> str:
-    """Return the dtype of a model in a folder, or the most common one."""
-    content = read_json_or_nothing(model / "config.json")
-    saved = content.get("dtype") or content.get("torch_dtype")
-    return str(saved or _USUAL_DTYPE).removeprefix("torch.")
+def _dtype_of(model: str) -> str:
+    """Return the dtype of the largest tensor of a model; if unknown, the usual one."""
+    with suppress(MergeError):
+        front = str(Reference.parse(model).model)
+        headers = find_model(front, weights=False).headers().values()
+        largest = max(headers, key=lambda header: header.n_bytes)
+        return str(largest.torch_dtype).removeprefix("torch.")
+    return _USUAL_DTYPE
