@@ -93,6 +93,9 @@ def test_says_what_cannot_be_searched() -> None:
     fixed = merge("ties", weighted("x/one", 0.5))
 
     assert "3 coefficients cannot be told apart; set norm" in problem_of(ratios)
+    partly = [{"filter": "mlp", "value": True}, {"value": False}]
+    told_apart = merge("ties", "x/1", "x/2", "x/3", parameters={"normalize": partly})
+    assert space_of(told_apart).names == ("1", "2", "3")
     assert "every model has a number as its weight" in problem_of(fixed)
 
 

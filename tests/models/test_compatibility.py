@@ -130,6 +130,9 @@ def test_truncated_embeddings_may_differ_in_size(
     assert "shape [268, 32] here and [267, 32] in" in plain.models[1].findings[1].cause
     found = inspected(family["base"], larger, options=truncated)
     assert codes(found) == [[], [more]]
+    # mergekit does not cut the size that stands in the base's config.json.
+    found = inspected(larger, family["base"], options=truncated)
+    assert codes(found) == [[], [more, ("vocabulary-size", "error")]]
     aligned = inspected(family["base"], larger, tokenizer={"source": "union"})
     assert codes(aligned) == [[], []]
 

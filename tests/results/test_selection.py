@@ -16,7 +16,7 @@ from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.results.answer import poor_tasks, prediction_quality
 from mergekit_map.results.front import Front
-from mergekit_map.results.limits import Anchors, Request, excess
+from mergekit_map.results.limits import Anchors, Request, excess, unmet_limits
 from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.selection import (
     MERGE,
@@ -119,6 +119,21 @@ def test_what_was_measured_to_miss_a_limit_is_not_chosen_again() -> None:
     assert choose_point(make_front(points, {"base": BASE}), limit).selected == 1
     with pytest.raises(DesignError, match=r"math at least 0.6 \(measured 0.5, "):
         choose_point(make_front(points[:1], {"base": BASE}), limit)
+
+
+def test_what_is_missed_is_told_as_it_was_judged() -> None:
+    """By the difference from the rival, and not by a limit that allows for noise."""
+    far, near = row(0.6, 2.49), row(0.56, 2.53)
+    select = {"select": {"not_worse_than": "base"}}
+    front = make_front([(far, far), (near, near)], {"base": BASE}, **select)
+    missed = (
+        "code not worse than base (measured 2.53, worse by over two standard errors)"
+    )
+
+    assert unmet_limits(chosen_as(front, 0, front.select)) == ""
+    found = chosen_as(front, 1, front.select)
+    assert unmet_limits(found) == missed
+    assert found.reason.startswith(f"The merge (point 1) does not keep {missed}; relax")
 
 
 def test_a_merge_far_from_a_rival_is_not_excused_by_the_noise_between_them() -> None:

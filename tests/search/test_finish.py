@@ -66,6 +66,14 @@ def test_a_fit_is_as_good_as_its_own_standard_errors_expect(
     width = np.ptp(surrogate.predict(merges))
     assert found.front_error == pytest.approx(error / width)
 
+    # Points that hardly differ are held to a 20th of the range within the bounds.
+    points = [{"a": 0.7}, {"a": 0.7 + 1e-6}]
+    front = found_front(study, StudyResult({"task": surrogate}, points, 0), [])
+    (error,) = surrogate.stderr(np.array([[0.7]]))
+    least = np.ptp(surrogate.predict(box)) / 20
+    found = front.tasks["task"].fit
+    assert found.front_error == pytest.approx(error / least, rel=0.01)
+
 
 def test_lists_the_merges_that_are_neither_points_nor_anchors() -> None:
     study = make_study("a", ["one", "two"], ("base",), SCORE)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from lm_eval import simple_evaluate
+from lm_eval.api.metrics import mean_stderr
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from task_files import (
@@ -174,6 +175,37 @@ def test_groups_have_the_value_and_error_of_lm_eval(bench: Bench) -> None:
         assert result.stderr == pytest.approx(theirs["acc_stderr,none"], rel=1e-12)
         assert result.n == 52
         assert {s["task"] for s in result.samples} == {"first", "second"}
+
+
+def test_own_results_of_filtered_choices_have_the_error_of_the_jackknife(
+    bench: Bench,
+) -> None:
+    """Of a mean, leaving out a document at a time gives the usual standard error."""
+    kept = {"function": "take_first_k", "k": 1}
+    path = write_choices(
+        bench.folder, filter_list=[{"name": "k", "filter": [kept]}], metric_list=["L"]
+    )
+    own = (
+        "process_results: !function own_mean.process\n"
+        "metric_list: [{metric: acc, aggregation: !function own_mean.of_all, "
+        "higher_is_better: true}]\n"
+    )
+    path.write_text(path.read_text().replace("metric_list:\n- L\n", own))
+    (bench.folder / "own_mean.py").write_text(
+        "def process(doc, results):\n"
+        "    scores = [answers[0][0] for answers in results]\n"
+        "    return {'acc': scores.index(max(scores)) == doc['answer']}\n\n\n"
+        "def of_all(values):\n"
+        "    assert len(values) > 38  # more than two are rehearsed\n"
+        "    return sum(values) / len(values)\n"
+    )
+
+    result = measure(bench, "choices.yaml", "acc")
+
+    theirs = stock(bench, "choices")
+    found = [sample["acc"] for sample in theirs["samples"]["choices"]]
+    assert result.value == theirs["results"]["choices"]["acc,k"]
+    assert result.stderr == pytest.approx(mean_stderr(found), rel=1e-9)
 
 
 def test_sampled_answers_are_the_same_each_time_and_with_each_filter(

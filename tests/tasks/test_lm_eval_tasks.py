@@ -97,6 +97,12 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("group.yaml", {}, "lm_eval", "is a group, which lm-eval finds by name alone"),
     ("dataset.yaml", {}, "lm_eval", "its dataset must be on the Hub or, offline"),
     (CHOICES, TOKENS, "metric", "task 'choices' has it choose or scores text"),
+    (
+        "parses.yaml",
+        {},
+        "lm_eval",
+        "got made-up answers, 'lol' where text is generated",
+    ),
 ]
 
 
@@ -116,6 +122,9 @@ def write_bad_tasks(folder: Path) -> None:
     tasks = ["choices", "zero"]
     write_yaml(folder / "valueless.yaml", {"group": "worthless", "task": tasks})
     write_choices(folder, "dataset", dataset_path="nobody/nothing", dataset_kwargs={})
+    (folder / "numbers.py").write_text("def f(doc, results):\n    int(results[0])\n")
+    path = write_generation(folder, "parses")
+    path.write_text(path.read_text() + "process_results: !function numbers.f\n")
 
 
 @pytest.mark.usefixtures("groups")

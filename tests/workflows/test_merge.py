@@ -21,6 +21,7 @@ MODULE = """
 def {name}(model, tokenizer):
     with open("asked", "a") as file:
         file.write("{name}\\n")
+    assert not os.path.exists("broken")
     return model.lm_head.weight[{row}].square().mean().item()
 """
 TASKS = ("first", "second")
@@ -30,7 +31,7 @@ TASKS = ("first", "second")
 def searched(family: dict[str, Path], module_folder: Path) -> Path:
     """A folder with a finished search, ``run``, whose chosen point it has measured."""
     modules = [MODULE.format(name=name, row=row) for row, name in enumerate(TASKS)]
-    code = "\n".join(modules)
+    code = "\n".join(["import os", *modules])
     config = write_plain(family, TASKS, code, evaluations=7, remeasure=0)
     del config["base_model"]
     write({**config, "merge_method": "linear"})
@@ -95,10 +96,26 @@ def test_a_checkpoint_that_is_not_what_was_measured_is_told(
     assert {t: r["value"] for t, r in chosen()["measured"].items()} == before
 
 
+def unmeasured() -> int:
+    points = front_of(Path("run")).points
+    return next(i for i, p in enumerate(points) if not p.is_measured("first"))
+
+
+@pytest.mark.usefixtures("place")
+def test_what_cannot_be_measured_is_told() -> None:
+    Path("broken").touch()
+    index = unmeasured()
+
+    result = invoke("merge", "run", "out", "--trust-run", "--index", str(index))
+
+    sentence = "The checkpoint cannot be measured on first and second."
+    assert sentence in " ".join(result.output.split())
+    assert sentence in Path("out/README.md").read_text()
+
+
 @pytest.mark.usefixtures("place")
 def test_what_the_search_has_not_measured_it_has_from_the_checkpoint() -> None:
-    points = front_of(Path("run")).points
-    index = next(i for i, p in enumerate(points) if not p.is_measured("first"))
+    index = unmeasured()
 
     invoke("merge", "run", "out", "--trust-run", "--index", str(index))
 
@@ -108,3 +125,7 @@ def test_what_the_search_has_not_measured_it_has_from_the_checkpoint() -> None:
     added = lines("run/evaluations.jsonl")[-2:]
     assert [line["role"] for line in added] == ["front", "front"]
     assert Path("asked").read_text().split() == list(TASKS)
+    front = front_of(Path("run"))
+    Y = front.utilities(front.all_merges, "measured")
+    better = (Y[index] <= Y).all(axis=1) & (Y[index] < Y).any(axis=1)
+    assert (index in front.recommended) == (not better.any())
